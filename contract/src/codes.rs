@@ -116,6 +116,17 @@ codes! {
     URL_MALFORMED, "url.malformed", Error, "An address of a proxy or registry is not a URL of the form that is needed.";
     KUBERNETES_MINOR, "kubernetes-version.not-in-image", Error, "The image does not carry this Kubernetes minor.";
 
+    NODE_LABELS_RESERVED, "node-labels.reserved", Error, "A label is not a node's own to set: a kubelet may not, or another property is for it.";
+    JOIN_TOKEN_REFUSED, "join.token-refused", Error, "The cluster does not take the worker's join token: it has expired, was deleted, was mistyped, or is not for joining.";
+    JOIN_TOKEN_MISSING, "join.token-missing", Error, "The worker belongs to no cluster, and has no join token any more.";
+    JOIN_WRONG_CA, "join.wrong-ca", Error, "The cluster's certificate authority is not the one whose hash the worker was given. Nothing of the token was sent.";
+    JOIN_OTHER_CLUSTER, "join.other-cluster", Error, "The worker belongs to another cluster already, or the cluster at the address has another name. A warning on a worker that goes on in its cluster.";
+    JOIN_VERSION_SKEW, "join.version-skew", Error, "The worker's image carries no Kubernetes that may join the cluster: a kubelet is not newer than the API server, and at most three minors older.";
+    JOIN_NAME_IN_USE, "join.name-in-use", Error, "The cluster has another node of the worker's name.";
+    JOIN_ADDRESS_IN_USE, "join.address-in-use", Error, "The cluster has another node with the worker's address.";
+    JOIN_DENIED, "join.denied", Error, "The cluster has denied the worker a certificate.";
+    JOIN_CERTIFICATE_EXPIRED, "join.certificate-expired", Error, "The certificate by which the cluster knows the worker has expired: it must join again, with a new token.";
+
     PEER_SECRET, "peer.secret-mismatch", Error, "A control node holds another deployment secret, or something answers in its place. A warning when the address is no control node's.";
     PEER_STRANGE, "peer.strange", Error, "Something that is no control node answers at a control node's address.";
     PEER_CLOCK, "peer.clock", Error, "The clocks of two control nodes differ by more than half an hour: certificates of the one would not be valid on the other.";
@@ -126,6 +137,7 @@ codes! {
     ETCD_DATA_LOST, "etcd.data-lost", Error, "This node's etcd member was part of the cluster, and its data is gone from the data disk.";
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
+    DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control node is attached to a VM that is a worker. Nothing of it is changed.";
     DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is there. Nothing is changed.";
     DISK_AMBIGUOUS, "disk.ambiguous", Error, "Several disks could be the data disk, or a data disk of this appliance cannot be trusted.";
     DISK_UNREADABLE, "disk.unreadable", Error, "A disk cannot be read: it might be the data disk, so no other one is taken.";
@@ -196,7 +208,7 @@ codes! {
     API_VIP_IN_USE, "api-vip.in-use", Error, "A device that is no control node has the virtual IP. Asked before the cluster has formed.";
 
     PROCESSORS_FEW, "processors.few", Warning, "The VM has fewer than two virtual processors.";
-    MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less than 1,700 MiB of memory. A warning on a node that is part of a cluster.";
+    MEMORY_TOO_SMALL, "memory.too-small", Error, "The VM has less memory than its role cannot do without: 1,700 MiB for a control node, 900 MiB for a worker. A warning on a node that is part of a cluster.";
     MEMORY_SMALL, "memory.small", Warning, "The VM has less memory than the smallest size of the deployment form.";
     DISK_SMALL, "disk.small", Warning, "The data disk is smaller than 8 GiB.";
     CLOCK_IMPLAUSIBLE, "clock.implausible", Error, "The clock shows a time before the image was made, or decades after. A warning where a time server will correct it, and on a node that is part of a cluster.";

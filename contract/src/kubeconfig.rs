@@ -60,11 +60,6 @@ impl Kubeconfig {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let document = Document::parse(text)?;
         let (cluster, user) = (document.cluster()?, document.user()?);
-        let decoded = |value: Option<&str>, name| {
-            let encoded = value.ok_or(Error::Outside(name))?;
-            let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| Error::Unreadable(name))?;
-            String::from_utf8(bytes).map_err(|_| Error::Unreadable(name))
-        };
         Ok(Self {
             server: cluster.server()?.to_owned(),
             server_name: cluster.server_name.clone(),
@@ -111,6 +106,37 @@ impl Kubeconfig {
         let text = serde_json::to_string_pretty(&document).expect("texts and lists are JSON");
         Zeroizing::new(text + "\n")
     }
+}
+
+/// The cluster's authority, in PEM, in a kubeconfig that may be nobody's: what the ConfigMap `cluster-info` holds.
+///
+/// # Errors
+/// [`Error`]: above all when it names none.
+pub fn authority(text: &str) -> Result<String, Error> {
+    decoded(Document::parse(text)?.cluster()?.authority.as_deref(), "certificate-authority-data")
+}
+
+/// A kubeconfig of nobody: where the API is, and what proves it. The current context is left out, as there is no user.
+pub fn of_nobody(server: &str, authority: &str) -> String {
+    let cluster = serde_json::json!({
+        "certificate-authority-data": BASE64_STANDARD.encode(authority),
+        "server": server,
+    });
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"cluster": cluster, "name": ""}],
+        "contexts": null,
+        "current-context": "",
+        "users": null,
+    })
+    .to_string()
+}
+
+fn decoded(value: Option<&str>, name: &'static str) -> Result<String, Error> {
+    let encoded = value.ok_or(Error::Outside(name))?;
+    let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| Error::Unreadable(name))?;
+    String::from_utf8(bytes).map_err(|_| Error::Unreadable(name))
 }
 
 /// The text of a kubeconfig with another server in its current context, and all else as it stands; none when it names
@@ -270,6 +296,14 @@ users:
             certificate: "B".into(),
             key: Secret::new("C".into()),
         }
+    }
+
+    #[test]
+    fn a_kubeconfig_of_nobody_names_the_authority() {
+        let text = of_nobody("https://10.0.0.10:6443", "A");
+        assert_eq!(authority(&text), Ok("A".to_owned()));
+        assert_eq!(authority(YAML), Ok("A".to_owned()));
+        assert_eq!(Kubeconfig::parse(&text), Err(Error::Missing("users")));
     }
 
     fn mutated(from: &str, to: &str) -> Result<Kubeconfig, Error> {

@@ -5,6 +5,9 @@
 /// Where the data partition is mounted.
 pub const DATA: &str = "/data";
 
+/// What a worker keeps in place of a data disk, on scratch: mounted on [`DATA`].
+pub const KEPT: &str = "/var/lib/kaas";
+
 /// The agent's records on the data disk: configuration, secret, plan, state.
 pub const RECORDS: &str = "/data/kaas";
 
@@ -13,6 +16,9 @@ pub const SNAPSHOTS: &str = "/data/snapshots";
 
 /// SSH host keys, on the data disk.
 pub const SSH_HOST_KEYS: &str = "/data/ssh";
+
+/// etcd's store.
+const ETCD: &str = "/var/lib/etcd";
 
 /// Where what is written at a path is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +76,7 @@ pub const TABLE: &[Written] = &[
     kept(SSH_HOST_KEYS, Place::Data(Data::Direct), "SSH host keys: clients keep trusting the node after a swap"),
     kept("/etc/machine-id", Place::Data(Data::Identity), "the node's identity; laid before the system starts"),
     kept("/etc/hostname", Place::Data(Data::Identity), "the node's name; laid before the system starts"),
-    bind("/var/lib/etcd", "etcd", 0o700, "the etcd member: all of the cluster's state"),
+    bind(ETCD, "etcd", 0o700, "the etcd member: all of the cluster's state"),
     bind("/etc/kubernetes", "kubernetes", 0o755, "certificate authorities, certificates and kubeconfigs of the node"),
     bind("/var/lib/kubelet/pki", "kubelet-pki", 0o700, "the kubelet's client and serving certificates"),
     kept("/etc", Place::Memory, "an overlay over the image's /etc, laid anew at each boot from the data disk"),
@@ -80,6 +86,11 @@ pub const TABLE: &[Written] = &[
     kept("/var/lib/containerd", Place::Scratch, "unpacked container images, laid again from the image after a swap"),
     kept("/var/lib/kubelet", Place::Scratch, "pod directories and checkpoints of running pods"),
     kept("/var/lib/cni", Place::Scratch, "addresses handed to the pods that run here"),
+    kept(
+        KEPT,
+        Place::Scratch,
+        "a worker's, in place of a data disk: what it needs until its VM is gone, mounted on /data",
+    ),
     kept("/var/log", Place::Scratch, "the journal, container logs and the API server's audit log, all capped"),
     kept("/usr/libexec/kubernetes", Place::Image, "a FlexVolume directory that kubeadm 1.35 mounts: empty"),
 ];
@@ -91,6 +102,11 @@ pub fn binds() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
         Place::Data(Data::Bind { directory, mode }) => Some((directory, mode, written.path)),
         _ => None,
     })
+}
+
+/// The same of a worker, which has no etcd.
+pub fn binds_of_workers() -> impl Iterator<Item = (&'static str, u32, &'static str)> {
+    binds().filter(|(.., point)| *point != ETCD)
 }
 
 /// The table for the documentation.

@@ -1,4 +1,4 @@
-//! The one table of the ports that a control node is reached at. The code that listens and connects takes its numbers
+//! The one table of the ports that a node is reached at. The code that listens and connects takes its numbers
 //! from here, and the firewall and the documentation are made from it.
 
 use std::fmt::Write;
@@ -95,9 +95,11 @@ impl Caller {
     }
 }
 
-/// A port at which a control node is reached.
+/// A port at which a node is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
+    /// Whether workers have it as well as control nodes.
+    pub on_workers: bool,
     /// Its number; none where the protocol has no ports.
     pub number: Option<u16>,
     /// Its protocol.
@@ -111,20 +113,24 @@ pub struct Port {
 }
 
 const fn tcp(number: u16, caller: Caller, from: &'static str, why: &'static str) -> Port {
-    Port { number: Some(number), protocol: Protocol::Tcp, caller, from, why }
+    Port { on_workers: false, number: Some(number), protocol: Protocol::Tcp, caller, from, why }
+}
+
+const fn on_all(port: Port) -> Port {
+    Port { on_workers: true, ..port }
 }
 
 const PEERS: &str = "control nodes";
 const LOOPBACK: &str = "the node itself, on loopback";
 
-/// All ports of a control node, those on loopback last.
+/// All ports of a node, those on loopback last.
 pub const TABLE: &[Port] = &[
-    tcp(
+    on_all(tcp(
         SSH,
         Caller::Administrators,
         "administrators",
         "SSH as `admin` with a key; closed without `ssh-authorized-keys`",
-    ),
+    )),
     tcp(
         API,
         Caller::Everybody,
@@ -155,13 +161,14 @@ pub const TABLE: &[Port] = &[
         PEERS,
         "the rendezvous; open while the cluster forms or a lost node is replaced",
     ),
-    tcp(
+    on_all(tcp(
         KUBELET,
         Caller::NodesAndPods,
         "API servers, nodes, pods",
         "the kubelet: logs, exec, metrics; the Kubernetes API authorizes each request",
-    ),
+    )),
     Port {
+        on_workers: true,
         number: Some(VXLAN),
         protocol: Protocol::Udp,
         caller: Caller::Nodes,
@@ -169,6 +176,7 @@ pub const TABLE: &[Port] = &[
         why: "the pod network (VXLAN, not encrypted); `vxlan-port` changes it",
     },
     Port {
+        on_workers: false,
         number: None,
         protocol: Protocol::Vrrp,
         caller: Caller::ControlNodes,
@@ -176,16 +184,16 @@ pub const TABLE: &[Port] = &[
         why: "who holds the virtual IP (unicast VRRP version 3)",
     },
     tcp(ETCD_METRICS, Caller::Loopback, LOOPBACK, "etcd's health and metrics"),
-    tcp(KUBELET_HEALTH, Caller::Loopback, LOOPBACK, "the kubelet's health"),
-    tcp(PROXY_METRICS, Caller::Loopback, LOOPBACK, "kube-proxy's metrics"),
-    tcp(PROXY_HEALTH, Caller::Loopback, LOOPBACK, "kube-proxy's health"),
+    on_all(tcp(KUBELET_HEALTH, Caller::Loopback, LOOPBACK, "the kubelet's health")),
+    on_all(tcp(PROXY_METRICS, Caller::Loopback, LOOPBACK, "kube-proxy's metrics")),
+    on_all(tcp(PROXY_HEALTH, Caller::Loopback, LOOPBACK, "kube-proxy's health")),
     tcp(CONTROLLER_MANAGER, Caller::Loopback, LOOPBACK, "the controller manager"),
     tcp(SCHEDULER, Caller::Loopback, LOOPBACK, "the scheduler"),
 ];
 
 /// The table for the documentation.
 pub fn markdown() -> String {
-    let mut text = String::from("| Port | Let in | Who connects | What for |\n| --- | --- | --- | --- |\n");
+    let mut text = String::from("| Port | On | Let in | Who connects | What for |\n| --- | --- | --- | --- | --- |\n");
     for port in TABLE {
         let protocol = match port.protocol {
             Protocol::Tcp => "TCP",
@@ -193,12 +201,14 @@ pub fn markdown() -> String {
             Protocol::Vrrp => "IP protocol 112",
         };
         let number = port.number.map(|number| format!("{number}/")).unwrap_or_default();
-        let _ = writeln!(text, "| {number}{protocol} | {} | {} | {} |", port.caller.words(), port.from, port.why);
+        let on = if port.on_workers { "all nodes" } else { "control nodes" };
+        let _ =
+            writeln!(text, "| {number}{protocol} | {on} | {} | {} | {} |", port.caller.words(), port.from, port.why);
     }
     let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
     let _ = writeln!(
         text,
-        "| {first} to {last} | {} | clients of services, load balancers | services of the type `NodePort`, and the health \
+        "| {first} to {last} | all nodes | {} | clients of services, load balancers | services of the type `NodePort`, and the health \
          checks of those of the type `LoadBalancer` |",
         Caller::Everybody.words()
     );
@@ -230,10 +240,10 @@ mod tests {
     #[test]
     fn the_documentation_names_number_protocol_and_caller() {
         let text = markdown();
-        assert!(text.contains("| 8472/UDP | nodes | nodes | the pod network"), "{text}");
-        assert!(text.contains("| IP protocol 112 | control nodes | control nodes |"), "{text}");
-        assert!(text.contains("| 22/TCP | everybody, or `admin-cidrs` |"), "{text}");
-        assert!(text.contains("| 30000 to 32767 | everybody |"), "{text}");
+        assert!(text.contains("| 8472/UDP | all nodes | nodes | nodes | the pod network"), "{text}");
+        assert!(text.contains("| IP protocol 112 | control nodes | control nodes | control nodes |"), "{text}");
+        assert!(text.contains("| 22/TCP | all nodes | everybody, or `admin-cidrs` |"), "{text}");
+        assert!(text.contains("| 30000 to 32767 | all nodes | everybody |"), "{text}");
         assert_eq!(text.lines().count(), TABLE.len() + 3);
     }
 }

@@ -14,17 +14,20 @@ pub enum Role {
     ControlPlane,
     /// A control node of a tenant cluster, which leaves workloads to workers.
     TenantControlPlane,
+    /// A node of a tenant cluster that runs workloads, and holds nothing that must outlive its VM.
+    Worker,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::ControlPlane, Self::TenantControlPlane];
+    pub const ALL: [Self; 3] = [Self::ControlPlane, Self::TenantControlPlane, Self::Worker];
 
     /// The word in forms, in specs, in `image.json` and in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::ControlPlane => "control-plane",
             Self::TenantControlPlane => "tenant-control-plane",
+            Self::Worker => "worker",
         }
     }
 
@@ -33,14 +36,31 @@ impl Role {
         match self {
             Self::ControlPlane => "a node of the control cluster",
             Self::TenantControlPlane => "a control node of a tenant cluster",
+            Self::Worker => "a worker of a tenant cluster",
         }
     }
 
     /// Whether workloads run on it without tolerating a taint.
     pub fn runs_workloads(self) -> bool {
         match self {
-            Self::ControlPlane => true,
+            Self::ControlPlane | Self::Worker => true,
             Self::TenantControlPlane => false,
+        }
+    }
+
+    /// Whether workers join the cluster of such a control node.
+    pub fn takes_workers(self) -> bool {
+        match self {
+            Self::TenantControlPlane => true,
+            Self::ControlPlane | Self::Worker => false,
+        }
+    }
+
+    /// Whether what it must keep lies on a data disk, which outlives the VM.
+    pub fn has_data_disk(self) -> bool {
+        match self {
+            Self::ControlPlane | Self::TenantControlPlane => true,
+            Self::Worker => false,
         }
     }
 }

@@ -43,14 +43,22 @@ impl Lab {
 
     fn fetch_kubeconfig(&self) -> anyhow::Result<Zeroizing<String>> {
         let mut last = anyhow::anyhow!("the lab has no nodes");
-        for vm in self.directory.vms()? {
-            let Some(record) = self.directory.recall_vm(&vm)? else { continue };
+        for record in self.control_nodes()? {
             match self.ask_for_kubeconfig(&record) {
                 Ok(kubeconfig) => return Ok(kubeconfig),
-                Err(error) => last = error.context(vm),
+                Err(error) => last = error.context(record.name),
             }
         }
         Err(last)
+    }
+
+    /// The VMs of its control nodes. Workers run what others bring: nobody goes by what one of them shows of the cluster.
+    pub(super) fn control_nodes(&self) -> anyhow::Result<Vec<VmRecord>> {
+        let all = self.directory.vms()?;
+        let all = all.iter().filter_map(|vm| self.directory.recall_vm(vm).transpose());
+        // Those of labs of before have no stamp.
+        let of_them = |vm: &VmRecord| vm.stamp.as_ref().is_none_or(|stamp| stamp.deployment == self.deployment());
+        all.filter(|vm| vm.as_ref().is_ok_and(of_them) || vm.is_err()).collect()
     }
 
     fn ask_for_kubeconfig(&self, vm: &VmRecord) -> anyhow::Result<Zeroizing<String>> {

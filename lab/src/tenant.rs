@@ -187,6 +187,13 @@ mod tests {
     }
 
     #[test]
+    fn what_workers_are_told_as_control_nodes_are_is_theirs_to_use() {
+        for key in SHARED.into_iter().chain([keys::CLUSTER_CA_HASH, keys::TIMEOUT_FACTOR]) {
+            assert!(keys::find(key).unwrap().need(Role::Worker).is_some(), "{key}");
+        }
+    }
+
+    #[test]
     fn workers_get_addresses_that_are_no_control_nodes() {
         let state = tempfile::tempdir().unwrap();
         let host = lab(state.path(), "one", None);

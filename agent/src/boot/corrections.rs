@@ -17,7 +17,7 @@ use contract::secret::Secret;
 use crate::boot::reconfigure::{self, Lifecycle, Overrides};
 use crate::cluster::records::Records;
 use crate::host::platform::Platform;
-use crate::intake::config::{Config, Intake};
+use crate::intake::config::{Config, Intake, Worker};
 use crate::intake::environment::{Outcome, source};
 
 /// The pause before the OVF environment is looked for again.
@@ -27,7 +27,7 @@ pub const AGAIN: Duration = Duration::from_secs(5);
 pub struct Found {
     /// What the node is to be.
     pub config: Config,
-    /// The deployment secret.
+    /// The role's one-time secret.
     pub secret: Secret,
     /// Tells the environment from others, if it was not scrubbed.
     pub fingerprint: Option<String>,
@@ -100,6 +100,31 @@ pub fn corrected(
     };
     let corrected = sight.another.then(|| from_environment(platform, image).and_then(of_the_same_role));
     Ok((corrected, sight.passed_over))
+}
+
+/// That the OVF environment asks a worker into another cluster than the one that it has joined: it stays where it is.
+pub fn asked_elsewhere(saved: &Config, platform: &Platform) -> Findings {
+    let Ok(Lifecycle::Settled(Config::Worker(Worker { cluster, .. }))) = Lifecycle::of(platform.root()) else {
+        return Findings::default();
+    };
+    let property = properties::find(properties::CLUSTER_CA_HASH).expect("a key of the table");
+    let asked = source::of(platform).document().ok().and_then(|(document, ..)| {
+        let text = document.value(property).ok()??.trim().to_ascii_lowercase();
+        (!text.is_empty()).then_some(text)
+    });
+    if asked.is_none_or(|asked| asked == cluster.authority_hash) {
+        return Findings::default();
+    }
+    let finding = codes::JOIN_OTHER_CLUSTER.finding(
+        properties::CLUSTER_CA_HASH,
+        format!(
+            "the properties ask {} into another cluster, and it is a worker of {}",
+            saved.node().name,
+            cluster.name
+        ),
+        "Reset this VM first, or deploy another one",
+    );
+    finding.softened().into()
 }
 
 /// Looks for another OVF environment than the one that the configuration came

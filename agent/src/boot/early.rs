@@ -4,7 +4,7 @@
 //! a system container it is the first program and becomes the system's PID 1.
 //!
 //! It formats nothing, decides nothing and never stops the boot: without an
-//! identity the machine ID is a fresh one, which first boot then keeps.
+//! identity the machine ID is a fresh one, which first boot then keeps; of an image that makes workers it is the VM's.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -86,7 +86,7 @@ pub fn run(host: &Path, root: &Path) -> Report {
             "The boot goes on with a machine ID of its own; look at the log of the early stage",
         ));
     };
-    let mut found = None;
+    let (mut found, mut fresh) = (None, MachineId::random());
     match Platform::detect(host) {
         Ok(platform) => {
             if platform.is_container()
@@ -95,6 +95,12 @@ pub fn run(host: &Path, root: &Path) -> Report {
                 trouble("cgroups", error);
             }
             let image = image::read(root).map_err(|error| trouble("image", error)).ok();
+            // A worker has no data disk, which would give it the same one at each boot.
+            if let (Some(image), Some(machine)) = (&image, platform.bios_uuid())
+                && image.roles.iter().any(|role| !role.has_data_disk())
+            {
+                fresh = MachineId::of_machine(machine);
+            }
             match find_identity(&platform, image.as_ref(), root) {
                 Ok(identity) => found = identity,
                 Err(error) => trouble("data disk", error),
@@ -102,7 +108,7 @@ pub fn run(host: &Path, root: &Path) -> Report {
         }
         Err(error) => trouble("platform", error),
     }
-    let machine_id = found.as_ref().map_or_else(MachineId::random, |(_, identity)| identity.machine_id);
+    let machine_id = found.as_ref().map_or_else(|| fresh, |(_, identity)| identity.machine_id);
     let host_name = found.as_ref().map(|(_, identity)| identity.host_name.clone());
     if let Err(error) = lay_etc(host, root).and_then(|()| write_names(root, machine_id, host_name.as_deref())) {
         trouble("/etc", error);
@@ -308,6 +314,21 @@ mod tests {
             ids.insert(report.machine_id.to_string());
         }
         assert_eq!(ids.len(), spoils.len());
+    }
+
+    #[test]
+    fn a_vm_that_may_be_a_worker_has_the_same_machine_id_at_each_boot() {
+        let machine = Machine::new();
+        let ids: Vec<_> = (0..2)
+            .map(|_| {
+                let root = system(&machine);
+                let mut image = crate::intake::config::fixture::image();
+                image.roles = contract::role::Role::Worker.into();
+                fs::write(files::below(&root, contract::image::PATH), serde_json::to_vec(&image).unwrap()).unwrap();
+                run(machine.directory.path(), &root).machine_id
+            })
+            .collect();
+        assert_eq!(ids, [MachineId::of_machine(machine.uuid); 2]);
     }
 
     #[test]

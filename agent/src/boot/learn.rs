@@ -1,6 +1,8 @@
-//! What is known before a plan is made: the data disk, and the configuration from there or from the OVF environment.
+//! What is known before a plan is made: the data disk, or what a worker keeps on scratch, and the configuration from there
+//! or from the OVF environment.
 //! Whatever is wrong is shown and looked at again, as often as it takes.
 
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,8 +12,8 @@ use contract::finding::{Finding, Findings};
 use contract::image::ImageFacts;
 use contract::secret::Secret;
 
-use crate::boot::corrections::{AGAIN, Found, corrected, from_environment, is_untouched};
-use crate::boot::plan;
+use crate::boot::corrections::{AGAIN, Found, asked_elsewhere, corrected, from_environment, is_untouched};
+use crate::boot::plan::{self, Keeping};
 use crate::boot::reset;
 use crate::boot::{LOOP, STEP};
 use crate::cluster::kubernetes::upgrade::Begun;
@@ -20,6 +22,7 @@ use crate::cluster::rendezvous::Record;
 use crate::host::command::Host;
 use crate::host::disk::ownership::Claimant;
 use crate::host::disk::{self, DataDisk, DiskState};
+use crate::host::kept;
 use crate::host::platform::Platform;
 use crate::intake::config::Config;
 use crate::intake::preflight::{self, Clock, Facts};
@@ -33,14 +36,14 @@ const DISKS_AGAIN: Duration = Duration::from_secs(30);
 pub(super) struct Known {
     /// Checked; saved, or from the OVF environment.
     pub(super) config: Config,
-    /// The deployment secret, as long as there is one.
+    /// The role's one-time secret, as long as there is one.
     pub(super) secret: Option<Secret>,
     /// The fingerprint of the OVF environment, if they are from there.
     pub(super) environment: Option<String>,
     /// What was found of the data disk.
     pub(super) data_disk: DataDisk,
-    /// The same for the plan.
-    pub(super) disk: plan::Disk,
+    /// Where it is kept what outlives a reboot.
+    pub(super) keeping: Keeping,
     /// How far earlier boots have come.
     pub(super) progress: Progress,
     /// Whether nobody has yet to join the cluster through this node.
@@ -62,12 +65,27 @@ pub(super) fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
     thread::sleep(time);
 }
 
+/// A configuration, the secret that is needed with it, and the fingerprint of the OVF environment if it is from there.
+type Given = (Config, Option<Secret>, Option<String>);
+
 /// Looks at the data disk, mounts it if it is ours, and gets the
 /// configuration from there or from the OVF environment: as often as it takes.
 pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter) -> anyhow::Result<Known> {
     let records = Records::new(platform.root());
     let claimant = Claimant::of(platform, image);
     loop {
+        if kept::is_marked(platform) {
+            if let Err(finding) = reset::finish_worker(platform) {
+                refuse(reporter, finding.into(), DISKS_AGAIN);
+            }
+            continue;
+        }
+        if kept::is_there(platform) {
+            match worker(platform, image, reporter, &records)? {
+                Some(known) => return Ok(known),
+                None => continue,
+            }
+        }
         let examination = disk::examine(platform, &claimant, platform.root(), &Host).context("looking at the disks")?;
         let mut findings = examination.findings;
         let (disk, saved) = match &examination.data_disk {
@@ -106,21 +124,9 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
         findings.extend(preflight::judge(&facts, saved.as_ref()));
         let looked = Instant::now();
         let saved = match saved {
-            Some(config) => match corrected(platform, image)? {
-                (None, passed_over) => {
-                    findings.extend(passed_over);
-                    Some((config, records.secret()?, None))
-                }
-                (Some(Ok(found)), _) => {
-                    log::info!("the node belongs to no cluster yet and was given other properties: it takes them");
-                    findings.extend(found.warnings);
-                    Some((found.config, Some(found.secret), found.fingerprint))
-                }
-                (Some(Err(mut wrong)), _) => {
-                    wrong.extend(findings);
-                    refuse(reporter, wrong, AGAIN);
-                    continue;
-                }
+            Some(config) => match given_since(config, platform, image, reporter, &records, &mut findings)? {
+                Some(given) => Some(given),
+                None => continue,
             },
             None => None,
         };
@@ -131,6 +137,10 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
                 match wait_for_environment(platform, image, reporter, &examination.data_disk, &findings, &facts, looked)
                 {
                     Some(found) => {
+                        if !found.config.role().has_data_disk() {
+                            // Nothing of the disks is this node's.
+                            findings = Findings::default();
+                        }
                         findings.extend(found.warnings);
                         (found.config, Some(found.secret), found.fingerprint)
                     }
@@ -138,8 +148,11 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
                 }
             }
         };
-        let disk = disk.context("the data disk cannot be used, and nothing was said about it")?;
-        let ours = matches!(disk, plan::Disk::Ours(_));
+        let ours = matches!(disk, Some(plan::Disk::Ours(_)));
+        let keeping = match disk {
+            None | Some(plan::Disk::Fresh(_)) if !config.role().has_data_disk() => Keeping::Scratch,
+            disk => Keeping::DataDisk(disk.context("the data disk cannot be used, and nothing was said about it")?),
+        };
         return Ok(Known {
             progress: if ours { records.progress()? } else { Progress::default() },
             upgrading: match ours {
@@ -151,10 +164,82 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
             config,
             secret,
             environment,
-            disk,
+            keeping,
             warnings: findings,
         });
     }
+}
+
+/// The saved configuration, or what the node was given since, while that counts. None if something is wrong with it, which
+/// was shown.
+fn given_since(
+    saved: Config,
+    platform: &Platform,
+    image: &ImageFacts,
+    reporter: &Reporter,
+    records: &Records,
+    findings: &mut Findings,
+) -> anyhow::Result<Option<Given>> {
+    Ok(match corrected(platform, image)? {
+        (None, passed_over) => {
+            findings.extend(passed_over);
+            Some((saved, records.secret()?, None))
+        }
+        (Some(Ok(found)), _) => {
+            log::info!("the node belongs to no cluster yet and was given other properties: it takes them");
+            findings.extend(found.warnings);
+            Some((found.config, Some(found.secret), found.fingerprint))
+        }
+        (Some(Err(mut wrong)), _) => {
+            wrong.extend(findings.clone());
+            refuse(reporter, wrong, AGAIN);
+            None
+        }
+    })
+}
+
+/// What a worker knows that has kept its configuration on scratch. None if it is to be looked at again.
+fn worker(
+    platform: &Platform,
+    image: &ImageFacts,
+    reporter: &Reporter,
+    records: &Records,
+) -> anyhow::Result<Option<Known>> {
+    let disks = platform.data_disk_candidates(platform.root()).context("listing the disks")?;
+    let is_a_nodes = |disk: &PathBuf| disk::Slots::read(disk).is_ok_and(|slots| slots.newest().is_some());
+    let mounted = match disks.iter().find(|disk| is_a_nodes(disk)) {
+        Some(disk) => Err(plan::beside_worker(disk)),
+        None => kept::mount(platform),
+    };
+    if let Err(finding) = mounted {
+        refuse(reporter, finding.into(), DISKS_AGAIN);
+        return Ok(None);
+    }
+    let mut findings = clock::raise(platform);
+    let saved = match records.config() {
+        Ok(Some(saved)) => saved,
+        Ok(None) => return Ok(None),
+        Err(error) => {
+            refuse(reporter, not_understood(&error, &image.version).into(), DISKS_AGAIN);
+            return Ok(None);
+        }
+    };
+    let progress = records.progress()?;
+    let facts = Facts::of(platform, None, !progress.formed, saved.role());
+    findings.extend(preflight::judge(&facts, Some(&saved)));
+    findings.extend(asked_elsewhere(&saved, platform));
+    let given = given_since(saved, platform, image, reporter, records, &mut findings)?;
+    Ok(given.map(|(config, secret, environment)| Known {
+        config,
+        secret,
+        environment,
+        data_disk: DataDisk::Absent,
+        keeping: Keeping::Scratch,
+        progress,
+        rendezvous_closed: false,
+        upgrading: None,
+        warnings: findings,
+    }))
 }
 
 /// Reads the OVF environment until there is one that is in order. None if
@@ -176,12 +261,16 @@ fn wait_for_environment(
             Ok(mut found) => {
                 let facts = Facts { clock: Clock::of(platform.root()), role: found.config.role(), ..*facts };
                 let judged = preflight::judge(&facts, Some(&found.config));
-                found.warnings.extend(judged.without(machine).without(&found.warnings));
+                let judged = if found.config.role().has_data_disk() { judged.without(machine) } else { judged };
+                found.warnings.extend(judged.without(&found.warnings));
                 if found.warnings.has_errors() { (found.warnings, None) } else { (Findings::default(), Some(found)) }
             }
             Err(findings) if takes_over && is_untouched(&findings, &image.roles) => (Findings::default(), None),
             Err(findings) => (findings, None),
         };
+        if found.as_ref().is_some_and(|found| may_be_without(found, data_disk)) {
+            return found;
+        }
         all.extend(machine.clone());
         match found {
             Some(found) if !machine.has_errors() => return Some(found),
@@ -191,6 +280,12 @@ fn wait_for_environment(
             return None;
         }
     }
+}
+
+/// Whether what is found is a worker's, and the VM has no node's data disk: a worker leaves other disks alone.
+fn may_be_without(found: &Found, data_disk: &DataDisk) -> bool {
+    let nobodys = matches!(data_disk, DataDisk::Absent | DataDisk::Blank { .. } | DataDisk::Foreign { .. });
+    nobodys && !found.config.role().has_data_disk()
 }
 
 /// Says that the saved configuration cannot be read, which the image `last` has used last.

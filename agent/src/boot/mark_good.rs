@@ -1,5 +1,5 @@
 //! `kaas-agent mark-good`: says that this boot is good, once all that makes a
-//! control node has held without a break for a while. A unit of its own, so that an agent that
+//! node of its role has held without a break for a while. A unit of its own, so that an agent that
 //! crashes or lies cannot say so for itself; a swap is committed only after it.
 
 use std::fs;
@@ -14,13 +14,14 @@ use contract::paths;
 
 use crate::boot::plan::{self, Plan};
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::join::{self, Standing};
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::records::Records;
 use crate::host::disk::{Slots, is_mounted};
 use crate::host::files;
 use crate::host::platform::Platform;
-use crate::intake::config::{Config, ControlPlane};
+use crate::intake::config::{Config, ControlPlane, Worker};
 use crate::upgrade::swap::good::{GOOD, read};
 
 /// How long all must hold, times the timeout factor …
@@ -106,10 +107,14 @@ impl Window {
 /// Looks at everything once. Says what is missing.
 fn look(root: &Path) -> anyhow::Result<Config> {
     let platform = Platform::detect(root)?;
-    disk_is_ours(&platform)?;
+    are_mounted(&platform, std::iter::empty())?;
     let config = Records::new(root).config()?.context("this node has no configuration")?;
     match &config {
-        Config::ControlPlane(config) => control_plane(config, &platform)?,
+        Config::ControlPlane(config) => {
+            disk_is_ours(&platform)?;
+            control_plane(config, &platform)?;
+        }
+        Config::Worker(config) => worker(config, &platform)?,
     }
     Ok(config)
 }
@@ -131,10 +136,30 @@ fn control_plane(config: &ControlPlane, platform: &Platform) -> anyhow::Result<(
     Ok(())
 }
 
-fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
-    for point in std::iter::once(paths::DATA).chain(paths::binds().map(|(.., point)| point)) {
+/// Whether what a worker keeps is mounted, its certificate is good, and its cluster calls it ready.
+fn worker(config: &Worker, platform: &Platform) -> anyhow::Result<()> {
+    are_mounted(platform, paths::binds_of_workers())?;
+    let standing = join::standing(platform.root(), config, SystemTime::now());
+    ensure!(standing == Standing::Member, "this worker does not belong to its cluster");
+    let (name, timeout) = (&config.node.name, ASKING * config.timeout_factor);
+    let api = Api::new(config.cluster.api_address, &platform.path(api::KUBECONFIG), timeout)?;
+    let node = api.node(name).context("the Kubernetes API")?;
+    ensure!(node.is_some_and(|node| node.ready), "Kubernetes does not call {name} ready");
+    Ok(())
+}
+
+fn are_mounted(
+    platform: &Platform,
+    binds: impl Iterator<Item = (&'static str, u32, &'static str)>,
+) -> anyhow::Result<()> {
+    for point in std::iter::once(paths::DATA).chain(binds.map(|(.., point)| point)) {
         ensure!(is_mounted(&platform.path(point))?, "nothing is mounted on {point}");
     }
+    Ok(())
+}
+
+fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
+    are_mounted(platform, paths::binds())?;
     let text = fs::read(platform.path(plan::PATH)).context("nothing is decided yet")?;
     let plan: Plan = serde_json::from_slice(&text).context("understanding the plan")?;
     let disk = plan.data_disk().context("the plan has no data disk")?;

@@ -22,6 +22,7 @@ use crate::host::command::Runner;
 use crate::host::disk::ownership::Claimant;
 use crate::host::disk::{self, DataDisk, Disk, Identity, erase};
 use crate::host::image;
+use crate::host::kept;
 use crate::host::platform::Platform;
 use crate::host::services;
 use crate::host::vmware::backdoor::Port;
@@ -55,6 +56,8 @@ pub struct Options {
 pub enum Cluster {
     /// This node has not become part of one yet.
     Never,
+    /// It goes on without a worker as before.
+    Outlasts,
     /// It goes on: so many of the other members are healthy.
     GoesOn {
         /// Members besides this one that are healthy.
@@ -67,18 +70,45 @@ pub enum Cluster {
 /// What a reset of this node would mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outlook {
-    disk: Disk,
-    /// Whose data disk it is.
-    pub identity: Identity,
+    what: Erased,
+    /// This node's name.
+    pub node: String,
+    /// Its cluster's.
+    pub cluster_name: String,
     /// What becomes of the cluster.
     pub cluster: Cluster,
+}
+
+/// What is erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Erased {
+    /// A data disk.
+    DataDisk {
+        /// The disk.
+        disk: Disk,
+        /// Whose it is.
+        identity: Box<Identity>,
+    },
+    /// What a worker keeps on scratch.
+    Scratch,
 }
 
 impl Outlook {
     /// What will happen, for a person who is about to type the node's name.
     pub fn words(&self) -> String {
-        let Identity { node, cluster, .. } = &self.identity;
+        let Self { node, cluster_name: cluster, what, .. } = self;
+        let disk = match what {
+            Erased::Scratch => {
+                return format!(
+                    "Everything that worker {node} keeps is erased: its certificates and its configuration. It restarts as \
+                     freshly deployed and needs its OVF environment again, with a new join token. Drain it before; cluster \
+                     {cluster} goes on, and keeps its Node object until somebody deletes it: kubectl delete node {node}"
+                );
+            }
+            Erased::DataDisk { disk, .. } => disk.path.display(),
+        };
         let fate = match &self.cluster {
+            Cluster::Outlasts => format!("Cluster {cluster} goes on."),
             Cluster::Never => "It is not part of a cluster yet.".to_owned(),
             Cluster::GoesOn { healthy } => format!(
                 "Cluster {cluster} goes on with its {healthy} other members. Afterwards let a survivor take the blank \
@@ -87,9 +117,8 @@ impl Outlook {
             Cluster::Ends(why) => format!("THIS ENDS CLUSTER {cluster}: {why}."),
         };
         format!(
-            "Everything that node {node} has on its data disk {} is erased: its part of etcd, its certificates, its \
-             configuration. It restarts as freshly deployed and needs its OVF environment again. {fate}",
-            self.disk.path.display()
+            "Everything that node {node} has on its data disk {disk} is erased: its part of etcd, its certificates, its \
+             configuration. It restarts as freshly deployed and needs its OVF environment again. {fate}"
         )
     }
 
@@ -98,11 +127,11 @@ impl Outlook {
     /// # Errors
     /// Why nothing will be done, in words for a person.
     pub fn confirmed(&self, node: &str, cluster: Option<&str>) -> Result<(), String> {
-        if node != self.identity.node {
-            return Err(format!("this node is {}, not {node:?}: nothing was changed", self.identity.node));
+        if node != self.node {
+            return Err(format!("this node is {}, not {node:?}: nothing was changed", self.node));
         }
         let Cluster::Ends(why) = &self.cluster else { return Ok(()) };
-        let own = &self.identity.cluster;
+        let own = &self.cluster_name;
         match cluster {
             Some(typed) if typed == own => Ok(()),
             Some(typed) => Err(format!("the cluster is {own}, not {typed:?}: nothing was changed")),
@@ -119,6 +148,16 @@ impl Outlook {
 /// # Errors
 /// There is no data disk that is certainly this node's.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
+    if kept::is_there(platform)
+        && let Some(config @ Config::Worker(_)) = Records::new(platform.root()).config()?
+    {
+        return Ok(Outlook {
+            what: Erased::Scratch,
+            node: config.node().name.clone(),
+            cluster_name: config.cluster_name().to_owned(),
+            cluster: Cluster::Outlasts,
+        });
+    }
     let claimant = Claimant::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
     let DataDisk::Ours { disk, identity } = examination.data_disk else {
@@ -131,12 +170,14 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
         }
         Ok(Some(Config::ControlPlane(_))) if !records.progress()?.etcd => Cluster::Never,
         Ok(Some(Config::ControlPlane(config))) => survivors(&config, &platform.path(PKI)),
+        Ok(Some(Config::Worker(_))) => bail!("the configuration on the data disk is a worker's"),
         Ok(None) if identity.state == disk::DiskState::Formed => {
             Cluster::Ends("the data disk is not mounted, so the other members cannot be asked".to_owned())
         }
         Ok(None) => Cluster::Never,
     };
-    Ok(Outlook { disk, identity, cluster })
+    let (node, cluster_name) = (identity.node.clone(), identity.cluster.clone());
+    Ok(Outlook { what: Erased::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster })
 }
 
 fn survivors(config: &ControlPlane, pki: &Path) -> Cluster {
@@ -162,14 +203,22 @@ fn judge(members: usize, healthy: usize) -> Cluster {
 ///
 /// # Errors
 /// The disk cannot be marked, or the system does not restart; once marked, the next start erases it.
-pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
-    let Outlook { disk, identity, .. } = outlook;
+pub fn begin(outlook: &Outlook, platform: &Platform, runner: &dyn Runner) -> anyhow::Result<()> {
     let mark = || {
-        erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
-        log::warn!("{} is marked to be erased, as was confirmed", disk.path.display());
+        let what = match &outlook.what {
+            Erased::DataDisk { disk, identity } => {
+                erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
+                disk.path.display().to_string()
+            }
+            Erased::Scratch => {
+                kept::mark(platform).context("marking what this worker keeps")?;
+                "what this worker keeps".to_owned()
+            }
+        };
+        log::warn!("{what} is marked to be erased, as was confirmed");
         Ok(())
     };
-    services::write_and_reboot(runner, mark, "the data disk is erased at the next start")
+    services::write_and_reboot(runner, mark, "it is erased at the next start")
 }
 
 /// Does what the command line says.
@@ -177,10 +226,11 @@ pub fn begin(outlook: &Outlook, runner: &dyn Runner) -> anyhow::Result<()> {
 /// # Errors
 /// What was typed does not fit, or it cannot be done.
 pub fn command(root: &Path, options: &Options, runner: &dyn Runner) -> anyhow::Result<()> {
-    let outlook = look(&Platform::detect(root)?, runner)?;
+    let platform = Platform::detect(root)?;
+    let outlook = look(&platform, runner)?;
     outlook.confirmed(&options.confirm, options.confirm_end_of.as_deref()).map_err(anyhow::Error::msg)?;
     println!("{}", outlook.words());
-    begin(&outlook, runner)
+    begin(&outlook, &platform, runner)
 }
 
 /// Finishes a reset after the restart: erases the marked data disk and this VM's scratch, and the OVF environment that the
@@ -195,6 +245,29 @@ pub fn finish(
     progress: &mut dyn FnMut(Finding),
 ) -> Result<(), Finding> {
     finish_beside(GuestInfo::of_this_machine(), disk, platform, runner, progress)
+}
+
+/// As [`finish`], of a worker: what it keeps is on scratch.
+///
+/// # Errors
+/// A finding that says what failed; doing it again goes on.
+pub fn finish_worker(platform: &Platform) -> Result<(), Finding> {
+    let failed = |what: String, error: io::Error| {
+        let action = "It is tried again; if it stays, deploy the VM anew";
+        codes::RESET_FAILED.finding("this worker", format!("{what}: {error}"), action)
+    };
+    empty_scratch(platform).map_err(|(directory, error)| failed(format!("emptying {directory}"), error))?;
+    forget_environment(GuestInfo::of_this_machine())
+        .map_err(|error| failed("removing the OVF environment".to_owned(), io::Error::other(error)))?;
+    kept::erase(platform).map_err(|error| failed("erasing what it keeps".to_owned(), error))
+}
+
+/// Empties what the scratch partition holds of a node; the journal of this boot stays.
+fn empty_scratch(platform: &Platform) -> Result<(), (&'static str, io::Error)> {
+    let machine_id = fs::read_to_string(platform.path("/etc/machine-id")).unwrap_or_default();
+    SCRATCH.into_iter().try_for_each(|directory| {
+        empty(&platform.path(directory), machine_id.trim()).map_err(|error| (directory, error))
+    })
 }
 
 fn finish_beside(
@@ -213,11 +286,7 @@ fn finish_beside(
         )
     };
     // While the disk is marked this is done again after a cut.
-    let machine_id = fs::read_to_string(platform.path("/etc/machine-id")).unwrap_or_default();
-    for directory in SCRATCH {
-        empty(&platform.path(directory), machine_id.trim())
-            .map_err(|error| failed(&format!("emptying {directory}"), error))?;
-    }
+    empty_scratch(platform).map_err(|(directory, error)| failed(&format!("emptying {directory}"), error))?;
     // Before the disk is blank: after a cut then, the properties would count.
     forget_environment(guestinfo).map_err(|error| failed("removing the OVF environment", io::Error::other(error)))?;
     let mut tell = |share: u64| {
@@ -278,7 +347,8 @@ mod tests {
     fn outlook(cluster: Cluster) -> Outlook {
         let identity = Identity { holder: None, state: DiskState::Formed, ..fixture::identity() };
         let disk = Disk { path: "/dev/sdb".into(), size: 1 << 32, sector: 512, read_only: false };
-        Outlook { disk, identity, cluster }
+        let (node, cluster_name) = (identity.node.clone(), identity.cluster.clone());
+        Outlook { what: Erased::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster }
     }
 
     #[test]
@@ -302,6 +372,27 @@ mod tests {
         assert!(last.confirmed("cp-1", Some("beta")).unwrap_err().contains("the cluster is alpha"));
         assert_eq!(last.confirmed("cp-1", Some("alpha")), Ok(()));
         assert!(last.confirmed("cp-2", Some("alpha")).is_err());
+    }
+
+    #[test]
+    fn a_worker_is_erased_by_its_name_and_its_cluster_goes_on() {
+        let root = tempfile::tempdir().unwrap();
+        let kept = root.path().join("var/lib/kaas/kaas");
+        fs::create_dir_all(&kept).unwrap();
+        fs::create_dir_all(root.path().join("data/kaas")).unwrap();
+        let config = Config::Worker(crate::intake::config::fixture::joined());
+        let records = Records::new(root.path());
+        records.update_config(&config, None).unwrap();
+        fs::copy(root.path().join("data/kaas/config.json"), kept.join("config.json")).unwrap();
+        let platform = Platform::detect(root.path()).unwrap();
+        let outlook = look(&platform, &NoPrograms).unwrap();
+        assert_eq!(outlook.confirmed("worker1", None), Ok(()));
+        assert!(outlook.confirmed("worker2", None).is_err());
+        assert!(outlook.words().contains("cluster lab goes on"), "{}", outlook.words());
+        kept::mark(&platform).unwrap();
+        fs::create_dir_all(root.path().join("var/lib/kubelet/pods/x")).unwrap();
+        finish_worker(&platform).unwrap();
+        assert!(!kept::is_there(&platform) && !root.path().join("var/lib/kubelet/pods").exists());
     }
 
     #[test]

@@ -78,12 +78,13 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         let known = learn(&platform, &image, reporter)?;
         let observed = Observed {
             image: image.clone(),
-            disk: known.disk.clone(),
+            keeping: known.keeping.clone(),
             progress: known.progress,
             rendezvous_closed: known.rendezvous_closed,
             upgrading: known.upgrading.clone(),
         };
         reporter.update(|status| {
+            status.role = Some(known.config.role());
             status.node = Some(known.config.node().name.clone());
             status.address = Some(known.config.address());
             status.cluster = Some(known.config.cluster_name().to_owned());
@@ -173,7 +174,7 @@ pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: 
             attempt += 1;
         }
         let begins = match step {
-            Step::MountDataDisk { .. } => Some(Needs::DataDisk),
+            Step::MountDataDisk { .. } | Step::KeepOnScratch => Some(Needs::DataDisk),
             Step::Etcd => Some(Needs::Etcd),
             _ => None,
         };

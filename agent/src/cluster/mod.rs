@@ -1,4 +1,4 @@
-//! What a control node is made of: keys, the meeting of the nodes, etcd, Kubernetes, networks, and the records of it.
+//! What a node is made of: keys, the meeting of the nodes, etcd, Kubernetes, networks, and the records of it.
 //!
 //! Each part looks and acts on its own; in which order is decided above. Calls [`crate::host`], [`crate::intake`] and
 //! [`crate::system`].
@@ -9,6 +9,7 @@ pub mod encryption;
 pub mod etcd;
 pub mod firewall;
 pub mod given_keys;
+pub mod join;
 pub mod kubernetes;
 pub mod payload;
 pub mod pki;

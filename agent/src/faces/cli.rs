@@ -43,7 +43,7 @@ Exit status:
   3  for `status`: this node is not ready (yet)
   4  for `status` and `plan`: the agent has not come that far since power-on";
 
-/// The agent of a KaaS appliance: makes a Kubernetes control node of this VM
+/// The agent of a KaaS appliance: makes a Kubernetes node of this VM
 /// and keeps it one. It runs as the service `kaas-agent`; its journal is shown by
 /// `journalctl -u kaas-agent`.
 #[derive(Parser)]
@@ -295,7 +295,8 @@ fn plan(root: &Path, output: Output) -> anyhow::Result<ExitCode> {
 fn pod_network(root: &Path) -> anyhow::Result<ExitCode> {
     let config = Records::new(root).config()?.context("this node has no configuration yet")?;
     let kubeconfig = files::below(root, pod_network::KUBECONFIG);
-    pod_network::run(&Settings::of(&config), kubeconfig, root, &Host).map(|()| ExitCode::SUCCESS)
+    let settings = Settings::of(&config).context("this worker has not joined its cluster yet")?;
+    pod_network::run(&settings, kubeconfig, root, &Host).map(|()| ExitCode::SUCCESS)
 }
 
 fn ssh_authority(root: &Path) -> anyhow::Result<ExitCode> {

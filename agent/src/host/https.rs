@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use contract::secret::Secret;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder};
 use tokio::runtime::Builder;
 use zeroize::Zeroizing;
@@ -65,6 +66,28 @@ impl Client {
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         Self::of(server, "https", builder(authority, certificate, key)?, timeout)
+    }
+
+    /// A client of whoever answers: nothing proves the server, and nothing is shown to it. What it says must prove itself.
+    ///
+    /// # Errors
+    /// It cannot be set up.
+    pub fn of_anyone(server: SocketAddr, timeout: Duration) -> anyhow::Result<Self> {
+        let builder = reqwest::Client::builder().no_proxy().https_only(true);
+        Self::of(server, "https", builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true), timeout)
+    }
+
+    /// A client that trusts servers of `authority` alone, in PEM, and shows a bearer token (RFC 6750).
+    ///
+    /// # Errors
+    /// The authority or the token cannot be understood.
+    pub fn bearing(server: SocketAddr, authority: &str, token: &Secret, timeout: Duration) -> anyhow::Result<Self> {
+        let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the authority")?;
+        let shown = Zeroizing::new(format!("Bearer {}", token.expose()));
+        let mut shown = HeaderValue::from_str(&shown).context("a token that no header can hold")?;
+        shown.set_sensitive(true);
+        let builder = reqwest::Client::builder().no_proxy().https_only(true).tls_certs_only(authority);
+        Self::of(server, "https", builder.default_headers([(AUTHORIZATION, shown)].into_iter().collect()), timeout)
     }
 
     fn of(server: SocketAddr, scheme: &'static str, builder: ClientBuilder, timeout: Duration) -> anyhow::Result<Self> {

@@ -16,6 +16,7 @@ pub mod fixture;
 pub mod hex;
 pub mod https;
 pub mod image;
+pub mod kept;
 pub mod nftables;
 pub mod platform;
 pub mod services;

@@ -10,7 +10,7 @@ use contract::finding::Findings;
 use super::job::Job;
 use crate::cluster::addons;
 use crate::cluster::etcd::client::EtcdClient;
-use crate::cluster::kubernetes::api;
+use crate::cluster::kubernetes::{AUTHORITY, api};
 use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::node::context::NodeContext;
@@ -57,6 +57,12 @@ fn renew(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<()> {
         api::apply(runner, context.config.address(), &addons::cluster_dns(&context.config, &context.image))
             .context("applying cluster DNS")?;
         context.note(&format!("all nodes run image {}: its add-ons were applied", context.image.version));
+    }
+    let authority = files::below(&context.root, AUTHORITY);
+    if context.config.role.takes_workers() {
+        let authority = fs::read_to_string(authority).context("reading the cluster's authority")?;
+        api::apply(runner, context.config.address(), &addons::workers(&context.config, &authority))
+            .context("applying what workers join with")?;
     }
     let priorities = addons::priorities(context.config.cluster.pod_security);
     if !priorities.is_empty() {

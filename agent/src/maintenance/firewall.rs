@@ -6,17 +6,26 @@ use contract::finding::Findings;
 use super::job::Job;
 use crate::cluster::REQUEST;
 use crate::cluster::firewall::{HostPorts, Rules};
-use crate::cluster::kubernetes::api::Api;
+use crate::cluster::kubernetes::ADMINISTRATOR;
+use crate::cluster::kubernetes::api::{self, Api};
 use crate::host::command::Host;
+use crate::host::files;
+use crate::intake::config::Config;
 use crate::node::context::NodeContext;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    let (config, root, firewall) = (node.control_plane()?.clone(), node.root().to_owned(), node.firewall.clone());
+    let (config, root, firewall) = (node.config.clone(), node.root().to_owned(), node.firewall.clone());
     let ready = node.reporter.status().is_ready();
     Ok(Some(Box::new(move |_| {
         if ready {
-            let listed = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))
-                .and_then(|api| api.pods_in_the_network_of(&config.node.name))
+            // The kubelet of a worker may list its own node's pods.
+            let kubeconfig = match &config {
+                Config::ControlPlane(_) => ADMINISTRATOR,
+                Config::Worker(_) => api::KUBECONFIG,
+            };
+            let kubeconfig = files::below(&root, kubeconfig);
+            let listed = Api::new(config.api_address(), &kubeconfig, config.timeout(REQUEST))
+                .and_then(|api| api.pods_in_the_network_of(&config.node().name))
                 .and_then(|pages| {
                     pages.iter().try_fold(HostPorts::default(), |all, page| Ok(all.and(HostPorts::of_pods(page)?)))
                 });

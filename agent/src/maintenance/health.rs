@@ -21,6 +21,7 @@ use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::virtual_address;
 use crate::host::files;
 use crate::intake::config::ControlPlane;
+use crate::maintenance::worker_health::WorkerWatch;
 use crate::status::{Health, Member, Reporter};
 
 /// The pause between two looks, times the timeout factor while the API on this node serves.
@@ -51,6 +52,24 @@ const CALM: Duration = Duration::from_secs(30);
 
 /// … and while something is not.
 const EAGER: Duration = Duration::from_secs(3);
+
+/// What follows the health of a node of some role.
+pub enum Watch {
+    /// Of a node with a control plane.
+    ControlPlane(HealthWatch),
+    /// Of a worker.
+    Worker(Box<WorkerWatch>),
+}
+
+impl Watch {
+    /// Looks at what matters to the node, unless that was done a short while ago.
+    pub fn look_if_due(&self) {
+        match self {
+            Self::ControlPlane(watch) => watch.look_if_due(),
+            Self::Worker(watch) => watch.look_if_due(),
+        }
+    }
+}
 
 /// A handle on the watch; clones share it. The watch ends with the last one.
 #[derive(Clone)]

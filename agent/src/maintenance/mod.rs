@@ -24,6 +24,8 @@ mod snapshots;
 pub(crate) mod space;
 mod surroundings;
 mod swap;
+mod worker;
+pub mod worker_health;
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +41,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// What a task needs of the node. A node that does not get through its boot, as for a full store, looks after what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// The data disk is mounted.
+    /// The data disk is mounted, or what a worker keeps in its place.
     DataDisk,
     /// This node's etcd serves.
     Etcd,
@@ -53,6 +55,9 @@ fn tasks(role: Role, needs: Needs) -> &'static [Task] {
         (Role::ControlPlane | Role::TenantControlPlane, Needs::DataDisk) => DISK,
         (Role::ControlPlane | Role::TenantControlPlane, Needs::Etcd) => STORE,
         (Role::ControlPlane | Role::TenantControlPlane, Needs::Node) => CONTROL_PLANE,
+        (Role::Worker, Needs::DataDisk) => SCRATCH,
+        (Role::Worker, Needs::Etcd) => &[],
+        (Role::Worker, Needs::Node) => WORKER,
     }
 }
 
@@ -87,7 +92,22 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
+    Task { what: "the serving certificates of workers", every: Duration::from_secs(5), work: Background(worker::approve) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
+];
+
+#[rustfmt::skip]
+const SCRATCH: &[Task] = &[
+    Task { what: "the room on the disks", every: MINUTE, work: Background(space::look_at_scratch) },
+];
+
+#[rustfmt::skip]
+const WORKER: &[Task] = &[
+    Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
+    Task { what: "the certificates", every: Duration::from_secs(600), work: Check(worker::certificates) },
+    Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
+    Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
+    Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
 ];
 
 /// The check that the boot flow has done for the first time.
@@ -212,6 +232,11 @@ mod tests {
             assert_eq!(row[1], said(task), "{name}");
         }
         assert_eq!(rows.len(), tasks.len(), "docs/operations.md has other rows than there are tasks");
+        // What workers do as well, they do at the same pace.
+        for task in [SCRATCH, WORKER].into_iter().flatten() {
+            let same = tasks.iter().any(|other| other.what == task.what && other.every == task.every);
+            assert!(same, "docs/operations.md does not say how often a worker looks at {}", task.what);
+        }
     }
 
     #[test]

@@ -70,14 +70,23 @@ const SCRATCH: Place = Place {
 
 /// From 80 % on every file is counted, which takes minutes on a slow disk.
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    Ok(Some(looking(node, &[&DATA, &SCRATCH])))
+}
+
+/// The same on a node without a data disk.
+pub(super) fn look_at_scratch(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    Ok(Some(looking(node, &[&SCRATCH])))
+}
+
+fn looking(node: &NodeContext, places: &'static [&'static Place]) -> Job {
     let root = node.root().to_owned();
-    Ok(Some(Box::new(move |_| {
+    Box::new(move |_| {
         let mut findings = Findings::default();
-        for place in [&DATA, &SCRATCH] {
+        for place in places {
             findings.extend(judge(place, &files::below(&root, place.point))?);
         }
         Ok(findings)
-    })))
+    })
 }
 
 /// Makes room for etcd before its disk is full, quicker than anybody could. It goes on for good: the main loop may be busy

@@ -21,9 +21,12 @@ use crate::host::command::Runner;
 use crate::host::disk::DataDisk;
 use crate::host::platform::Platform;
 use crate::host::services::Services;
-use crate::intake::config::{Config, ControlPlane};
+use crate::intake::config::{ClusterNetwork, Config, ControlPlane};
 use crate::node::endpoint::Endpoint;
 use crate::status::Reporter;
+
+/// What is missing where a worker is asked for what its cluster says.
+const NOT_JOINED: &str = "this worker has not joined its cluster";
 
 /// A running node.
 pub struct NodeContext {
@@ -74,12 +77,12 @@ impl NodeContext {
         }
     }
 
-    /// A client of the API server on this node.
+    /// A client of the Kubernetes API: of the server on this node, or a worker's cluster.
     ///
     /// # Errors
     /// The agent has no credentials yet.
     pub fn api(&self) -> anyhow::Result<Api> {
-        Api::new(self.config.address(), &self.path(api::KUBECONFIG), self.config.timeout(REQUEST))
+        Api::new(self.config.api_address(), &self.path(api::KUBECONFIG), self.config.timeout(REQUEST))
     }
 
     /// The directory below which the system is: `/` outside of tests.
@@ -115,6 +118,14 @@ impl NodeContext {
         Ok(self.config.control_plane()?)
     }
 
+    /// The networks of this node's cluster.
+    ///
+    /// # Errors
+    /// It is a worker that has not joined.
+    pub fn network(&self) -> anyhow::Result<ClusterNetwork> {
+        self.config.network().context(NOT_JOINED)
+    }
+
     /// This node's entry in the list of control nodes.
     ///
     /// # Errors
@@ -128,19 +139,19 @@ impl NodeContext {
         self.config.address()
     }
 
-    /// The full version of the cluster's Kubernetes, as this image carries it.
+    /// The full version of this node's Kubernetes, as this image carries it.
     ///
     /// # Errors
-    /// The image does not carry it.
+    /// The image does not carry it, or it is not known yet.
     pub fn kubernetes_version(&self) -> anyhow::Result<&str> {
-        let minor = self.config.kubernetes_minor();
+        let minor = self.config.kubernetes_minor().context(NOT_JOINED)?;
         let release = self.image.kubernetes(minor).with_context(|| format!("this image has no Kubernetes {minor}"))?;
         Ok(&release.version)
     }
 
     /// Names the image and what it forms with: the same on all nodes.
     pub fn forming_image(&self) -> String {
-        let minor = self.config.kubernetes_minor();
+        let minor = self.config.kubernetes_minor().unwrap_or_default();
         let version = self.image.kubernetes(minor).map_or(minor, |release| release.version.as_str());
         format!("{} {} with Kubernetes {version}", self.image.name, self.image.version)
     }

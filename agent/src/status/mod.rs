@@ -18,6 +18,7 @@ use std::{fs, io};
 use contract::deployer::Fingerprints;
 use contract::finding::Findings;
 use contract::node::VirtualAddress;
+use contract::role::Role;
 use contract::swap::{EvacuationState, SwapState};
 use serde::{Deserialize, Serialize};
 
@@ -63,9 +64,9 @@ pub struct Work {
 /// The health of what runs, as last looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Whether the API server on this node serves.
+    /// Whether the API server on this node serves; on a worker, whether that of its cluster does.
     pub api: bool,
-    /// The cluster's nodes as the API lists them; none if it could not be asked.
+    /// The cluster's nodes as the API lists them, on a worker it alone; none if it could not be asked.
     pub nodes: Option<Vec<Node>>,
     /// The etcd members, in list order.
     pub etcd: Vec<Member>,
@@ -102,6 +103,9 @@ pub struct Times {
 pub struct Status {
     /// The image's name, version and publisher.
     pub image: String,
+    /// What this node is in its cluster, once known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
     /// This node's name, once known.
     pub node: Option<String>,
     /// This node's address, once known.
@@ -147,6 +151,14 @@ impl Status {
         self.health.as_ref().is_some_and(|health| {
             health.api && health.nodes.iter().flatten().any(|node| Some(&node.name) == self.node.as_ref() && node.ready)
         })
+    }
+
+    /// What is known of the API on a node of this role, as a row's name.
+    pub fn api_row(&self) -> &'static str {
+        match self.role {
+            Some(Role::Worker) => "Kubernetes API",
+            _ => "API on this node",
+        }
     }
 
     /// The status as a page of plain text.

@@ -33,14 +33,16 @@ pub(crate) fn page(status: &Status) -> String {
         line("evacuation", &evacuation.to_string());
     }
     if let Some(health) = &status.health {
-        line("API on this node", if health.api { "serving" } else { "not serving" });
+        line(status.api_row(), if health.api { "serving" } else { "not serving" });
         let list = |items: Vec<(&str, bool)>, good: &str, bad: &str| {
             let items: Vec<String> =
                 items.into_iter().map(|(name, is)| format!("{name} {}", if is { good } else { bad })).collect();
             items.join(", ")
         };
         let etcd = health.etcd.iter().map(|member| (member.name.as_str(), member.healthy)).collect();
-        line("etcd members", &list(etcd, "healthy", "NOT HEALTHY"));
+        if !health.etcd.is_empty() {
+            line("etcd members", &list(etcd, "healthy", "NOT HEALTHY"));
+        }
         match &health.nodes {
             Some(nodes) => {
                 let nodes = nodes.iter().map(|node| (node.name.as_str(), node.ready)).collect();

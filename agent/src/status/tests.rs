@@ -73,3 +73,12 @@ fn the_file_is_written_for_each_change_and_read_back() {
     reporter.update(|status| status.phase = Phase::Waiting);
     assert_eq!(Status::read(root.path()).unwrap().phase, Phase::Waiting);
 }
+
+#[test]
+fn the_page_of_a_worker_speaks_of_its_clusters_api_and_of_no_etcd() {
+    let mut status = Status { role: Some(Role::Worker), ..formed() };
+    let health = status.health.as_mut().unwrap();
+    (health.etcd, health.virtual_address) = (Vec::new(), None);
+    let page = status.page();
+    assert!(page.contains("Kubernetes API") && !page.contains("on this node") && !page.contains("etcd"), "{page}");
+}

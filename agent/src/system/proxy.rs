@@ -54,7 +54,13 @@ fn direct(config: &Config, exclusions: &[String]) -> Vec<String> {
     direct.extend(config.node().interfaces.iter().map(|interface| interface.address.trunc().to_string()));
     direct.extend(config.control_nodes().iter().map(|node| node.address.to_string()));
     direct.extend(config.virtual_address().map(|address| address.to_string()));
-    direct.extend([config.pod_cidr().to_string(), config.service_cidr().to_string()]);
+    let api = config.api_address().to_string();
+    if !direct.contains(&api) {
+        direct.push(api);
+    }
+    if let Some(network) = config.network() {
+        direct.extend([network.pod_cidr.to_string(), network.service_cidr.to_string()]);
+    }
     direct.extend([".svc".to_owned(), ".cluster.local".to_owned()]);
     for exclusion in exclusions {
         if !direct.contains(exclusion) {

@@ -1,6 +1,6 @@
 //! What values look like: for each kind its OVF type, its documentation and its parser.
 
-use super::parse::{addresses, certificates, keys, names, numbers, password, routes, secret, ssh, urls};
+use super::parse::{addresses, certificates, join, keys, labels, names, numbers, password, routes, secret, ssh, urls};
 use super::value::{Problem, Value};
 use crate::pod_security::PodSecurity;
 use crate::role::Roles;
@@ -75,12 +75,20 @@ pub enum Kind {
     RecoveryKey,
     /// The deployer's public key, ECDSA P-256.
     DeployerKey,
+    /// A bootstrap token of Kubernetes.
+    JoinToken,
+    /// The hash of an authority's public key, as kubeadm writes it.
+    AuthorityHash,
+    /// `key=value` entries.
+    Labels,
+    /// `key=value:Effect` entries.
+    Taints,
 }
 
 impl Kind {
     /// Whether values are hidden in forms.
     pub fn is_secret(self) -> bool {
-        matches!(self, Self::Secret | Self::PasswordHash)
+        matches!(self, Self::Secret | Self::PasswordHash | Self::JoinToken)
     }
 
     /// Whether values are secrets or may contain one.
@@ -116,7 +124,11 @@ impl Kind {
             Self::Address => 15,
             Self::AddressWithPrefix | Self::Range { .. } => 18,
             Self::Secret => secret::LONGEST as u32,
-            Self::AddressList
+            Self::JoinToken => join::TOKEN_LENGTH as u32,
+            Self::AuthorityHash => join::HASH_LENGTH as u32,
+            Self::Labels
+            | Self::Taints
+            | Self::AddressList
             | Self::NetworkList
             | Self::Routes
             | Self::DomainList
@@ -178,6 +190,13 @@ impl Kind {
                 "public key of ECDSA P-256: PEM with line ends as `\\n`, its inside in one line, or base64 of a PEM file"
                     .into()
             }
+            Self::JoinToken => "bootstrap token: 6 lower-case letters or digits, a dot, and 16 more".into(),
+            Self::AuthorityHash => "`sha256:` and 64 hexadecimal digits".into(),
+            Self::Labels => "key=value, a key with an optional prefix before a slash, separated by commas or spaces".into(),
+            Self::Taints => {
+                "key=value:Effect or key:Effect, separated by commas or spaces; NoSchedule, PreferNoSchedule or NoExecute"
+                    .into()
+            }
             Self::PodSecurity => PodSecurity::ALL.map(|level| format!("`{level}`")).join(", "),
         }
     }
@@ -213,6 +232,10 @@ impl Kind {
             Self::Role => Ok(Value::Role(names::role(text)?)),
             Self::RecoveryKey => Ok(Value::Text(keys::recovery(text)?)),
             Self::DeployerKey => Ok(Value::Text(keys::deployer(text)?)),
+            Self::JoinToken => Ok(Value::Secret(join::token(text)?)),
+            Self::AuthorityHash => Ok(Value::Text(join::authority_hash(text)?)),
+            Self::Labels => labels::labels(text).map(Value::Labels),
+            Self::Taints => labels::taints(text).map(Value::Taints),
             Self::PodSecurity => Ok(Value::PodSecurity(names::pod_security(text)?)),
         }
     }

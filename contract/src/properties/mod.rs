@@ -14,7 +14,7 @@ mod value;
 pub use kind::Kind;
 pub use publish::{FormProperty, form, options_json, reference_markdown};
 pub use table::*;
-pub use value::{ControlNode, Problem, Route, Value};
+pub use value::{ControlNode, Effect, Label, Problem, Route, Taint, Value};
 
 use crate::finding::Findings;
 use crate::role::{Role, Roles};

@@ -81,6 +81,18 @@ impl Property {
         Self { example: Some(example), ..self }
     }
 
+    /// A worker's alone.
+    const fn of_workers(self, need: Need) -> Self {
+        let mut needs = [None; Role::ALL.len()];
+        needs[Role::Worker as usize] = Some(need);
+        Self { needs, ..self }
+    }
+
+    /// A worker learns it of its cluster, or has no use for it.
+    const fn not_of_workers(self) -> Self {
+        self.need_in(Role::Worker, None)
+    }
+
     const fn or(self, default: &'static str) -> Self {
         Self { needs: [Some(Need::Default(default)); Role::ALL.len()], ..self }
     }
@@ -98,8 +110,8 @@ pub(super) const TABLE: &[Property] = &[
         .must_be_given()
         .label("Node name")
         .description(
-            "Host name of this VM, without a domain. It must be one of the names in the list of control \
-             nodes.",
+            "Host name of this VM, without a domain. A control node's is one of the names in the list of control \
+             nodes; a worker's is no other node's of its cluster.",
         )
         .example("cp1"),
     Property::new(ADDRESS, Category::Node, Kind::AddressWithPrefix)
@@ -155,13 +167,36 @@ pub(super) const TABLE: &[Property] = &[
              clock of its ESXi host.",
         )
         .example("ntp.example.com,192.168.10.2"),
+    Property::new(NODE_LABELS, Category::Node, Kind::Labels)
+        .of_workers(Need::Optional)
+        .label("Labels of the node")
+        .description(
+            "Kubernetes labels that the node has when it joins, as key=value, separated by commas. Most keys under \
+             kubernetes.io and k8s.io are not a node's own to set.",
+        )
+        .example("example.com/tier=edge,topology.kubernetes.io/zone=a"),
+    Property::new(NODE_TAINTS, Category::Node, Kind::Taints)
+        .of_workers(Need::Optional)
+        .label("Taints of the node")
+        .description(
+            "Kubernetes taints that the node has when it joins, as key=value:Effect, separated by commas. The effect is \
+             NoSchedule, PreferNoSchedule or NoExecute.",
+        )
+        .example("example.com/edge=true:NoSchedule"),
+    Property::new(NODE_POOL, Category::Node, Kind::DnsLabel)
+        .of_workers(Need::Optional)
+        .label("Pool")
+        .description("Name of the pool that the node belongs to: its label kaas.local/pool.")
+        .example("general"),
     Property::new(CLUSTER_NAME, Category::Cluster, Kind::DnsLabel)
         .label("Cluster name")
-        .description("Name of the control cluster. It appears in kubeconfig files.")
+        .description("Name of the cluster. It appears in kubeconfig files.")
         .or("control")
-        .need_in(Role::TenantControlPlane, Some(Need::Required)),
+        .need_in(Role::TenantControlPlane, Some(Need::Required))
+        .need_in(Role::Worker, Some(Need::Required)),
     Property::new(CONTROL_NODES, Category::Cluster, Kind::ControlNodes)
         .must_be_given()
+        .not_of_workers()
         .label("Control nodes")
         .description(
             "One or three control nodes as name=address, separated by commas, in the same order on every \
@@ -171,14 +206,16 @@ pub(super) const TABLE: &[Property] = &[
         .example("cp1=192.168.10.11,cp2=192.168.10.12,cp3=192.168.10.13"),
     Property::new(API_VIP, Category::Cluster, Kind::Address)
         .need_in(Role::TenantControlPlane, Some(Need::Required))
+        .need_in(Role::Worker, Some(Need::Required))
         .label("Virtual IP of the Kubernetes API")
         .description(
-            "Unused IPv4 address in the nodes' subnet at which clients reach the Kubernetes API, whichever \
-             control node is up. Needed with three control nodes.",
+            "Unused IPv4 address in the control nodes' subnet at which clients reach the Kubernetes API, whichever \
+             control node is up. Needed with three control nodes. A worker joins the cluster there.",
         )
         .example("192.168.10.10"),
     Property::new(DEPLOYMENT_SECRET, Category::Cluster, Kind::Secret)
         .must_be_given()
+        .not_of_workers()
         .label("Deployment secret")
         .description(
             "Proves to the control nodes that they belong together. Use the same random value on every node, \
@@ -188,21 +225,24 @@ pub(super) const TABLE: &[Property] = &[
     Property::new(KUBERNETES_VERSION, Category::Cluster, Kind::KubernetesMinor)
         .label("Kubernetes version")
         .description("Minor version to form the cluster with. When empty, the newest one in this appliance.")
-        .example("1.36"),
+        .example("1.36")
+        .not_of_workers(),
     Property::new(POD_CIDR, Category::Cluster, Kind::Range { shortest: 8, longest: 24 })
         .label("Pod CIDR")
         .description(
             "IPv4 range for pods; each node takes a /24 of it. It must not overlap the nodes' subnet, the \
              service CIDR or any network that pods need to reach.",
         )
-        .or("10.244.0.0/16"),
+        .or("10.244.0.0/16")
+        .not_of_workers(),
     Property::new(SERVICE_CIDR, Category::Cluster, Kind::Range { shortest: 12, longest: 24 })
         .label("Service CIDR")
         .description(
             "IPv4 range for Kubernetes services, a /12 to a /24. It must not overlap the nodes' subnet or \
              the pod CIDR.",
         )
-        .or("10.96.0.0/16"),
+        .or("10.96.0.0/16")
+        .not_of_workers(),
     Property::new(POD_SECURITY, Category::Cluster, Kind::PodSecurity)
         .changeable()
         .label("Pod security")
@@ -210,7 +250,25 @@ pub(super) const TABLE: &[Property] = &[
             "What pods may ask for in namespaces that do not say it with their own label: the level of the Pod Security \
              Standards that is enforced. kube-system is exempt.",
         )
-        .or("baseline"),
+        .or("baseline")
+        .not_of_workers(),
+    Property::new(JOIN_TOKEN, Category::Cluster, Kind::JoinToken)
+        .of_workers(Need::Required)
+        .changeable()
+        .label("Join token")
+        .description(
+            "Bootstrap token with which the worker joins its cluster, as \"kubeadm token create\" on a control node \
+             prints it. Needed once: it is erased when the worker has joined. A worker whose certificate has expired \
+             joins again with a new one.",
+        ),
+    Property::new(CLUSTER_CA_HASH, Category::Cluster, Kind::AuthorityHash)
+        .of_workers(Need::Required)
+        .label("Hash of the cluster's authority")
+        .description(
+            "SHA-256 of the public key of the cluster's certificate authority, as \"kubeadm token create \
+             --print-join-command\" prints it: the worker joins no other cluster.",
+        )
+        .example("sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866"),
     Property::new(SSH_AUTHORIZED_KEYS, Category::Access, Kind::SshKeys)
         .changeable()
         .label("SSH public keys")
@@ -242,7 +300,8 @@ pub(super) const TABLE: &[Property] = &[
             "Whoever proves the private key gets an administrator's certificate of a day from the node's endpoint (port \
              9441), again and again, once the cluster has formed. Another key, or none, makes what was given out for the \
              former one worthless. The same on every control node.",
-        ),
+        )
+        .not_of_workers(),
     Property::new(HTTP_PROXY, Category::Site, Kind::Url { credentials: true })
         .changeable()
         .label("HTTP proxy")
@@ -287,7 +346,8 @@ pub(super) const TABLE: &[Property] = &[
              HTTP PUT, for example https://backup.example.com/clusters/one/. User name and password may stand \
              before the host. The snapshots hold all that Kubernetes knows, Secrets encrypted.",
         )
-        .example("https://backup.example.com/clusters/one/"),
+        .example("https://backup.example.com/clusters/one/")
+        .not_of_workers(),
     Property::new(RECOVERY_PUBLIC_KEY, Category::Site, Kind::RecoveryKey)
         .changeable()
         .label("Recovery public key")
@@ -295,14 +355,16 @@ pub(super) const TABLE: &[Property] = &[
             "Your public key, to which the keys that encrypt the cluster's Secrets are sealed inside each snapshot. With \
              the private key, which stays with you, a snapshot can be restored after all control nodes were lost. The same \
              on every node.",
-        ),
+        )
+        .not_of_workers(),
     Property::new(VXLAN_PORT, Category::Advanced, Kind::Port { lowest: 1024 })
         .label("VXLAN port")
         .description(
             "UDP port of the pod network between nodes. Change it where the physical network or NSX uses \
              this port itself.",
         )
-        .or("8472"),
+        .or("8472")
+        .not_of_workers(),
     Property::new(TIMEOUT_FACTOR, Category::Advanced, Kind::Integer { lowest: 1, highest: 20 })
         .changeable()
         .label("Timeout factor for slow hosts")

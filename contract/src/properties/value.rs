@@ -35,6 +35,65 @@ impl fmt::Display for Route {
     }
 }
 
+/// A label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    /// With its prefix, if it has one.
+    pub key: String,
+    /// May be empty.
+    pub value: String,
+}
+
+/// A taint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taint {
+    /// With its prefix, if it has one.
+    pub key: String,
+    /// May be empty.
+    #[serde(default)]
+    pub value: String,
+    /// What it does to pods that do not tolerate it.
+    pub effect: Effect,
+}
+
+/// What a taint does to pods that do not tolerate it, in Kubernetes' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Effect {
+    /// None is put on the node.
+    NoSchedule,
+    /// None is put on the node as long as there is another one.
+    PreferNoSchedule,
+    /// None is put on the node, and those that run there leave.
+    NoExecute,
+}
+
+impl Effect {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+
+    /// Kubernetes' word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let equals = if self.value.is_empty() { "" } else { "=" };
+        write!(f, "{}{equals}{}:{}", self.key, self.value, self.effect.name())
+    }
+}
+
 /// A value whose form is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -62,6 +121,10 @@ pub enum Value {
     Role(Role),
     /// What pods may ask for.
     PodSecurity(PodSecurity),
+    /// Labels of a node.
+    Labels(Vec<Label>),
+    /// Taints of a node.
+    Taints(Vec<Taint>),
 }
 
 macro_rules! try_from_value {
@@ -89,6 +152,8 @@ try_from_value! {
     ControlNodes(Vec<ControlNode>);
     Role(Role);
     PodSecurity(PodSecurity);
+    Labels(Vec<Label>);
+    Taints(Vec<Taint>);
     Number(u32);
     Secret(Secret);
 }

@@ -1,9 +1,7 @@
 //! The hash that a worker knows its cluster by.
 
-use std::fmt::Write;
-
 use anyhow::Context;
-use sha2::{Digest, Sha256};
+use contract::deployer::Fingerprint;
 use x509_parser::pem::Pem;
 
 /// SHA-256 over the public key of the cluster's authority (its SubjectPublicKeyInfo in DER), as kubeadm's
@@ -15,18 +13,14 @@ use x509_parser::pem::Pem;
 pub fn ca_hash(authority: &str) -> anyhow::Result<String> {
     let pem = Pem::iter_from_buffer(authority.as_bytes()).next().context("there is no certificate")?;
     let pem = pem.context("reading the authority's certificate")?;
-    let certificate = pem.parse_x509().context("reading the authority's certificate")?;
-    let digest = Sha256::digest(certificate.public_key().raw);
-    let mut text = "sha256:".to_owned();
-    for byte in digest {
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
+    let key = Fingerprint::of_key_of(&pem.contents).context("reading the authority's certificate")?;
+    Ok(key.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use rcgen::PublicKeyData;
+    use sha2::{Digest, Sha256};
 
     use super::*;
 

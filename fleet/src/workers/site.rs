@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use contract::properties as keys;
+use contract::role::Role;
 
 use super::machine::Machine;
 use super::pool::Pool;
 use super::token::Token;
-
-/// The word for a worker's role in forms.
-const ROLE: &str = "worker";
 
 /// What all workers of a cluster are told: its name, the address of its API, the hash of its authority, its gateway, DNS
 /// and time servers, its SSH keys, and whatever else their form asks for.
@@ -28,7 +26,7 @@ impl Site {
         let template = &machine.template;
         let labels = template.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
         let taints = template.taints.iter().cloned().collect::<Vec<_>>();
-        set(keys::ROLE, ROLE.to_owned());
+        set(keys::ROLE, Role::Worker.to_string());
         set(keys::NODE_NAME, machine.name.clone());
         set(keys::NODE_POOL, pool.name.clone());
         set(keys::NODE_LABELS, labels.join(","));
@@ -38,5 +36,45 @@ impl Site {
             set(keys::ADDRESS, format!("{address}/{}", addresses.prefix));
         }
         properties
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::fake::pool;
+    use super::*;
+    use crate::workers::State;
+
+    /// What the agent would refuse.
+    #[test]
+    fn a_worker_is_told_all_that_its_role_needs_and_nothing_that_it_does_not_use() {
+        let mut pool = pool(1);
+        pool.template.taints.insert("example.com/edge=true:NoSchedule".to_owned());
+        let machine = Machine {
+            name: pool.machine_name(1),
+            id: uuid::Uuid::from_u128(1),
+            template: pool.template.clone(),
+            address: pool.addresses.as_ref().and_then(|addresses| addresses.iter().next()),
+            state: State::New,
+            since: 0,
+            vm: None,
+            token: None,
+            expires: 0,
+            joined_seconds: None,
+            reason: None,
+        };
+        let hash = format!("sha256:{}", "0a".repeat(32));
+        let site = [(keys::CLUSTER_NAME, "t"), (keys::API_VIP, "10.0.0.10"), (keys::CLUSTER_CA_HASH, &hash)];
+        let site = Site(site.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        let told = site.properties(&pool, &machine, &Token::new(&machine.name, 0));
+        for (key, value) in &told {
+            let property = keys::find(key).unwrap_or_else(|| panic!("{key} is no property"));
+            assert!(property.need(Role::Worker).is_some(), "{key} is not a worker's");
+            property.parse(value).unwrap_or_else(|findings| panic!("{key}: {findings}"));
+        }
+        let needed = keys::table().iter().filter(|property| property.required(Role::Worker));
+        let lacking: Vec<_> = needed.map(|property| property.key).filter(|key| !told.contains_key(*key)).collect();
+        assert!(lacking.is_empty(), "{lacking:?}");
+        assert_eq!((told[keys::ROLE].as_str(), told[keys::NODE_POOL].as_str()), ("worker", "general"));
     }
 }

@@ -349,7 +349,7 @@ data-capacity = "32G"
             (
                 "control-plane\"",
                 "master\"",
-                "spec.toml:3: image.roles[0]: `master` is none of control-plane, tenant-control-plane",
+                "spec.toml:3: image.roles[0]: `master` is none of control-plane, tenant-control-plane, worker",
             ),
             (
                 "\"control-plane\"",

@@ -105,6 +105,16 @@ fn staged(state: &TempDir) -> Staged {
     Staged { digest: "digest".to_owned(), reference: directory.display().to_string() }
 }
 
+#[test]
+fn the_cluster_is_known_by_what_its_control_nodes_show_and_no_worker() {
+    let (_state, LabHypervisor(lab, _)) = lab();
+    let deployment = fleet::workers::deployment(lab.deployment(), "workers");
+    let stamp = Stamp { deployment, node: "aw1".to_owned(), swap: None };
+    lab.make_vm(&vm("aw1", Some(stamp))).unwrap();
+    let asked: Vec<String> = lab.control_nodes().unwrap().into_iter().map(|vm| vm.name).collect();
+    assert_eq!(asked, ["cp1", "unstamped"]);
+}
+
 #[tokio::test]
 async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
     let (state, lab) = lab();

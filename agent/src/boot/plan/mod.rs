@@ -16,7 +16,7 @@ use contract::image::ImageFacts;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::records::Progress;
-use crate::intake::config::{Config, ControlPlane};
+use crate::intake::config::{Config, ControlPlane, Worker};
 
 /// Where the plan of this boot is kept for everybody to read.
 pub const PATH: &str = "/run/kaas/plan.json";
@@ -26,14 +26,23 @@ pub const PATH: &str = "/run/kaas/plan.json";
 pub struct Observed {
     /// The running image.
     pub image: ImageFacts,
-    /// The data disk.
-    pub disk: Disk,
-    /// What the data disk remembers, or the default.
+    /// Where it is kept what outlives a reboot.
+    pub keeping: Keeping,
+    /// What is remembered there, or the default.
     pub progress: Progress,
     /// Whether the rendezvous has closed for good.
     pub rendezvous_closed: bool,
     /// The Kubernetes minor that the node is being upgraded to, if it is.
     pub upgrading: Option<String>,
+}
+
+/// Where a node keeps what outlives a reboot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// On its data disk, which outlives the VM.
+    DataDisk(Disk),
+    /// On the scratch partition, which ends with the VM.
+    Scratch,
 }
 
 /// The data disk, when it may be used.
@@ -45,11 +54,20 @@ pub enum Disk {
     Ours(PathBuf),
 }
 
+impl Disk {
+    /// Its device.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Fresh(disk) | Self::Ours(disk) => disk,
+        }
+    }
+}
+
 /// Why the plan is what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
-    /// Becoming part of a new cluster.
+    /// Becoming part of a cluster: with others of a new one, or as a worker of one that is there.
     Form,
     /// Going on as part of a cluster.
     Resume,
@@ -69,6 +87,8 @@ pub enum Step {
         /// The disk.
         disk: PathBuf,
     },
+    /// Lay what outlives a reboot on the scratch partition under the same paths.
+    KeepOnScratch,
     /// Save the configuration, so that the OVF environment is not needed again.
     SaveConfiguration,
     /// Remove the secrets from guestinfo, where any local user can read them.
@@ -100,6 +120,10 @@ pub enum Step {
     Runtime,
     /// Load the container images that the appliance carries.
     Images,
+    /// Join the cluster with token and pinned authority, unless that was done; learn what it says.
+    Join,
+    /// Put the Kubernetes minor in place that the cluster takes.
+    ProgramsOfCluster,
     /// Meet the other control nodes; get or make the cluster's authorities.
     Meet,
     /// See to this node's etcd certificates.
@@ -149,6 +173,7 @@ impl Step {
         match self {
             Self::PrepareDataDisk { .. } => "preparing the data disk",
             Self::MountDataDisk { .. } => "mounting the data disk",
+            Self::KeepOnScratch => "laying what is kept on the scratch partition",
             Self::SaveConfiguration => "saving the configuration",
             Self::Scrub => "removing secrets from guestinfo",
             Self::HostName => "setting the host name",
@@ -162,6 +187,8 @@ impl Step {
             Self::Programs { .. } => "choosing the Kubernetes version",
             Self::Runtime => "starting the container runtime",
             Self::Images => "loading container images",
+            Self::Join => "joining the cluster",
+            Self::ProgramsOfCluster => "choosing the cluster's Kubernetes version",
             Self::Meet => "meeting the other control nodes",
             Self::EtcdCertificates => "checking etcd's certificates",
             Self::Endpoint => "opening the status endpoint",
@@ -230,34 +257,71 @@ impl Plan {
 /// A finding, when this image cannot serve the cluster.
 pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
     config.fits(&observed.image)?;
-    match config {
-        Config::ControlPlane(config) => control_node(config, observed),
+    match (config, &observed.keeping) {
+        (Config::ControlPlane(config), Keeping::DataDisk(disk)) => control_node(config, disk, observed),
+        (Config::Worker(config), Keeping::Scratch) => worker(config, observed),
+        (Config::ControlPlane(_), Keeping::Scratch) => Err(codes::DISK_ABSENT.finding(
+            "data disk",
+            format!("this VM is to be {}, and has no data disk", config.role().title()),
+            "Power off, add the data disk, power on",
+        )),
+        (Config::Worker(_), Keeping::DataDisk(disk)) => Err(beside_worker(disk.path())),
     }
 }
 
+/// That a VM which is a worker was given the data disk of a control node.
+pub fn beside_worker(disk: &Path) -> Finding {
+    codes::DISK_BESIDE_WORKER.finding(
+        disk.display().to_string(),
+        "it is the data disk of a control node, and this VM is a worker",
+        "Detach the disk, and give it to a VM of its own; or reset this VM first",
+    )
+}
+
+/// Says that an image lacks a minor.
+fn not_in_image(minor: &str, image: &ImageFacts) -> Finding {
+    let inside: Vec<&str> = image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
+    codes::KUBERNETES_NOT_IN_IMAGE.finding(
+        "the cluster's Kubernetes version",
+        format!("the cluster runs Kubernetes {minor}, this image carries {}", inside.join(" and ")),
+        "Use an image that carries the cluster's version",
+    )
+}
+
+/// The plan of a worker: it joins, and runs what the cluster gives it.
+fn worker(config: &Worker, observed: &Observed) -> Result<Plan, Finding> {
+    if let Some(said) = &config.cluster.said
+        && observed.image.kubernetes(&said.kubernetes_minor).is_none()
+    {
+        return Err(not_in_image(&said.kubernetes_minor, &observed.image));
+    }
+    let joined = observed.progress.formed;
+    let mut steps = vec![Step::Firewall, Step::Network, Step::KeepOnScratch];
+    if !joined {
+        steps.push(Step::SaveConfiguration);
+    }
+    steps.extend([Step::Scrub, Step::HostName, Step::Trust, Step::Surroundings, Step::Time, Step::Access, Step::Join]);
+    // The cluster has said which addresses are its own.
+    steps.extend([Step::Firewall, Step::Proxy, Step::ProgramsOfCluster, Step::Runtime, Step::Images]);
+    steps.extend([Step::Kubelet, Step::ServiceNetwork, Step::PodNetwork, Step::NodeReady]);
+    let goal = if joined { Goal::Resume } else { Goal::Form };
+    Ok(Plan { goal, node: config.node.name.clone(), image: observed.image.version.clone(), steps })
+}
+
 /// The plan of a control node: etcd, the control plane, the node.
-fn control_node(config: &ControlPlane, observed: &Observed) -> Result<Plan, Finding> {
+fn control_node(config: &ControlPlane, disk: &Disk, observed: &Observed) -> Result<Plan, Finding> {
     let minor = &config.cluster.kubernetes_minor;
     let Some(kubernetes) = observed.image.kubernetes(minor) else {
-        let inside: Vec<&str> = observed.image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
-        return Err(codes::KUBERNETES_NOT_IN_IMAGE.finding(
-            "the cluster's Kubernetes version",
-            format!("the cluster runs Kubernetes {minor}, this image carries {}", inside.join(" and ")),
-            "Use an image that carries the cluster's version",
-        ));
+        return Err(not_in_image(minor, &observed.image));
     };
     let formed = observed.progress.formed;
     // The firewall comes before the network, and the network before anything is written: a node without an adapter,
     // or whose address is somebody else's, leaves a blank disk blank.
     let mut steps = vec![Step::Firewall, Step::Network];
-    let disk = match &observed.disk {
-        Disk::Fresh(disk) => {
-            steps.push(Step::PrepareDataDisk { disk: disk.clone() });
-            disk
-        }
-        Disk::Ours(disk) => disk,
-    };
-    steps.push(Step::MountDataDisk { disk: disk.clone() });
+    if let Disk::Fresh(disk) = disk {
+        steps.push(Step::PrepareDataDisk { disk: disk.clone() });
+    }
+    steps.push(Step::MountDataDisk { disk: disk.path().to_owned() });
     if !formed {
         steps.push(Step::SaveConfiguration);
     }

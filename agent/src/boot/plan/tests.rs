@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use contract::role::Role;
 
 use super::*;
-use crate::intake::config::fixture::{image, in_a_tenant, one_node, three_nodes};
+use crate::intake::config::fixture::{image, in_a_tenant, joined, one_node, three_nodes, worker};
 
 fn decide(config: &ControlPlane, observed: &Observed) -> Result<Plan, Finding> {
     super::decide(&Config::ControlPlane(config.clone()), observed)
@@ -14,7 +14,7 @@ fn decide(config: &ControlPlane, observed: &Observed) -> Result<Plan, Finding> {
 fn first_boot() -> Observed {
     Observed {
         image: image(),
-        disk: Disk::Fresh(PathBuf::from("/dev/sdb")),
+        keeping: Keeping::DataDisk(Disk::Fresh(PathBuf::from("/dev/sdb"))),
         progress: Progress::default(),
         rendezvous_closed: false,
         upgrading: None,
@@ -23,7 +23,7 @@ fn first_boot() -> Observed {
 
 fn resumed() -> Observed {
     Observed {
-        disk: Disk::Ours(PathBuf::from("/dev/sdb")),
+        keeping: Keeping::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb"))),
         progress: Progress { etcd: true, credentials: true, formed: true },
         rendezvous_closed: true,
         ..first_boot()
@@ -78,8 +78,8 @@ fn a_cut_while_forming_decides_the_same_without_preparing_the_disk_again() {
         Progress { etcd: true, ..Progress::default() },
         Progress { etcd: true, credentials: true, formed: false },
     ] {
-        let disk = Disk::Ours(PathBuf::from("/dev/sdb"));
-        let again = decide(&three_nodes(), &Observed { disk, progress, ..first_boot() }).unwrap();
+        let keeping = Keeping::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb")));
+        let again = decide(&three_nodes(), &Observed { keeping, progress, ..first_boot() }).unwrap();
         assert_eq!(again.steps, begun.steps);
     }
 }
@@ -109,4 +109,49 @@ fn tenant_control_nodes_boot_as_those_of_the_control_cluster_do() {
         observed.image.roles = Role::TenantControlPlane.into();
         assert_eq!(decide(&config, &observed).unwrap(), expected);
     }
+}
+
+/// What a worker finds at power-on.
+fn of_worker(joined: bool) -> Observed {
+    let mut image = image();
+    image.roles = Role::Worker.into();
+    let progress = Progress { formed: joined, ..Progress::default() };
+    Observed { image, keeping: Keeping::Scratch, progress, ..first_boot() }
+}
+
+#[test]
+fn the_first_boot_of_a_worker() {
+    let plan = super::decide(&Config::Worker(worker()), &of_worker(false)).unwrap();
+    insta::assert_snapshot!(serde_json::to_string_pretty(&plan).unwrap());
+}
+
+#[test]
+fn a_worker_that_has_joined_has_no_etcd_no_disk_and_no_virtual_address() {
+    let plan = super::decide(&Config::Worker(joined()), &of_worker(true)).unwrap();
+    assert_eq!((plan.goal, plan.data_disk()), (Goal::Resume, None));
+    let of_control_nodes =
+        [Step::Meet, Step::Etcd, Step::Manifests, Step::VirtualAddress, Step::Register, Step::Finish];
+    assert!(plan.steps.iter().all(|step| !of_control_nodes.contains(step)));
+    assert!(plan.steps.contains(&Step::Join), "whether it still belongs to its cluster is looked at");
+    assert!(!plan.steps.contains(&Step::SaveConfiguration));
+    let place = |wanted: &Step| plan.steps.iter().rposition(|step| step == wanted).unwrap();
+    assert!(place(&Step::Join) < place(&Step::Firewall), "what the cluster has said counts at once");
+}
+
+#[test]
+fn a_worker_takes_no_data_disk_and_a_control_node_needs_one() {
+    let disk = Keeping::DataDisk(Disk::Ours(PathBuf::from("/dev/sdb")));
+    let finding =
+        super::decide(&Config::Worker(worker()), &Observed { keeping: disk, ..of_worker(false) }).unwrap_err();
+    assert_eq!(finding.code, "disk.beside-worker");
+    let finding = decide(&three_nodes(), &Observed { keeping: Keeping::Scratch, ..first_boot() }).unwrap_err();
+    assert_eq!(finding.code, "disk.absent");
+}
+
+#[test]
+fn a_worker_of_a_minor_that_its_image_lacks_is_refused() {
+    let mut config = joined();
+    config.cluster.said.as_mut().unwrap().kubernetes_minor = "1.30".to_owned();
+    let finding = super::decide(&Config::Worker(config), &of_worker(true)).unwrap_err();
+    assert_eq!(finding.code, "kubernetes.not-in-image");
 }

@@ -74,7 +74,7 @@ pub enum Lifecycle {
     Unconfigured,
     /// The configuration is saved, and nobody else relies on it yet.
     Unformed(Config),
-    /// The cluster is being formed or has formed with it.
+    /// The cluster is being formed or has formed with it, or a worker has joined.
     Settled(Config),
 }
 
@@ -121,8 +121,8 @@ fn apply_with(
     let (changed, warnings) = match lifecycle {
         Lifecycle::Unconfigured => change_environment(root, &image, &changes, now)?,
         Lifecycle::Unformed(config) => {
-            let secret = records.secret()?.context("the deployment secret is missing on the data disk")?;
-            let values = config.properties(Some(&secret));
+            let secret = records.secret()?;
+            let values = config.properties(secret.as_ref());
             let document = with_values(values, &config, &changes);
             let Intake { config: asked, secret, warnings } = judged(config::validate(&document, &image, now))?;
             config.has_role_of(&asked).map_err(|finding| Error::Refused(finding.into()))?;
@@ -134,8 +134,8 @@ fn apply_with(
             settled(&values, &changes)?;
             let changes: Vec<_> = changes.into_iter().filter(|(property, _)| property.changeable).collect();
             let document = with_values(values, &config, &changes);
-            let (config, warnings) = judged(config::validate_formed(&document, &image, now))?;
-            (records.update_config(&config, None)?, warnings)
+            let (asked, secret, warnings) = judged(config::validate_formed(&document, &image, now))?;
+            (records.update_config(&asked.after(&config), secret.as_ref())?, warnings)
         }
     };
     let effect = if !changed {
@@ -276,7 +276,7 @@ fn settled(values: &[(&'static str, String)], changes: &[(&'static Property, &st
         if !same {
             findings.push(codes::PROPERTY_FIXED.finding(
                 property.key,
-                format!("\"{}\" cannot be changed any more: the cluster was formed with it", property.label),
+                format!("\"{}\" cannot be changed any more: the node belongs to its cluster with it", property.label),
                 "Leave it as it is, or deploy a new node and replace this one",
             ));
         }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::cluster::records::Progress;
 use crate::host::files;
-use crate::intake::config::fixture::{in_a_tenant, three_nodes};
+use crate::intake::config::fixture::{in_a_tenant, joined, three_nodes};
 use crate::status::{Reporter, Work};
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
@@ -266,4 +266,28 @@ fn a_disk_of_another_role_is_not_turned_into_this_images() {
     let Err(Error::Refused(findings)) = node.apply(&[("timeout-factor", "4")]) else { panic!("it was changed") };
     assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["role.other"]);
     assert_eq!((node.config(), node.restarts.get()), (config, 0));
+}
+
+#[test]
+fn a_worker_that_has_joined_takes_a_new_token_and_keeps_what_its_cluster_said() {
+    let node = Node::new();
+    let facts = include_str!("../../intake/config/fixtures/image.json");
+    let facts = facts.replace("\"role\": \"control-plane\"", "\"role\": \"worker\"");
+    fs::write(node.path().join("usr/lib/kaas/image.json"), facts).unwrap();
+    let (records, config) = (Records::new(node.path()), Config::Worker(joined()));
+    records.save_config(&config, &Secret::new("abcdef.0123456789abcdef".to_owned())).unwrap();
+    records.save_progress(Progress { formed: true, ..Progress::default() }).unwrap();
+    records.erase_secret().unwrap();
+    assert_eq!(Lifecycle::of(node.path()).unwrap(), Lifecycle::Settled(config.clone()));
+    assert_eq!(node.refused(&[("cluster-name", "another")]), [("property.fixed".into(), "cluster-name".into())]);
+    let token = "fedcba.fedcba9876543210";
+    assert_eq!(node.apply(&[("join-token", token)]).unwrap().effect, Effect::Restarted);
+    assert_eq!(records.secret().unwrap().unwrap().expose(), token);
+    assert_eq!(node.config(), config);
+    // Its certificate has expired, and the token was erased: it may be given anything anew.
+    records.save_progress(Progress::default()).unwrap();
+    records.erase_secret().unwrap();
+    assert_eq!(node.refused(&[("timeout-factor", "2")]), [("property.missing".into(), "join-token".into())]);
+    node.apply(&[("join-token", token)]).unwrap();
+    assert_eq!(records.secret().unwrap().unwrap().expose(), token);
 }

@@ -11,12 +11,13 @@ use crate::cluster::addons;
 use crate::cluster::certificates::{self, renewal, users};
 use crate::cluster::encryption::drive::EncryptingNode;
 use crate::cluster::kubernetes::kubeadm::Kubeadm;
-use crate::cluster::kubernetes::{MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy};
+use crate::cluster::kubernetes::{AUTHORITY, MINORS, PROGRAMS, SUPER_ADMINISTRATOR, api, containerd, kubelet, proxy};
 use crate::cluster::pod_network;
 use crate::cluster::virtual_address;
 use crate::host::files;
 use crate::intake::config::Config;
-use crate::maintenance::health::HealthWatch;
+use crate::maintenance::health::{HealthWatch, Watch};
+use crate::maintenance::worker_health::WorkerWatch;
 use crate::status;
 use crate::system::address;
 use crate::upgrade::kubernetes as kubernetes_upgrade;
@@ -114,12 +115,16 @@ impl StepContext {
             // The first start since power-on.
             kubelet::forget_pods(self.node.root())?;
         }
-        let config = &self.node.config;
-        let settings =
-            kubelet::configuration(config.node(), config.dns_address(), config.timeout_factor(), &self.node.platform);
+        let (config, dns) = (&self.node.config, self.node.network()?.dns_address());
+        let mut settings = kubelet::configuration(config.node(), dns, config.timeout_factor(), &self.node.platform);
+        let mut arguments = Vec::new();
+        if let Config::Worker(worker) = config {
+            kubelet::of_worker(&mut settings, &worker.registration, self.node.platform.bios_uuid());
+            arguments.extend(kubelet::labels(&worker.registration));
+        }
         let content = format!("{settings:#}\n");
         let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
-        let content = kubelet::environment(self.node.address());
+        let content = kubelet::environment(self.node.address(), &arguments);
         changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o644)?;
         changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
         let started = self.node.services().start_with(kubelet::UNIT, changed)?;
@@ -127,7 +132,8 @@ impl StepContext {
         if self.health.is_none() {
             let (root, reporter) = (self.node.root(), self.node.reporter.clone());
             self.health = Some(match &self.node.config {
-                Config::ControlPlane(config) => HealthWatch::start(config, root, reporter)?,
+                Config::ControlPlane(config) => Watch::ControlPlane(HealthWatch::start(config, root, reporter)?),
+                Config::Worker(config) => Watch::Worker(Box::new(WorkerWatch::new(config, root, reporter))),
             });
         }
         Ok(started.into())
@@ -148,7 +154,9 @@ impl StepContext {
 
     pub(super) fn service_network(&mut self) -> Result<StepOutcome, StepError> {
         let version = self.node.kubernetes_version()?;
-        let content = format!("{:#}\n", proxy::configuration(&self.node.config, &self.node.platform, version));
+        let pods = self.node.network()?.pod_cidr;
+        let settings = proxy::configuration(&self.node.config, pods, &self.node.platform, version);
+        let content = format!("{settings:#}\n");
         let mut changed = files::ensure_content(&self.node.path(proxy::CONFIGURATION), content.as_bytes(), 0o644)?;
         changed |= users::have_new(self.node.root(), proxy::UNIT)?;
         let started = self.node.services().start_with(proxy::UNIT, changed)?;
@@ -164,8 +172,9 @@ impl StepContext {
     }
 
     pub(super) fn wait_for_node(&mut self) -> Result<StepOutcome, StepError> {
-        let nodes = self.node.api()?.nodes().map_err(|error| StepError::Waiting(brief(&error)))?;
-        match nodes.iter().find(|node| node.name == self.node.config.node().name) {
+        let name = &self.node.config.node().name;
+        let node = self.node.api()?.node(name).map_err(|error| StepError::Waiting(brief(&error)))?;
+        match node {
             Some(node) if node.ready => {
                 self.node
                     .reporter
@@ -189,7 +198,19 @@ impl StepContext {
         kubeadm.upload()?;
         kubeadm.mark()?;
         self.pin_publisher()?;
+        self.take_workers()?;
         Ok(StepOutcome::Changed)
+    }
+
+    /// Lays what workers of this cluster need to join it.
+    fn take_workers(&self) -> anyhow::Result<()> {
+        let config = self.node.control_plane()?;
+        let authority = fs::read_to_string(self.node.path(AUTHORITY)).context("reading the cluster's authority")?;
+        let objects = addons::workers(config, &authority);
+        if !objects.is_empty() {
+            api::apply(self.node.runner(), self.node.address(), &objects).context("laying what workers join with")?;
+        }
+        Ok(())
     }
 
     pub(super) fn cluster_dns(&mut self) -> Result<StepOutcome, StepError> {
@@ -203,7 +224,7 @@ impl StepContext {
 }
 
 /// The end of an error's chain: what a waiting person wants to know.
-fn brief(error: &anyhow::Error) -> String {
+pub(super) fn brief(error: &anyhow::Error) -> String {
     let root = error.root_cause().to_string();
     let line = root.lines().next().unwrap_or_default();
     line.chars().take(160).collect()

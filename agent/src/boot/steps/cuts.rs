@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{StepContext, StepError};
-use crate::boot::plan::{self, Disk as Found, Goal, Observed, Step};
+use crate::boot::plan::{self, Disk as Found, Goal, Keeping, Observed, Step};
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::fake::FakeEtcd;
 use crate::cluster::kubernetes::PKI;
@@ -183,7 +183,7 @@ impl Machine {
         let progress = records.progress()?;
         let observed = Observed {
             image: self.image.clone(),
-            disk: Found::Ours(self.disk()),
+            keeping: Keeping::DataDisk(Found::Ours(self.disk())),
             progress,
             rendezvous_closed: matches!(records.rendezvous()?, Record::Closed { .. }),
             upgrading: None,
@@ -247,10 +247,11 @@ fn serve_health() {
 fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
     let answer = move |path: &str, _: &Value| match path {
         "/readyz" => (200, json!("ok")),
-        "/api/v1/nodes" => {
+        "/api/v1/nodes" | "/api/v1/nodes/node1" => {
             let says = if ready.load(Ordering::SeqCst) { "True" } else { "False" };
             let status = json!({"conditions": [{"type": "Ready", "status": says}]});
-            (200, json!({"items": [{"metadata": {"name": "node1"}, "status": status}]}))
+            let node = json!({"metadata": {"name": "node1"}, "status": status});
+            (200, if path.ends_with("node1") { node } else { json!({"items": [node]}) })
         }
         other => panic!("{other} is not asked of the API here"),
     };
@@ -489,7 +490,7 @@ fn a_node_whose_firewall_cannot_be_laid_stays_off_the_network() {
         let config = machine.whole();
         let observed = Observed {
             image: machine.image.clone(),
-            disk: Found::Ours(machine.disk()),
+            keeping: Keeping::DataDisk(Found::Ours(machine.disk())),
             progress: machine.records().progress().unwrap(),
             rendezvous_closed: false,
             upgrading: None,

@@ -16,7 +16,9 @@ use crate::cluster::rendezvous::Record;
 use crate::cluster::surroundings;
 use crate::host::disk::{self, DataDisk, DiskState, Identity, MachineId, Owner};
 use crate::host::files;
+use crate::host::kept;
 use crate::host::vmware::backdoor::Port;
+use crate::intake::config::Config;
 use crate::intake::environment::guestinfo::{GuestInfo, Scrubbed};
 use crate::intake::environment::medium;
 use crate::intake::preflight::Clock;
@@ -59,6 +61,10 @@ impl StepContext {
         }
         self.identity = Some(if identity.state == DiskState::Unformed { named } else { identity });
         Ok(StepOutcome::Changed)
+    }
+
+    pub(super) fn keep_on_scratch(&mut self) -> Result<StepOutcome, StepError> {
+        Ok(kept::mount(&self.node.platform)?.into())
     }
 
     pub(super) fn save_configuration(&mut self) -> Result<StepOutcome, StepError> {
@@ -117,7 +123,12 @@ impl StepContext {
         let mut payload = Payload::open(self.node.root()).map_err(anyhow::Error::from)?;
         let tag = |version: &str| format!("v{version}");
         let version = tag(self.node.kubernetes_version()?);
-        let mut wanted: Vec<String> = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
+        let mut wanted: Vec<String> = match &self.node.config {
+            Config::ControlPlane(_) => {
+                kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect()
+            }
+            Config::Worker(_) => Vec::new(),
+        };
         let dns = image::reference("coredns", &tag(&self.node.image.coredns));
         let carried = image::reference("coredns", image::CARRIED);
         payload.name(&dns, &carried).map_err(anyhow::Error::from)?;
@@ -141,7 +152,7 @@ impl StepContext {
     }
 
     pub(super) fn firewall(&mut self) -> Result<StepOutcome, StepError> {
-        Ok(self.node.firewall.ensure(self.node.runner(), &Rules::of(self.node.control_plane()?))?.into())
+        Ok(self.node.firewall.ensure(self.node.runner(), &Rules::of(&self.node.config))?.into())
     }
 
     pub(super) fn network(&mut self) -> Result<StepOutcome, StepError> {
@@ -166,7 +177,10 @@ impl StepContext {
         }
         let now = Clock::of(self.node.root());
         // Certificates made at such a time would be useless.
-        let forms = self.node.records.rendezvous()? == Record::Unformed;
+        let forms = match &self.node.config {
+            Config::ControlPlane(_) => self.node.records.rendezvous()? == Record::Unformed,
+            Config::Worker(_) => !self.progress.formed,
+        };
         let mut passing = Findings::from(unsynchronized);
         let earliest = clock::earliest(self.node.root(), now.image);
         let changed = match host_clock::ensure(&self.node.platform, self.node.runner(), servers, earliest) {

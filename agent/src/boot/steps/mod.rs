@@ -9,6 +9,7 @@ mod cuts;
 mod error;
 mod etcd;
 mod host;
+mod join;
 #[cfg(test)]
 mod waits;
 
@@ -22,7 +23,7 @@ use crate::boot::plan::{Plan, Step};
 use crate::cluster::records::Progress;
 use crate::cluster::rendezvous::Rendezvous;
 use crate::host::disk::Identity;
-use crate::maintenance::health::HealthWatch;
+use crate::maintenance::health::Watch;
 use crate::node::context::NodeContext;
 
 pub use error::StepError;
@@ -46,7 +47,7 @@ impl From<bool> for StepOutcome {
 pub struct StepContext {
     /// The node.
     pub node: NodeContext,
-    /// The deployment secret, while it is needed and known.
+    /// The role's one-time secret, while it is needed and known: the deployment secret, or a worker's join token.
     pub secret: Option<Secret>,
     /// The data disk's identity, once it is mounted.
     pub identity: Option<Identity>,
@@ -57,8 +58,8 @@ pub struct StepContext {
     /// What was found of the network and the clock: true until the next look,
     /// which is a check of maintenance.
     pub passing: Findings,
-    /// Follows the health of the API once it is to run.
-    pub health: Option<HealthWatch>,
+    /// Follows the health of what runs once it is to.
+    pub health: Option<Watch>,
     /// The fingerprint of the OVF environment that the configuration is from,
     /// if it was read at this boot.
     pub environment: Option<String>,
@@ -98,6 +99,7 @@ impl StepContext {
         match step {
             Step::PrepareDataDisk { .. } => self.prepare_data_disk(),
             Step::MountDataDisk { .. } => self.mount_data_disk(),
+            Step::KeepOnScratch => self.keep_on_scratch(),
             Step::SaveConfiguration => self.save_configuration(),
             Step::Scrub => self.scrub(),
             Step::HostName => self.host_name(),
@@ -111,6 +113,8 @@ impl StepContext {
             Step::Programs { minor, .. } => self.programs(minor),
             Step::Runtime => self.runtime(),
             Step::Images => self.images(),
+            Step::Join => self.join(),
+            Step::ProgramsOfCluster => self.programs_of_cluster(),
             Step::Meet => self.meet(),
             Step::EtcdCertificates => self.etcd_certificates(),
             Step::Endpoint => self.endpoint(),

@@ -5,6 +5,7 @@
 mod coredns;
 mod priority;
 mod rights;
+mod workers;
 
 use contract::image::ImageFacts;
 use contract::pod_security::PodSecurity;
@@ -20,6 +21,11 @@ pub fn rights() -> Vec<Value> {
 /// What gives a deployer's user its rights, as long as his key is the node's: one object, named as the user is.
 pub fn deployer_rights(user: &str) -> Vec<Value> {
     vec![rights::administrator(user)]
+}
+
+/// What workers need to join this cluster: nothing, where none do. `authority` is the cluster's, in PEM.
+pub fn workers(config: &ControlPlane, authority: &str) -> Vec<Value> {
+    workers::objects(config, authority)
 }
 
 /// The annotation that says which build's add-ons these are.

@@ -12,7 +12,7 @@ const POD_NETWORK: &str = "system:kaas:pod-network";
 const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
 /// The role, and its binding, that lets its users follow the list of nodes.
-const NODE_READER: &str = "system:kaas:node-reader";
+pub(super) const NODE_READER: &str = "system:kaas:node-reader";
 
 /// Administrators' group and its binding, as kubeadm names both.
 const ADMINISTRATORS: &str = "kubeadm:cluster-admins";
@@ -48,7 +48,7 @@ pub(super) fn administrator(user: &str) -> Value {
 }
 
 /// Gives a cluster role to subjects, each with its kind.
-fn binding(name: &str, role: &str, subjects: &[(&str, &str)]) -> Value {
+pub(super) fn binding(name: &str, role: &str, subjects: &[(&str, &str)]) -> Value {
     let subject =
         |(kind, name): &(&str, &str)| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
     json!({

@@ -21,6 +21,8 @@ struct Reader {
     unit: &'static str,
     /// Files that it reads at its start.
     credentials: &'static [&'static str],
+    /// The same, where the node has them.
+    optional: &'static [&'static str],
     /// It runs one of Kubernetes' programs.
     is_kubernetes: bool,
 }
@@ -28,11 +30,13 @@ struct Reader {
 const READERS: [Reader; 3] = [
     Reader {
         unit: kubelet::UNIT,
-        credentials: &[kubelet::KUBECONFIG, "/var/lib/kubelet/pki/kubelet.crt"],
+        credentials: &[kubelet::KUBECONFIG],
+        // A worker's kubelet asks the cluster for its own.
+        optional: &["/var/lib/kubelet/pki/kubelet.crt"],
         is_kubernetes: true,
     },
-    Reader { unit: proxy::UNIT, credentials: &[proxy::KUBECONFIG], is_kubernetes: true },
-    Reader { unit: pod_network::UNIT, credentials: &[pod_network::KUBECONFIG], is_kubernetes: false },
+    Reader { unit: proxy::UNIT, credentials: &[proxy::KUBECONFIG], optional: &[], is_kubernetes: true },
+    Reader { unit: pod_network::UNIT, credentials: &[pod_network::KUBECONFIG], optional: &[], is_kubernetes: false },
 ];
 
 /// The units, in the order in which they are started.
@@ -72,6 +76,12 @@ fn digest(root: &Path, unit: &str) -> io::Result<Vec<u8>> {
         }
         for path in reader.credentials {
             hash.update(fs::read(files::below(root, path))?);
+        }
+        for path in reader.optional {
+            match fs::read(files::below(root, path)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                content => hash.update(content?),
+            }
         }
     }
     Ok(hash.finalize().to_vec())

@@ -2,26 +2,36 @@
 
 use std::net::Ipv4Addr;
 
-use contract::ports::{self, Caller, Protocol};
+use contract::ports::{self, Caller, Port, Protocol};
 use ipnet::Ipv4Net;
 
 use super::HostPorts;
 use crate::cluster::pod_network::desired::{BRIDGE, DEVICE};
 use crate::cluster::pod_network::packets::OF_A_NODE;
 use crate::host::nftables::set;
-use crate::intake::config::ControlPlane;
+use crate::intake::config::{Config, Worker};
 
 /// What is let in.
+///
+/// A control node trusts the other control nodes by their addresses, which the configuration names. Nobody trusts a worker
+/// more than a node of the pod network: it comes and goes, and whoever breaks out of a pod has it. It is let in where the
+/// list of nodes has it, to the tunnel and to what pods reach anyway, and never to etcd, the rendezvous or VRRP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// The other control nodes.
+    /// Whether this is a worker, where nothing listens that control nodes alone have.
+    worker: bool,
+    /// The control nodes that this one trusts: on a control node the others.
     peers: Vec<Ipv4Addr>,
+    /// The control nodes besides this one, at which this node's pods reach what pods may.
+    control_nodes: Vec<Ipv4Addr>,
     /// Of the control node that serves the API.
     virtual_address: Option<Ipv4Addr>,
     /// The port of the pod network's tunnel.
     tunnel: u16,
-    pods: Ipv4Net,
-    services: Ipv4Net,
+    /// None as long as a worker has not learned it.
+    pods: Option<Ipv4Net>,
+    /// The same.
+    services: Option<Ipv4Net>,
     /// Where administrators come from, no address twice; from anywhere when there is none.
     administrators: Vec<Ipv4Net>,
 }
@@ -29,19 +39,42 @@ pub struct Rules {
 /// The protocol's number (RFC 9568, section 5.1.1.4).
 const VRRP: u8 = 112;
 
+/// All who have TCP ports.
+const EVERY: [Caller; 6] = [
+    Caller::Everybody,
+    Caller::Administrators,
+    Caller::AdministratorsAndNodes,
+    Caller::NodesAndPods,
+    Caller::ControlNodes,
+    Caller::Loopback,
+];
+
 /// Whose TCP ports nodes and pods reach.
 const WITHIN: [Caller; 2] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes];
 
 impl Rules {
     /// The rules of a node.
-    pub fn of(config: &ControlPlane) -> Self {
+    pub fn of(config: &Config) -> Self {
+        let network = config.network();
+        let (peers, control_nodes, virtual_address) = match config {
+            Config::ControlPlane(config) => {
+                let peers: Vec<Ipv4Addr> = config.peers().map(|peer| peer.address).collect();
+                (peers.clone(), peers, config.cluster.virtual_address)
+            }
+            Config::Worker(Worker { cluster, .. }) => {
+                let named = cluster.said.iter().flat_map(|said| &said.control_nodes);
+                (Vec::new(), named.map(|node| node.address).collect(), Some(cluster.api_address))
+            }
+        };
         Self {
-            peers: config.peers().map(|peer| peer.address).collect(),
-            virtual_address: config.cluster.virtual_address,
-            tunnel: config.cluster.vxlan_port,
-            pods: config.cluster.pod_cidr,
-            services: config.cluster.service_cidr,
-            administrators: Ipv4Net::aggregate(&config.node.admin_networks),
+            worker: matches!(config, Config::Worker(_)),
+            peers,
+            control_nodes,
+            virtual_address,
+            tunnel: network.map_or(ports::VXLAN, |network| network.vxlan_port),
+            pods: network.map(|network| network.pod_cidr),
+            services: network.map(|network| network.service_cidr),
+            administrators: Ipv4Net::aggregate(&config.node().admin_networks),
         }
     }
 
@@ -59,18 +92,21 @@ impl Rules {
     /// of a second network passes for a node. Addresses of loopback and of services are not reached from outside, whatever
     /// `route_localnet` and kube-proxy's rules allow.
     fn prerouting(&self) -> Vec<String> {
-        let mut insiders: Vec<Ipv4Net> = self.peers.iter().copied().map(Ipv4Net::from).collect();
-        insiders.push(self.pods);
-        vec![
+        let mut insiders: Vec<Ipv4Net> = self.control_nodes.iter().copied().map(Ipv4Net::from).collect();
+        insiders.extend(self.pods);
+        let mut rules = vec![
             "iifname \"lo\" accept".to_owned(),
             "ip daddr 127.0.0.0/8 drop".to_owned(),
             "ip saddr 127.0.0.0/8 drop".to_owned(),
-            format!("iifname {} ip saddr != {} drop", pods_devices(), self.pods),
-            format!("iifname != \"{BRIDGE}\" ip daddr {} drop", self.services),
-            format!("ip saddr {} fib saddr . iif oif missing drop", set(&insiders)),
-            // A NodePort of that number would lead the tunnel's packets to its pods: what is not tracked is not translated.
-            format!("fib daddr type local udp dport {} notrack", self.tunnel),
-        ]
+        ];
+        rules.extend(self.pods.map(|pods| format!("iifname {} ip saddr != {pods} drop", pods_devices())));
+        rules.extend(self.services.map(|services| format!("iifname != \"{BRIDGE}\" ip daddr {services} drop")));
+        if !insiders.is_empty() {
+            rules.push(format!("ip saddr {} fib saddr . iif oif missing drop", set(&insiders)));
+        }
+        // A NodePort of that number would lead the tunnel's packets to its pods: what is not tracked is not translated.
+        rules.push(format!("fib daddr type local udp dport {} notrack", self.tunnel));
+        rules
     }
 
     /// All that the table of ports names is decided before all else: neither a pod's host port nor a service whose end is
@@ -87,18 +123,20 @@ impl Rules {
         rules.push(format!("udp dport {} drop", self.tunnel));
         rules.push("ct state established,related accept".to_owned());
 
-        let within = tcp(&WITHIN);
-        rules.push(format!("tcp dport {} accept", set(&tcp(&[Caller::Everybody]))));
+        let within = self.own(&WITHIN);
+        if let Some(open) = ports_of(&self.own(&[Caller::Everybody])) {
+            rules.push(format!("{open} accept"));
+        }
         let theirs = self.administrators_match();
-        let administrated = tcp(&[Caller::Administrators, Caller::AdministratorsAndNodes]);
+        let administrated = self.own(&[Caller::Administrators, Caller::AdministratorsAndNodes]);
         rules.push(format!("{theirs}tcp dport {} accept", set(&administrated)));
         if let Some(peers) = self.peers() {
-            let among_nodes = tcp(&[&WITHIN[..], &[Caller::ControlNodes]].concat());
+            let among_nodes = self.own(&[&WITHIN[..], &[Caller::ControlNodes]].concat());
             rules.push(format!("ip saddr {peers} tcp dport {} accept", set(&among_nodes)));
         }
         rules.push(format!("{} tcp dport {} accept", of_a_node(), set(&within)));
         rules.push(format!("iifname {} tcp dport {} accept", pods_devices(), set(&within)));
-        rules.push(format!("tcp dport {} drop", set(&all_tcp())));
+        rules.push(format!("tcp dport {} drop", set(&self.own(&EVERY))));
 
         rules.push(
             "icmp type { echo-request, destination-unreachable, time-exceeded, parameter-problem } accept".into(),
@@ -117,11 +155,12 @@ impl Rules {
     fn forward(&self) -> Vec<String> {
         let mut rules = vec!["ct state established,related accept".to_owned()];
         rules.push(format!("udp dport {} drop", self.tunnel));
-        if let Some(peers) = self.peers() {
-            rules.push(format!("ip daddr {peers} ip protocol {VRRP} drop"));
-            rules.push(format!("iifname != \"{BRIDGE}\" ip daddr {peers} tcp dport {} drop", set(&tcp(&WITHIN))));
+        if !self.control_nodes.is_empty() {
+            let others = set(&self.control_nodes);
+            rules.push(format!("ip daddr {others} ip protocol {VRRP} drop"));
+            rules.push(format!("iifname != \"{BRIDGE}\" ip daddr {others} tcp dport {} drop", set(&tcp(&WITHIN))));
         }
-        let nodes: Vec<Ipv4Addr> = self.peers.iter().copied().chain(self.virtual_address).collect();
+        let nodes: Vec<Ipv4Addr> = self.control_nodes.iter().copied().chain(self.virtual_address).collect();
         if !nodes.is_empty() {
             let mut theirs = tcp(&[Caller::ControlNodes]);
             if !self.administrators.is_empty() {
@@ -139,6 +178,11 @@ impl Rules {
 
     fn peers(&self) -> Option<String> {
         (!self.peers.is_empty()).then(|| set(&self.peers))
+    }
+
+    /// This node's TCP ports of these callers.
+    fn own(&self, callers: &[Caller]) -> Vec<u16> {
+        listed(callers).filter(|port| port.on_workers || !self.worker).filter_map(|port| port.number).collect()
     }
 
     /// What a rule for administrators begins with.
@@ -159,14 +203,18 @@ fn pods_devices() -> String {
     format!("{{ \"{BRIDGE}\", \"{DEVICE}\" }}")
 }
 
-fn all_tcp() -> Vec<u16> {
-    ports::TABLE.iter().filter(|port| port.protocol == Protocol::Tcp).filter_map(|port| port.number).collect()
+/// A control node's TCP ports of these callers.
+fn tcp(callers: &[Caller]) -> Vec<u16> {
+    listed(callers).filter_map(|port| port.number).collect()
 }
 
-/// The TCP ports of these callers.
-fn tcp(callers: &[Caller]) -> Vec<u16> {
-    let ports = ports::TABLE.iter().filter(|port| callers.contains(&port.caller) && port.protocol == Protocol::Tcp);
-    ports.filter_map(|port| port.number).collect()
+fn listed(callers: &[Caller]) -> impl Iterator<Item = &'static Port> {
+    ports::TABLE.iter().filter(move |port| callers.contains(&port.caller) && port.protocol == Protocol::Tcp)
+}
+
+/// The match of TCP ports, if there are any.
+fn ports_of(ports: &[u16]) -> Option<String> {
+    (!ports.is_empty()).then(|| format!("tcp dport {}", set(ports)))
 }
 
 fn chain(hook: &str, priority: &str, policy: &str, rules: &[String]) -> String {

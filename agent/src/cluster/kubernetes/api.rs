@@ -15,7 +15,7 @@ use crate::host::command::{Command, Runner};
 use crate::host::files;
 use crate::host::https::{Answer, Client};
 
-/// The agent's own client certificate, on the data disk.
+/// The agent's client certificate: its own on a control node, the kubelet's on a worker.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kaas-agent.conf";
 /// The user that the agent's certificate names. It may read nodes.
 pub const USER: &str = "system:kaas:agent";
@@ -100,6 +100,19 @@ impl Api {
     pub fn version(&self) -> anyhow::Result<String> {
         let version: serde_json::Value = self.read("/version").context("asking for the version")?;
         version["gitVersion"].as_str().map(str::to_owned).context("the API server answers with no version")
+    }
+
+    /// The node of a name, if the cluster has it.
+    ///
+    /// # Errors
+    /// The API does not answer, or not with a node.
+    pub fn node(&self, name: &str) -> anyhow::Result<Option<Node>> {
+        let answer = self.client.get(&format!("/api/v1/nodes/{name}"))?;
+        if answer.code == 404 {
+            return Ok(None);
+        }
+        let item: Item = serde_json::from_slice(&answer::body(answer)?).context("understanding a node")?;
+        Ok(Some(Node::from(item)))
     }
 
     /// The cluster's nodes, in name order.

@@ -5,20 +5,21 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use contract::ports;
-use contract::properties::ControlNode;
+use contract::properties::{ControlNode, Taint};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
 use crate::cluster::pki::Leaf;
 use crate::host::files;
 use crate::host::platform::Platform;
-use crate::intake::config::Node;
+use crate::intake::config::{Node, Registration};
 
 /// Where the configuration is laid at each boot.
 pub const CONFIGURATION: &str = "/run/kaas/kubelet.yaml";
-/// The kubelet's credentials. They name this node's own API server, as kubeadm's do since 1.36: a kubelet
+/// The kubelet's credentials. A control node's name its own API server, as kubeadm's do since 1.36: a kubelet
 /// must not be newer than the API server that it speaks to, and behind the virtual IP that may be one
-/// of the minor before.
+/// of the minor before. A worker's name the virtual IP; it is never newer than the oldest.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 /// Where the unit finds this node's address.
 pub const ENVIRONMENT: &str = "/run/kaas/kubelet.env";
@@ -121,9 +122,42 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The unit's environment file.
-pub fn environment(address: Ipv4Addr) -> String {
-    format!("NODE_ADDRESS={address}\n")
+/// Makes the configuration that of a worker's kubelet, in the VM with this BIOS UUID.
+///
+/// There are no static pods. The cluster's authority, whose key a worker does not have, signs the serving certificate:
+/// the kubelet asks for it, and control nodes approve it ([`super::serving`]).
+pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Option<Uuid>) {
+    if let Some(settings) = kubelet.as_object_mut() {
+        for name in ["staticPodPath", "tlsCertFile", "tlsPrivateKeyFile"] {
+            settings.remove(name);
+        }
+    }
+    kubelet["serverTLSBootstrap"] = json!(true);
+    if let Some(id) = bios_uuid.map(provider_id) {
+        kubelet["providerID"] = json!(id);
+    }
+    let taint = |taint: &Taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect});
+    kubelet["registerWithTaints"] = registration.taints.iter().map(taint).collect();
+}
+
+/// How Kubernetes names the machine of a node: as vSphere's cloud provider does.
+pub fn provider_id(bios_uuid: Uuid) -> String {
+    format!("vsphere://{bios_uuid}")
+}
+
+/// The argument with a worker's labels, which the configuration has no place for; none without labels.
+pub fn labels(registration: &Registration) -> Option<String> {
+    let labels: Vec<String> = registration.labels().iter().map(ToString::to_string).collect();
+    (!labels.is_empty()).then(|| format!("--node-labels={}", labels.join(",")))
+}
+
+/// The unit's environment file, with further arguments of the kubelet, in which there is no white space.
+pub fn environment(address: Ipv4Addr, arguments: &[String]) -> String {
+    let arguments = match arguments {
+        [] => String::new(),
+        some => format!("KUBELET_ARGUMENTS={}\n", some.join(" ")),
+    };
+    format!("NODE_ADDRESS={address}\n{arguments}")
 }
 
 /// Whether pods' cgroups are made by systemd.

@@ -1,4 +1,4 @@
-//! Kubernetes' own parts on a control node: what each of them is told, and
+//! Kubernetes' own parts on a node: what each of them is told, and
 //! how kubeadm makes certificates and manifests.
 //!
 //! kubeadm's phases are run one by one, the same on each node: a node that
@@ -19,6 +19,7 @@ mod network_policies;
 mod pages;
 pub mod pods;
 pub mod proxy;
+pub mod serving;
 pub mod upgrade;
 
 /// The programs of this cluster's minor: a link that is laid at each boot.
@@ -29,6 +30,8 @@ pub const MINORS: &str = "/usr/lib/kubernetes";
 pub const DIRECTORY: &str = "/etc/kubernetes";
 /// The cluster's certificates and keys.
 pub const PKI: &str = "/etc/kubernetes/pki";
+/// The certificate of the cluster's authority, which all nodes have.
+pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 /// The manifests of the static pods, made again at each boot.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// A kubeconfig of the administrators' group, for this node's own use: a binding gives it its rights.

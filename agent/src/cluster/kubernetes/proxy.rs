@@ -3,6 +3,7 @@
 
 use contract::minor::Minor;
 use contract::ports;
+use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
 use crate::host::platform::Platform;
@@ -15,14 +16,14 @@ pub const KUBECONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
 /// The systemd unit.
 pub const UNIT: &str = "kube-proxy.service";
 
-/// The configuration of kube-proxy of this version as JSON, which YAML includes.
-pub fn configuration(config: &Config, platform: &Platform, version: &str) -> Value {
+/// The configuration of kube-proxy of this version as JSON, which YAML includes. `pods` are the addresses of all pods.
+pub fn configuration(config: &Config, pods: Ipv4Net, platform: &Platform, version: &str) -> Value {
     let mut proxy = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
         "clientConnection": {"kubeconfig": KUBECONFIG},
-        "clusterCIDR": config.pod_cidr(),
+        "clusterCIDR": pods,
         "hostnameOverride": config.node().name,
         "healthzBindAddress": format!("127.0.0.1:{}", ports::PROXY_HEALTH),
         "metricsBindAddress": format!("127.0.0.1:{}", ports::PROXY_METRICS),

@@ -120,7 +120,8 @@ fn the_kubelet_in_a_container_stays_below_its_cgroup() {
 #[test]
 fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
     let (_root, platform) = container();
-    let configuration = |platform| proxy::configuration(&Config::ControlPlane(one_node()), platform, "1.36.3");
+    let pods = one_node().cluster.pod_cidr;
+    let configuration = |platform| proxy::configuration(&Config::ControlPlane(one_node()), pods, platform, "1.36.3");
     assert_eq!(configuration(&platform)["conntrack"]["maxPerCore"], 0);
     assert!(configuration(&machine()).get("conntrack").is_none());
 }
@@ -135,7 +136,8 @@ fn external_ips_are_refused_and_led_nowhere_where_kube_proxy_can_be_told_so() {
     // A gate that kube-proxy does not know keeps it from starting.
     for (version, gate) in [("1.35.4", None), ("1.36.0", Some(false)), ("1.36.3", Some(false)), ("1.40.1", Some(false))]
     {
-        let proxy = proxy::configuration(&Config::ControlPlane(one_node()), &machine(), version);
+        let pods = one_node().cluster.pod_cidr;
+        let proxy = proxy::configuration(&Config::ControlPlane(one_node()), pods, &machine(), version);
         let told = proxy.get("featureGates").map(|gates| gates["AllowServiceExternalIPs"].as_bool().unwrap());
         assert_eq!((told, proxy::leads_external_ips(version)), (gate, gate.is_none()), "{version}");
     }

@@ -39,7 +39,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::host::command::Runner;
 use crate::host::files;
 use crate::host::nftables::Table;
-use crate::intake::config::Config;
+use crate::intake::config::{ClusterNetwork, Config};
 
 use api::Follower;
 use desired::Settings;
@@ -48,7 +48,7 @@ use observed::Observed;
 /// The systemd unit.
 pub const UNIT: &str = "kaas-pod-network.service";
 
-/// Its own client certificate, on the data disk.
+/// Its client certificate: its own on a control node, the kubelet's on a worker.
 pub const KUBECONFIG: &str = "/etc/kubernetes/pod-network.conf";
 
 /// How often to look whether everything is still as it should be.
@@ -58,14 +58,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(300);
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl Settings {
-    /// The settings of this node.
-    pub fn of(config: &Config) -> Self {
-        Self {
-            node: config.node().name.clone(),
-            address: config.address(),
-            pod_cidr: config.pod_cidr(),
-            port: config.vxlan_port(),
-        }
+    /// The settings of this node; none on a worker that has not joined.
+    pub fn of(config: &Config) -> Option<Self> {
+        let ClusterNetwork { pod_cidr, vxlan_port, .. } = config.network()?;
+        Some(Self { node: config.node().name.clone(), address: config.address(), pod_cidr, port: vxlan_port })
     }
 }
 

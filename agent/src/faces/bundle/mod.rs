@@ -229,6 +229,7 @@ fn known_secrets(root: &Path) -> Vec<Secret> {
         Ok(Some(config)) => {
             let target = match &config {
                 Config::ControlPlane(config) => config.snapshot_target.clone(),
+                Config::Worker(_) => None,
             };
             let node = config.node();
             let proxy = node.proxy.iter().flat_map(|proxy| [&proxy.http, &proxy.https]).flatten().cloned();

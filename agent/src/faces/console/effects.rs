@@ -15,7 +15,6 @@ use crate::boot::reset;
 use crate::faces::bundle;
 use crate::host::bus;
 use crate::host::command::{Command, Host, Runner};
-use crate::host::disk::Identity;
 use crate::host::platform::Platform;
 use crate::upgrade::swap::force_adopt;
 
@@ -62,16 +61,17 @@ fn outcome(root: &Path, effect: Effect) -> anyhow::Result<Outcome> {
             let outlook = reset::look(&Platform::detect(root)?, &Host)?;
             let words = outlook.words();
             let ends = matches!(outlook.cluster, reset::Cluster::Ends(_));
-            let Identity { node, cluster, .. } = outlook.identity;
-            Outcome::Reset { words, node, cluster: ends.then_some(cluster) }
+            let reset::Outlook { node, cluster_name, .. } = outlook;
+            Outcome::Reset { words, node, cluster: ends.then_some(cluster_name) }
         }
         Effect::Reset { node, cluster } => {
             // Looked at again: meanwhile another member may have failed.
-            let outlook = reset::look(&Platform::detect(root)?, &Host)?;
+            let platform = Platform::detect(root)?;
+            let outlook = reset::look(&platform, &Host)?;
             match outlook.confirmed(&node, cluster.as_deref()) {
                 Ok(()) => {
-                    reset::begin(&outlook, &Host)?;
-                    Outcome::Done("The VM restarts and erases its data disk.".to_owned())
+                    reset::begin(&outlook, &platform, &Host)?;
+                    Outcome::Done("The VM restarts and erases what the node kept.".to_owned())
                 }
                 Err(words) => Outcome::Failed(words),
             }

@@ -114,7 +114,7 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&Config>) -> Vec<(&'
     let runs = config.map_or_else(
         || "none yet".to_owned(),
         |config| {
-            let minor = config.kubernetes_minor();
+            let Some(minor) = config.kubernetes_minor() else { return "none yet".to_owned() };
             image
                 .kubernetes(minor)
                 .map_or_else(|| format!("{minor}, which this image lacks"), |one| one.version.clone())

@@ -220,7 +220,8 @@ fn status(state: &ConsoleState, scroll: usize, width: usize) -> Page {
 }
 
 fn health(page: &mut Page, facts: &Facts, width: usize) {
-    let Some(health) = facts.status.as_ref().and_then(|status| status.health.as_ref()) else {
+    let Some((status, health)) = facts.status.as_ref().and_then(|status| Some((status, status.health.as_ref()?)))
+    else {
         if let Some(address) = &facts.virtual_address {
             page.row("virtual IP", address, width, NORMAL);
         }
@@ -231,13 +232,16 @@ fn health(page: &mut Page, facts: &Facts, width: usize) {
         page.row("virtual IP", &format!("{} ({holder})", virtual_address.address), width, NORMAL);
     }
     let (word, style) = if health.api { ("serving", GOOD) } else { ("not serving", BAD) };
-    page.row("API on this node", word, width, style);
+    page.row(status.api_row(), word, width, style);
     match &health.nodes {
         Some(nodes) => {
             let all: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.ready)).collect();
             members(page, "nodes", &all, ("ready", "NOT READY"), width);
         }
         None => page.row("nodes", "unknown: the API cannot be asked", width, WORSE),
+    }
+    if health.etcd.is_empty() {
+        return;
     }
     let all: Vec<_> = health.etcd.iter().map(|member| (member.name.as_str(), member.healthy)).collect();
     members(page, "etcd members", &all, ("healthy", "NOT HEALTHY"), width);

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use contract::swap::{Image, Use};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// A machine ID as machine-id(5) wants it: 128 bits, not all zero.
@@ -17,6 +18,14 @@ impl MachineId {
     /// A fresh one.
     pub fn random() -> Self {
         Self(Uuid::new_v4())
+    }
+
+    /// The one of a VM that has nothing to keep one on: made of its BIOS UUID, and the same at each boot.
+    pub fn of_machine(bios_uuid: Uuid) -> Self {
+        let digest = Sha256::new().chain_update(b"kaas machine ID").chain_update(bios_uuid.as_bytes()).finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 }
 

@@ -15,6 +15,7 @@ use contract::properties::{
     EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR,
     REGISTRY_MIRROR, ROUTES, SERVICE_CIDR, SNAPSHOT_TARGET, SSH_AUTHORIZED_KEYS,
 };
+use contract::role::Role;
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
@@ -145,7 +146,8 @@ fn addresses_are_in_the_subnet(draft: &Draft, findings: &mut Findings) {
     if let Some(gateway) = draft.gateway {
         check(GATEWAY, "the gateway", gateway, &codes::GATEWAY_OFF_SUBNET);
     }
-    if let Some(address) = draft.virtual_address {
+    // A worker may reach it through a gateway.
+    if let Some(address) = draft.virtual_address.filter(|_| draft.role != Some(Role::Worker)) {
         check(API_VIP, "the virtual IP", address, &codes::API_VIP_OFF_SUBNET);
     }
     for node in draft.control_nodes.iter().flatten().filter(|node| Some(&node.name) != draft.name.as_ref()) {
@@ -269,6 +271,8 @@ fn servers_can_be_reached(draft: &Draft, findings: &mut Findings) {
     let mut servers: Vec<(&str, Ipv4Addr)> = Vec::new();
     servers.extend(draft.dns_servers.iter().map(|address| (DNS_SERVERS, *address)));
     servers.extend(draft.ntp_servers.iter().filter_map(|host| Some((NTP_SERVERS, host.parse().ok()?))));
+    servers
+        .extend(draft.virtual_address.filter(|_| draft.role == Some(Role::Worker)).map(|address| (API_VIP, address)));
     servers.extend(url(&draft.http_proxy).map(|address| (HTTP_PROXY, address)));
     servers.extend(url(&draft.https_proxy).map(|address| (HTTPS_PROXY, address)));
     servers.extend(url(&draft.registry_mirror).map(|address| (REGISTRY_MIRROR, address)));

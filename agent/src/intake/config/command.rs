@@ -14,7 +14,7 @@ use contract::image::ImageFacts;
 use contract::secret::Secret;
 use serde_json::json;
 
-use super::{Config, ControlPlane, validate};
+use super::{Config, ControlPlane, Worker, validate};
 use crate::intake::environment::source;
 
 /// How results are written.
@@ -84,6 +84,7 @@ fn redacted(mut config: Config) -> Config {
             }
             node
         }
+        Config::Worker(Worker { node, .. }) => node,
     };
     if let Some(proxy) = &mut node.proxy {
         proxy.http.iter_mut().chain(&mut proxy.https).for_each(hidden);

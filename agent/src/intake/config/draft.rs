@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use contract::codes;
 use contract::finding::Findings;
 use contract::pod_security::PodSecurity;
-use contract::properties::{self, Property, Value};
+use contract::properties::{self, Kind, Label, Property, Taint, Value};
 use contract::role::{Role, Roles};
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
@@ -14,7 +14,7 @@ use ipnet::Ipv4Net;
 use super::{ControlNode, Route};
 use crate::intake::environment::Document;
 
-/// Whether the deployment secret is needed.
+/// Whether the role's one-time secret is needed: the deployment secret, or a worker's join token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SecretNeed {
     Needed,
@@ -57,6 +57,11 @@ pub(super) struct Draft {
     pub timeout_factor: Option<u32>,
     /// Keys of properties that are given, but wrong.
     pub wrong: BTreeSet<&'static str>,
+    pub labels: Vec<Label>,
+    pub taints: Vec<Taint>,
+    pub pool: Option<String>,
+    pub join_token: Option<Secret>,
+    pub authority_hash: Option<String>,
 }
 
 /// Reads every property, for a VM of an image with these roles.
@@ -95,10 +100,21 @@ pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (D
         deployer_public_key: form.value(properties::DEPLOYER_PUBLIC_KEY),
         vxlan_port: form.value::<u32>(properties::VXLAN_PORT).and_then(|port| u16::try_from(port).ok()),
         timeout_factor: form.value(properties::TIMEOUT_FACTOR),
+        labels: form.value(properties::NODE_LABELS).unwrap_or_default(),
+        taints: form.value(properties::NODE_TAINTS).unwrap_or_default(),
+        pool: form.value(properties::NODE_POOL),
+        join_token: form.value(properties::JOIN_TOKEN),
+        authority_hash: form.value(properties::CLUSTER_CA_HASH),
         wrong: BTreeSet::new(),
     };
     draft.wrong = form.wrong;
     (draft, form.findings)
+}
+
+/// Whether the form of an image with several roles comes with this text.
+fn filled_in(property: &Property, text: &str) -> bool {
+    // Which minor that is depends on the image.
+    property.kind == Kind::KubernetesMinor || Role::ALL.iter().any(|role| property.default(*role) == Some(text))
 }
 
 /// Reads values of the table out of a document.
@@ -143,7 +159,7 @@ impl Form<'_> {
         };
         let text = text.filter(|text| !text.trim().is_empty());
         if property.need(self.role).is_none() {
-            if text.is_some() {
+            if text.is_some_and(|text| !filled_in(property, text)) {
                 self.findings.push(codes::PROPERTY_NOT_USED.finding(
                     key,
                     format!("\"{}\" is set, and is not used by {}", property.label, self.role.title()),
@@ -154,7 +170,8 @@ impl Form<'_> {
         }
         let Some(text) = text.or(property.default(self.role)) else {
             if property.required(self.role)
-                && !(key == properties::DEPLOYMENT_SECRET && self.secret == SecretNeed::Erased)
+                && !([properties::DEPLOYMENT_SECRET, properties::JOIN_TOKEN].contains(&key)
+                    && self.secret == SecretNeed::Erased)
             {
                 self.findings.push(codes::PROPERTY_MISSING.finding(
                     key,

@@ -3,7 +3,7 @@
 use contract::image::ImageFacts;
 use contract::role::Role;
 
-use super::{Config, ControlPlane};
+use super::{ClusterNetwork, Config, ControlPlane, JoinedCluster, Registration, Said, Worker};
 
 /// A three-node configuration, seen from the first node.
 pub(crate) fn three_nodes() -> ControlPlane {
@@ -51,6 +51,41 @@ pub(crate) fn one_node() -> ControlPlane {
 /// The same configuration in a tenant cluster.
 pub(crate) fn in_a_tenant(config: ControlPlane) -> ControlPlane {
     ControlPlane { role: Role::TenantControlPlane, ..config }
+}
+
+/// A worker that has not joined the cluster of [`three_nodes`].
+pub(crate) fn worker() -> Worker {
+    let ControlPlane { cluster, mut node, timeout_factor, .. } = three_nodes();
+    node.name = "worker1".to_owned();
+    node.interfaces[0].address = "10.0.0.21/24".parse().unwrap();
+    Worker {
+        cluster: JoinedCluster {
+            name: cluster.name.clone(),
+            api_address: cluster.api_address(),
+            authority_hash: format!("sha256:{}", "0".repeat(64)),
+            said: None,
+        },
+        node,
+        registration: Registration { pool: Some("general".to_owned()), ..Registration::default() },
+        timeout_factor,
+    }
+}
+
+/// The same worker, which has joined.
+pub(crate) fn joined() -> Worker {
+    let ControlPlane { cluster, .. } = three_nodes();
+    let said = Said {
+        network: ClusterNetwork {
+            pod_cidr: cluster.pod_cidr,
+            service_cidr: cluster.service_cidr,
+            vxlan_port: cluster.vxlan_port,
+        },
+        control_nodes: cluster.control_nodes,
+        kubernetes_minor: "1.36".to_owned(),
+    };
+    let mut worker = worker();
+    worker.cluster.said = Some(said);
+    worker
 }
 
 /// An image with two minors.

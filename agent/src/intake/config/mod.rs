@@ -1,7 +1,7 @@
 //! The validated configuration: what later stages see of the OVF environment.
 //!
 //! A [`Config`] exists only when every property has been checked, alone and
-//! against the others. It is saved on the data disk, so that the OVF
+//! against the others. It is saved where it outlives a reboot, so that the OVF
 //! environment is needed once.
 
 mod checks;
@@ -12,6 +12,7 @@ pub(crate) mod fixture;
 mod properties;
 mod saved;
 mod validate;
+mod worker;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -29,14 +30,17 @@ use serde::{Deserialize, Serialize};
 pub use checks::clear_text;
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
+pub use worker::{ClusterNetwork, JoinedCluster, Registration, Said, Worker};
 
 /// What this VM is to be: everything a person decided in the OVF property form. Each kind of node has a configuration of
 /// its own; what they have in common is asked of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "saved::Saved", into = "saved::Saved")]
+#[serde(try_from = "saved::Saved", into = "saved::Saved")]
 pub enum Config {
     /// A node with a control plane.
     ControlPlane(ControlPlane),
+    /// A node that runs workloads alone.
+    Worker(Worker),
 }
 
 /// The configuration of a node with a control plane. What cannot run on another node takes it in place of [`Config`].
@@ -140,6 +144,11 @@ pub struct Proxy {
     pub exclusions: Vec<String>,
 }
 
+/// What was asked for is done on workers alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this node is no worker")]
+pub struct NotAWorker;
+
 /// What was asked for is done on control nodes alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node is not in the list of control nodes")]
@@ -150,6 +159,7 @@ impl Config {
     pub fn role(&self) -> Role {
         match self {
             Self::ControlPlane(config) => config.role,
+            Self::Worker(_) => Role::Worker,
         }
     }
 
@@ -157,6 +167,7 @@ impl Config {
     pub fn node(&self) -> &Node {
         match self {
             Self::ControlPlane(config) => &config.node,
+            Self::Worker(config) => &config.node,
         }
     }
 
@@ -164,13 +175,15 @@ impl Config {
     pub fn cluster_name(&self) -> &str {
         match self {
             Self::ControlPlane(config) => &config.cluster.name,
+            Self::Worker(config) => &config.cluster.name,
         }
     }
 
-    /// The Kubernetes minor of this node, such as `1.36`.
-    pub fn kubernetes_minor(&self) -> &str {
+    /// The Kubernetes minor of this node, such as `1.36`; none of a worker that has not joined.
+    pub fn kubernetes_minor(&self) -> Option<&str> {
         match self {
-            Self::ControlPlane(config) => &config.cluster.kubernetes_minor,
+            Self::ControlPlane(config) => Some(&config.cluster.kubernetes_minor),
+            Self::Worker(config) => config.cluster.said.as_ref().map(|said| said.kubernetes_minor.as_str()),
         }
     }
 
@@ -178,6 +191,7 @@ impl Config {
     pub fn control_nodes(&self) -> &[ControlNode] {
         match self {
             Self::ControlPlane(config) => &config.cluster.control_nodes,
+            Self::Worker(_) => &[],
         }
     }
 
@@ -185,34 +199,23 @@ impl Config {
     pub fn virtual_address(&self) -> Option<Ipv4Addr> {
         match self {
             Self::ControlPlane(config) => config.cluster.virtual_address,
+            Self::Worker(_) => None,
         }
     }
 
-    /// Addresses of pods.
-    pub fn pod_cidr(&self) -> Ipv4Net {
+    /// The cluster's networks; none on a worker that has not joined.
+    pub fn network(&self) -> Option<ClusterNetwork> {
         match self {
-            Self::ControlPlane(config) => config.cluster.pod_cidr,
+            Self::ControlPlane(config) => Some(config.cluster.network()),
+            Self::Worker(config) => config.cluster.said.as_ref().map(|said| said.network),
         }
     }
 
-    /// Addresses of services.
-    pub fn service_cidr(&self) -> Ipv4Net {
+    /// Where this node asks the Kubernetes API: a control node asks its own.
+    pub fn api_address(&self) -> Ipv4Addr {
         match self {
-            Self::ControlPlane(config) => config.cluster.service_cidr,
-        }
-    }
-
-    /// The address of cluster DNS.
-    pub fn dns_address(&self) -> Ipv4Addr {
-        match self {
-            Self::ControlPlane(config) => config.cluster.dns_address(),
-        }
-    }
-
-    /// UDP port of the VXLAN pod network.
-    pub fn vxlan_port(&self) -> u16 {
-        match self {
-            Self::ControlPlane(config) => config.cluster.vxlan_port,
+            Self::ControlPlane(config) => config.address(),
+            Self::Worker(config) => config.cluster.api_address,
         }
     }
 
@@ -220,6 +223,7 @@ impl Config {
     pub fn timeout_factor(&self) -> u32 {
         match self {
             Self::ControlPlane(config) => config.timeout_factor,
+            Self::Worker(config) => config.timeout_factor,
         }
     }
 
@@ -230,7 +234,27 @@ impl Config {
     pub fn control_plane(&self) -> Result<&ControlPlane, NotAControlNode> {
         match self {
             Self::ControlPlane(config) => Ok(config),
+            Self::Worker(_) => Err(NotAControlNode),
         }
+    }
+
+    /// The configuration of a worker.
+    ///
+    /// # Errors
+    /// The node is none.
+    pub fn worker(&self) -> Result<&Worker, NotAWorker> {
+        match self {
+            Self::ControlPlane(_) => Err(NotAWorker),
+            Self::Worker(config) => Ok(config),
+        }
+    }
+
+    /// This configuration with what the cluster has said to the one before: no form gives it.
+    pub fn after(mut self, before: &Self) -> Self {
+        if let (Self::Worker(now), Self::Worker(before)) = (&mut self, before) {
+            now.cluster.said.clone_from(&before.cluster.said);
+        }
+        self
     }
 
     /// The other control nodes that this node is told of, in list order.
@@ -249,8 +273,14 @@ impl Config {
         let made = image.roles.iter().map(Role::title).collect::<Vec<_>>().join(" or ");
         Err(codes::ROLE_OTHER.finding(
             "the image",
-            format!("it makes {made}, and the data disk is that of {}", self.role().title()),
-            "Attach the disk to a VM of the right image, and give this VM its own data disk",
+            match self.role().has_data_disk() {
+                true => format!("it makes {made}, and the data disk is that of {}", self.role().title()),
+                false => format!("it makes {made}, and this VM is {}", self.role().title()),
+            },
+            match self.role().has_data_disk() {
+                true => "Attach the disk to a VM of the right image, and give this VM its own data disk",
+                false => "Deploy the VM anew",
+            },
         ))
     }
 
@@ -262,11 +292,15 @@ impl Config {
         if asked.role() == self.role() {
             return Ok(());
         }
-        Err(codes::ROLE_OTHER.finding(
-            table::ROLE,
-            format!("it asks for {}, and the data disk is that of {}", asked.role().title(), self.role().title()),
-            "Correct it, or give this VM a blank data disk",
-        ))
+        let (asked, own) = (asked.role().title(), self.role().title());
+        let (seen, action) = match self.role().has_data_disk() {
+            true => (
+                format!("it asks for {asked}, and the data disk is that of {own}"),
+                "Correct it, or give this VM a blank data disk",
+            ),
+            false => (format!("it asks for {asked}, and this VM is {own}"), "Correct it, or reset this VM first"),
+        };
+        Err(codes::ROLE_OTHER.finding(table::ROLE, seen, action))
     }
 
     /// This node's address on the primary network.
@@ -323,8 +357,14 @@ impl Cluster {
         self.virtual_address.unwrap_or(self.control_nodes[0].address)
     }
 
-    /// The address of cluster DNS: the tenth of the service CIDR.
+    /// Its networks.
+    pub fn network(&self) -> ClusterNetwork {
+        let Self { pod_cidr, service_cidr, vxlan_port, .. } = *self;
+        ClusterNetwork { pod_cidr, service_cidr, vxlan_port }
+    }
+
+    /// The address of cluster DNS.
     pub fn dns_address(&self) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(self.service_cidr.network()) + 10)
+        self.network().dns_address()
     }
 }

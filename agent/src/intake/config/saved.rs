@@ -1,11 +1,11 @@
-//! How a [`Config`] is saved on the data disk. Agents of before read the same form: it has the fields of all roles side
-//! by side.
+//! How a [`Config`] is saved. Agents of before read the same form: it has the fields of all roles side by side, and what
+//! only some of them have may be missing.
 
 use contract::role::Role;
 use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
 
-use super::{Cluster, Config, ControlPlane, Node};
+use super::{Cluster, Config, ControlPlane, JoinedCluster, Node, Registration, Worker};
 
 /// A configuration as it is written.
 #[derive(Serialize, Deserialize)]
@@ -13,7 +13,15 @@ pub(super) struct Saved {
     /// Before there were roles, none was saved.
     #[serde(default = "before_roles")]
     role: Role,
-    cluster: Cluster,
+    /// Of a node with a control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<Cluster>,
+    /// Of a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    joined_cluster: Option<JoinedCluster>,
+    /// Of a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    registration: Option<Registration>,
     node: SavedNode,
     timeout_factor: u32,
 }
@@ -38,20 +46,34 @@ fn before_roles() -> Role {
     Role::ControlPlane
 }
 
-impl From<Saved> for Config {
-    fn from(Saved { role, cluster, node, timeout_factor }: Saved) -> Self {
+/// A part that nodes of the role have is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is missing")]
+pub(super) struct Missing(&'static str);
+
+impl TryFrom<Saved> for Config {
+    type Error = Missing;
+
+    fn try_from(saved: Saved) -> Result<Self, Missing> {
+        let Saved { role, cluster, joined_cluster, registration, node, timeout_factor } = saved;
         let SavedNode { node, snapshot_target, recovery_public_key, deployer_public_key } = node;
-        match role {
+        Ok(match role {
             Role::ControlPlane | Role::TenantControlPlane => Self::ControlPlane(ControlPlane {
                 role,
-                cluster,
+                cluster: cluster.ok_or(Missing("cluster"))?,
                 node,
                 snapshot_target,
                 recovery_public_key,
                 deployer_public_key,
                 timeout_factor,
             }),
-        }
+            Role::Worker => Self::Worker(Worker {
+                cluster: joined_cluster.ok_or(Missing("joined_cluster"))?,
+                node,
+                registration: registration.unwrap_or_default(),
+                timeout_factor,
+            }),
+        })
     }
 }
 
@@ -66,10 +88,22 @@ impl From<Config> for Saved {
                 recovery_public_key,
                 deployer_public_key,
                 timeout_factor,
-            }) => {
-                let node = SavedNode { node, snapshot_target, recovery_public_key, deployer_public_key };
-                Self { role, cluster, node, timeout_factor }
-            }
+            }) => Self {
+                role,
+                cluster: Some(cluster),
+                joined_cluster: None,
+                registration: None,
+                node: SavedNode { node, snapshot_target, recovery_public_key, deployer_public_key },
+                timeout_factor,
+            },
+            Config::Worker(Worker { cluster, node, registration, timeout_factor }) => Self {
+                role: Role::Worker,
+                cluster: None,
+                joined_cluster: Some(cluster),
+                registration: Some(registration),
+                node: SavedNode { node, snapshot_target: None, recovery_public_key: None, deployer_public_key: None },
+                timeout_factor,
+            },
         }
     }
 }

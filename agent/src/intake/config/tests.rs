@@ -663,3 +663,69 @@ fn fuzz_of_ovf_environments() {
         }
     });
 }
+
+/// What a worker is given, with the defaults that the form of an image with several roles comes with.
+fn of_a_worker() -> Vec<(&'static str, String)> {
+    let rows: [(&str, &str); 13] = [
+        ("role", "worker"),
+        ("node-name", "worker1"),
+        ("address", "192.168.20.21/24"),
+        ("gateway", "192.168.20.1"),
+        ("cluster-name", "one"),
+        ("api-vip", "192.168.10.10"),
+        ("join-token", "abcdef.0123456789abcdef"),
+        ("cluster-ca-hash", "sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866"),
+        ("node-labels", "example.com/tier=edge"),
+        ("node-taints", "example.com/edge=true:NoSchedule"),
+        ("node-pool", "edge"),
+        ("ssh-authorized-keys", include_str!("../../../../contract/src/properties/fixtures/ssh-keys.pub")),
+        ("pod-cidr", "10.244.0.0/16"),
+    ];
+    rows.into_iter().map(|(key, value)| (key, value.to_owned())).collect()
+}
+
+fn tenant() -> ImageFacts {
+    ImageFacts { roles: Roles::new(vec![Role::TenantControlPlane, Role::Worker]).unwrap(), ..image() }
+}
+
+#[test]
+fn a_worker_is_told_little_and_its_configuration_is_saved_without_the_token() {
+    let Intake { config, secret, warnings } = validate(&document(&of_a_worker()), &tenant(), now()).unwrap();
+    assert!(
+        warnings.is_empty(),
+        "the API may be behind a gateway, and what the form comes with is no mistake: {warnings}"
+    );
+    assert_eq!(secret.expose(), "abcdef.0123456789abcdef");
+    let worker = config.worker().unwrap();
+    assert_eq!((worker.cluster.name.as_str(), config.network(), config.kubernetes_minor()), ("one", None, None));
+    let labels: Vec<String> = worker.registration.labels().iter().map(ToString::to_string).collect();
+    assert_eq!(labels, ["example.com/tier=edge", "kaas.local/pool=edge"]);
+    assert!(config.control_plane().is_err());
+    let saved = serde_json::to_value(&config).unwrap();
+    assert!(!saved.to_string().contains("0123456789abcdef"), "{saved}");
+    assert_eq!(serde_json::from_value::<Config>(saved).unwrap(), config);
+    let again = validate(&document(&config.properties(Some(&secret))), &tenant(), now()).unwrap();
+    assert_eq!(again.config.worker().unwrap().registration, worker.registration);
+}
+
+#[test]
+fn a_worker_that_lacks_token_or_authority_is_refused_and_one_that_has_joined_needs_no_token() {
+    let without = |key: &str| {
+        let rest: Vec<_> = of_a_worker().into_iter().filter(|(name, _)| *name != key).collect();
+        document(&rest)
+    };
+    for key in ["join-token", "cluster-ca-hash", "api-vip", "cluster-name"] {
+        let findings = validate(&without(key), &tenant(), now()).unwrap_err();
+        let told: Vec<_> = findings.iter().map(|one| (one.code.as_str(), one.subject.as_str())).collect();
+        assert_eq!(told, [("property.missing", key)]);
+    }
+    let (_, token, _) = validate_formed(&without("join-token"), &tenant(), now()).unwrap();
+    assert_eq!(token, None);
+    let (_, token, _) = validate_formed(&document(&of_a_worker()), &tenant(), now()).unwrap();
+    assert!(token.is_some(), "one that is given counts");
+    let mut given = of_a_worker();
+    given.push(("control-nodes", "cp1=192.168.10.11".to_owned()));
+    let warnings = validate(&document(&given), &tenant(), now()).unwrap().warnings;
+    let told: Vec<_> = warnings.iter().map(|one| (one.code.as_str(), one.subject.as_str())).collect();
+    assert_eq!(told, [("property.not-used", "control-nodes")]);
+}

@@ -12,7 +12,7 @@ use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
 use super::draft::{Draft, SecretNeed, read};
-use super::{Cluster, Config, ControlPlane, Interface, Node, Proxy, checks};
+use super::{Cluster, Config, ControlPlane, Interface, JoinedCluster, Node, Proxy, Registration, Worker, checks};
 use crate::intake::environment::Document;
 use crate::intake::environment::document::Adapter;
 
@@ -21,7 +21,8 @@ use crate::intake::environment::document::Adapter;
 pub struct Intake {
     /// The configuration.
     pub config: Config,
-    /// The deployment secret: until the cluster has formed.
+    /// The role's one-time secret: the deployment secret until the cluster has formed, the join token until a worker has
+    /// joined.
     pub secret: Secret,
     /// What is worth knowing, but stops nothing.
     pub warnings: Findings,
@@ -36,12 +37,12 @@ pub fn validate(document: &Document, image: &ImageFacts, now: SystemTime) -> Res
     let (config, secret, warnings) = judge(document, image, now, SecretNeed::Needed)?;
     match secret {
         Some(secret) => Ok(Intake { config, secret, warnings }),
-        None => unreachable!("the deployment secret is missing without a finding"),
+        None => unreachable!("the one-time secret is missing without a finding"),
     }
 }
 
-/// Validates like [`validate`] for a node whose cluster has formed: the
-/// deployment secret was erased and is not asked for.
+/// Validates like [`validate`] for a node that belongs to its cluster: the
+/// one-time secret was erased and is not asked for. One that is given is given back.
 ///
 /// # Errors
 /// As [`validate`].
@@ -49,8 +50,8 @@ pub fn validate_formed(
     document: &Document,
     image: &ImageFacts,
     now: SystemTime,
-) -> Result<(Config, Findings), Findings> {
-    judge(document, image, now, SecretNeed::Erased).map(|(config, _, warnings)| (config, warnings))
+) -> Result<(Config, Option<Secret>, Findings), Findings> {
+    judge(document, image, now, SecretNeed::Erased)
 }
 
 fn judge(
@@ -102,27 +103,44 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
         extra_ca_certificates: draft.extra_ca_certificates,
         registry_mirror: draft.registry_mirror,
     };
-    let config = match role {
-        Role::ControlPlane | Role::TenantControlPlane => Config::ControlPlane(ControlPlane {
-            role,
-            cluster: Cluster {
-                name: draft.cluster_name?,
-                control_nodes: draft.control_nodes?,
-                virtual_address: draft.virtual_address,
-                pod_cidr: draft.pod_cidr?,
-                service_cidr: draft.service_cidr?,
-                vxlan_port: draft.vxlan_port?,
-                kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
-                pod_security: draft.pod_security?,
-            },
-            node,
-            snapshot_target: draft.snapshot_target,
-            recovery_public_key: draft.recovery_public_key,
-            deployer_public_key: draft.deployer_public_key,
-            timeout_factor: draft.timeout_factor?,
-        }),
+    let (config, secret) = match role {
+        Role::ControlPlane | Role::TenantControlPlane => (
+            Config::ControlPlane(ControlPlane {
+                role,
+                cluster: Cluster {
+                    name: draft.cluster_name?,
+                    control_nodes: draft.control_nodes?,
+                    virtual_address: draft.virtual_address,
+                    pod_cidr: draft.pod_cidr?,
+                    service_cidr: draft.service_cidr?,
+                    vxlan_port: draft.vxlan_port?,
+                    kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
+                    pod_security: draft.pod_security?,
+                },
+                node,
+                snapshot_target: draft.snapshot_target,
+                recovery_public_key: draft.recovery_public_key,
+                deployer_public_key: draft.deployer_public_key,
+                timeout_factor: draft.timeout_factor?,
+            }),
+            draft.secret,
+        ),
+        Role::Worker => (
+            Config::Worker(Worker {
+                cluster: JoinedCluster {
+                    name: draft.cluster_name?,
+                    api_address: draft.virtual_address?,
+                    authority_hash: draft.authority_hash?,
+                    said: None,
+                },
+                node,
+                registration: Registration { labels: draft.labels, taints: draft.taints, pool: draft.pool },
+                timeout_factor: draft.timeout_factor?,
+            }),
+            draft.join_token,
+        ),
     };
-    Some((config, draft.secret))
+    Some((config, secret))
 }
 
 #[cfg(test)]

@@ -27,9 +27,11 @@ struct Minima {
     processors: usize,
     /// The memory that it cannot do without, in bytes.
     least_memory: u64,
-    /// The memory that it should have, in bytes: that of the smallest size in the deployment form, 4 GiB, less what the
+    /// The memory that it should have, in bytes: that of the smallest size in the deployment form, less what the
     /// kernel keeps for itself.
     memory: u64,
+    /// How much memory to give it, in words.
+    advice: &'static str,
     /// The size that its data disk should have, in bytes. Smaller than [`crate::host::disk::examine`]'s minimum is
     /// refused there.
     data_disk: u64,
@@ -38,12 +40,24 @@ struct Minima {
 /// kubeadm's minima of processors and memory (`ControlPlaneNumCPU` and `ControlPlaneMem` in
 /// cmd/kubeadm/app/constants). etcd's quota is a share of the data disk: with 8 GiB, 1.7 GiB, near
 /// etcd's own default of 2 GiB.
-const CONTROL_NODE: Minima =
-    Minima { vm: "a control node", processors: 2, least_memory: 1700 << 20, memory: 3500 << 20, data_disk: 8 << 30 };
+const CONTROL_NODE: Minima = Minima {
+    vm: "a control node",
+    processors: 2,
+    least_memory: 1700 << 20,
+    memory: 3500 << 20,
+    advice: "4 GiB",
+    data_disk: 8 << 30,
+};
+
+/// The kubelet keeps 400 MiB for the system and evicts pods from 100 MiB on; what is left is for pods. A data disk, if there
+/// is one, is for their volumes.
+const WORKER: Minima =
+    Minima { vm: "a worker", processors: 2, least_memory: 900 << 20, memory: 7 << 30, advice: "8 GiB", data_disk: 0 };
 
 fn minima(role: Role) -> &'static Minima {
     match role {
         Role::ControlPlane | Role::TenantControlPlane => &CONTROL_NODE,
+        Role::Worker => &WORKER,
     }
 }
 
@@ -77,13 +91,13 @@ pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
                 least.vm,
                 least.least_memory >> 20
             ),
-            "Power off, give the VM more memory, 4 GiB or more, power on",
+            &format!("Power off, give the VM more memory, {} or more, power on", least.advice),
         ),
         Some(memory) if memory < least.memory => say(
             &codes::MEMORY_SMALL,
             "memory",
             format!("the VM has {} MiB, less than the smallest size of the deployment form", memory >> 20),
-            "Power off, give the VM 4 GiB or more, power on",
+            &format!("Power off, give the VM {} or more, power on", least.advice),
         ),
         _ => {}
     }

@@ -3,7 +3,9 @@
 
 pub mod addresses;
 pub mod certificates;
+pub mod join;
 pub mod keys;
+pub mod labels;
 pub mod names;
 pub mod numbers;
 pub mod password;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
+use contract::deployer::Fingerprints;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -470,6 +471,11 @@ impl Hypervisor for World {
             state.machines.iter().find(|machine| machine.vm.reference == wanted).map(|machine| machine.vm.clone())
         });
         found.await?.ok_or_else(|| Error::not_found("no such VM"))
+    }
+
+    /// Workers show none.
+    async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
+        Ok(None)
     }
 
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {

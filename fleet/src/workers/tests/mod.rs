@@ -2,6 +2,6 @@
 
 mod crash;
 mod decide;
-mod fake;
+pub(super) mod fake;
 mod records;
 mod stories;

@@ -15,8 +15,8 @@ use crate::cluster::pod_network::desired::{Desired, Remote, Vxlan};
 use crate::cluster::pod_network::packets;
 use crate::host::command::{self, Command, Host, Runner};
 use crate::host::fixture::{Namespace, eventually};
-use crate::intake::config::ControlPlane;
-use crate::intake::config::fixture::{one_node, three_nodes};
+use crate::intake::config::fixture::{joined, one_node, three_nodes, worker};
+use crate::intake::config::{Config, ControlPlane};
 
 use network::{
     LOOPBACK, NO_PURPOSE, NODE, Network, PEER, POD, POD_PORT, SERVICE, STRANGER, VRRP, datagram, hears, listening,
@@ -43,6 +43,10 @@ impl Keeper {
     }
 
     fn lay(&self, node: &Namespace, config: &ControlPlane) -> bool {
+        self.lay_of(node, &Config::ControlPlane(config.clone()))
+    }
+
+    fn lay_of(&self, node: &Namespace, config: &Config) -> bool {
         let (rules, firewall) = (Rules::of(config), Arc::clone(&self.firewall));
         node.run(move || firewall.ensure(&Host, &rules).unwrap())
     }
@@ -254,6 +258,37 @@ fn a_node_that_joins_is_let_in_when_it_is_listed_and_no_longer_when_it_is_gone()
     assert!(!heard());
 }
 
+/// A worker knows nodes from the list of nodes alone, control nodes too.
+#[test]
+fn a_worker_is_reached_by_listed_nodes_and_lets_its_pods_to_no_control_nodes_own() {
+    let network = Network::new();
+    let Network { node, peer, stranger, pod, .. } = &network;
+    let _node = listening(node, &[&all()[..], &[30_999]].concat());
+    let _peer = listening(peer, &all());
+    let keeper = Keeper::new();
+    let config = |said| Config::Worker(crate::intake::config::Worker { cluster: said, ..worker() });
+    // It has not joined: what it does not know yet is not in the way.
+    assert!(keeper.lay_of(node, &config(worker().cluster)));
+    let administrated = [ports::SSH];
+    network.sees("a stranger", stranger, NODE, &administrated, &[ports::KUBELET]);
+    assert!(keeper.lay_of(node, &config(joined().cluster)));
+    for listed in [false, true] {
+        pod_network_knows(node, listed.then_some(PEER));
+        let (open, closed): (&[u16], &[u16]) =
+            if listed { (&[ports::KUBELET, ports::SSH], &[]) } else { (&[ports::SSH], &[ports::KUBELET]) };
+        network.sees("a control node", peer, NODE, open, closed);
+        let heard = || hears(node, peer, &datagram(ports::VXLAN));
+        if listed {
+            eventually("a control node's datagram in the tunnel", heard);
+        } else {
+            assert!(!heard());
+        }
+    }
+    network.sees("a stranger", stranger, NODE, &[ports::SSH, 30_999], &[ports::KUBELET, NO_PURPOSE]);
+    assert!(!hears(node, peer, &VRRP), "a worker takes part in no virtual IP");
+    network.sees("a pod", pod, PEER, &[ports::API, ports::KUBELET], &tcp(&[Caller::ControlNodes]));
+}
+
 /// A kernel that takes none of the rules.
 struct Unwilling;
 
@@ -271,7 +306,7 @@ fn rules_that_cannot_be_loaded_leave_those_that_held() {
     let _node = listening(node, &all());
     let keeper = Keeper::new();
     keeper.lay(node, &one_node());
-    let (firewall, rules) = (Arc::clone(&keeper.firewall), Rules::of(&three_nodes()));
+    let (firewall, rules) = (Arc::clone(&keeper.firewall), Rules::of(&Config::ControlPlane(three_nodes())));
     let finding = node.run(move || firewall.ensure(&Unwilling, &rules).unwrap_err());
     assert_eq!(finding.code, "firewall.failed");
     assert!(finding.seen.contains("nowhere"), "it says what nft said: {finding}");

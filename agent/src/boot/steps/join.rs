@@ -1,0 +1,79 @@
+//! The steps of a worker that make it part of its cluster.
+
+use std::time::SystemTime;
+
+use contract::finding::Findings;
+
+use super::{StepContext, StepError, StepOutcome};
+use crate::cluster::REQUEST;
+use crate::cluster::certificates;
+use crate::cluster::join::{self, Joining, Standing, credentials};
+use crate::intake::config::{Config, Worker};
+
+impl StepContext {
+    /// A worker that belongs to its cluster needs no token, and nobody's answer. What the cluster says is saved before the
+    /// credentials are, which show that it has joined.
+    pub(super) fn join(&mut self) -> Result<StepOutcome, StepError> {
+        let mut worker = self.node.config.worker().map_err(anyhow::Error::from)?.clone();
+        let standing = join::standing(self.node.root(), &worker, SystemTime::now());
+        if standing == Standing::Member {
+            return self.belongs();
+        }
+        // While it belongs to none, another form counts.
+        self.save_progress(|progress| progress.formed = false)?;
+        let Some(token) = self.secret.clone() else { return Err(join::no_token(&standing).into()) };
+        let admission = self.joining(&worker).ask(&token).map_err(|error| refused(error, &standing))?;
+        worker.cluster.said = Some(admission.said.clone());
+        let config = Config::Worker(worker.clone());
+        self.node.records.update_config(&config, None)?;
+        let joining = self.joining(&worker);
+        let certificate = joining.certificate(&admission).map_err(|error| refused(error, &standing))?;
+        credentials::lay(&joining, &admission.authority, &certificate)?;
+        self.node.config = config;
+        log::info!("joined cluster {} with Kubernetes {}", worker.cluster.name, admission.said.kubernetes_minor);
+        self.belongs()?;
+        Ok(StepOutcome::Changed)
+    }
+
+    fn joining<'a>(&'a self, worker: &'a Worker) -> Joining<'a> {
+        Joining {
+            worker,
+            image: &self.node.image,
+            machine: self.node.platform.bios_uuid(),
+            root: self.node.root(),
+            timeout: self.node.config.timeout(REQUEST),
+        }
+    }
+
+    /// From here on the token is of no use to this node.
+    fn belongs(&mut self) -> Result<StepOutcome, StepError> {
+        let formed = self.save_progress(|progress| progress.formed = true)?;
+        self.secret = None;
+        let erased = self.node.records.erase_secret()?;
+        let certificates = certificates::inventory(self.node.root());
+        self.node.reporter.update(|status| status.certificates = certificates);
+        Ok((formed || erased).into())
+    }
+
+    pub(super) fn programs_of_cluster(&mut self) -> Result<StepOutcome, StepError> {
+        let minor = self.node.config.kubernetes_minor().map(str::to_owned);
+        // The image carries it: it was chosen from what is there.
+        self.node.kubernetes_version()?;
+        self.programs(&minor.unwrap_or_default())
+    }
+}
+
+/// Says of a worker that was a member before also why it is none any more.
+fn refused(error: join::Error, standing: &Standing) -> StepError {
+    match error {
+        join::Error::Waiting(what) => StepError::Waiting(what),
+        join::Error::Failed(error) => StepError::Failed(error),
+        join::Error::Refused(finding) => {
+            let mut findings = Findings::from(*finding);
+            if let Standing::Expired(ended) = standing {
+                findings.push(join::expired(*ended, "It joins again once its token is taken"));
+            }
+            StepError::Refused(findings)
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a worker proves itself with: one certificate, the kubelet's, which the kubelet renews. What else asks the API on the
+//! node shows the same; the cluster gives nodes the rights for that.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use contract::ports;
+use contract::secret::Secret;
+use zeroize::Zeroizing;
+
+use super::{Joining, discovery, request};
+use crate::cluster::kubernetes::{AUTHORITY, api, kubelet, proxy};
+use crate::cluster::pki::{self, Certified};
+use crate::cluster::pod_network;
+use crate::host::files;
+use crate::intake::config::Worker;
+
+/// The directory of the kubelet's own certificates.
+const KUBELET: &str = "/var/lib/kubelet/pki";
+
+/// The one that it renewed last, with its key: a link.
+const CURRENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+
+/// Those who show the kubelet's certificate, besides itself.
+const USERS: [&str; 3] = [api::KUBECONFIG, proxy::KUBECONFIG, pod_network::KUBECONFIG];
+
+/// Whether a worker belongs to its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has not joined.
+    Outside,
+    /// It has, and its certificate is good.
+    Member,
+    /// It had, and its certificate ended then.
+    Expired(SystemTime),
+}
+
+/// How the worker below `root` stands to its cluster.
+pub fn standing(root: &Path, worker: &Worker, now: SystemTime) -> Standing {
+    let authority = fs::read_to_string(files::below(root, AUTHORITY)).ok();
+    let pinned = authority.and_then(|text| discovery::hash_of(&text)).as_ref() == Some(&worker.cluster.authority_hash);
+    let joined = pinned && worker.cluster.said.is_some();
+    match newest(root).and_then(|pair| pki::expiry(&pair.certificate).ok()).filter(|_| joined) {
+        None => Standing::Outside,
+        Some(ends) if ends <= now => Standing::Expired(ends),
+        Some(_) => Standing::Member,
+    }
+}
+
+/// Lays what a worker has from its cluster; the kubelet's credentials, which show that it has joined, last.
+///
+/// # Errors
+/// The file system's; joining again completes it.
+pub fn lay(joining: &Joining<'_>, authority: &str, own: &Certified) -> anyhow::Result<()> {
+    let (root, worker) = (joining.root, joining.worker);
+    let authority_file = files::below(root, AUTHORITY);
+    if let Some(directory) = authority_file.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    files::write_atomically(&authority_file, authority.as_bytes(), 0o644)?;
+    for path in USERS {
+        let text = kubeconfig(worker, authority, own);
+        files::write_atomically(&files::below(root, path), text.as_bytes(), 0o600)?;
+    }
+    forget_former(root).context("removing the kubelet's former certificates")?;
+    let text = kubeconfig(worker, authority, own);
+    files::write_atomically(&files::below(root, kubelet::KUBECONFIG), text.as_bytes(), 0o600)?;
+    request::forget(joining)?;
+    Ok(())
+}
+
+/// Gives those who show the kubelet's certificate the one that it has renewed. Says whether it was news.
+///
+/// # Errors
+/// The files cannot be read or written.
+pub fn renew(root: &Path, worker: &Worker) -> anyhow::Result<bool> {
+    let authority = fs::read_to_string(files::below(root, AUTHORITY)).context("reading the cluster's authority")?;
+    let own = newest(root).context("this worker has no certificate")?;
+    let text = kubeconfig(worker, &authority, &own);
+    let mut changed = false;
+    for path in USERS {
+        changed |= files::ensure_content(&files::below(root, path), text.as_bytes(), 0o600)?;
+    }
+    Ok(changed)
+}
+
+/// When the worker's certificate ends.
+pub fn end(root: &Path) -> Option<SystemTime> {
+    pki::expiry(&newest(root)?.certificate).ok()
+}
+
+/// Of the certificate that the worker joined with and the one that the kubelet renewed last, the one that ends later; none
+/// where it has not joined.
+fn newest(root: &Path) -> Option<Certified> {
+    let read = |path: &str| fs::read_to_string(files::below(root, path)).ok().map(Zeroizing::new);
+    let first = pki::embedded(&read(kubelet::KUBECONFIG)?).ok()?;
+    let current = read(CURRENT).and_then(|text| pair(&text));
+    let end = |pair: &Certified| pki::expiry(&pair.certificate).ok();
+    [Some(first), current].into_iter().flatten().max_by_key(end)
+}
+
+fn kubeconfig(worker: &Worker, authority: &str, own: &Certified) -> Zeroizing<String> {
+    let server = format!("https://{}:{}", worker.cluster.api_address, ports::API);
+    let user = format!("system:node:{}", worker.node.name);
+    pki::kubeconfig(server, authority.to_owned(), own.clone()).render(&user)
+}
+
+/// A certificate and its key out of one file.
+fn pair(text: &str) -> Option<Certified> {
+    let block = |label: &str| {
+        let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
+        let from = text.find(&begin)?;
+        let to = text[from..].find(&end)? + from + end.len();
+        Some(format!("{}\n", &text[from..to]))
+    };
+    let key = ["EC PRIVATE KEY", "PRIVATE KEY", "RSA PRIVATE KEY"].into_iter().find_map(block)?;
+    Some(Certified { certificate: block("CERTIFICATE")?, key: Secret::new(key) })
+}
+
+/// The kubelet would go on with what it has of a former membership.
+fn forget_former(root: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(files::below(root, KUBELET)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("kubelet-") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Who the cluster is, told by anyone: the ConfigMap `cluster-info`, which the pinned hash and the token's signature prove
+//! (Kubernetes, "Authenticating with Bootstrap Tokens", "ConfigMap Signing").
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use contract::codes;
+use contract::finding::Finding;
+use contract::kubeconfig;
+use contract::properties;
+use contract::secret::Secret;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use x509_parser::pem::Pem;
+
+use super::{Error, refused_token};
+use crate::host::hex;
+
+/// Where it is.
+pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
+
+/// What the name of a signature begins with; the token's name follows.
+const SIGNATURE: &str = "jws-kubeconfig-";
+
+/// A bootstrap token.
+pub(super) struct Token<'a> {
+    /// All of it.
+    pub whole: &'a Secret,
+    id: &'a str,
+    secret: &'a str,
+}
+
+impl<'a> Token<'a> {
+    pub fn read(whole: &'a Secret) -> Option<Self> {
+        let (id, secret) = whole.expose().split_once('.')?;
+        Some(Self { whole, id, secret })
+    }
+}
+
+#[derive(Deserialize)]
+struct ConfigMap {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+/// The cluster's authority in PEM, alone.
+///
+/// # Errors
+/// It is not the pinned one, or the token has not signed it.
+pub(super) fn authority(info: &[u8], token: &Token<'_>, pinned: &str) -> Result<String, Error> {
+    let waits = |what: &str| Error::Waiting(format!("the cluster has not published what proves it yet: {what}"));
+    let map: ConfigMap = serde_json::from_slice(info).map_err(|_| waits("cluster-info is no ConfigMap"))?;
+    let text = map.data.get("kubeconfig").ok_or_else(|| waits("cluster-info holds no kubeconfig"))?;
+    let bundle = kubeconfig::authority(text).map_err(|error| waits(&error.to_string()))?;
+    let authority = pinned_of(&bundle, pinned)?;
+    match map.data.get(&format!("{SIGNATURE}{}", token.id)) {
+        None => {
+            Err(refused_token("the cluster knows no token of this name: it has expired, was deleted, or was mistyped")
+                .into())
+        }
+        Some(signature) if !signed(text, token, signature) => {
+            Err(refused_token("its secret half is not the cluster's").into())
+        }
+        Some(_) => Ok(authority),
+    }
+}
+
+/// The certificate of a bundle whose public key has this hash.
+fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
+    let mut seen = Vec::new();
+    for pem in Pem::iter_from_buffer(bundle.as_bytes()).flatten() {
+        let Ok(certificate) = pem.parse_x509() else { continue };
+        let hash = hash(certificate.public_key().raw);
+        if hash == pinned {
+            return Ok(encode(&pem));
+        }
+        seen.push(hash);
+    }
+    let seen = if seen.is_empty() { "none at all".to_owned() } else { seen.join(", ") };
+    Err(codes::JOIN_WRONG_CA.finding(
+        properties::CLUSTER_CA_HASH,
+        format!("the cluster at the address shows {seen}"),
+        "Correct the hash or the address; if both are right, something answers in the cluster's place",
+    ))
+}
+
+/// The hash of an authority's public key, as kubeadm writes it.
+fn hash(public_key: &[u8]) -> String {
+    format!("sha256:{}", hex::lower(&Sha256::digest(public_key)))
+}
+
+/// The hash of the authority in PEM, if it is one.
+pub(super) fn hash_of(authority: &str) -> Option<String> {
+    let pem = Pem::iter_from_buffer(authority.as_bytes()).next()?.ok()?;
+    Some(hash(pem.parse_x509().ok()?.public_key().raw))
+}
+
+fn encode(pem: &Pem) -> String {
+    let encoded = base64::prelude::BASE64_STANDARD.encode(&pem.contents);
+    let lines: Vec<&str> = encoded.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// Whether the token has signed the text: a detached JWS (RFC 7515, appendix F) with HMAC-SHA-256.
+fn signed(text: &str, token: &Token<'_>, signature: &str) -> bool {
+    let mut parts = signature.split('.');
+    let (Some(header), Some(""), Some(given), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let Ok(given) = BASE64_URL_SAFE_NO_PAD.decode(given) else { return false };
+    let input = format!("{header}.{}", BASE64_URL_SAFE_NO_PAD.encode(text));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes());
+    hmac::verify(&key, input.as_bytes(), &given).is_ok()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The signature that a cluster's controller makes with a token.
+    pub(crate) fn sign(text: &str, token: &str) -> (String, String) {
+        let (id, secret) = token.split_once('.').unwrap();
+        let header = BASE64_URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{id}"}}"#));
+        let input = format!("{header}.{}", BASE64_URL_SAFE_NO_PAD.encode(text));
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), input.as_bytes());
+        (format!("{SIGNATURE}{id}"), format!("{header}..{}", BASE64_URL_SAFE_NO_PAD.encode(tag.as_ref())))
+    }
+
+    #[test]
+    fn a_signature_as_kubernetes_makes_it_is_taken() {
+        // Kubernetes' own: k8s.io/cluster-bootstrap/token/jws, jws_test.go.
+        let whole = Secret::new("joshua.my voice is my passcode".to_owned());
+        let token = Token { whole: &whole, id: "joshua", secret: "my voice is my passcode" };
+        let signature = "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8";
+        assert!(signed("Hello from the other side. I must have called a thousand times.", &token, signature));
+        for other in ["", "..", "a.b.c", &signature.replace("VShe", "VSHe"), &format!("{signature}.x")] {
+            assert!(
+                !signed("Hello from the other side. I must have called a thousand times.", &token, other),
+                "{other}"
+            );
+        }
+        assert!(!signed("Hello from this side.", &token, signature));
+    }
+}

@@ -1,0 +1,226 @@
+//! Whether a cluster may take a worker: pure judgement of what it has said.
+
+use std::net::Ipv4Addr;
+
+use contract::codes;
+use contract::finding::Finding;
+use contract::image::ImageFacts;
+use contract::minor::Minor;
+use contract::properties;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::published::Published;
+use crate::cluster::kubernetes::kubelet::provider_id;
+use crate::intake::config::Worker;
+
+/// How many minors a kubelet may be older than the API server (Kubernetes, "Version Skew Policy").
+const BEHIND: usize = 3;
+
+/// The label of control nodes, as kubeadm gives it.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// `GET /version`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Version {
+    /// Such as `v1.36.3`.
+    pub git_version: String,
+}
+
+/// `GET /api/v1/nodes`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Nodes {
+    items: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    labels: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Spec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    addresses: Vec<Address>,
+    #[serde(default)]
+    node_info: NodeInfo,
+}
+
+#[derive(Debug, Deserialize)]
+struct Address {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeInfo {
+    #[serde(default)]
+    kubelet_version: String,
+}
+
+impl Node {
+    fn has(&self, address: Ipv4Addr) -> bool {
+        let mut internal = self.status.addresses.iter().filter(|one| one.kind == "InternalIP");
+        internal.any(|one| one.address.parse() == Ok(address))
+    }
+}
+
+/// Whether the cluster has the name that the worker was given.
+pub(super) fn is_the_cluster(given: &str, named: &str) -> Result<(), Finding> {
+    if given == named {
+        return Ok(());
+    }
+    Err(codes::JOIN_OTHER_CLUSTER.finding(
+        properties::CLUSTER_NAME,
+        format!("the cluster at the address is {named}, not {given}"),
+        "Correct the cluster's name, or address, hash and token",
+    ))
+}
+
+/// The newest minor of the image that may join: not newer than the oldest API server, and not too old for the newest.
+pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &Nodes) -> Result<String, Finding> {
+    let of = |version: &str| Minor::of(version.trim_start_matches('v'));
+    // An API server is of the version of its node's kubelet, or newer while that node is being upgraded.
+    let control = nodes.items.iter().filter(|node| node.metadata.labels.contains_key(CONTROL_PLANE));
+    let control: Vec<Minor> = control.filter_map(|node| of(&node.status.node_info.kubelet_version)).collect();
+    let all: Vec<Minor> = control.into_iter().chain(of(&api.git_version)).collect();
+    let may = |minor: Minor| all.iter().all(|server| minor <= *server && is_near(minor, *server));
+    let mut carried: Vec<Minor> = image.kubernetes.iter().filter_map(|one| one.minor.parse().ok()).collect();
+    carried.sort_unstable();
+    let chosen = carried.iter().rev().copied().find(|minor| !all.is_empty() && may(*minor));
+    chosen.map(|minor| minor.to_string()).ok_or_else(|| {
+        let carried: Vec<String> = carried.iter().map(ToString::to_string).collect();
+        codes::JOIN_VERSION_SKEW.finding(
+            "the cluster's Kubernetes version",
+            format!("its API server is of {}, and this image carries {}", api.git_version, carried.join(" and ")),
+            "Use an image of the control nodes' version, or upgrade those first",
+        )
+    })
+}
+
+fn is_near(minor: Minor, server: Minor) -> bool {
+    std::iter::successors(Some(minor), |next| Some(next.next())).take(BEHIND + 1).any(|next| next == server)
+}
+
+/// Whether no other node has the worker's name or address. One that this VM was before is no other.
+pub(super) fn is_nobody_else(
+    worker: &Worker,
+    machine: Option<Uuid>,
+    published: &Published,
+    nodes: &Nodes,
+) -> Result<(), Finding> {
+    let (name, address) = (&worker.node.name, worker.node.address());
+    let own = machine.map(provider_id);
+    let others = || nodes.items.iter().filter(|node| own.is_none() || node.spec.provider_id != own);
+    if let Some(other) = others().find(|node| node.metadata.name == *name) {
+        let machine = other.spec.provider_id.as_deref().map(|id| format!(", on {id}")).unwrap_or_default();
+        return Err(codes::JOIN_NAME_IN_USE.finding(
+            properties::NODE_NAME,
+            format!("the cluster has another node {name}{machine}"),
+            format!("Give this VM another name; or, if that node is gone for good: kubectl delete node {name}"),
+        ));
+    }
+    let control = published.control_nodes.iter().find(|node| node.address == address).map(|node| node.name.as_str());
+    let other = control.or_else(|| others().find(|node| node.has(address)).map(|node| node.metadata.name.as_str()));
+    if let Some(other) = other {
+        return Err(codes::JOIN_ADDRESS_IN_USE.finding(
+            properties::ADDRESS,
+            format!("{address} is the address of the cluster's node {other}"),
+            format!("Give this VM another address; or, if that node is gone for good: kubectl delete node {other}"),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intake::config::fixture::{image, joined, worker};
+    use serde_json::json;
+
+    const OWN: Uuid = Uuid::from_u128(7);
+
+    fn nodes(items: serde_json::Value) -> Nodes {
+        serde_json::from_value(json!({ "items": items })).unwrap()
+    }
+
+    fn control(kubelet: &str) -> serde_json::Value {
+        json!({"metadata": {"name": "node1", "labels": {CONTROL_PLANE: ""}},
+            "status": {"nodeInfo": {"kubeletVersion": kubelet},
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.11"}]}})
+    }
+
+    #[test]
+    fn the_newest_minor_that_no_api_server_is_older_than_joins() {
+        // The image carries 1.35 and 1.36.
+        for (api, oldest, expected) in [
+            ("v1.36.3", "v1.36.3", Some("1.36")),
+            ("v1.36.3", "v1.35.4", Some("1.35")),
+            ("v1.35.9", "v1.35.4", Some("1.35")),
+            ("v1.39.0", "v1.39.0", Some("1.36")),
+            ("v1.40.0", "v1.39.0", None),
+            ("v1.38.0", "v1.38.0", Some("1.36")),
+            ("v1.34.1", "v1.34.1", None),
+            ("nonsense", "", None),
+        ] {
+            let version = Version { git_version: api.to_owned() };
+            let judged = minor(&image(), &version, &nodes(json!([control(oldest)])));
+            assert_eq!(judged.as_deref().ok(), expected, "{api} {oldest}");
+            if let Err(finding) = judged {
+                assert_eq!(finding.code, "join.version-skew");
+                assert!(finding.seen.contains(api) && finding.seen.contains("1.35 and 1.36"), "{finding}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_or_address_of_another_node_is_refused_and_ones_own_is_not() {
+        let said = joined().cluster.said.unwrap();
+        let published = Published { cluster: "lab".into(), network: said.network, control_nodes: said.control_nodes };
+        let judge = |worker: &Worker, items| is_nobody_else(worker, Some(OWN), &published, &nodes(items));
+        let node = |name: &str, address: &str, machine: Uuid| {
+            json!({"metadata": {"name": name}, "spec": {"providerID": provider_id(machine)},
+                "status": {"addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": address}]}})
+        };
+        let other = Uuid::from_u128(8);
+        assert_eq!(judge(&worker(), json!([control("v1.36.3"), node("worker2", "10.0.0.22", other)])), Ok(()));
+        assert_eq!(judge(&worker(), json!([node("worker1", "10.0.0.21", OWN)])), Ok(()), "it was here before");
+        for (items, code) in [
+            (json!([node("worker1", "10.0.0.99", other)]), "join.name-in-use"),
+            (json!([{"metadata": {"name": "worker1"}}]), "join.name-in-use"),
+            (json!([node("worker2", "10.0.0.21", other)]), "join.address-in-use"),
+        ] {
+            assert_eq!(judge(&worker(), items.clone()).unwrap_err().code, code, "{items}");
+        }
+        let mut bold = worker();
+        bold.node.interfaces[0].address = "10.0.0.12/24".parse().unwrap();
+        assert_eq!(judge(&bold, json!([])).unwrap_err().code, "join.address-in-use", "a control node's, which is off");
+        assert_eq!(
+            is_nobody_else(&worker(), None, &published, &nodes(json!([{"metadata": {"name": "worker1"}}])))
+                .unwrap_err()
+                .code,
+            "join.name-in-use"
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! How a worker joins its cluster: with a bootstrap token, and the hash of the cluster's authority.
+//!
+//! ```text
+//! cluster-info, from anyone ─► authority, if its hash is the pinned one and the token has signed it
+//! with the token:  what the cluster says to workers, its version, its nodes ─► judged
+//!                  a request for a certificate, which the cluster approves by itself ─► the worker's credentials
+//! ```
+//!
+//! It is kubeadm's way (`kubeadm join`: discovery by a token, TLS bootstrap of the kubelet), with the same objects in the
+//! cluster and tokens that kubeadm makes. The agent takes it itself, so that each refusal has its code, and nothing
+//! is laid before all has been judged. The key is saved before it is asked a certificate for: after a cut the same is
+//! asked again. [`standing`] tells whether all that was done.
+
+pub mod credentials;
+mod discovery;
+mod judge;
+pub mod published;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use contract::codes;
+use contract::finding::Finding;
+use contract::image::ImageFacts;
+use contract::ports;
+use contract::properties;
+use contract::secret::Secret;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use crate::cluster::kubernetes::answer;
+use crate::cluster::pki::Certified;
+use crate::host::https::{Answer, Client};
+use crate::intake::config::{Said, Worker};
+
+pub use credentials::{Standing, standing};
+use discovery::Token;
+use judge::Nodes;
+use published::Published;
+
+/// Why a worker has not joined.
+#[derive(Debug)]
+pub enum Error {
+    /// The cluster is away, or has not done its part yet: it is waited for.
+    Waiting(String),
+    /// A person must mend something.
+    Refused(Box<Finding>),
+    /// Something failed that should not have.
+    Failed(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Error {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Finding> for Error {
+    fn from(finding: Finding) -> Self {
+        Self::Refused(Box::new(finding))
+    }
+}
+
+/// A worker that wants to join.
+pub struct Joining<'a> {
+    /// What it is to be.
+    pub worker: &'a Worker,
+    /// What it runs.
+    pub image: &'a ImageFacts,
+    /// The BIOS UUID of its VM.
+    pub machine: Option<Uuid>,
+    /// The directory below which the system is.
+    pub root: &'a Path,
+    /// How long the API may take for an answer.
+    pub timeout: Duration,
+}
+
+/// What the cluster has said to one that it may take.
+pub struct Admission {
+    /// The cluster's authority.
+    pub authority: String,
+    /// What the worker goes by from now on.
+    pub said: Said,
+    client: Client,
+}
+
+impl Joining<'_> {
+    /// Asks the cluster all that has to be known before something is laid.
+    ///
+    /// # Errors
+    /// [`Error`]: the refusals of the token, the authority, the version, the name and the address are here.
+    pub fn ask(&self, token: &Secret) -> Result<Admission, Error> {
+        let cluster = &self.worker.cluster;
+        let server = SocketAddr::from((cluster.api_address, ports::API));
+        let anyone = Client::of_anyone(server, self.timeout)?;
+        let info = self.found(anyone.get(discovery::PATH), "has not published what proves it")?;
+        let token = Token::read(token).context("the join token is damaged on this node")?;
+        let authority = discovery::authority(&info.body, &token, &cluster.authority_hash)?;
+        let client = Client::bearing(server, &authority, token.whole, self.timeout)?;
+        let published: Published = Published::read(&self.told(&client, published::PATH)?)?;
+        judge::is_the_cluster(&cluster.name, &published.cluster)?;
+        let version: judge::Version = read(&self.told(&client, "/version")?)?;
+        let nodes: Nodes = read(&self.told(&client, "/api/v1/nodes")?)?;
+        let kubernetes_minor = judge::minor(self.image, &version, &nodes)?;
+        judge::is_nobody_else(self.worker, self.machine, &published, &nodes)?;
+        let Published { network, control_nodes, .. } = published;
+        Ok(Admission { authority, said: Said { network, control_nodes, kubernetes_minor }, client })
+    }
+
+    /// The certificate by which the cluster knows this node.
+    ///
+    /// # Errors
+    /// [`Error`]: waiting, until the cluster has signed it.
+    pub fn certificate(&self, admission: &Admission) -> Result<Certified, Error> {
+        request::certificate(self, &admission.client)
+    }
+
+    /// The answer to a question that the token gives the right to ask.
+    fn told(&self, client: &Client, path: &str) -> Result<Answer, Error> {
+        let answer = self.found(client.get(path), "has not published what workers need")?;
+        match answer.code {
+            200 => Ok(answer),
+            401 => Err(refused_token("the API server does not take it").into()),
+            403 => Err(refused_token("it gives no right to join").into()),
+            _ => Err(Error::Waiting(format!("waiting for the cluster: {}", answer::refused(&answer)))),
+        }
+    }
+
+    /// An answer, if there is one: `missing` says what it means if what was asked for is not there.
+    fn found(&self, answer: anyhow::Result<Answer>, missing: &str) -> Result<Answer, Error> {
+        let server = format!("{}:{}", self.worker.cluster.api_address, ports::API);
+        match answer {
+            Ok(answer) if answer.code == 404 => {
+                Err(Error::Waiting(format!("the cluster at {server} {missing} yet: is it a tenant cluster?")))
+            }
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let cause = error.root_cause().to_string();
+                let line = cause.lines().next().unwrap_or_default();
+                Err(Error::Waiting(format!("waiting for the Kubernetes API at {server}: {line}")))
+            }
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
+    Ok(serde_json::from_slice(&answer.body).context("understanding the API server's answer")?)
+}
+
+/// That the cluster does not take the token.
+fn refused_token(why: &str) -> Finding {
+    codes::JOIN_TOKEN_REFUSED.finding(
+        properties::JOIN_TOKEN,
+        why,
+        "Make a new one on a control node of the cluster, `kubeadm token create --print-join-command`, and give it in the \
+         form, on the console, or with `kaas-agent configure`",
+    )
+}
+
+/// That a worker belongs nowhere and has nothing to join with.
+pub fn no_token(standing: &Standing) -> Finding {
+    let action = "Give it a new join token: in the form, on the console, or with `kaas-agent configure`";
+    match standing {
+        Standing::Expired(ended) => expired(*ended, action),
+        _ => codes::JOIN_TOKEN_MISSING.finding(
+            properties::JOIN_TOKEN,
+            "this worker belongs to no cluster, and its token was erased",
+            action,
+        ),
+    }
+}
+
+/// That the cluster knows the worker no more.
+pub fn expired(ended: std::time::SystemTime, action: &str) -> Finding {
+    let seen = format!("it ended {}", humantime::format_rfc3339_seconds(ended));
+    codes::JOIN_CERTIFICATE_EXPIRED.finding("the kubelet's certificate", seen, action)
+}

@@ -1,0 +1,73 @@
+//! What a tenant's control nodes say to workers: a ConfigMap, which who has a bootstrap token may read, and who has joined.
+//! Workers need not be told twice what the cluster was formed with.
+
+use anyhow::Context as _;
+use contract::properties::ControlNode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::host::https::Answer;
+use crate::intake::config::{Cluster, ClusterNetwork};
+
+/// Its name, in the namespace `kube-system`.
+pub const NAME: &str = "kaas-workers";
+
+/// Where it is.
+pub(super) const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-workers";
+
+/// The key under which it stands.
+const KEY: &str = "cluster.json";
+
+/// What it says. Fields may come, with a default; none goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its networks.
+    pub network: ClusterNetwork,
+    /// Its control nodes.
+    pub control_nodes: Vec<ControlNode>,
+}
+
+impl Published {
+    /// What there is to say of a cluster.
+    pub fn of(cluster: &Cluster) -> Self {
+        Self { cluster: cluster.name.clone(), network: cluster.network(), control_nodes: cluster.control_nodes.clone() }
+    }
+
+    /// The ConfigMap.
+    pub fn object(&self) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": NAME, "namespace": "kube-system"},
+            "data": {KEY: json!(self).to_string()},
+        })
+    }
+
+    /// Reads the ConfigMap.
+    pub(super) fn read(answer: &Answer) -> anyhow::Result<Self> {
+        let object: Value = serde_json::from_slice(&answer.body).context("understanding what the cluster says")?;
+        let text = object["data"][KEY].as_str().with_context(|| format!("the ConfigMap {NAME} has no {KEY}"))?;
+        serde_json::from_str(text).with_context(|| format!("understanding the ConfigMap {NAME}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intake::config::fixture::three_nodes;
+
+    #[test]
+    fn what_is_said_is_understood_and_a_later_field_is_left_aside() {
+        let published = Published::of(&three_nodes().cluster);
+        let mut object = published.object();
+        let answer = |object: &Value| Answer { code: 200, body: object.to_string().into_bytes() };
+        assert_eq!(Published::read(&answer(&object)).unwrap(), published);
+        let text = object["data"][KEY].as_str().unwrap().replacen('{', "{\"later\": 1, ", 1);
+        object["data"][KEY] = json!(text);
+        assert_eq!(Published::read(&answer(&object)).unwrap(), published);
+        assert!(PATH.ends_with(NAME));
+        assert!(Published::read(&answer(&json!({}))).is_err());
+    }
+}

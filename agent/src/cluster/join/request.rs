@@ -1,0 +1,123 @@
+//! The request for the certificate by which the cluster knows a node: the kubelet's own (Kubernetes, "TLS
+//! bootstrapping"), made here so that a refusal is seen. The cluster's controllers approve and sign it.
+
+use std::fs;
+use std::io;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use contract::codes;
+use contract::secret::Secret;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::{Error, Joining, refused_token};
+use crate::cluster::kubernetes::answer;
+use crate::cluster::pki::Certified;
+use crate::host::files;
+use crate::host::hex;
+use crate::host::https::Client;
+
+/// The key that a certificate is asked for, until the worker has it.
+pub(super) const KEY: &str = "/etc/kubernetes/kubelet-join.key";
+
+/// Where requests are.
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// `certificates.k8s.io/v1`, `CertificateSigningRequest`.
+#[derive(Deserialize)]
+struct Request {
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+    certificate: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    message: String,
+}
+
+pub(super) fn certificate(joining: &Joining<'_>, client: &Client) -> Result<Certified, Error> {
+    let key = key(joining)?;
+    let own = &joining.worker.node.name;
+    // By its key's name it is found again after a cut.
+    let digest = Sha256::digest(key.subject_public_key_info());
+    let name = format!("kaas-{own}-{}", hex::lower(&digest[..8]));
+    let asked = client.post(REQUESTS, &object(&name, own, &key)?);
+    let asked = joining.found(asked, "signs no certificates")?;
+    match asked.code {
+        // 409: it was asked for before.
+        201 | 409 => {}
+        401 => return Err(refused_token("the API server does not take it any more").into()),
+        403 => return Err(refused_token("it gives no right to ask for a certificate").into()),
+        _ => return Err(Error::Waiting(format!("waiting for the cluster: {}", answer::refused(&asked)))),
+    }
+    let answer = joining.told(client, &format!("{REQUESTS}/{name}"))?;
+    let request: Request =
+        serde_json::from_slice(&answer.body).context("understanding the request for a certificate")?;
+    if let Some(no) = request.status.conditions.iter().find(|one| ["Denied", "Failed"].contains(&one.kind.as_str())) {
+        // Another key can be asked for.
+        forget(joining).context("forgetting the denied key")?;
+        let seen = format!("the request {name} is {}: {}", no.kind.to_lowercase(), no.message);
+        let action = "Ask whoever runs the cluster; the worker asks again";
+        return Err(codes::JOIN_DENIED.finding("the worker's certificate", seen, action).into());
+    }
+    let Some(encoded) = request.status.certificate else {
+        return Err(Error::Waiting(format!(
+            "waiting for the cluster to sign the worker's certificate: request {name}"
+        )));
+    };
+    let decoded = BASE64_STANDARD.decode(encoded).context("decoding the worker's certificate")?;
+    let certificate = String::from_utf8(decoded).context("reading the worker's certificate")?;
+    Ok(Certified { certificate, key: Secret::new(key.serialize_pem()) })
+}
+
+/// Forgets the key: it is in use elsewhere, or of no use.
+pub(super) fn forget(joining: &Joining<'_>) -> io::Result<bool> {
+    files::remove(&files::below(joining.root, KEY))
+}
+
+fn key(joining: &Joining<'_>) -> anyhow::Result<KeyPair> {
+    let path = files::below(joining.root, KEY);
+    if let Ok(text) = fs::read_to_string(&path).map(Zeroizing::new)
+        && let Ok(key) = KeyPair::from_pem(&text)
+    {
+        return Ok(key);
+    }
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("making the worker's key")?;
+    files::write_atomically(&path, Zeroizing::new(key.serialize_pem()).as_bytes(), 0o600)
+        .context("saving the worker's key")?;
+    Ok(key)
+}
+
+/// The request of the kubelet of a node. Usages and subject are those that the cluster approves by itself.
+fn object(name: &str, node: &str, key: &KeyPair) -> anyhow::Result<Value> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    let request = params.serialize_request(key).and_then(|request| request.pem()).context("making the request")?;
+    Ok(json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": {
+            "request": BASE64_STANDARD.encode(request),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["digital signature", "client auth"],
+        },
+    }))
+}

@@ -1,0 +1,276 @@
+//! A worker that joins a cluster which answers as a tenant's API server does, over real TLS.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use contract::kubeconfig;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::cluster::kubernetes::{AUTHORITY, api, kubelet};
+use crate::cluster::pki::{self, Authorities, Leaf};
+use crate::host::fake_server;
+use crate::host::files;
+use crate::intake::config::fixture::{image, three_nodes, worker};
+
+const TOKEN: &str = "abcdef.0123456789abcdef";
+
+/// What the cluster does next.
+#[derive(Clone)]
+struct Mood {
+    /// Whether there is what workers need.
+    publishes: bool,
+    /// The token that has signed who the cluster is, if one has.
+    signs_with: Option<&'static str>,
+    /// The code with which questions of a token are answered.
+    code: u16,
+    version: &'static str,
+    nodes: Value,
+    /// The state of a request for a certificate.
+    request: Value,
+    /// The requests that were made.
+    asked: BTreeSet<String>,
+}
+
+struct Cluster {
+    worker: Worker,
+    mood: Arc<Mutex<Mood>>,
+    root: TempDir,
+    authorities: Authorities,
+}
+
+impl Cluster {
+    /// One whose API is at an address of loopback that no other test has.
+    fn start(last: u8) -> Self {
+        let (root, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+        let address = Ipv4Addr::new(127, 0, 91, last);
+        let authorities = Authorities::make(now).unwrap();
+        let mut leaf = Leaf { server: true, ..Leaf::client("kube-apiserver") };
+        leaf.addresses.insert(IpAddr::V4(address));
+        leaf.ensure(&authorities.kubernetes, &root.path().join("server"), now).unwrap();
+        let mut worker = worker();
+        worker.cluster.api_address = address;
+        worker.cluster.authority_hash = discovery::hash_of(&authorities.kubernetes.certificate).unwrap();
+        let signed = Leaf::client("system:node:worker1").issue(&authorities.kubernetes, now).unwrap();
+        let mood = Mood {
+            publishes: true,
+            signs_with: Some(TOKEN),
+            code: 200,
+            version: "v1.36.3",
+            nodes: json!([]),
+            request: json!({"certificate": BASE64_STANDARD.encode(signed.certificate)}),
+            asked: BTreeSet::new(),
+        };
+        let cluster = Self { worker, mood: Arc::new(Mutex::new(mood)), root, authorities };
+        cluster.serve(address);
+        cluster
+    }
+
+    fn serve(&self, address: Ipv4Addr) {
+        let (mood, published) = (Arc::clone(&self.mood), Published::of(&three_nodes().cluster).object());
+        let info = kubeconfig::of_nobody("https://nowhere", &self.authorities.kubernetes.certificate);
+        let answer = move |path: &str, body: &Value| {
+            let mut mood = mood.lock().unwrap();
+            let code = mood.code;
+            match path {
+                _ if !mood.publishes => (404, json!({})),
+                discovery::PATH => {
+                    let mut data = json!({"kubeconfig": info});
+                    if let Some((name, signature)) = mood.signs_with.map(|token| discovery::tests::sign(&info, token)) {
+                        data[name] = json!(signature);
+                    }
+                    (200, json!({"data": data}))
+                }
+                _ if code != 200 => (code, json!({"message": "no"})),
+                published::PATH => (200, published.clone()),
+                "/version" => (200, json!({"gitVersion": mood.version})),
+                "/api/v1/nodes" => (200, json!({"items": mood.nodes})),
+                path if body.is_object() => {
+                    let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+                    assert!(path.ends_with("/certificatesigningrequests"), "{path}");
+                    (if mood.asked.insert(name) { 201 } else { 409 }, json!({}))
+                }
+                path => {
+                    let name = path.rsplit('/').next().unwrap();
+                    assert!(mood.asked.contains(name), "{path}");
+                    (200, json!({"status": mood.request}))
+                }
+            }
+        };
+        fake_server::serve((address, ports::API).into(), &self.root.path().join("server"), Box::new(answer));
+    }
+
+    fn is(&self, change: impl FnOnce(&mut Mood)) {
+        change(&mut self.mood.lock().unwrap());
+    }
+
+    fn joining(&self) -> Joining<'_> {
+        let (root, timeout) = (self.root.path(), Duration::from_secs(60));
+        Joining { worker: &self.worker, image: IMAGE.get_or_init(image), machine: None, root, timeout }
+    }
+
+    /// One attempt, as the step takes it.
+    fn join(&self) -> Result<Worker, Error> {
+        let (joining, token) = (self.joining(), Secret::new(TOKEN.to_owned()));
+        let admission = joining.ask(&token)?;
+        let certificate = joining.certificate(&admission)?;
+        credentials::lay(&joining, &admission.authority, &certificate)?;
+        let mut worker = self.worker.clone();
+        worker.cluster.said = Some(admission.said);
+        Ok(worker)
+    }
+
+    fn refused(&self) -> Finding {
+        match self.join() {
+            Err(Error::Refused(finding)) => *finding,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn waits(&self) -> String {
+        match self.join() {
+            Err(Error::Waiting(what)) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+static IMAGE: std::sync::OnceLock<ImageFacts> = std::sync::OnceLock::new();
+
+#[test]
+fn a_worker_joins_and_has_what_the_cluster_says() {
+    let cluster = Cluster::start(1);
+    let (root, now) = (cluster.root.path(), SystemTime::now());
+    assert_eq!(standing(root, &cluster.worker, now), Standing::Outside);
+    let joined = cluster.join().unwrap();
+    let said = joined.cluster.said.clone().unwrap();
+    assert_eq!(said.kubernetes_minor, "1.36");
+    assert_eq!(said.network, three_nodes().cluster.network());
+    assert_eq!(said.control_nodes, three_nodes().cluster.control_nodes);
+    assert_eq!(standing(root, &joined, now), Standing::Member);
+    for path in [kubelet::KUBECONFIG, api::KUBECONFIG] {
+        let read = pki::read_kubeconfig(&files::below(root, path)).unwrap();
+        assert_eq!(read.server, format!("https://{}:6443", joined.cluster.api_address), "{path}");
+        assert_eq!(read.authority, fs::read_to_string(files::below(root, AUTHORITY)).unwrap());
+    }
+    assert!(!files::below(root, request::KEY).exists(), "the key is in use elsewhere");
+    assert!(!credentials::renew(root, &joined).unwrap(), "nothing was renewed yet");
+
+    let years = Duration::from_secs(400 * 24 * 60 * 60);
+    assert!(matches!(standing(root, &joined, now + years), Standing::Expired(_)));
+    let mut another = joined.clone();
+    another.cluster.authority_hash = worker().cluster.authority_hash;
+    assert_eq!(standing(root, &another, now), Standing::Outside, "it is another cluster's");
+}
+
+#[test]
+fn what_the_kubelet_renews_is_shown_by_all() {
+    let cluster = Cluster::start(2);
+    let (root, now) = (cluster.root.path(), SystemTime::now());
+    let joined = cluster.join().unwrap();
+    let later = now + Duration::from_secs(24 * 60 * 60);
+    let renewed = Leaf::client("system:node:worker1").issue(&cluster.authorities.kubernetes, later).unwrap();
+    let current = files::below(root, "/var/lib/kubelet/pki/kubelet-client-current.pem");
+    let pem = [renewed.certificate.as_str(), renewed.key.expose()].concat();
+    files::write_atomically(&current, pem.as_bytes(), 0o600).unwrap();
+    assert!(credentials::renew(root, &joined).unwrap());
+    let read = pki::read_kubeconfig(&files::below(root, api::KUBECONFIG)).unwrap();
+    assert_eq!(read.certificate, renewed.certificate);
+    assert_eq!(credentials::end(root), pki::expiry(&renewed.certificate).ok());
+    // It joins again: what the kubelet has of before is gone.
+    cluster.join().unwrap();
+    assert!(!current.exists());
+}
+
+#[test]
+fn a_token_that_is_not_the_clusters_is_refused() {
+    let cluster = Cluster::start(3);
+    let words = |seen: &str| {
+        let finding = cluster.refused();
+        assert_eq!(finding.code, "join.token-refused");
+        assert!(finding.seen.contains(seen) && finding.action.contains("kubeadm token create"), "{finding}");
+        assert!(!finding.to_string().contains("0123456789"), "{finding}");
+    };
+    cluster.is(|mood| mood.signs_with = None);
+    words("expired");
+    cluster.is(|mood| mood.signs_with = Some("abcdef.fedcba9876543210"));
+    words("secret half");
+    cluster.is(|mood| (mood.signs_with, mood.code) = (Some(TOKEN), 401));
+    words("does not take it");
+    cluster.is(|mood| mood.code = 403);
+    words("no right");
+    assert!(!files::below(cluster.root.path(), AUTHORITY).exists(), "nothing was laid");
+}
+
+#[test]
+fn another_authority_is_refused_before_anything_of_the_token_is_sent() {
+    let mut cluster = Cluster::start(4);
+    let true_hash = std::mem::replace(&mut cluster.worker.cluster.authority_hash, worker().cluster.authority_hash);
+    // Whoever asked with the token would be told that.
+    cluster.is(|mood| mood.code = 401);
+    let finding = cluster.refused();
+    assert_eq!(finding.code, "join.wrong-ca");
+    assert!(finding.seen.contains(&true_hash), "{finding}");
+}
+
+#[test]
+fn what_the_cluster_is_not_made_for_is_refused_with_its_code() {
+    let mut cluster = Cluster::start(5);
+    cluster.is(|mood| mood.version = "v1.30.0");
+    assert_eq!(cluster.refused().code, "join.version-skew");
+    cluster.is(|mood| {
+        mood.version = "v1.36.3";
+        mood.nodes = json!([{"metadata": {"name": "worker1"}}]);
+    });
+    assert_eq!(cluster.refused().code, "join.name-in-use");
+    cluster.is(|mood| {
+        mood.nodes = json!([{"metadata": {"name": "x"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.21"}]}}]);
+    });
+    assert_eq!(cluster.refused().code, "join.address-in-use");
+    cluster.is(|mood| mood.nodes = json!([]));
+    cluster.worker.cluster.name = "another".to_owned();
+    assert_eq!(cluster.refused().code, "join.other-cluster");
+}
+
+#[test]
+fn a_cluster_that_is_away_or_not_ready_for_workers_is_waited_for() {
+    let mut cluster = Cluster::start(6);
+    cluster.is(|mood| mood.publishes = false);
+    assert!(cluster.waits().contains("is it a tenant cluster?"));
+    cluster.is(|mood| (mood.publishes, mood.code) = (true, 503));
+    assert!(cluster.waits().contains("503"));
+    // Nobody is there.
+    cluster.worker.cluster.api_address = Ipv4Addr::new(127, 0, 91, 255);
+    let waits = cluster.waits();
+    assert!(waits.contains("waiting for the Kubernetes API at 127.0.91.255:6443"), "{waits}");
+}
+
+#[test]
+fn a_request_that_is_cut_off_is_asked_again_and_a_denied_one_anew() {
+    let cluster = Cluster::start(7);
+    let signed = cluster.mood.lock().unwrap().request.clone();
+    cluster.is(|mood| mood.request = json!({}));
+    assert!(cluster.waits().contains("to sign"));
+    assert!(cluster.waits().contains("to sign"));
+    assert_eq!(cluster.mood.lock().unwrap().asked.len(), 1, "the same key");
+    cluster.is(|mood| mood.request = json!({"conditions": [{"type": "Denied", "message": "not you"}]}));
+    let finding = cluster.refused();
+    assert_eq!(finding.code, "join.denied");
+    assert!(finding.seen.contains("not you"), "{finding}");
+    cluster.is(|mood| mood.request = signed);
+    cluster.join().unwrap();
+    assert_eq!(cluster.mood.lock().unwrap().asked.len(), 2);
+}
+
+#[test]
+fn without_a_token_a_worker_says_why_it_needs_one() {
+    assert_eq!(no_token(&Standing::Outside).code, "join.token-missing");
+    assert_eq!(no_token(&Standing::Expired(SystemTime::UNIX_EPOCH)).code, "join.certificate-expired");
+}

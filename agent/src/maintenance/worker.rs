@@ -1,0 +1,58 @@
+//! What only workers look after, and what control nodes do for them.
+
+use std::time::SystemTime;
+
+use contract::finding::Findings;
+
+use super::job::Job;
+use crate::cluster::REQUEST;
+use crate::cluster::certificates::{self, users};
+use crate::cluster::join::{self, Standing, credentials};
+use crate::cluster::kubernetes::api::Api;
+use crate::cluster::kubernetes::kubelet;
+use crate::node::context::NodeContext;
+
+/// The kubelet renews its certificate, and those who show the same follow it.
+pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
+    let (root, worker) = (node.root(), node.config.worker()?);
+    credentials::renew(root, worker)?;
+    for unit in users::units().filter(|unit| *unit != kubelet::UNIT) {
+        if users::have_new(root, unit)? {
+            log::info!("{unit} starts again with renewed credentials");
+            node.services().restart(unit)?;
+            users::note(root, unit)?;
+        }
+    }
+    let present = certificates::inventory(root);
+    node.reporter.update(|status| status.certificates = present);
+    Ok(match join::standing(root, worker, SystemTime::now()) {
+        Standing::Expired(ended) => {
+            let action =
+                "Check the clock. If it is right, give the worker a new join token with `kaas-agent configure`";
+            join::expired(ended, action).into()
+        }
+        Standing::Member | Standing::Outside => Findings::default(),
+    })
+}
+
+/// Each control node approves what workers' kubelets ask for; the first one that comes does it.
+pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let config = node.control_plane()?;
+    if !config.role.takes_workers() || !node.reporter.status().is_ready() {
+        return Ok(None);
+    }
+    let (config, root) = (config.clone(), node.root().to_owned());
+    Ok(Some(Box::new(move |_| {
+        let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))?;
+        let nodes = config.cluster.control_nodes.iter().map(|node| node.address);
+        let reserved: Vec<_> = nodes.chain(config.cluster.virtual_address).collect();
+        let (approved, left) = api.approve_serving(&reserved)?;
+        for user in approved {
+            log::info!("approved the serving certificate of {user}");
+        }
+        for why in left {
+            log::warn!("a request for a serving certificate is left alone: {why}");
+        }
+        Ok(Findings::default())
+    })))
+}
