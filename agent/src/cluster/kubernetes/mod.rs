@@ -19,6 +19,7 @@ mod network_policies;
 mod pages;
 pub mod pods;
 pub mod proxy;
+pub mod rollout;
 pub mod upgrade;
 
 /// The programs of this cluster's minor: a link that is laid at each boot.

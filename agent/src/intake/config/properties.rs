@@ -58,7 +58,9 @@ impl ControlPlane {
             (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),
             (table::TIMEOUT_FACTOR, Some(self.timeout_factor.to_string())),
         ];
-        let set = all.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let used = |key: &str| table::find(key).is_some_and(|property| property.need(self.role).is_some());
+        let all = all.into_iter().chain(cluster.add_ons.properties().into_iter().filter(|(key, _)| used(key)));
+        let set = all.filter_map(|(key, value)| Some((key, value?)));
         set.filter(|(_, value)| !value.is_empty()).collect()
     }
 }
