@@ -173,13 +173,17 @@ fn the_form_shows_what_is_wrong_beside_the_field_and_no_secret() {
 #[test]
 fn every_property_that_may_still_change_has_its_form() {
     let forms = [Scope::Network, Scope::Time, Scope::Ssh, Scope::Site];
-    for property in properties::table() {
+    for (role, property) in
+        Role::ALL.into_iter().flat_map(|role| properties::table().iter().map(move |row| (role, row)))
+    {
+        let facts = Facts { role: Some(role), roles: Some(role.into()), ..formed() };
         let has = |scope: &&Scope| {
-            let form = super::form::Form::new(**scope, &formed(), &[], &Findings::default());
+            let form = super::form::Form::new(**scope, &facts, &[], &Findings::default());
             form.fields.iter().any(|field| field.property == property)
         };
-        let expected = property.changeable && property.key != properties::CONSOLE_PASSWORD_HASH;
-        assert_eq!(forms.iter().filter(has).count(), usize::from(expected), "{}", property.key);
+        let typed = property.changeable && property.key != properties::CONSOLE_PASSWORD_HASH;
+        let expected = typed && property.need(role).is_some();
+        assert_eq!(forms.iter().filter(has).count(), usize::from(expected), "{role}: {}", property.key);
     }
 }
 
