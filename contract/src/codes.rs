@@ -81,12 +81,13 @@ codes! {
     CONTROL_NODES_ADDRESS, "control-nodes.address-differs", Error, "The list of control nodes gives this node another address than the address property.";
     CONTROL_NODES_OFF_SUBNET, "control-nodes.off-subnet", Error, "A control node's address is not in this node's subnet; all control nodes share one, so that the virtual IP can move.";
     API_VIP_MISSING, "api-vip.missing", Error, "Three control nodes need a virtual IP.";
+    SERVICE_VIPS_OFF_SUBNET, "service-vips.off-subnet", Warning, "Virtual IPs of services are outside of this node's subnet: they are reached only if the network leads them to the workers' subnet without a router.";
     API_VIP_OFF_SUBNET, "api-vip.off-subnet", Error, "The virtual IP is not in the node's subnet.";
 
     RANGE_HOST_BITS, "range.host-bits", Error, "A range is not written with its first address.";
     RANGE_SIZE, "range.size", Error, "A range is too small or too large.";
     RANGE_UNUSABLE, "range.unusable", Error, "A range holds addresses that can never be hosts'.";
-    RANGE_OVERLAP, "range.overlap", Error, "Two of the node subnet, the data subnet, the pod CIDR and the service CIDR overlap, or a static route covers pods or services.";
+    RANGE_OVERLAP, "range.overlap", Error, "Two of the node subnet, the data subnet, the pod CIDR and the service CIDR overlap, a static route covers pods or services, or the virtual IPs of services overlap one of these ranges or each other.";
     ROUTES_GATEWAY, "routes.gateway", Error, "The gateway of a static route is in no subnet of the VM, or can be nobody else's address there.";
     ROUTES_DUPLICATE, "routes.duplicate", Error, "There are two static routes to one network.";
     RANGE_COVERS_SERVER, "range.covers-server", Error, "A server that the node needs has an address inside the pod or service CIDR and could not be reached.";
@@ -234,6 +235,7 @@ codes! {
     POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
     NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     SERVICE_EXTERNAL_IPS, "service.external-ips", Warning, "There are Services with external IPs, from an image that allowed them: whoever may write a Service takes over any address with them. New ones are refused.";
+    ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }
 

@@ -22,6 +22,7 @@ pub mod image;
 pub mod json;
 pub mod kubeconfig;
 pub mod kubernetes_upgrade;
+pub mod local_volumes;
 pub mod minor;
 pub mod node;
 pub mod paths;

@@ -17,6 +17,9 @@ pub const SNAPSHOTS: &str = "/data/snapshots";
 /// SSH host keys, on the data disk.
 pub const SSH_HOST_KEYS: &str = "/data/ssh";
 
+/// The directories of local volumes, on the data disk of a worker.
+pub const LOCAL_VOLUMES: &str = "/data/local-volumes";
+
 /// etcd's store.
 const ETCD: &str = "/var/lib/etcd";
 
@@ -74,6 +77,11 @@ pub const TABLE: &[Written] = &[
     kept(RECORDS, Place::Data(Data::Direct), "the agent's records: configuration, secret, plan, state"),
     kept(SNAPSHOTS, Place::Data(Data::Direct), "snapshots of the cluster's store, for root alone"),
     kept(SSH_HOST_KEYS, Place::Data(Data::Direct), "SSH host keys: clients keep trusting the node after a swap"),
+    kept(
+        LOCAL_VOLUMES,
+        Place::Data(Data::Direct),
+        "volumes of the class `local`, on workers with a data disk for them",
+    ),
     kept("/etc/machine-id", Place::Data(Data::Identity), "the node's identity; laid before the system starts"),
     kept("/etc/hostname", Place::Data(Data::Identity), "the node's name; laid before the system starts"),
     bind(ETCD, "etcd", 0o700, "the etcd member: all of the cluster's state"),

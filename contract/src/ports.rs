@@ -37,6 +37,12 @@ pub const PROXY_METRICS: u16 = 10249;
 /// The kubelet.
 pub const KUBELET: u16 = 10250;
 
+/// Where the speakers of service addresses (MetalLB) watch each other: memberlist's port.
+pub const MEMBERLIST: u16 = 7946;
+
+/// A speaker's metrics and health, on loopback.
+pub const SPEAKER_METRICS: u16 = 7472;
+
 /// kube-proxy's health, on loopback.
 pub const PROXY_HEALTH: u16 = 10256;
 
@@ -120,6 +126,8 @@ const fn on_all(port: Port) -> Port {
     Port { on_workers: true, ..port }
 }
 
+const MEMBERLIST_PURPOSE: &str =
+    "workers of a tenant with `service-vips`: which of them are there (MetalLB's memberlist, encrypted)";
 const PEERS: &str = "control nodes";
 const LOOPBACK: &str = "the node itself, on loopback";
 
@@ -175,6 +183,15 @@ pub const TABLE: &[Port] = &[
         from: "nodes",
         why: "the pod network (VXLAN, not encrypted); `vxlan-port` changes it",
     },
+    on_all(tcp(MEMBERLIST, Caller::Nodes, "nodes", MEMBERLIST_PURPOSE)),
+    Port {
+        on_workers: true,
+        number: Some(MEMBERLIST),
+        protocol: Protocol::Udp,
+        caller: Caller::Nodes,
+        from: "nodes",
+        why: MEMBERLIST_PURPOSE,
+    },
     Port {
         on_workers: false,
         number: None,
@@ -185,6 +202,7 @@ pub const TABLE: &[Port] = &[
     },
     tcp(ETCD_METRICS, Caller::Loopback, LOOPBACK, "etcd's health and metrics"),
     on_all(tcp(KUBELET_HEALTH, Caller::Loopback, LOOPBACK, "the kubelet's health")),
+    on_all(tcp(SPEAKER_METRICS, Caller::Loopback, LOOPBACK, "the speaker of service addresses, on workers")),
     on_all(tcp(PROXY_METRICS, Caller::Loopback, LOOPBACK, "kube-proxy's metrics")),
     on_all(tcp(PROXY_HEALTH, Caller::Loopback, LOOPBACK, "kube-proxy's health")),
     tcp(CONTROLLER_MANAGER, Caller::Loopback, LOOPBACK, "the controller manager"),
@@ -222,8 +240,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_number_is_there_once() {
-        let numbers: BTreeSet<_> = TABLE.iter().map(|port| port.number).collect();
+    fn each_number_of_a_protocol_is_there_once() {
+        let numbers: BTreeSet<_> = TABLE.iter().map(|port| (port.number, port.protocol == Protocol::Tcp)).collect();
         assert_eq!(numbers.len(), TABLE.len());
     }
 

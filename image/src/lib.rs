@@ -291,13 +291,18 @@ mod tests {
         };
         let ((control, control_parts, control_lock), (tenant, tenant_parts, tenant_lock)) =
             (read("control-plane.toml"), read("tenant.toml"));
-        assert_eq!(control_parts, tenant_parts);
+        let own_parts: Vec<_> = tenant_parts.iter().filter(|part| !control_parts.contains(part)).collect();
         assert!(control_parts.len() > 7, "{control_parts:?}");
+        assert_eq!(tenant_parts.len(), control_parts.len() + own_parts.len());
+        assert!(own_parts.iter().all(|part| tenant.components.images.contains(&part.name)), "{own_parts:?}");
         assert_eq!(control.kernel, tenant.kernel);
         assert_eq!(control_lock.kernel, tenant_lock.kernel);
         let agent = |spec: &Spec| (spec.files.workspace.clone(), spec.files.agent.clone(), spec.files.systemd.clone());
         assert_eq!(agent(&control), agent(&tenant));
-        assert_eq!((&control.disk, control.components), (&tenant.disk, tenant.components));
+        assert_eq!(control.disk, tenant.disk);
+        let shared_images = tenant.components.images.iter().filter(|name| control.components.images.contains(name));
+        let shared_components = spec::Components { images: shared_images.cloned().collect(), ..tenant.components };
+        assert_eq!(control.components, shared_components);
 
         let [shared] = control.packages.layers.as_slice() else { panic!("the control plane has packages of its own") };
         assert_eq!(&tenant.packages.layers[0], shared);
@@ -309,5 +314,22 @@ mod tests {
             .collect();
         assert!(doubled.is_empty() && !own.packages.is_empty(), "{doubled:?}");
         assert_eq!(tenant_lock.packages.len(), control_lock.packages.len() + own.packages.len());
+    }
+
+    /// The kinds of objects that MetalLB knows are applied from a file of the image.
+    #[test]
+    fn metallbs_kinds_are_of_the_version_that_is_built() {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let kinds = manifest.join("tenant-root/usr/lib/kaas/add-ons/metallb-kinds.yaml");
+        let kinds = std::fs::read_to_string(kinds).unwrap();
+        let described = component::read(&manifest.join("components/components.toml")).unwrap();
+        for name in ["metallb-controller", "metallb-speaker"] {
+            let part = described.iter().find(|part| part.name == name).unwrap();
+            assert!(
+                kinds.starts_with(&format!("# The kinds of MetalLB v{}, ", part.version)),
+                "{name} {}",
+                part.version
+            );
+        }
     }
 }

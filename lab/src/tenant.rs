@@ -15,9 +15,6 @@ use super::environment::asks_for;
 use super::plan::TENANTS;
 use super::{Beside, Lab, Source};
 
-/// What a form may ask a tenant's control nodes for: addresses that services get.
-const SERVICE_VIPS: &str = "service-vips";
-
 /// What workers are told as the control nodes are, where that was given.
 const SHARED: [&str; 14] = [
     keys::CLUSTER_NAME,
@@ -124,7 +121,7 @@ impl Source {
     pub(super) fn tenant_properties(&self, services: &str) -> anyhow::Result<BTreeMap<String, String>> {
         let role = Role::TenantControlPlane.to_string();
         let mut told = BTreeMap::new();
-        for (key, value) in [(keys::ROLE, role), (SERVICE_VIPS, services.to_owned())] {
+        for (key, value) in [(keys::ROLE, role), (keys::SERVICE_VIPS, services.to_owned())] {
             if asks_for(self, key)? {
                 told.insert(key.to_owned(), value);
             }
@@ -178,12 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn control_nodes_are_told_their_role_where_their_image_has_several() {
+    fn control_nodes_are_told_what_their_form_asks_for_and_their_role_where_their_image_has_several() {
         let state = tempfile::tempdir().unwrap();
-        let one = tree_in(state.path(), Role::TenantControlPlane.into());
-        assert_eq!(one.tenant_properties("a-b").unwrap(), BTreeMap::new());
-        let several = tree_in(state.path(), Roles::new(Role::ALL.to_vec()).unwrap());
-        assert_eq!(several.tenant_properties("a-b").unwrap()[keys::ROLE], "tenant-control-plane");
+        let tenant =
+            plan(&Wishes { name: "t".to_owned(), nodes: 1, tenant: Some(0), ..Wishes::default() }, "s").unwrap();
+        let services = tenant.tenant.unwrap().services;
+        let told = |roles| tree_in(state.path(), roles).tenant_properties(&services).unwrap();
+        assert_eq!(told(Role::ControlPlane.into()), BTreeMap::new());
+        let one = told(Role::TenantControlPlane.into());
+        assert_eq!(one, BTreeMap::from([(keys::SERVICE_VIPS.to_owned(), services.clone())]));
+        assert!(keys::find(keys::SERVICE_VIPS).unwrap().parse(&services).is_ok(), "{services}");
+        assert_eq!(told(Roles::new(Role::ALL.to_vec()).unwrap())[keys::ROLE], "tenant-control-plane");
     }
 
     #[test]

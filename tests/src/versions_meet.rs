@@ -94,9 +94,11 @@ fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
 fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
     all_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kept"), |name, text| match name {
         "identity.json" | "identity-swap.json" => asked::<Identity>(text),
-        "config.json" | "config-administrators.json" | "config-security.json" | "config-deployer.json" => {
-            told::<Config>(text)
-        }
+        "config.json"
+        | "config-administrators.json"
+        | "config-security.json"
+        | "config-deployer.json"
+        | "config-add-ons.json" => told::<Config>(text),
         "deployer.json" => told::<DeployerRights>(text),
         "progress.json" => told::<Progress>(text),
         "disk-counter.json" => told::<DiskCounter>(text),

@@ -311,6 +311,7 @@ pub(crate) mod tests {
                 vxlan_port: 8472,
                 kubernetes_minor: "1.36".into(),
                 pod_security: PodSecurity::Baseline,
+                add_ons: Default::default(),
             },
             node: Node {
                 name: "cp-1".into(),

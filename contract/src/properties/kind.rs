@@ -21,6 +21,8 @@ pub enum Kind {
     AddressList,
     /// IPv4 networks, or single addresses.
     NetworkList,
+    /// Ranges of IPv4 addresses of hosts, from a first to a last one, or networks.
+    AddressRanges,
     /// `network via gateway` entries.
     Routes,
     /// DNS domains.
@@ -71,6 +73,8 @@ pub enum Kind {
     Role,
     /// A level of the Pod Security Standards.
     PodSecurity,
+    /// True or false.
+    Switch,
     /// The operator's public key, to which encryption keys are sealed.
     RecoveryKey,
     /// The deployer's public key, ECDSA P-256.
@@ -101,6 +105,7 @@ impl Kind {
         match self {
             Self::Port { .. } => "uint16",
             Self::Integer { .. } => "uint8",
+            Self::Switch => "boolean",
             _ => "string",
         }
     }
@@ -130,6 +135,7 @@ impl Kind {
             | Self::Taints
             | Self::AddressList
             | Self::NetworkList
+            | Self::AddressRanges
             | Self::Routes
             | Self::DomainList
             | Self::HostList
@@ -198,6 +204,12 @@ impl Kind {
                     .into()
             }
             Self::PodSecurity => PodSecurity::ALL.map(|level| format!("`{level}`")).join(", "),
+            Self::AddressRanges => {
+                "ranges of IPv4 addresses as first-last, networks by their first address, /16 to /32, or single addresses, \
+                 separated by commas or spaces"
+                    .into()
+            }
+            Self::Switch => "`true`, `false`".into(),
         }
     }
 
@@ -237,6 +249,8 @@ impl Kind {
             Self::Labels => labels::labels(text).map(Value::Labels),
             Self::Taints => labels::taints(text).map(Value::Taints),
             Self::PodSecurity => Ok(Value::PodSecurity(names::pod_security(text)?)),
+            Self::AddressRanges => names::list(text, addresses::address_range).map(Value::AddressRanges),
+            Self::Switch => Ok(Value::Switch(numbers::switch(text)?)),
         }
     }
 }

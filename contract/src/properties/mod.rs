@@ -14,7 +14,7 @@ mod value;
 pub use kind::Kind;
 pub use publish::{FormProperty, form, options_json, reference_markdown};
 pub use table::*;
-pub use value::{ControlNode, Effect, Label, Problem, Route, Taint, Value};
+pub use value::{AddressRange, ControlNode, Effect, Label, Problem, Route, Taint, Value};
 
 use crate::finding::Findings;
 use crate::role::{Role, Roles};
@@ -196,8 +196,11 @@ mod tests {
             .filter(|property| property.need(Role::ControlPlane) != property.need(Role::TenantControlPlane))
             .map(|property| property.key)
             .collect();
-        assert_eq!(differ, [CLUSTER_NAME, API_VIP]);
-        assert!(differ.iter().all(|key| find(key).unwrap().required(Role::TenantControlPlane)));
+        assert_eq!(differ, [CLUSTER_NAME, API_VIP, CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SERVICE_VIPS]);
+        assert!(differ[..2].iter().all(|key| find(key).unwrap().required(Role::TenantControlPlane)));
+        let add_ons: Vec<_> = differ[2..].iter().map(|key| find(key).unwrap()).collect();
+        assert!(add_ons.iter().all(|add_on| add_on.need(Role::ControlPlane).is_none()));
+        assert!(add_ons[..3].iter().all(|add_on| add_on.default(Role::TenantControlPlane) == Some("true")));
     }
 
     #[test]

@@ -225,7 +225,6 @@ mod tests {
 
     #[test]
     fn an_image_with_several_roles_asks_for_the_role_and_says_which_one_needs_what() {
-        // No property of today is unknown to a role.
         let mut rows = table().to_vec();
         let row = rows.iter_mut().find(|row| row.key == SNAPSHOT_TARGET).unwrap();
         *row = row.clone().need_in(Role::TenantControlPlane, None);

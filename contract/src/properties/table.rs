@@ -27,6 +27,10 @@ keys! {
     POD_CIDR = "pod-cidr";
     SERVICE_CIDR = "service-cidr";
     POD_SECURITY = "pod-security";
+    CLUSTER_DNS = "cluster-dns";
+    CLUSTER_METRICS = "cluster-metrics";
+    LOCAL_VOLUMES = "local-volumes";
+    SERVICE_VIPS = "service-vips";
     SSH_AUTHORIZED_KEYS = "ssh-authorized-keys";
     CONSOLE_PASSWORD_HASH = "console-password-hash";
     ADMIN_CIDRS = "admin-cidrs";
@@ -63,6 +67,11 @@ impl Property {
 
     const fn must_be_given(self) -> Self {
         Self { needs: [Some(Need::Required); Role::ALL.len()], ..self }
+    }
+
+    /// No role uses it but those that are named afterwards.
+    const fn of_no_other_role(self) -> Self {
+        Self { needs: [None; Role::ALL.len()], ..self }
     }
 
     const fn changeable(self) -> Self {
@@ -252,6 +261,40 @@ pub(super) const TABLE: &[Property] = &[
         )
         .or("baseline")
         .not_of_workers(),
+    Property::new(CLUSTER_DNS, Category::Cluster, Kind::Switch)
+        .of_no_other_role()
+        .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
+        .changeable()
+        .label("Cluster DNS")
+        .description(
+            "Whether the appliance brings cluster DNS. Without it you bring your own, behind the tenth address of the service \
+             CIDR.",
+        ),
+    Property::new(CLUSTER_METRICS, Category::Cluster, Kind::Switch)
+        .of_no_other_role()
+        .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
+        .changeable()
+        .label("Metrics of nodes and pods")
+        .description("Whether the appliance brings metrics-server: \"kubectl top\" and horizontal scaling need it."),
+    Property::new(LOCAL_VOLUMES, Category::Cluster, Kind::Switch)
+        .of_no_other_role()
+        .need_in(Role::TenantControlPlane, Some(Need::Default("true")))
+        .changeable()
+        .label("Local volumes")
+        .description(
+            "Whether the appliance brings the storage class \"local\": volumes on the data disks of workers that have one. A \
+             volume is lost with its worker.",
+        ),
+    Property::new(SERVICE_VIPS, Category::Cluster, Kind::AddressRanges)
+        .of_no_other_role()
+        .need_in(Role::TenantControlPlane, Some(Need::Optional))
+        .changeable()
+        .label("Virtual IPs of services")
+        .description(
+            "Unused IPv4 addresses in the workers' subnet for services of the type LoadBalancer: ranges or networks, \
+             separated by commas. Without any the appliance brings no load balancer. The same on every node.",
+        )
+        .example("192.168.10.200-192.168.10.219,192.168.10.224/28"),
     Property::new(JOIN_TOKEN, Category::Cluster, Kind::JoinToken)
         .of_workers(Need::Required)
         .changeable()

@@ -29,6 +29,40 @@ pub struct Route {
     pub gateway: Ipv4Addr,
 }
 
+/// Addresses from a first to a last one, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressRange {
+    /// The first one.
+    pub first: Ipv4Addr,
+    /// The last one: not before the first.
+    pub last: Ipv4Addr,
+}
+
+impl AddressRange {
+    /// Whether an address is in it.
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
+
+    /// Whether both have an address in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+impl From<Ipv4Net> for AddressRange {
+    fn from(network: Ipv4Net) -> Self {
+        Self { first: network.network(), last: network.broadcast() }
+    }
+}
+
+/// As the property has it: `192.168.10.200-192.168.10.219`.
+impl fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} via {}", self.network, self.gateway)
@@ -125,6 +159,10 @@ pub enum Value {
     Labels(Vec<Label>),
     /// Taints of a node.
     Taints(Vec<Taint>),
+    /// Ranges of addresses.
+    AddressRanges(Vec<AddressRange>),
+    /// True or false.
+    Switch(bool),
 }
 
 macro_rules! try_from_value {
@@ -156,6 +194,8 @@ try_from_value! {
     Taints(Vec<Taint>);
     Number(u32);
     Secret(Secret);
+    AddressRanges(Vec<AddressRange>);
+    Switch(bool);
 }
 
 /// Something wrong with a single value.

@@ -214,12 +214,10 @@ impl StepContext {
     }
 
     pub(super) fn cluster_dns(&mut self) -> Result<StepOutcome, StepError> {
-        Ok(api::apply(
-            self.node.runner(),
-            self.node.address(),
-            &addons::cluster_dns(self.node.control_plane()?, &self.node.image),
-        )?
-        .into())
+        let Some(dns) = addons::cluster_dns(self.node.control_plane()?, &self.node.image) else {
+            return Ok(StepOutcome::Already);
+        };
+        Ok(api::apply(self.node.runner(), self.node.address(), &dns.objects)?.into())
     }
 }
 

@@ -9,6 +9,7 @@ use contract::image;
 
 use super::{StepContext, StepError, StepOutcome};
 use crate::boot::reconfigure;
+use crate::cluster::addons;
 use crate::cluster::firewall::Rules;
 use crate::cluster::kubernetes::kubeadm;
 use crate::cluster::payload::{self, Containerd, Payload};
@@ -123,16 +124,16 @@ impl StepContext {
         let mut payload = Payload::open(self.node.root()).map_err(anyhow::Error::from)?;
         let tag = |version: &str| format!("v{version}");
         let version = tag(self.node.kubernetes_version()?);
-        let mut wanted: Vec<String> = match &self.node.config {
-            Config::ControlPlane(_) => {
-                kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect()
+        let (mut wanted, parts) = match &self.node.config {
+            Config::ControlPlane(config) => {
+                let components = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
+                (components, addons::images(config))
             }
-            Config::Worker(_) => Vec::new(),
+            Config::Worker(_) => (Vec::new(), addons::images_of_workers()),
         };
-        let dns = image::reference("coredns", &tag(&self.node.image.coredns));
-        let carried = image::reference("coredns", image::CARRIED);
-        payload.name(&dns, &carried).map_err(anyhow::Error::from)?;
-        wanted.extend([dns, carried]);
+        for name in parts {
+            wanted.extend(payload.carry(name).map_err(anyhow::Error::from)?);
+        }
         wanted.push(image::reference("pause", &tag(&self.node.image.pause)));
         let loaded = payload::ensure(&payload, &Containerd::default(), self.node.runner(), &wanted);
         Ok((!loaded.map_err(anyhow::Error::from)?.is_empty()).into())

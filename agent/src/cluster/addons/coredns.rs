@@ -4,7 +4,6 @@
 use contract::image;
 use serde_json::{Value, json};
 
-use super::BUILD;
 use crate::cluster::kubernetes::DOMAIN;
 use crate::intake::config::ControlPlane;
 
@@ -42,8 +41,8 @@ fn corefile(config: &ControlPlane) -> String {
     )
 }
 
-/// The objects of cluster DNS; `build` is the image's that they come from.
-pub(super) fn objects(config: &ControlPlane, build: &str) -> Vec<Value> {
+/// The objects of cluster DNS.
+pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
     let labels = json!({"k8s-app": "kube-dns"});
     let metadata = |name: &str| json!({"name": name, "namespace": "kube-system", "labels": labels});
     vec![
@@ -98,7 +97,7 @@ pub(super) fn objects(config: &ControlPlane, build: &str) -> Vec<Value> {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": {
-                "name": "coredns", "namespace": "kube-system", "labels": labels, "annotations": {BUILD: build},
+                "name": "coredns", "namespace": "kube-system", "labels": labels,
             },
             "spec": {
                 "replicas": replicas(config),

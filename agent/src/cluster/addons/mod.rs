@@ -1,16 +1,21 @@
-//! What the cluster needs besides its control plane, as Kubernetes objects:
-//! cluster DNS, the rights of the host services and who may have the system's priorities. Pure; applying is
-//! [`crate::cluster::kubernetes::api::apply`]'s.
+//! What the cluster needs besides its control plane, as Kubernetes objects: its add-ons, the rights of the host services and
+//! who may have the system's priorities. Pure; applying is [`crate::cluster::kubernetes::api::apply`]'s.
 
 mod coredns;
+mod local_volumes;
+mod metallb;
+pub mod metrics_server;
+mod objects;
 mod priority;
 mod rights;
 mod workers;
 
 use contract::image::ImageFacts;
 use contract::pod_security::PodSecurity;
+use contract::properties::{self, CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SERVICE_VIPS};
 use serde_json::Value;
 
+use crate::cluster::kubernetes::rollout::{Workload, workloads};
 use crate::intake::config::ControlPlane;
 
 /// The rights of the host services.
@@ -28,12 +33,98 @@ pub fn workers(config: &ControlPlane, authority: &str) -> Vec<Value> {
     workers::objects(config, authority)
 }
 
-/// The annotation that says which build's add-ons these are.
+/// The annotation that says which build's add-ons these are, and with which settings.
 pub const BUILD: &str = "kaas.local/build";
 
-/// Cluster DNS. On each node it is the one that the node's own image carries.
-pub fn cluster_dns(config: &ControlPlane, image: &ImageFacts) -> Vec<Value> {
-    coredns::objects(config, &image.build)
+/// The label on all objects of an add-on, with its name.
+pub const LABEL: &str = "kaas.local/add-on";
+
+/// All add-ons, by the properties that choose them.
+const ALL: [&str; 4] = [CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SERVICE_VIPS];
+
+/// Something that the appliance brings into a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddOn {
+    /// The property that chooses it.
+    pub name: &'static str,
+    /// What its workloads have as [`BUILD`].
+    pub mark: String,
+    /// The file of the image with the kinds of objects that it brings, which must be known before `objects`.
+    pub kinds: Option<&'static str>,
+    /// Its objects, in the order in which they are applied.
+    pub objects: Vec<Value>,
+}
+
+impl AddOn {
+    fn new(name: &'static str, mark: String, mut objects: Vec<Value>) -> Self {
+        for object in &mut objects {
+            object["metadata"]["labels"][LABEL] = name.into();
+            if Workload::of(object).is_some() {
+                object["metadata"]["annotations"][BUILD] = mark.as_str().into();
+            }
+        }
+        Self { name, mark, kinds: None, objects }
+    }
+
+    /// What of it runs.
+    pub fn workloads(&self) -> Vec<Workload> {
+        workloads(&self.objects)
+    }
+}
+
+/// The add-ons that the cluster is to have. On each node they are those that the node's own image carries.
+pub fn wanted(config: &ControlPlane, image: &ImageFacts) -> Vec<AddOn> {
+    let (chosen, build) = (&config.cluster.add_ons, &image.build);
+    let mut wanted = Vec::new();
+    if chosen.dns {
+        wanted.push(AddOn::new(CLUSTER_DNS, build.clone(), coredns::objects(config)));
+    }
+    if chosen.metrics {
+        wanted.push(AddOn::new(CLUSTER_METRICS, build.clone(), metrics_server::objects()));
+    }
+    if chosen.local_volumes {
+        wanted.push(AddOn::new(LOCAL_VOLUMES, build.clone(), local_volumes::objects()));
+    }
+    if !chosen.service_addresses.is_empty() {
+        let mark = format!("{build} {}", chosen.addresses());
+        let metallb = AddOn::new(SERVICE_VIPS, mark, metallb::objects(&chosen.service_addresses));
+        wanted.push(AddOn { kinds: Some(metallb::KINDS), ..metallb });
+    }
+    wanted
+}
+
+/// Cluster DNS, if the cluster is to have it.
+pub fn cluster_dns(config: &ControlPlane, image: &ImageFacts) -> Option<AddOn> {
+    wanted(config, image).into_iter().find(|add_on| add_on.name == CLUSTER_DNS)
+}
+
+/// The names of the add-ons that the cluster is not to have, though nodes of its role can bring them.
+pub fn unwanted(config: &ControlPlane, wanted: &[AddOn]) -> Vec<&'static str> {
+    let asked = |name: &str| properties::find(name).is_some_and(|property| property.need(config.role).is_some());
+    ALL.into_iter().filter(|name| asked(name) && wanted.iter().all(|wanted| wanted.name != *name)).collect()
+}
+
+/// The kinds of objects that an add-on is taken away by, as kubectl names them. Namespaces stay, and so do the kinds that it
+/// has brought: there may be objects of others in them.
+pub const REMOVED: &str = "apiservice,storageclass,deployment,daemonset,service,configmap,secret,serviceaccount,rolebinding,role,\
+                           clusterrolebinding,clusterrole";
+
+/// The container images of the add-ons that a control node runs, by name.
+pub fn images(config: &ControlPlane) -> Vec<&'static str> {
+    let chosen = &config.cluster.add_ons;
+    let table = [
+        // Nobody knows where it runs before the property is changed.
+        (true, "coredns"),
+        (chosen.metrics, metrics_server::IMAGE),
+        (chosen.local_volumes, local_volumes::PROVISIONER),
+        (!chosen.service_addresses.is_empty(), metallb::CONTROLLER_IMAGE),
+    ];
+    table.into_iter().filter(|(chosen, _)| *chosen).map(|(_, image)| image).collect()
+}
+
+/// Those that a worker runs, whatever its cluster has chosen: that may change while the worker is there.
+pub fn images_of_workers() -> Vec<&'static str> {
+    vec!["coredns", metallb::SPEAKER_IMAGE, local_volumes::HELPER]
 }
 
 /// Who may have the priorities of the system's own pods, where this level is enforced.
@@ -44,14 +135,125 @@ pub fn priorities(level: PodSecurity) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::intake::config::AddOns;
+    use crate::intake::config::fixture::{image as facts, in_a_tenant, three_nodes};
+    use contract::image;
+    use contract::properties::AddressRange;
+    use std::net::Ipv4Addr;
+
+    fn with_all() -> ControlPlane {
+        let mut config = in_a_tenant(three_nodes());
+        let address = |last| Ipv4Addr::new(10, 0, 0, last);
+        let service_addresses = vec![
+            AddressRange { first: address(50), last: address(59) },
+            AddressRange { first: address(70), last: address(70) },
+        ];
+        config.cluster.add_ons = AddOns { dns: true, metrics: true, local_volumes: true, service_addresses };
+        config
+    }
 
     #[test]
     fn the_objects_of_three_nodes_without_resolvers() {
         let mut objects = rights();
-        objects.extend(cluster_dns(
-            &crate::intake::config::fixture::three_nodes(),
-            &crate::intake::config::fixture::image(),
-        ));
+        objects.extend(cluster_dns(&three_nodes(), &facts()).unwrap().objects);
         insta::assert_snapshot!(format!("{:#}", Value::from(objects)));
+    }
+
+    #[test]
+    fn the_objects_of_a_tenants_add_ons() {
+        for add_on in wanted(&with_all(), &facts()).into_iter().skip(1) {
+            insta::assert_snapshot!(add_on.name, format!("{:#}", Value::from(add_on.objects)));
+        }
+    }
+
+    #[test]
+    fn each_is_left_out_by_itself_and_the_control_cluster_has_dns_alone() {
+        let all = wanted(&with_all(), &facts());
+        let names = |add_ons: &[AddOn]| add_ons.iter().map(|add_on| add_on.name).collect::<Vec<_>>();
+        assert_eq!(names(&all), ALL);
+        assert!(unwanted(&with_all(), &all).is_empty());
+        let (control, image) = (three_nodes(), facts());
+        assert_eq!(names(&wanted(&control, &image)), [CLUSTER_DNS]);
+        assert_eq!(images(&control), ["coredns"]);
+        assert!(unwanted(&control, &wanted(&control, &image)).is_empty(), "nobody there has brought them");
+        for name in ALL {
+            let mut config = with_all();
+            let chosen = &mut config.cluster.add_ons;
+            match name {
+                CLUSTER_DNS => chosen.dns = false,
+                CLUSTER_METRICS => chosen.metrics = false,
+                LOCAL_VOLUMES => chosen.local_volumes = false,
+                _ => chosen.service_addresses.clear(),
+            }
+            let there = wanted(&config, &image);
+            assert_eq!((there.len(), unwanted(&config, &there)), (3, vec![name]));
+            assert_eq!(cluster_dns(&config, &image).is_some(), name != CLUSTER_DNS);
+        }
+    }
+
+    #[test]
+    fn every_node_has_the_images_of_the_pods_that_come_to_it() {
+        let images = |text: &str| {
+            let prefix = image::reference("", image::CARRIED);
+            let (before, after) = prefix.split_at(prefix.len() - image::CARRIED.len() - 1);
+            let parts = text.split(before).skip(1).filter_map(|rest| Some(rest.split_once(after)?.0.to_owned()));
+            parts.collect::<std::collections::BTreeSet<_>>()
+        };
+        let config = with_all();
+        let all = wanted(&config, &facts());
+        let objects = all.iter().flat_map(|add_on| &add_on.objects);
+        let (mut of_control_nodes, mut of_others) = (String::new(), String::new());
+        for object in objects {
+            let pod = &object["spec"]["template"]["spec"];
+            let there = pod["nodeSelector"]["node-role.kubernetes.io/control-plane"].is_string();
+            if there { &mut of_control_nodes } else { &mut of_others }.push_str(&pod.to_string());
+            // The provisioner starts the helper's pods where volumes are.
+            of_others.push_str(object["data"]["helperPod.yaml"].as_str().unwrap_or_default());
+        }
+        let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        assert_eq!(images(&of_others), names(images_of_workers()));
+        let mut expected = images(&of_control_nodes);
+        // Named in the provisioner's arguments.
+        expected.remove(local_volumes::HELPER);
+        expected.insert("coredns".to_owned());
+        assert_eq!(expected, names(super::images(&config)));
+    }
+
+    /// The API server would refuse the pods, or kill what needs it most.
+    #[test]
+    fn all_that_runs_is_marked_prioritized_limited_and_confined() {
+        let all = wanted(&with_all(), &facts());
+        let objects: Vec<&Value> = all.iter().flat_map(|add_on| &add_on.objects).collect();
+        assert!(objects.iter().all(|object| object["metadata"]["labels"][LABEL].is_string()));
+        let privileged = |namespace: &str| {
+            let is_it = |object: &&&Value| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace;
+            let found = objects.iter().find(is_it).unwrap_or_else(|| panic!("{namespace} is made by nobody"));
+            found["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+        };
+        let mut running = 0;
+        for object in objects.iter().filter(|object| Workload::of(object).is_some()) {
+            let name = &object["metadata"]["name"];
+            let (namespace, pod) =
+                (object["metadata"]["namespace"].as_str().unwrap(), &object["spec"]["template"]["spec"]);
+            assert!(namespace == "kube-system" || privileged(namespace), "{name} in {namespace}");
+            assert!(pod["priorityClassName"].as_str().unwrap().starts_with("system-"), "{name}");
+            assert_eq!(
+                object["spec"]["selector"]["matchLabels"], object["spec"]["template"]["metadata"]["labels"],
+                "{name}"
+            );
+            for container in pod["containers"].as_array().unwrap() {
+                running += 1;
+                let (context, resources) = (&container["securityContext"], &container["resources"]);
+                assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
+                assert_eq!(context["capabilities"]["drop"], serde_json::json!(["ALL"]), "{name}");
+                assert!(
+                    resources["requests"]["memory"].is_string() && resources["limits"]["memory"].is_string(),
+                    "{name}"
+                );
+                assert!(container["image"].as_str().unwrap().ends_with(":carried"), "{name}");
+            }
+        }
+        assert_eq!(running, 5);
     }
 }

@@ -40,17 +40,21 @@ pub struct Rules {
 const VRRP: u8 = 112;
 
 /// All who have TCP ports.
-const EVERY: [Caller; 6] = [
+const EVERY: [Caller; 7] = [
     Caller::Everybody,
     Caller::Administrators,
     Caller::AdministratorsAndNodes,
     Caller::NodesAndPods,
+    Caller::Nodes,
     Caller::ControlNodes,
     Caller::Loopback,
 ];
 
 /// Whose TCP ports nodes and pods reach.
 const WITHIN: [Caller; 2] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes];
+
+/// Whose TCP ports nodes reach.
+const OF_NODES: [Caller; 3] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes, Caller::Nodes];
 
 impl Rules {
     /// The rules of a node.
@@ -131,10 +135,13 @@ impl Rules {
         let administrated = self.own(&[Caller::Administrators, Caller::AdministratorsAndNodes]);
         rules.push(format!("{theirs}tcp dport {} accept", set(&administrated)));
         if let Some(peers) = self.peers() {
-            let among_nodes = self.own(&[&WITHIN[..], &[Caller::ControlNodes]].concat());
+            let among_nodes = self.own(&[&OF_NODES[..], &[Caller::ControlNodes]].concat());
             rules.push(format!("ip saddr {peers} tcp dport {} accept", set(&among_nodes)));
+            rules.push(format!("ip saddr {peers} udp dport {} accept", ports::MEMBERLIST));
         }
-        rules.push(format!("{} tcp dport {} accept", of_a_node(), set(&within)));
+        rules.push(format!("{} tcp dport {} accept", of_a_node(), set(&self.own(&OF_NODES))));
+        rules.push(format!("{} udp dport {} accept", of_a_node(), ports::MEMBERLIST));
+        rules.push(format!("udp dport {} drop", ports::MEMBERLIST));
         rules.push(format!("iifname {} tcp dport {} accept", pods_devices(), set(&within)));
         rules.push(format!("tcp dport {} drop", set(&self.own(&EVERY))));
 
@@ -162,12 +169,13 @@ impl Rules {
         }
         let nodes: Vec<Ipv4Addr> = self.control_nodes.iter().copied().chain(self.virtual_address).collect();
         if !nodes.is_empty() {
-            let mut theirs = tcp(&[Caller::ControlNodes]);
+            let mut theirs = tcp(&[Caller::ControlNodes, Caller::Nodes]);
             if !self.administrators.is_empty() {
                 // With this node's address a pod would come from the nodes' network, which may be the administrators' too.
                 theirs.extend(tcp(&[Caller::Administrators]));
             }
             rules.push(format!("ip daddr {} tcp dport {} drop", set(&nodes), set(&theirs)));
+            rules.push(format!("ip daddr {} udp dport {} drop", set(&nodes), ports::MEMBERLIST));
         }
         rules.push(format!("iifname \"{BRIDGE}\" accept"));
         rules.push(format!("iifname \"{DEVICE}\" oifname \"{BRIDGE}\" accept"));

@@ -71,6 +71,15 @@ impl Api {
         serde_json::from_slice(&self.get(path)?).context("understanding the API server's answer")
     }
 
+    /// The object at a path, if there is one.
+    pub(super) fn find<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Option<T>> {
+        let answer = self.client.get(path)?;
+        if answer.code == 404 {
+            return Ok(None);
+        }
+        serde_json::from_slice(&answer::body(answer)?).map(Some).context("understanding the API server's answer")
+    }
+
     pub(super) fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<Answer> {
         self.client.post(path, body)
     }
@@ -197,6 +206,20 @@ pub fn apply(runner: &dyn Runner, address: Ipv4Addr, objects: &[serde_json::Valu
     apply_with(ADMINISTRATOR, runner, address, objects)
 }
 
+/// Applies the kinds of objects that a file of the image has, and waits until the API server knows them.
+///
+/// # Errors
+/// kubectl's own; applying again completes it.
+pub fn apply_kinds(runner: &dyn Runner, address: Ipv4Addr, file: &str) -> anyhow::Result<()> {
+    let file = format!("--filename={file}");
+    runner.run(&kubectl(address).args(APPLY).arg(&file))?;
+    runner.run(&kubectl(address).args(["wait", "--for=condition=Established", "--timeout=60s"]).arg(&file))?;
+    Ok(())
+}
+
+/// How kubectl applies objects as the agent's.
+const APPLY: [&str; 4] = ["apply", "--server-side", "--force-conflicts", "--field-manager=kaas-agent"];
+
 /// As [`apply`], with the credentials in `kubeconfig`.
 ///
 /// # Errors
@@ -208,9 +231,7 @@ pub fn apply_with(
     objects: &[serde_json::Value],
 ) -> anyhow::Result<bool> {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let command = kubectl_with(kubeconfig, address)
-        .args(["apply", "--server-side", "--force-conflicts", "--field-manager=kaas-agent", "--filename=-"])
-        .input(list.to_string());
+    let command = kubectl_with(kubeconfig, address).args(APPLY).arg("--filename=-").input(list.to_string());
     runner.run(&command)?;
     Ok(true)
 }

@@ -19,6 +19,7 @@ mod network_policies;
 mod pages;
 pub mod pods;
 pub mod proxy;
+pub mod rollout;
 pub mod serving;
 pub mod upgrade;
 

@@ -3,6 +3,7 @@
 
 use contract::minor::Minor;
 use contract::ports;
+use contract::role::Role;
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
@@ -30,6 +31,11 @@ pub fn configuration(config: &Config, pods: Ipv4Net, platform: &Platform, versio
     });
     if !leads_external_ips(version) {
         proxy["featureGates"] = json!({"AllowServiceExternalIPs": false});
+    }
+    if config.role() != Role::ControlPlane {
+        // The virtual IPs of services are MetalLB's to answer for. Mode nftables gives none of them to a device, so that
+        // nobody else does; another mode would.
+        proxy["ipvs"] = json!({"strictARP": true});
     }
     if platform.is_container() {
         // The kernel's connection tracking is the host's: zero leaves it alone.

@@ -9,7 +9,7 @@ use crate::host::command::{self, Command, Runner};
 use crate::host::files;
 use crate::host::platform::Platform;
 use crate::intake::config::Config;
-use crate::intake::config::fixture::{one_node, three_nodes};
+use crate::intake::config::fixture::{in_a_tenant, joined, one_node, three_nodes};
 
 fn machine() -> Platform {
     Platform::detect(Path::new("/nonexistent")).unwrap()
@@ -124,6 +124,15 @@ fn kube_proxy_leaves_a_containers_connection_tracking_alone() {
     let configuration = |platform| proxy::configuration(&Config::ControlPlane(one_node()), pods, platform, "1.36.3");
     assert_eq!(configuration(&platform)["conntrack"]["maxPerCore"], 0);
     assert!(configuration(&machine()).get("conntrack").is_none());
+}
+
+#[test]
+fn nodes_of_a_tenant_leave_the_virtual_ips_of_services_to_who_announces_them() {
+    let pods = one_node().cluster.pod_cidr;
+    let strict = |config| proxy::configuration(&config, pods, &machine(), "1.36.3")["ipvs"]["strictARP"].clone();
+    assert_eq!(strict(Config::ControlPlane(in_a_tenant(one_node()))), true);
+    assert_eq!(strict(Config::Worker(joined())), true);
+    assert!(strict(Config::ControlPlane(one_node())).is_null());
 }
 
 #[test]

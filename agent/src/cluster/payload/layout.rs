@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use contract::image;
 use contract::payload::{AssembledLayer, Descriptor, IMAGE_NAME, Index, Manifest, REFERENCE_NAME, Segment};
 use serde::de::DeserializeOwned;
 
@@ -66,18 +67,27 @@ impl Payload {
         Ok(payload)
     }
 
-    /// Gives an image another name besides its own.
+    /// Gives the image of a part of the appliance, whatever its version, the tag by which the cluster's objects name it,
+    /// besides its own name. Both names.
     ///
     /// # Errors
     /// [`Error::NotHeld`].
-    pub fn name(&mut self, image: &str, also: &str) -> Result<(), Error> {
-        let mut descriptor = self.select(&[image.to_owned()])?[0].descriptor.clone();
-        let tag = also.rsplit_once(':').map_or(also, |(_, tag)| tag);
-        for (key, value) in [(IMAGE_NAME, also), (REFERENCE_NAME, tag)] {
+    pub fn carry(&mut self, part: &str) -> Result<[String; 2], Error> {
+        let carried = image::reference(part, image::CARRIED);
+        let of_part = |name: &str| {
+            name.rsplit_once(':').is_some_and(|(repository, tag)| {
+                tag != image::CARRIED && image::reference(part, tag) == format!("{repository}:{tag}")
+            })
+        };
+        let own = self.names().find(|name| of_part(name)).map(str::to_owned);
+        // Without one, the refusal names what the cluster would ask for.
+        let own = own.unwrap_or_else(|| carried.clone());
+        let mut descriptor = self.select(std::slice::from_ref(&own))?[0].descriptor.clone();
+        for (key, value) in [(IMAGE_NAME, carried.as_str()), (REFERENCE_NAME, image::CARRIED)] {
             descriptor.annotations.insert(key.to_owned(), value.to_owned());
         }
-        self.images.insert(also.to_owned(), Image { name: also.to_owned(), descriptor });
-        Ok(())
+        self.images.insert(carried.clone(), Image { name: carried.clone(), descriptor });
+        Ok([own, carried])
     }
 
     /// The names of the images, in order.

@@ -80,6 +80,7 @@ impl Facts {
                 ("VXLAN port", cluster.vxlan_port.to_string()),
                 ("Kubernetes minor", cluster.kubernetes_minor.clone()),
                 ("pod security", cluster.pod_security.to_string()),
+                ("add-ons", cluster.add_ons.to_string()),
             ]
             .map(|(name, value)| (name.to_owned(), value))
             .into(),

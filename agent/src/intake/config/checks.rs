@@ -13,7 +13,7 @@ use contract::properties::parse::certificates;
 use contract::properties::{
     ADDRESS, API_VIP, CONSOLE_PASSWORD_HASH, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS,
     EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR,
-    REGISTRY_MIRROR, ROUTES, SERVICE_CIDR, SNAPSHOT_TARGET, SSH_AUTHORIZED_KEYS,
+    REGISTRY_MIRROR, ROUTES, SERVICE_CIDR, SERVICE_VIPS, SNAPSHOT_TARGET, SSH_AUTHORIZED_KEYS,
 };
 use contract::role::Role;
 use contract::secret::Secret;
@@ -36,6 +36,7 @@ pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Finding
     addresses_are_in_the_subnet(draft, &mut findings);
     addresses_are_used_once(draft, &mut findings);
     ranges_are_apart(draft, &mut findings);
+    service_addresses_are_free(draft, &mut findings);
     routes_lead_somewhere(draft, &mut findings);
     pods_have_room(draft, &mut findings);
     servers_can_be_reached(draft, &mut findings);
@@ -194,6 +195,61 @@ fn ranges_are_apart(draft: &Draft, findings: &mut Findings) {
                 *key,
                 format!("{what} {range} overlaps {other} {earlier}"),
                 "Choose another range, the same on every node",
+            ));
+        }
+    }
+}
+
+/// The virtual IPs of services are nobody else's. A host that answers for an address which another one has takes it over.
+fn service_addresses_are_free(draft: &Draft, findings: &mut Findings) {
+    let own = draft.address.map(|own| ("this VM".to_owned(), own.addr()));
+    let subnet = draft.address.map(|own| own.trunc());
+    let mut taken: Vec<(String, Ipv4Addr)> =
+        draft.control_nodes.iter().flatten().map(|node| (node.name.clone(), node.address)).collect();
+    taken.extend(own.filter(|(_, own)| taken.iter().all(|(_, other)| other != own)));
+    taken.extend(draft.virtual_address.map(|address| ("the virtual IP of the API".to_owned(), address)));
+    taken.extend(draft.gateway.map(|address| ("the gateway".to_owned(), address)));
+    taken.extend(draft.dns_servers.iter().map(|address| ("a DNS server".to_owned(), *address)));
+    let reserved = subnet.iter().flat_map(|subnet| [subnet.network(), subnet.broadcast()]);
+    let reserved: Vec<Ipv4Addr> = reserved.collect();
+    let elsewhere: Vec<(&str, Ipv4Net)> = [
+        ("the data subnet", draft.data_address.map(|own| own.trunc())),
+        ("the pod CIDR", draft.pod_cidr),
+        ("the service CIDR", draft.service_cidr),
+    ]
+    .into_iter()
+    .filter_map(|(what, range)| Some((what, range?)))
+    .collect();
+    for (index, range) in draft.service_addresses.iter().enumerate() {
+        for (owner, address) in taken.iter().filter(|(_, address)| range.contains(*address)) {
+            findings.push(codes::ADDRESS_DUPLICATE.finding(
+                SERVICE_VIPS,
+                format!("{range} holds {address}, the address of {owner}"),
+                "Give addresses that nothing else has",
+            ));
+        }
+        for address in reserved.iter().filter(|address| range.contains(**address)) {
+            findings.push(codes::ADDRESS_RESERVED.finding(
+                SERVICE_VIPS,
+                format!("{range} holds {address}, the first or last address of the node's subnet"),
+                "Give addresses between them",
+            ));
+        }
+        let overlapped = elsewhere.iter().filter(|(_, other)| range.overlaps(&(*other).into()));
+        let overlapped = overlapped.map(|(what, other)| format!("{what} {other}"));
+        let earlier = draft.service_addresses[..index].iter().filter(|earlier| range.overlaps(earlier));
+        for other in overlapped.chain(earlier.map(ToString::to_string)) {
+            findings.push(codes::RANGE_OVERLAP.finding(
+                SERVICE_VIPS,
+                format!("{range} overlaps {other}"),
+                "Give other addresses, the same on every node",
+            ));
+        }
+        if let Some(subnet) = subnet.filter(|subnet| !subnet.contains(&range.first) || !subnet.contains(&range.last)) {
+            findings.push(codes::SERVICE_VIPS_OFF_SUBNET.finding(
+                SERVICE_VIPS,
+                format!("{range} is not in the node's subnet {subnet}"),
+                "Give addresses of the workers' subnet, unless the network leads these there",
             ));
         }
     }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use contract::codes;
 use contract::finding::Findings;
 use contract::pod_security::PodSecurity;
-use contract::properties::{self, Kind, Label, Property, Taint, Value};
+use contract::properties::{self, AddressRange, Kind, Label, Property, Taint, Value};
 use contract::role::{Role, Roles};
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
@@ -42,6 +42,10 @@ pub(super) struct Draft {
     pub pod_cidr: Option<Ipv4Net>,
     pub service_cidr: Option<Ipv4Net>,
     pub pod_security: Option<PodSecurity>,
+    pub cluster_dns: Option<bool>,
+    pub cluster_metrics: Option<bool>,
+    pub local_volumes: Option<bool>,
+    pub service_addresses: Vec<AddressRange>,
     pub ssh_authorized_keys: Vec<String>,
     pub console_password_hash: Option<String>,
     pub admin_networks: Vec<Ipv4Net>,
@@ -87,6 +91,10 @@ pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (D
         pod_cidr: form.value(properties::POD_CIDR),
         service_cidr: form.value(properties::SERVICE_CIDR),
         pod_security: form.value(properties::POD_SECURITY),
+        cluster_dns: form.value(properties::CLUSTER_DNS),
+        cluster_metrics: form.value(properties::CLUSTER_METRICS),
+        local_volumes: form.value(properties::LOCAL_VOLUMES),
+        service_addresses: form.list(properties::SERVICE_VIPS),
         ssh_authorized_keys: form.list(properties::SSH_AUTHORIZED_KEYS),
         console_password_hash: form.value(properties::CONSOLE_PASSWORD_HASH),
         admin_networks: form.list(properties::ADMIN_CIDRS),

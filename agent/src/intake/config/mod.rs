@@ -4,6 +4,7 @@
 //! against the others. It is saved where it outlives a reboot, so that the OVF
 //! environment is needed once.
 
+mod add_ons;
 mod checks;
 mod command;
 mod draft;
@@ -27,6 +28,7 @@ use contract::secret::Secret;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+pub use add_ons::AddOns;
 pub use checks::clear_text;
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
@@ -83,6 +85,9 @@ pub struct Cluster {
     /// What pods may ask for where their namespace does not say it. Images of before enforced nothing.
     #[serde(default = "before_pod_security")]
     pub pod_security: PodSecurity,
+    /// What the appliance brings into the cluster. Images of before brought cluster DNS alone.
+    #[serde(default)]
+    pub add_ons: AddOns,
 }
 
 fn before_pod_security() -> PodSecurity {

@@ -61,7 +61,8 @@ fn of_control_plane(config: &ControlPlane, secret: Option<String>) -> Vec<Row> {
     let cluster = &config.cluster;
     let nodes: Vec<String> =
         cluster.control_nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
-    vec![
+    let used = |key: &str| table::find(key).is_some_and(|property| property.need(config.role).is_some());
+    let mut rows = vec![
         (table::CLUSTER_NAME, Some(cluster.name.clone())),
         (table::CONTROL_NODES, joined(&nodes)),
         (table::API_VIP, cluster.virtual_address.map(|address| address.to_string())),
@@ -74,7 +75,9 @@ fn of_control_plane(config: &ControlPlane, secret: Option<String>) -> Vec<Row> {
         (table::RECOVERY_PUBLIC_KEY, config.recovery_public_key.clone()),
         (table::DEPLOYER_PUBLIC_KEY, config.deployer_public_key.clone()),
         (table::VXLAN_PORT, Some(cluster.vxlan_port.to_string())),
-    ]
+    ];
+    rows.extend(cluster.add_ons.properties().into_iter().filter(|(key, _)| used(key)));
+    rows
 }
 
 fn of_worker(config: &Worker, token: Option<String>) -> Vec<Row> {

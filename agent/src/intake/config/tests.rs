@@ -179,6 +179,74 @@ fn a_tenant_cluster_needs_a_name_and_a_virtual_address_even_with_one_control_nod
     );
 }
 
+/// What becomes of a tenant's form that has these lines besides.
+fn of_a_tenant(lines: &[(&'static str, &str)]) -> Result<Intake, Findings> {
+    let image = ImageFacts { roles: Role::TenantControlPlane.into(), ..image() };
+    let mut properties = fixture();
+    properties.extend(lines.iter().map(|(key, value)| (*key, (*value).to_owned())));
+    validate(&document(&properties), &image, now())
+}
+
+#[test]
+fn a_tenant_has_its_add_ons_unless_they_are_left_out_and_a_control_cluster_has_dns_alone() {
+    let add_ons = |intake: Intake| {
+        let config = intake.config;
+        let form: Vec<_> = config.properties(None);
+        assert_eq!(validate_formed(&document(&form), &image_of(&config), now()).unwrap().0.properties(None), form);
+        config.control_plane().unwrap().cluster.add_ons.clone()
+    };
+    assert_eq!(
+        add_ons(of_a_tenant(&[]).unwrap()),
+        AddOns { dns: true, metrics: true, local_volumes: true, service_addresses: Vec::new() }
+    );
+    let chosen = add_ons(
+        of_a_tenant(&[
+            ("cluster-dns", "false"),
+            ("cluster-metrics", "False"),
+            ("local-volumes", "false"),
+            ("service-vips", "192.168.10.200-192.168.10.219, 192.168.10.224/29"),
+        ])
+        .unwrap(),
+    );
+    assert_eq!((chosen.dns, chosen.metrics, chosen.local_volumes), (false, false, false));
+    assert_eq!(chosen.addresses(), "192.168.10.200-192.168.10.219,192.168.10.224-192.168.10.231");
+    assert_eq!(add_ons(changed(&[]).unwrap()), AddOns::default());
+    let intake = changed(&[("service-vips", Some("192.168.10.200")), ("cluster-metrics", Some("true"))]).unwrap();
+    assert_eq!(codes(&intake.warnings), ["property.not-used"; 2]);
+    // What an earlier image has formed has what that brought, also in a tenant.
+    let mut saved = serde_json::to_value(of_a_tenant(&[]).unwrap().config).unwrap();
+    saved["cluster"].as_object_mut().unwrap().remove("add_ons").unwrap();
+    let config: Config = serde_json::from_value(saved).unwrap();
+    assert_eq!(config.control_plane().unwrap().cluster.add_ons, AddOns::default());
+}
+
+fn image_of(config: &Config) -> ImageFacts {
+    ImageFacts { roles: config.role().into(), ..image() }
+}
+
+#[test]
+fn virtual_addresses_of_services_are_nobody_elses() {
+    for (pool, code) in [
+        ("192.168.10.12", "address.duplicate"),
+        ("192.168.10.13-192.168.10.20", "address.duplicate"),
+        ("192.168.10.10", "address.duplicate"),
+        ("192.168.10.1", "address.duplicate"),
+        ("192.168.10.2", "address.duplicate"),
+        ("192.168.10.240-192.168.10.255", "address.subnet-reserved"),
+        ("10.96.3.0/24", "range.overlap"),
+        ("10.244.0.0-10.244.0.9", "range.overlap"),
+        ("10.20.0.200", "range.overlap"),
+        ("192.168.10.200-192.168.10.210,192.168.10.208/28", "range.overlap"),
+        ("192.168.10.200-", "property.malformed"),
+    ] {
+        let findings = of_a_tenant(&[("service-vips", pool)]).unwrap_err();
+        assert!(codes(&findings).contains(&code), "{pool}: {findings}");
+        assert!(findings.iter().all(|finding| finding.subject == "service-vips"), "{pool}: {findings}");
+    }
+    let elsewhere = of_a_tenant(&[("service-vips", "192.168.11.200-192.168.11.210")]).unwrap();
+    assert_eq!(codes(&elsewhere.warnings), ["service-vips.off-subnet"]);
+}
+
 #[test]
 fn the_form_chooses_among_the_images_roles_and_no_other() {
     let given = |roles: Vec<Role>, role: Option<&'static str>| {
@@ -491,6 +559,7 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 vxlan_port,
                 kubernetes_minor: minor.to_owned(),
                 pod_security: PodSecurity::Baseline,
+                add_ons: Default::default(),
             },
             node: Node {
                 name: nodes[position].name.clone(),

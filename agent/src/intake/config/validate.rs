@@ -12,7 +12,9 @@ use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
 use super::draft::{Draft, SecretNeed, read};
-use super::{Cluster, Config, ControlPlane, Interface, JoinedCluster, Node, Proxy, Registration, Worker, checks};
+use super::{
+    AddOns, Cluster, Config, ControlPlane, Interface, JoinedCluster, Node, Proxy, Registration, Worker, checks,
+};
 use crate::intake::environment::Document;
 use crate::intake::environment::document::Adapter;
 
@@ -75,6 +77,7 @@ fn judge(
 
 /// The configuration from values that have passed all checks.
 fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Config, Option<Secret>)> {
+    let add_ons = AddOns::of(&draft);
     // The first adapter is the cluster's, the second the data network's.
     let mut adapters = adapters.iter().cloned();
     let mut interface = |address: Ipv4Net, gateway: Option<Ipv4Addr>| {
@@ -116,6 +119,7 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
                     vxlan_port: draft.vxlan_port?,
                     kubernetes_minor: draft.kubernetes_minor.or_else(|| image.newest_minor().map(str::to_owned))?,
                     pod_security: draft.pod_security?,
+                    add_ons,
                 },
                 node,
                 snapshot_target: draft.snapshot_target,

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv4Net;
 
-use super::super::value::Problem;
+use super::super::value::{AddressRange, Problem};
 use super::quoted;
 use crate::codes;
 
@@ -110,6 +110,35 @@ pub fn network(text: &str) -> Result<Ipv4Net, Problem> {
     if text.contains('/') { range(text, WIDEST, 32) } else { host_address(text).map(Ipv4Net::from) }
 }
 
+/// Ranges of more addresses than a /16 are rather typing mistakes.
+const WIDEST_RANGE: u8 = 16;
+
+/// Addresses that hosts can have: `first-last`, a network or a single one.
+pub fn address_range(text: &str) -> Result<AddressRange, Problem> {
+    refuse_ipv6(text.split('-').next().unwrap_or(text))?;
+    let Some((first, last)) = text.split_once('-') else {
+        let network =
+            if text.contains('/') { range(text, WIDEST_RANGE, 32)? } else { host_address(text).map(Ipv4Net::from)? };
+        return Ok(network.into());
+    };
+    let range = AddressRange { first: host_address(first)?, last: host_address(last)? };
+    if range.last < range.first {
+        return Err(Problem::new(
+            &codes::PROPERTY_MALFORMED,
+            format!("{} ends before it begins", quoted(text)),
+            "Give the lower address first",
+        ));
+    }
+    if u32::from(range.last) - u32::from(range.first) >= 1 << (32 - WIDEST_RANGE) {
+        return Err(Problem::new(
+            &codes::RANGE_SIZE,
+            format!("{range} holds more than {} addresses", 1 << (32 - WIDEST_RANGE)),
+            "Give a smaller range",
+        ));
+    }
+    Ok(range)
+}
+
 /// Whether two ranges have an address in common.
 pub fn overlap(one: &Ipv4Net, other: &Ipv4Net) -> bool {
     one.contains(&other.network()) || other.contains(&one.network())
@@ -204,6 +233,37 @@ mod tests {
         ] {
             assert_eq!(network(text).unwrap_err().code.code, code, "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_are_given_from_first_to_last_or_as_a_network() {
+        for (text, shown) in [
+            ("10.0.0.5-10.0.0.9", "10.0.0.5-10.0.0.9"),
+            ("10.0.0.5-10.0.0.5", "10.0.0.5-10.0.0.5"),
+            ("10.0.0.16/28", "10.0.0.16-10.0.0.31"),
+            ("10.0.0.7", "10.0.0.7-10.0.0.7"),
+        ] {
+            let range = address_range(text).unwrap();
+            assert_eq!(range.to_string(), shown);
+            assert_eq!(address_range(shown), Ok(range));
+        }
+        for (text, code) in [
+            ("10.0.0.9-10.0.0.5", "property.malformed"),
+            ("10.0.0.5-9", "property.malformed"),
+            ("10.0.0.5-10.0.0.7-10.0.0.9", "property.malformed"),
+            ("10.0.0.5-", "property.malformed"),
+            ("fd00::1-fd00::9", "property.ipv6"),
+            ("10.0.0.5/28", "range.host-bits"),
+            ("10.0.0.0/8", "range.size"),
+            ("10.0.0.0-10.1.0.0", "range.size"),
+            ("224.0.0.1-224.0.0.9", "address.unusable"),
+        ] {
+            assert_eq!(address_range(text).unwrap_err().code.code, code, "{text}");
+        }
+        let range = |text| address_range(text).unwrap();
+        assert!(range("10.0.0.5-10.0.0.9").overlaps(&range("10.0.0.8/29")));
+        assert!(!range("10.0.0.5-10.0.0.7").overlaps(&range("10.0.0.8/29")));
+        assert!(range("10.0.0.5-10.0.0.7").contains(Ipv4Addr::new(10, 0, 0, 7)));
     }
 
     #[test]

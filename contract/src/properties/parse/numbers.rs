@@ -1,4 +1,4 @@
-//! Whole numbers and versions.
+//! Whole numbers, versions, true and false.
 
 use super::super::value::Problem;
 use super::quoted;
@@ -22,6 +22,19 @@ pub fn integer(text: &str, lowest: u32, highest: u32) -> Result<u32, Problem> {
             &codes::PROPERTY_OUT_OF_RANGE,
             format!("{} is not within {lowest} to {highest}", quoted(text)),
             action(),
+        )),
+    }
+}
+
+/// True or false; import tools write them in either case.
+pub fn switch(text: &str) -> Result<bool, Problem> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(Problem::new(
+            &codes::PROPERTY_MALFORMED,
+            format!("{} is neither true nor false", quoted(text)),
+            "Give true or false",
         )),
     }
 }
@@ -60,6 +73,16 @@ mod tests {
             ("\u{661}", "property.malformed"),
         ] {
             assert_eq!(integer(text, 1, 20).unwrap_err().code.code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_switch_is_true_or_false() {
+        for (text, value) in [("true", true), ("True", true), ("FALSE", false)] {
+            assert_eq!(switch(text), Ok(value));
+        }
+        for text in ["yes", "1", "", "off"] {
+            assert_eq!(switch(text).unwrap_err().code.code, "property.malformed", "{text}");
         }
     }
 

@@ -78,6 +78,7 @@ fn all() -> Vec<u16> {
         Caller::Administrators,
         Caller::AdministratorsAndNodes,
         Caller::NodesAndPods,
+        Caller::Nodes,
         Caller::ControlNodes,
         Caller::Loopback,
     ];
@@ -122,12 +123,18 @@ fn strangers_peers_and_pods_reach_what_the_table_says() {
     network.sees("a stranger", stranger, POD, &[], &[POD_PORT]);
     network.sees("a stranger", stranger, SERVICE, &[], &[53]);
     network.sees("a stranger", stranger, LOOPBACK, &[], &[NO_PURPOSE]);
-    let to_peers = [&within[..], &control_nodes].concat();
+    let of_nodes = tcp(&[Caller::Nodes]);
+    assert!(!of_nodes.is_empty());
+    let to_peers = [&within[..], &of_nodes, &control_nodes].concat();
     network.sees("the other node", peer, NODE, &to_peers, &but(&to_peers));
     network.sees("a pod", pod, NODE, &within, &but(&within));
     network.sees("a pod", pod, SERVICE, &[53], &[]);
     // It comes there with the node's address.
-    network.sees("a pod", pod, PEER, &but(&control_nodes), &control_nodes);
+    let not_of_pods = [&of_nodes[..], &control_nodes].concat();
+    network.sees("a pod", pod, PEER, &but(&not_of_pods), &not_of_pods);
+    let memberlist = datagram(ports::MEMBERLIST);
+    assert!(!hears(node, stranger, &memberlist) && !hears(node, pod, &memberlist) && !hears(peer, pod, &memberlist));
+    eventually("the other node's word on who is there", || hears(node, peer, &memberlist));
 
     for (who, namespace) in [("a stranger", stranger), ("a pod", pod)] {
         assert!(!hears(node, namespace, &VRRP), "{who}'s VRRP");
@@ -239,7 +246,7 @@ fn a_node_that_joins_is_let_in_when_it_is_listed_and_no_longer_when_it_is_gone()
     let _node = listening(node, &all());
     let keeper = Keeper::new();
     keeper.lay(node, &one_node());
-    let of_nodes = tcp(&[Caller::NodesAndPods]);
+    let of_nodes = tcp(&[Caller::NodesAndPods, Caller::Nodes]);
     let heard = || hears(node, stranger, &datagram(ports::VXLAN));
     for known in [false, true, false] {
         pod_network_knows(node, known.then_some(STRANGER));

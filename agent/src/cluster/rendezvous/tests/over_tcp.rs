@@ -55,6 +55,7 @@ pub(super) fn config(index: usize) -> ControlPlane {
             vxlan_port: 4789,
             kubernetes_minor: "1.36".to_owned(),
             pod_security: PodSecurity::Baseline,
+            add_ons: Default::default(),
         },
         snapshot_target: None,
         recovery_public_key: None,

@@ -1,0 +1,149 @@
+//! How far what is to run in the cluster runs.
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::api::Api;
+
+/// A Deployment or a DaemonSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Which of the two.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A kind of workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// So many pods, wherever there is room.
+    Deployment,
+    /// A pod on each node that fits.
+    DaemonSet,
+}
+
+impl Kind {
+    /// As kubectl names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployment",
+            Self::DaemonSet => "daemonset",
+        }
+    }
+}
+
+impl Workload {
+    /// The workload that an object describes, if it is one.
+    pub fn of(object: &Value) -> Option<Self> {
+        let kind = match object["kind"].as_str()? {
+            "Deployment" => Kind::Deployment,
+            "DaemonSet" => Kind::DaemonSet,
+            _ => return None,
+        };
+        let text = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
+        Some(Self { kind, namespace: text("namespace")?, name: text("name")? })
+    }
+}
+
+/// Those of a list of objects.
+pub fn workloads(objects: &[Value]) -> Vec<Workload> {
+    objects.iter().filter_map(Workload::of).collect()
+}
+
+impl Api {
+    /// Why a workload does not run as it should; none if it does, or is only now coming up.
+    ///
+    /// # Errors
+    /// The API does not answer.
+    pub fn trouble(&self, workload: &Workload) -> anyhow::Result<Option<String>> {
+        let Workload { kind, namespace, name } = workload;
+        let kind = kind.name();
+        let object = self
+            .find(&format!("/apis/apps/v1/namespaces/{namespace}/{kind}s/{name}"))
+            .with_context(|| format!("asking for the {kind} {namespace}/{name}"))?;
+        Ok(judge(workload, object.as_ref()))
+    }
+}
+
+/// Reasons of the condition `Progressing` while the pods of a Deployment are still coming up, or going over to its next
+/// version (`k8s.io/kubernetes/pkg/controller/deployment/util`).
+const UNDER_WAY: [&str; 3] = ["NewReplicaSetCreated", "FoundNewReplicaSet", "ReplicaSetUpdated"];
+
+fn judge(workload: &Workload, object: Option<&Value>) -> Option<String> {
+    let what = format!("the {} {}/{}", workload.kind.name(), workload.namespace, workload.name);
+    let Some(object) = object else { return Some(format!("{what} is not there")) };
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let (wanted, running) = match workload.kind {
+        Kind::Deployment => {
+            let condition = |kind: &str| {
+                let mut all = status["conditions"].as_array().into_iter().flatten();
+                all.find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
+            };
+            let (available, progress) = (condition("Available"), condition("Progressing"));
+            let reason = progress["reason"].as_str().unwrap_or_default();
+            let coming = progress["status"] == "True" && UNDER_WAY.contains(&reason);
+            // Its controller has not looked at it yet.
+            let unseen = available.is_null();
+            if available["status"] == "True" || coming || unseen {
+                return None;
+            }
+            (number(&spec["replicas"]), number(&status["availableReplicas"]))
+        }
+        Kind::DaemonSet => {
+            let (wanted, running) = (number(&status["desiredNumberScheduled"]), number(&status["numberAvailable"]));
+            if running >= wanted {
+                return None;
+            }
+            (wanted, running)
+        }
+    };
+    Some(format!("of {what} {running} of {wanted} pods run"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn judged(kind: &str, status: Value) -> Option<String> {
+        let object = json!({
+            "kind": kind, "metadata": {"namespace": "n", "name": "x"}, "spec": {"replicas": 2}, "status": status,
+        });
+        judge(&Workload::of(&object).unwrap(), Some(&object))
+    }
+
+    #[test]
+    fn a_deployment_is_in_trouble_when_it_does_not_run_and_no_longer_comes_up() {
+        let with = |available: &str, progressing: &str, reason: &str| {
+            judged(
+                "Deployment",
+                json!({"availableReplicas": 1, "conditions": [
+                    {"type": "Available", "status": available},
+                    {"type": "Progressing", "status": progressing, "reason": reason},
+                ]}),
+            )
+        };
+        assert_eq!(judged("Deployment", json!({})), None, "just made");
+        assert_eq!(with("True", "True", "NewReplicaSetAvailable"), None);
+        assert_eq!(with("False", "True", "ReplicaSetUpdated"), None, "it comes up");
+        let trouble = Some("of the deployment n/x 1 of 2 pods run".to_owned());
+        assert_eq!(with("False", "False", "ProgressDeadlineExceeded"), trouble);
+        assert_eq!(with("False", "True", "NewReplicaSetAvailable"), trouble, "it ran, and does no more");
+        let missing = Workload { kind: Kind::Deployment, namespace: "n".into(), name: "x".into() };
+        assert_eq!(judge(&missing, None).unwrap(), "the deployment n/x is not there");
+    }
+
+    #[test]
+    fn a_daemon_set_runs_on_each_node_that_it_is_for() {
+        let with = |wanted, running| {
+            judged("DaemonSet", json!({"desiredNumberScheduled": wanted, "numberAvailable": running}))
+        };
+        assert_eq!(with(0, 0), None, "no worker has joined yet");
+        assert_eq!(with(3, 3), None);
+        assert_eq!(with(3, 2).unwrap(), "of the daemonset n/x 2 of 3 pods run");
+    }
+}

@@ -1,0 +1,3 @@
+module local-path-helper
+
+go 1.26.0

@@ -1,0 +1,57 @@
+// Command local-path-helper makes or removes the directory of a local volume on its node. local-path-provisioner starts it
+// there in a pod that sees the directory of all volumes, with these arguments:
+//
+//	-p PATH -s BYTES -m Filesystem|Block -a create|delete
+//
+// The size is not enforced: the file system of all volumes is one.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// What the directories of volumes begin with: local-path-provisioner names them after their PersistentVolume.
+const prefix = "pvc-"
+
+func main() {
+	path := flag.String("p", "", "directory of the volume")
+	flag.Int64("s", 0, "size in bytes, which is not enforced")
+	mode := flag.String("m", "", "mode of the volume")
+	action := flag.String("a", "", "create or delete")
+	flag.Parse()
+	if err := run(*path, *mode, *action); err != nil {
+		fmt.Fprintln(os.Stderr, "local-path-helper:", err)
+		os.Exit(1)
+	}
+}
+
+func run(path, mode, action string) error {
+	directory, name := filepath.Split(filepath.Clean(path))
+	if !filepath.IsAbs(path) || !strings.HasPrefix(name, prefix) {
+		return fmt.Errorf("%q is no directory of a volume", path)
+	}
+	// Whatever a name or a link in a volume says, nothing outside of the directory of all volumes is touched.
+	root, err := os.OpenRoot(directory)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	switch {
+	case action == "delete":
+		return root.RemoveAll(name)
+	case action != "create":
+		return fmt.Errorf("%q is nothing that is done to a volume", action)
+	case mode != "Filesystem":
+		return fmt.Errorf("a local volume is a file system, not %q", mode)
+	}
+	if err := root.Mkdir(name, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	// Whoever the pod runs as writes there: the mode of creation is narrowed by the umask.
+	return root.Chmod(name, 0o777)
+}
