@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Output;
 use std::time::Instant;
 
+use contract::properties::SERVICE_VIPS;
 use fleet::node::{Client, Method};
 use serde_json::{Value, json};
 
@@ -96,7 +97,7 @@ impl<'a> Tenant<'a> {
     pub fn serves(&self) -> SocketAddr {
         let lab = self.scenario.lab();
         let control = &lab.plan().nodes[0];
-        let has_addresses = control.properties.contains_key("service-vips");
+        let has_addresses = control.properties.contains_key(SERVICE_VIPS);
         let image = self.scenario.inside(&control.name, &["cat", "/usr/lib/kaas/image.json"]);
         let image: Value = serde_json::from_str(&image).expect("image.json");
         let coredns = format!("kaas.local/coredns:v{}", image["coredns"].as_str().expect("a version of CoreDNS"));

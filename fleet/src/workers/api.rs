@@ -42,9 +42,7 @@ impl Cluster for Client {
     }
 
     async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        // With its UID: another node of the same name stays as it is.
-        let body = json!({"metadata": {"uid": node.uid}, "spec": {"unschedulable": true}});
-        let answer = self.ask_api(Method::PATCH, &format!("/api/v1/nodes/{}", node.name), Some(&body)).await?;
+        let answer = self.ask_api(Method::PATCH, &format!("/api/v1/nodes/{}", node.name), Some(&leave(node))).await?;
         expect(&answer, &[200])
     }
 
@@ -93,6 +91,13 @@ fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
         }
         _ => expect(answer, &[]).map(|()| Evicted::Going),
     }
+}
+
+/// What makes a node take no new pods, and lets others answer for the addresses of services while it still leads requests
+/// on (Kubernetes, "Well-Known Labels"). With its UID: another node of the same name stays as it is.
+fn leave(node: &NodeSeen) -> Value {
+    let labels = json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""});
+    json!({"metadata": {"uid": node.uid, "labels": labels}, "spec": {"unschedulable": true}})
 }
 
 fn text(value: &Value) -> String {

@@ -5,17 +5,16 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use contract::codes;
+use contract::deployer::Fingerprint;
 use contract::finding::Finding;
 use contract::kubeconfig;
 use contract::properties;
 use contract::secret::Secret;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use x509_parser::pem::Pem;
 
 use super::{Error, refused_token};
-use crate::host::hex;
 
 /// Where it is.
 pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
@@ -71,7 +70,7 @@ fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
     let mut seen = Vec::new();
     for pem in Pem::iter_from_buffer(bundle.as_bytes()).flatten() {
         let Ok(certificate) = pem.parse_x509() else { continue };
-        let hash = hash(certificate.public_key().raw);
+        let hash = Fingerprint::of(certificate.public_key().raw).to_string();
         if hash == pinned {
             return Ok(encode(&pem));
         }
@@ -85,15 +84,10 @@ fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
     ))
 }
 
-/// The hash of an authority's public key, as kubeadm writes it.
-fn hash(public_key: &[u8]) -> String {
-    format!("sha256:{}", hex::lower(&Sha256::digest(public_key)))
-}
-
-/// The hash of the authority in PEM, if it is one.
+/// The hash of the public key of an authority in PEM, as kubeadm writes it, if it is one.
 pub(super) fn hash_of(authority: &str) -> Option<String> {
     let pem = Pem::iter_from_buffer(authority.as_bytes()).next()?.ok()?;
-    Some(hash(pem.parse_x509().ok()?.public_key().raw))
+    Fingerprint::of_key_of(&pem.contents).map(|hash| hash.to_string())
 }
 
 fn encode(pem: &Pem) -> String {

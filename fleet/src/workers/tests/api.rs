@@ -66,6 +66,14 @@ fn a_node_is_ready_when_it_says_so() {
 }
 
 #[test]
+fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
+    let seen = node(&json!({"metadata": {"name": "w1", "uid": "u"}}));
+    let body = leave(&seen);
+    assert_eq!((&body["metadata"]["uid"], &body["spec"]["unschedulable"]), (&json!("u"), &json!(true)));
+    assert_eq!(body["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"], "");
+}
+
+#[test]
 fn a_tokens_secret_is_one_that_kubeadm_knows() {
     let token = Token::new("w1", 1_800_000_000);
     let secret = secret(&token);

@@ -281,14 +281,15 @@ fn a_worker_is_reached_by_listed_nodes_and_lets_its_pods_to_no_control_nodes_own
     assert!(keeper.lay_of(node, &config(joined().cluster)));
     for listed in [false, true] {
         pod_network_knows(node, listed.then_some(PEER));
-        let (open, closed): (&[u16], &[u16]) =
-            if listed { (&[ports::KUBELET, ports::SSH], &[]) } else { (&[ports::SSH], &[ports::KUBELET]) };
-        network.sees("a control node", peer, NODE, open, closed);
-        let heard = || hears(node, peer, &datagram(ports::VXLAN));
+        let (of_nodes, ssh) = ([ports::KUBELET, ports::MEMBERLIST, ports::SSH], [ports::SSH]);
+        let (open, closed): (&[u16], &[u16]) = if listed { (&of_nodes, &[]) } else { (&ssh, &of_nodes[..2]) };
+        network.sees("a node", peer, NODE, open, closed);
+        let heard = |port| hears(node, peer, &datagram(port));
         if listed {
-            eventually("a control node's datagram in the tunnel", heard);
+            eventually("a node's datagram in the tunnel", || heard(ports::VXLAN));
+            eventually("a node's word on who is there", || heard(ports::MEMBERLIST));
         } else {
-            assert!(!heard());
+            assert!(!heard(ports::VXLAN) && !heard(ports::MEMBERLIST));
         }
     }
     network.sees("a stranger", stranger, NODE, &[ports::SSH, 30_999], &[ports::KUBELET, NO_PURPOSE]);
