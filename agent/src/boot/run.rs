@@ -82,6 +82,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
             progress: known.progress,
             rendezvous_closed: known.rendezvous_closed,
             upgrading: known.upgrading.clone(),
+            volumes: known.volumes.clone(),
         };
         reporter.update(|status| {
             status.role = Some(known.config.role());

@@ -16,6 +16,7 @@ use nix::sys::statvfs::statvfs;
 use super::ROOM;
 use super::job::{Job, failed};
 use crate::cluster::etcd::snapshot;
+use crate::host::disk::is_mounted;
 use crate::host::files;
 use crate::node::context::NodeContext;
 
@@ -68,14 +69,22 @@ const SCRATCH: Place = Place {
     action: "Remove what pods wrote, or the pods that wrote it; images that no pod uses go by themselves",
 };
 
+const VOLUMES: Place = Place {
+    point: paths::LOCAL_VOLUMES,
+    name: "the data disk with local volumes",
+    users: &[],
+    action: "Enlarge the data disk in the hypervisor (the node takes the new size by itself), or delete claims of volumes on it",
+};
+
 /// From 80 % on every file is counted, which takes minutes on a slow disk.
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(looking(node, &[&DATA, &SCRATCH])))
 }
 
-/// The same on a node without a data disk.
-pub(super) fn look_at_scratch(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    Ok(Some(looking(node, &[&SCRATCH])))
+/// The same on a worker, which has a disk for local volumes or none.
+pub(super) fn look_on_worker(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let volumes = is_mounted(&node.path(paths::LOCAL_VOLUMES))?;
+    Ok(Some(looking(node, if volumes { &[&SCRATCH, &VOLUMES] } else { &[&SCRATCH] })))
 }
 
 fn looking(node: &NodeContext, places: &'static [&'static Place]) -> Job {
