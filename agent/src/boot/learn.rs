@@ -67,6 +67,16 @@ pub(super) fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
     thread::sleep(time);
 }
 
+/// Shows whose node this is.
+pub(super) fn introduce(reporter: &Reporter, config: &Config) {
+    reporter.update(|status| {
+        status.role = Some(config.role());
+        status.node = Some(config.node().name.clone());
+        status.address = Some(config.address());
+        status.cluster = Some(config.cluster_name().to_owned());
+    });
+}
+
 /// A configuration, the secret that is needed with it, and the fingerprint of the OVF environment if it is from there.
 type Given = (Config, Option<Secret>, Option<String>);
 
@@ -250,6 +260,7 @@ fn worker(
     let refused = of_disks.has_errors();
     findings.extend(of_disks);
     if refused {
+        introduce(reporter, &config);
         refuse(reporter, findings, DISKS_AGAIN);
         return Ok(None);
     }

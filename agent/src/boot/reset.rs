@@ -452,23 +452,24 @@ mod tests {
 
     #[test]
     fn a_worker_is_erased_by_its_name_and_its_cluster_goes_on() {
-        let root = tempfile::tempdir().unwrap();
-        let kept = root.path().join("var/lib/kaas/kaas");
+        let machine = fixture::Machine::new();
+        let root = machine.directory.path();
+        let kept = root.join("var/lib/kaas/kaas");
         fs::create_dir_all(&kept).unwrap();
-        fs::create_dir_all(root.path().join("data/kaas")).unwrap();
+        fs::create_dir_all(root.join("data/kaas")).unwrap();
         let config = Config::Worker(crate::intake::config::fixture::joined());
-        let records = Records::new(root.path());
+        let records = Records::new(root);
         records.update_config(&config, None).unwrap();
-        fs::copy(root.path().join("data/kaas/config.json"), kept.join("config.json")).unwrap();
-        let platform = Platform::detect(root.path()).unwrap();
+        fs::copy(root.join("data/kaas/config.json"), kept.join("config.json")).unwrap();
+        let platform = machine.platform();
         let outlook = look(&platform, &NoPrograms).unwrap();
         assert_eq!(outlook.confirmed("worker1", None), Ok(()));
         assert!(outlook.confirmed("worker2", None).is_err());
         assert!(outlook.words().contains("cluster lab goes on"), "{}", outlook.words());
         kept::mark(&platform).unwrap();
-        fs::create_dir_all(root.path().join("var/lib/kubelet/pods/x")).unwrap();
+        fs::create_dir_all(root.join("var/lib/kubelet/pods/x")).unwrap();
         finish_worker(&platform, &NoPrograms, &mut |_| {}).unwrap();
-        assert!(!kept::is_there(&platform) && !root.path().join("var/lib/kubelet/pods").exists());
+        assert!(!kept::is_there(&platform) && !root.join("var/lib/kubelet/pods").exists());
     }
 
     /// A worker that keeps what a reset is to erase, with the disk of its local volumes.
