@@ -139,6 +139,8 @@ codes! {
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
     DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control node is attached to a VM that is a worker. Nothing of it is changed.";
+    DISK_OF_WORKER, "disk.of-worker", Error, "A disk with the local volumes of a worker is attached to a VM that is not that worker. Nothing of it is changed.";
+    DISK_VOLUMES_ABSENT, "disk.volumes-absent", Error, "The data disk with this worker's local volumes is missing, or another one is in its place. The kubelet is not started.";
     DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is there. Nothing is changed.";
     DISK_AMBIGUOUS, "disk.ambiguous", Error, "Several disks could be the data disk, or a data disk of this appliance cannot be trusted.";
     DISK_UNREADABLE, "disk.unreadable", Error, "A disk cannot be read: it might be the data disk, so no other one is taken.";

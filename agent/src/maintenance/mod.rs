@@ -98,7 +98,7 @@ const CONTROL_PLANE: &[Task] = &[
 
 #[rustfmt::skip]
 const SCRATCH: &[Task] = &[
-    Task { what: "the room on the disks", every: MINUTE, work: Background(space::look_at_scratch) },
+    Task { what: "the room on the disks", every: MINUTE, work: Background(space::look_on_worker) },
 ];
 
 #[rustfmt::skip]
@@ -107,6 +107,7 @@ const WORKER: &[Task] = &[
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(worker::certificates) },
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
+    Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
 ];
 

@@ -187,6 +187,7 @@ impl Machine {
             progress,
             rendezvous_closed: matches!(records.rendezvous()?, Record::Closed { .. }),
             upgrading: None,
+            volumes: None,
         };
         let plan = plan::decide(&config, &observed).map_err(|finding| anyhow::anyhow!("{}", finding.seen))?;
         let disk = Disk { path: self.disk(), size: disk::MINIMUM_SIZE, sector: 512, read_only: false };
@@ -494,6 +495,7 @@ fn a_node_whose_firewall_cannot_be_laid_stays_off_the_network() {
             progress: machine.records().progress().unwrap(),
             rendezvous_closed: false,
             upgrading: None,
+            volumes: None,
         };
         let steps = plan::decide(&config, &observed).unwrap().steps;
         let at = |wanted: fn(&Step) -> bool| steps.iter().position(wanted).unwrap();

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
+use contract::local_volumes;
 use contract::ports;
 use contract::properties::{ControlNode, Taint};
 use serde_json::{Value, json};
@@ -145,9 +146,11 @@ pub fn provider_id(bios_uuid: Uuid) -> String {
     format!("vsphere://{bios_uuid}")
 }
 
-/// The argument with a worker's labels, which the configuration has no place for; none without labels.
-pub fn labels(registration: &Registration) -> Option<String> {
-    let labels: Vec<String> = registration.labels().iter().map(ToString::to_string).collect();
+/// The argument with a worker's labels, which the configuration has no place for; none without labels. One says whether it
+/// has a disk for local volumes.
+pub fn labels(registration: &Registration, local_volumes: bool) -> Option<String> {
+    let mut labels: Vec<String> = registration.labels().iter().map(ToString::to_string).collect();
+    labels.extend(local_volumes.then(|| format!("{}=true", local_volumes::LABEL)));
     (!labels.is_empty()).then(|| format!("--node-labels={}", labels.join(",")))
 }
 
