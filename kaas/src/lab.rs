@@ -91,7 +91,7 @@ pub struct OneVm {
 /// A VM to be made beside others.
 #[derive(Args)]
 pub struct ImportArguments {
-    /// Name of the new VM: at most 15 characters.
+    /// Name of the new VM: at most 24 characters.
     vm: String,
     /// The OVA, or a directory with one.
     #[arg(long, value_name = "FILE")]

@@ -68,7 +68,7 @@ pub use wait::{obtain, until};
 /// A VM to be made from the OVA.
 #[derive(Clone, Debug)]
 pub struct NewVm {
-    /// Name in the inventory: a DNS label of at most 15 characters.
+    /// Name in the inventory: a DNS label of at most 24 characters.
     pub name: String,
     /// Memory in MiB.
     pub memory: u32,
@@ -281,19 +281,16 @@ impl Lab {
     /// was made then. When the host refuses; half a VM may then be there, for
     /// [`Lab::destroy`] to remove.
     pub fn import(&self, vm: &NewVm) -> anyhow::Result<()> {
+        // One that takes its place later has a longer name.
+        records::check_name("the VM's name", &vm.name, records::LONGEST_VM)?;
         let _lock = self.directory.lock()?;
-        self.import_locked(vm)
-    }
-
-    /// The same, of whoever has the lab's lock.
-    pub(crate) fn import_locked(&self, vm: &NewVm) -> anyhow::Result<()> {
         let half = self.make_vm(vm)?;
         self.finish_vm(half).map(drop)
     }
 
     /// Makes a VM with its stamp, of whoever has the lab's lock; it cannot be powered on before it is finished.
     pub(crate) fn make_vm(&self, vm: &NewVm) -> anyhow::Result<HalfVm> {
-        records::check_name("the VM's name", &vm.name)?;
+        records::check_name("the VM's name", &vm.name, records::LONGEST_REPLACEMENT)?;
         if self.directory.vm(&vm.name).exists() {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
         }
@@ -309,6 +306,7 @@ impl Lab {
             uuid,
             stamp: vm.stamp.clone(),
             mac,
+            port: Some(plan::port(uuid)),
             address: vm
                 .properties
                 .get(ADDRESS)

@@ -93,7 +93,7 @@ impl Tenant {
 /// Which tenant, and how to say what becomes of it.
 #[derive(Args)]
 pub struct At {
-    /// Name of the tenant: at most 10 characters.
+    /// Name of the tenant: at most 15 characters.
     #[arg(long, default_value = "tenant")]
     pub(super) name: String,
     /// How to say it. With JSON, progress goes to standard error.
