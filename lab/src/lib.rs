@@ -19,6 +19,7 @@ mod engine_record;
 mod engines;
 mod environment;
 mod forward;
+mod hold;
 mod host;
 mod hypervisor;
 mod machine;
@@ -56,10 +57,11 @@ pub use cluster::Up;
 pub use container::HeldLimit;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
+pub use hold::Asking;
 pub use hypervisor::LabHypervisor;
 pub use plan::{LabPlan, PlannedNode, TenantNetwork, Wishes};
 pub use qemu::{Kvm, emulation_runs_guests};
-pub use replace::Replaced;
+pub use replace::{BlankVm, Replaced};
 pub use source::Source;
 pub use tools::Tools;
 pub use unpack::Unpacked;
@@ -232,12 +234,14 @@ impl Lab {
         Tools::at(&self.record.tools)
     }
 
-    /// The names of its VMs, sorted.
+    /// The names of its VMs, sorted. What a crash left without a record was never one.
     ///
     /// # Errors
-    /// When its directory cannot be read.
+    /// When its directory cannot be read, or a VM's record.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
-        self.directory.vms()
+        let names = self.directory.vms()?.into_iter();
+        let there = names.map(|vm| Ok(self.directory.recall_vm(&vm)?.is_some().then_some(vm)));
+        there.filter_map(anyhow::Result::transpose).collect()
     }
 
     /// Where it is kept who may change this lab's deployment, and the journals of its upgrades: they go with the lab.
@@ -291,8 +295,12 @@ impl Lab {
     /// Makes a VM with its stamp, of whoever has the lab's lock; it cannot be powered on before it is finished.
     pub(crate) fn make_vm(&self, vm: &NewVm) -> anyhow::Result<HalfVm> {
         records::check_name("the VM's name", &vm.name, records::LONGEST_REPLACEMENT)?;
-        if self.directory.vm(&vm.name).exists() {
+        if self.directory.recall_vm(&vm.name)?.is_some() {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
+        }
+        let left = self.directory.vm(&vm.name);
+        if left.exists() {
+            fs::remove_dir_all(&left).with_context(|| format!("removing what a crash left of {}", vm.name))?;
         }
         let uuid = Uuid::new_v4();
         let mac = plan::mac(uuid);

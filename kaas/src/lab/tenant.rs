@@ -16,7 +16,10 @@ use fleet::upgrade::{Cancelled, Target};
 use fleet::workers::{
     Arrived, Image, Notice, Pool, Rollout, Template, Wish, Workers, WorkersStatus, cluster_minor, kubelet_minor,
 };
-use lab::{EngineRecord, Lab as OpenLab, LabHypervisor, Source, Tools, Unpacked, Up, Wishes, cache_directory};
+use lab::{
+    Asking, BlankVm, EngineRecord, Lab as OpenLab, LabHypervisor, Source, Tools, Unpacked, Up, Wishes,
+    cache_directory,
+};
 use tokio::sync::watch;
 
 pub use self::arguments::Tenant;
@@ -55,12 +58,18 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::Pause(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::Pause),
         Tenant::Resume(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::GoOn),
         Tenant::Status(at) => Crew::of(open(&at)?, &at)?.status(),
-        Tenant::ReplaceControlPlane { node, ova, data_disk, limit, at } => {
+        Tenant::ReplaceControlPlane { node, ova, properties, data_disk, limit, at } => {
             let lab = open(&at)?;
             let say = |what: &str| at.say(what);
             let source =
                 ova.map(|ova| unpacked(&lab::find_ova_of(&ova, TENANT_OVA)?, &lab.tools(), &say)).transpose()?;
-            let replaced = lab.replace_node(&node, source, data_disk << 20)?;
+            let by = BlankVm {
+                source,
+                properties: properties.into_iter().collect(),
+                data_disk: data_disk.map(|size| size << 20),
+            };
+            let asking = Asking { what, over: at.over.take(), say: &say };
+            let replaced = lab.replace_node(&node, &by, &asking).map_err(advised)?;
             for disk in &replaced.disks {
                 at.say(&format!("the disk {disk} of the lost node is kept; nobody holds it"));
             }
@@ -68,7 +77,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
             // What Kubernetes says of a node of its name may still be of the lost one.
             let (limit, good) = (Duration::from_secs(limit * 60), ["test", "-e", "/run/kaas/good.json"]);
             lab::until(&format!("{node} to be found good"), limit, || {
-                lab.run_inside(&node, &good, limit).map(|_| true)
+                lab.run_inside(&replaced.vm, &good, limit).map(|_| true)
             })?;
             lab.wait_until_ready(limit)?;
             match at.output {

@@ -1,6 +1,5 @@
 //! The images that VMs are made from: what is unpacked of an OVA, and what a new VM takes over from another one.
 
-use std::fs;
 use std::path::Path;
 
 use fleet::hypervisor::{Error, Result, Staged, Stamp, Vm};
@@ -73,15 +72,6 @@ impl Lab {
         check_name("the VM's name", vm, LONGEST_REPLACEMENT).map_err(|error| Error::refused(error.to_string()))?;
         if self.directory.recall_vm(vm).map_err(Error::transient)?.is_some() {
             return Err(Error::refused(format!("the lab {} has a VM {vm} already", self.name)));
-        }
-        Ok(())
-    }
-
-    /// Removes what a crash left without a record: it was never a VM.
-    pub(super) fn clear_place_of(&self, vm: &str) -> Result<()> {
-        let left = self.directory.vm(vm);
-        if left.exists() {
-            fs::remove_dir_all(&left).map_err(Error::transient)?;
         }
         Ok(())
     }
