@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::hypervisor::PowerState;
 use lab::{
-    EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_directory,
+    EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
     state_directory,
 };
 
@@ -257,9 +257,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
             replacements: engine,
             source,
             tools,
-            memory: arguments.memory,
-            processors: 2,
-            data_disk: arguments.data_disk << 20,
+            size: NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 },
             beside: None,
         },
     )?;

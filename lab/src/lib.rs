@@ -9,6 +9,7 @@
 
 mod cdrom;
 mod cluster;
+mod complete;
 mod container;
 mod credentials;
 mod devices;
@@ -54,6 +55,7 @@ use qemu::VirtualMachines;
 use records::{LabDirectory, VmRecord};
 
 pub use cluster::Up;
+pub use complete::NodeSize;
 pub use container::HeldLimit;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
