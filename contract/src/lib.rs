@@ -32,6 +32,7 @@ pub mod pod_security;
 pub mod ports;
 pub mod properties;
 pub mod recovery;
+pub mod replacement;
 pub mod role;
 pub mod secret;
 pub mod session;

@@ -13,8 +13,8 @@ use image::debian::sources::Settings;
 use image::progress::Progress;
 use image::tools::ToolsTree;
 use lab::{
-    EngineRecord, Hardware, Kvm, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_directory, find_ova, obtain,
-    state_directory, until,
+    EngineRecord, Hardware, Kvm, Lab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory, find_ova,
+    obtain, state_directory, until,
 };
 
 use crate::lab_command::LabCommand;
@@ -105,9 +105,7 @@ impl Scenario {
                 replacements,
                 source,
                 tools,
-                memory: 2048,
-                processors: 2,
-                data_disk: DATA_DISK,
+                size: NodeSize { memory: 2048, processors: 2, data_disk: DATA_DISK },
                 beside: None,
             },
         )?;

@@ -75,7 +75,7 @@ pub struct Outlook {
     what: Erased,
     /// This node's name.
     pub node: String,
-    /// Its cluster's.
+    /// Its cluster's; empty if a worker's configuration cannot be read.
     pub cluster_name: String,
     /// What becomes of the cluster.
     pub cluster: Cluster,
@@ -124,7 +124,8 @@ impl Volumes {
                 taken.len()
             );
         }
-        let remembered = records.entry::<VolumesDisk>()?.and_then(|known| known.disk);
+        // What cannot be read is no reason to keep the rest.
+        let remembered = records.entry::<VolumesDisk>().ok().flatten().and_then(|known| known.disk);
         Ok(match taken.pop() {
             Some((disk, identity)) => Self::There { disk, identity: Box::new(identity) },
             None if remembered.is_some() => Self::Missing,
@@ -148,9 +149,10 @@ impl Outlook {
         let Self { node, cluster_name: cluster, what, .. } = self;
         let disk = match what {
             Erased::Worker { volumes } => {
+                let cluster = if cluster.is_empty() { "its cluster".to_owned() } else { format!("cluster {cluster}") };
                 return format!(
                     "Everything that worker {node} keeps is erased: its certificates and its configuration.{} It restarts as \
-                     freshly deployed and needs its OVF environment again, with a new join token. Drain it before; cluster \
+                     freshly deployed and needs its OVF environment again, with a new join token. Drain it before; \
                      {cluster} goes on, and keeps its Node object until somebody deletes it: kubectl delete node {node}",
                     volumes.words()
                 );
@@ -198,15 +200,17 @@ impl Outlook {
 /// # Errors
 /// There is no data disk that is certainly this node's.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    if kept::is_there(platform)
-        && let Some(config @ Config::Worker(_)) = Records::new(platform.root()).config()?
-    {
-        return Ok(Outlook {
-            what: Erased::Worker { volumes: Volumes::of(platform, &Records::new(platform.root()))? },
-            node: config.node().name.clone(),
-            cluster_name: config.cluster_name().to_owned(),
-            cluster: Cluster::Outlasts,
-        });
+    if kept::is_there(platform) {
+        // What cannot be read is a worker's as well: nobody else keeps anything there.
+        let records = Records::new(platform.root());
+        let config = records.config().ok().flatten();
+        let named = config.map(|config| (config.node().name.clone(), config.cluster_name().to_owned()));
+        let (node, cluster_name) = match named {
+            Some(named) => named,
+            None => (host_name(platform)?, String::new()),
+        };
+        let volumes = Volumes::of(platform, &records)?;
+        return Ok(Outlook { what: Erased::Worker { volumes }, node, cluster_name, cluster: Cluster::Outlasts });
     }
     let claimant = Claimant::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
@@ -228,6 +232,12 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
     };
     let (node, cluster_name) = (identity.node.clone(), identity.cluster.clone());
     Ok(Outlook { what: Erased::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster })
+}
+
+/// What the host is called: it is as good a name as a node without a configuration has.
+fn host_name(platform: &Platform) -> anyhow::Result<String> {
+    let name = fs::read_to_string(platform.path("/proc/sys/kernel/hostname")).context("asking for the host's name")?;
+    Ok(name.trim().to_owned())
 }
 
 fn survivors(config: &ControlPlane, pki: &Path) -> Cluster {
@@ -466,6 +476,14 @@ mod tests {
         assert_eq!(outlook.confirmed("worker1", None), Ok(()));
         assert!(outlook.confirmed("worker2", None).is_err());
         assert!(outlook.words().contains("cluster lab goes on"), "{}", outlook.words());
+        // One whose configuration cannot be read goes by the host's name.
+        fs::write(root.join("data/kaas/config.json"), "{").unwrap();
+        fs::create_dir_all(root.join("proc/sys/kernel")).unwrap();
+        fs::write(root.join("proc/sys/kernel/hostname"), "worker7\n").unwrap();
+        let outlook = look(&platform, &NoPrograms).unwrap();
+        assert_eq!(outlook.confirmed("worker7", None), Ok(()));
+        assert!(outlook.confirmed("worker1", None).is_err());
+        assert!(outlook.words().contains("; its cluster goes on"), "{}", outlook.words());
         kept::mark(&platform).unwrap();
         fs::create_dir_all(root.join("var/lib/kubelet/pods/x")).unwrap();
         finish_worker(&platform, &NoPrograms, &mut |_| {}).unwrap();

@@ -16,7 +16,10 @@ use fleet::upgrade::{Cancelled, Target};
 use fleet::workers::{
     Arrived, Image, Notice, Pool, Rollout, Template, Wish, Workers, WorkersStatus, cluster_minor, kubelet_minor,
 };
-use lab::{EngineRecord, Lab as OpenLab, LabHypervisor, Source, Tools, Unpacked, Up, Wishes, cache_directory};
+use lab::{
+    Asking, BlankVm, EngineRecord, Lab as OpenLab, LabHypervisor, NodeSize, Source, Tools, Unpacked, Up, Wishes,
+    cache_directory,
+};
 use tokio::sync::watch;
 
 pub use self::arguments::Tenant;
@@ -55,12 +58,18 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::Pause(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::Pause),
         Tenant::Resume(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::GoOn),
         Tenant::Status(at) => Crew::of(open(&at)?, &at)?.status(),
-        Tenant::ReplaceControlPlane { node, ova, data_disk, limit, at } => {
+        Tenant::ReplaceControlPlane { node, ova, properties, data_disk, limit, at } => {
             let lab = open(&at)?;
             let say = |what: &str| at.say(what);
             let source =
                 ova.map(|ova| unpacked(&lab::find_ova_of(&ova, TENANT_OVA)?, &lab.tools(), &say)).transpose()?;
-            let replaced = lab.replace_node(&node, source, data_disk << 20)?;
+            let by = BlankVm {
+                source,
+                properties: properties.into_iter().collect(),
+                data_disk: data_disk.map(|size| size << 20),
+            };
+            let asking = Asking { what, over: at.over.take(), say: &say };
+            let replaced = lab.replace_node(&node, &by, &asking).map_err(advised)?;
             for disk in &replaced.disks {
                 at.say(&format!("the disk {disk} of the lost node is kept; nobody holds it"));
             }
@@ -68,7 +77,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
             // What Kubernetes says of a node of its name may still be of the lost one.
             let (limit, good) = (Duration::from_secs(limit * 60), ["test", "-e", "/run/kaas/good.json"]);
             lab::until(&format!("{node} to be found good"), limit, || {
-                lab.run_inside(&node, &good, limit).map(|_| true)
+                lab.run_inside(&replaced.vm, &good, limit).map(|_| true)
             })?;
             lab.wait_until_ready(limit)?;
             match at.output {
@@ -89,8 +98,14 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     let (at, say) = (&arguments.at, |what: &str| arguments.at.say(what));
     let ova = lab::find_ova_of(&arguments.ova, TENANT_OVA)?;
     let target = Target::read(&ova)?;
-    let lab = if OpenLab::exists(state, &at.name)? {
-        OpenLab::open_tenant(state, &at.name)?
+    let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
+    let mut there = OpenLab::exists(state, &at.name)?.then(|| OpenLab::open_tenant(state, &at.name)).transpose()?;
+    if let Some(empty) = there.take_if(|lab| lab.is_empty().unwrap_or_default()) {
+        empty.remove().context("removing a tenant that no VM of was made")?;
+    }
+    let lab = if let Some(lab) = there {
+        lab.complete(size)?;
+        lab
     } else {
         let tools = tools(arguments.tools.clone())?;
         let engine = arguments.engine.record(&tools, lab::Hardware::Quick)?;
@@ -98,12 +113,10 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
             None => engine,
             Some(workers) => workers.record(&tools, lab::Hardware::Quick)?,
         };
-        import(state, arguments, unpacked(&ova, &Tools::at(&tools), &say)?, (engine, workers), tools)?
+        import(state, arguments, size, unpacked(&ova, &Tools::at(&tools), &say)?, (engine, workers), tools)?
     };
-    for node in &lab.plan().nodes {
-        lab.power_on(&node.name)?;
-        say(&format!("{} is on; its console log is {}", node.name, lab.console(&node.name).display()));
-    }
+    let asking = Asking { what: "lab tenant up", over: at.over.take(), say: &say };
+    lab.power_on_nodes(&asking).map_err(advised)?;
     if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
         return Err(error.context(format!("the tenant goes on running; see {}", kept.join(", "))));
@@ -129,6 +142,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
 fn import(
     state: &Path,
     arguments: &UpArguments,
+    size: NodeSize,
     source: Source,
     (engine, workers): (EngineRecord, EngineRecord),
     tools: std::path::PathBuf,
@@ -147,9 +161,7 @@ fn import(
             replacements: workers,
             source,
             tools,
-            memory: arguments.memory,
-            processors: 2,
-            data_disk: arguments.data_disk << 20,
+            size,
             beside: Some(arguments.beside.clone()),
         },
     )

@@ -16,6 +16,7 @@ pub(crate) mod fake_api;
 pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;
+pub mod objects;
 mod pages;
 pub mod pods;
 pub mod proxy;

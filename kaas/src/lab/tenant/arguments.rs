@@ -60,12 +60,16 @@ pub enum Tenant {
     ReplaceControlPlane {
         /// The control node.
         node: String,
-        /// The tenants' OVA, or a directory with one, if not what the tenant was made from.
+        /// The tenants' OVA, or a directory with one, if not the image of the other control nodes.
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
-        /// Size of its data disk in MiB.
-        #[arg(long, default_value_t = 8192)]
-        data_disk: u64,
+        /// A property that it is to have otherwise than the lost one had and the cluster goes by now; may be given several
+        /// times.
+        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+        properties: Vec<(String, String)>,
+        /// Size of its data disk in MiB, if not that of the other control nodes.
+        #[arg(long, value_name = "MIB")]
+        data_disk: Option<u64>,
         /// How long to wait for it, in minutes.
         #[arg(long, default_value_t = 15)]
         limit: u64,
@@ -93,7 +97,7 @@ impl Tenant {
 /// Which tenant, and how to say what becomes of it.
 #[derive(Args)]
 pub struct At {
-    /// Name of the tenant: at most 10 characters.
+    /// Name of the tenant: at most 15 characters.
     #[arg(long, default_value = "tenant")]
     pub(super) name: String,
     /// How to say it. With JSON, progress goes to standard error.
