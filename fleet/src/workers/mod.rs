@@ -13,6 +13,7 @@ mod act;
 mod action;
 mod api;
 mod ca_hash;
+mod changes;
 mod cluster;
 mod crew;
 mod decide;
@@ -38,6 +39,7 @@ mod tests;
 
 pub use action::Action;
 pub use ca_hash::ca_hash;
+pub use changes::Changes;
 pub use cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 pub use crew::{Arrived, Notice, Workers};
 pub use decide::{Next, next};

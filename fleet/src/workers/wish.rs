@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 
+use super::changes::Changes;
 use super::machine::{Machine, State};
-use super::pool::{Pool, Rollout, Template};
+use super::pool::{Image, Pool};
 use super::reason;
 use super::records::Kept;
 use crate::upgrade::Reason;
@@ -19,14 +20,16 @@ pub enum Wish {
     Add(usize),
     /// One worker less: this one.
     Remove(String),
-    /// Workers that are made like this.
+    /// Workers of this image. Otherwise they are made, and replaced, as they were but for what is said; a pause holds.
     Replace {
-        /// What they are made like.
-        template: Box<Template>,
-        /// Where its OVA is.
+        /// Their image.
+        image: Image,
+        /// As [`super::Template::kubernetes`].
+        kubernetes: String,
+        /// Where the image's OVA is.
         ova: PathBuf,
-        /// How they are replaced.
-        rollout: Rollout,
+        /// What is said.
+        changes: Box<Changes>,
     },
     /// No outdated worker is replaced for now.
     Pause,
@@ -50,10 +53,11 @@ impl Wish {
             Self::Create(_) => {}
             Self::Add(count) => kept.pool.count += count,
             Self::Remove(name) => remove(&mut kept, name, now)?,
-            Self::Replace { template, ova, rollout } => {
-                kept.pool.template = (**template).clone();
+            Self::Replace { image, kubernetes, ova, changes } => {
+                kept.pool.template.image.clone_from(image);
+                kept.pool.template.kubernetes.clone_from(kubernetes);
                 kept.pool.ova.clone_from(ova);
-                kept.pool.rollout = rollout.clone();
+                changes.apply(&mut kept.pool);
             }
             Self::Pause => kept.pool.rollout.paused = true,
             Self::GoOn => go_on(&mut kept, now),

@@ -1,8 +1,10 @@
 //! `kaas lab tenant …`: tenant clusters beside a control cluster, and their workers.
 
 mod arguments;
+mod wanted;
 mod words;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use lab::{EngineRecord, Lab as OpenLab, LabHypervisor, Source, Tools, Unpacked, 
 use tokio::sync::watch;
 
 pub use self::arguments::Tenant;
-use self::arguments::{At, Made, TENANT_OVA, UpArguments};
+use self::arguments::{At, TENANT_OVA, UpArguments};
 use super::{open_door, tools};
 use crate::output::{json, result, say, warn};
 use crate::ova::Output;
@@ -46,11 +48,12 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::Up(arguments) => up(state, &arguments),
         Tenant::AddWorker { count, at } => Crew::of(open(&at)?, &at)?.go(what, &Wish::Add(count)),
         Tenant::RemoveWorker { worker, at } => Crew::of(open(&at)?, &at)?.go(what, &Wish::Remove(worker)),
-        Tenant::ReplaceWorkers { ova, made, rollout, at } => {
+        Tenant::ReplaceWorkers { ova, changed, at } => {
             let crew = Crew::of(open(&at)?, &at)?;
             let target = Target::read(&lab::find_ova_of(&ova, TENANT_OVA)?)?;
-            let template = Box::new(crew.template(&target, &made)?);
-            crew.go(what, &Wish::Replace { template, ova: target.ova, rollout: rollout.rollout() })
+            let kubernetes = crew.minor(&target)?;
+            let (image, changes) = (image(&target), Box::new(changed.changes()));
+            crew.go(what, &Wish::Replace { image, kubernetes, ova: target.ova, changes })
         }
         Tenant::Pause(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::Pause),
         Tenant::Resume(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::GoOn),
@@ -112,18 +115,13 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     let crew = Crew::of(lab, at)?;
     let wish = match crew.looked()? {
         Some(_) => Wish::GoOn,
-        None => Wish::Create(Box::new(Pool {
-            name: POOL.to_owned(),
-            prefix: at.name.clone(),
-            count: arguments.workers,
-            template: crew.template(&target, &arguments.made)?,
-            ova: target.ova,
-            addresses: crew.lab.worker_addresses(),
-            rollout: Rollout::default(),
-            made: 0,
-        })),
+        None => Wish::Create(Box::new(crew.first(target, arguments)?)),
     };
     crew.go("lab tenant up", &wish)
+}
+
+fn image(target: &Target) -> Image {
+    Image { digest: target.digest.clone(), name: format!("{} {}", target.name, target.image) }
 }
 
 fn import(
@@ -168,21 +166,34 @@ impl<'a> Crew<'a> {
         Ok(Self { lab: Arc::new(lab), at, client })
     }
 
-    /// What workers are made like from now on: from an image whose kubelet may join the cluster.
-    fn template(&self, target: &Target, made: &Made) -> anyhow::Result<Template> {
+    /// The first workers.
+    fn first(&self, target: Target, arguments: &UpArguments) -> anyhow::Result<Pool> {
+        let template = Template {
+            image: image(&target),
+            kubernetes: self.minor(&target)?,
+            size: Size { processors: 2, memory: 2048, data_disk: None },
+            labels: BTreeMap::new(),
+            taints: BTreeSet::new(),
+        };
+        let mut pool = Pool {
+            name: POOL.to_owned(),
+            prefix: self.at.name.clone(),
+            count: arguments.workers,
+            template,
+            ova: target.ova,
+            addresses: self.lab.worker_addresses(),
+            rollout: Rollout::default(),
+            made: 0,
+        };
+        arguments.made.changes().apply(&mut pool);
+        Ok(pool)
+    }
+
+    /// The cluster's minor, if a kubelet of the image may join it.
+    fn minor(&self, target: &Target) -> anyhow::Result<String> {
         let cluster = self.client.wait(cluster_minor(&self.client))?;
         kubelet_minor(&target.kubernetes, cluster).map_err(|why| anyhow::anyhow!("{why}"))?;
-        Ok(Template {
-            image: Image { digest: target.digest.clone(), name: format!("{} {}", target.name, target.image) },
-            kubernetes: cluster.to_string(),
-            size: Size {
-                processors: made.worker_processors,
-                memory: made.worker_memory,
-                data_disk: made.worker_data_disk.map(|size| size << 20),
-            },
-            labels: made.labels.iter().cloned().collect(),
-            taints: made.taints.iter().cloned().collect(),
-        })
+        Ok(cluster.to_string())
     }
 
     fn looked(&self) -> anyhow::Result<Option<WorkersStatus>> {

@@ -3,7 +3,7 @@
 //! to its end, and what must never happen panics in the fakes.
 
 use super::fake::{Does, Fault, Given, World, pool, replace};
-use crate::workers::{Kept, Rollout, State, Wish};
+use crate::workers::{Changes, Kept, State, Wish};
 
 /// What a command does that something goes wrong with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Way {
             Self::Create => Wish::Create(Box::new(pool(2))),
             Self::Add => Wish::Add(1),
             Self::Remove => Wish::Remove("t-w1".to_owned()),
-            Self::Replace => replace("two", Rollout::default()),
+            Self::Replace => replace("two", Changes::default()),
         }
     }
 

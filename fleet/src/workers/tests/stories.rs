@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::fake::{Fault, Given, World, pool, replace};
+use super::fake::{Fault, Given, World, pool, replace, template};
 use crate::authority::TakeOver;
-use crate::hypervisor::PowerState;
-use crate::workers::{Arrived, LocalVolumes, NodeSeen, Rollout, State, Wish};
+use crate::hypervisor::{PowerState, Size};
+use crate::workers::{Arrived, Changes, LocalVolumes, NodeSeen, State, Wish};
 
 fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -54,25 +54,40 @@ async fn a_worker_comes_and_the_one_that_is_named_goes() {
 #[tokio::test(start_paused = true)]
 async fn all_are_replaced_and_never_fewer_do_their_part() {
     let world = World::with(3).await;
-    let status = world.give(replace("two", Rollout::default())).await.done();
+    let status = world.give(replace("two", Changes::default())).await.done();
     assert!(status.workers.iter().all(|worker| worker.up_to_date && worker.available), "{status:?}");
     assert_eq!((world.fewest(), world.most()), (3, 4));
     assert_eq!(world.own().len(), 3);
     // The same again is nothing to do.
     let made = world.kept().await.unwrap().pool.made;
-    world.give(replace("two", Rollout::default())).await.done();
+    world.give(replace("two", Changes::default())).await.done();
     assert_eq!(world.kept().await.unwrap().pool.made, made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_image_alone_leaves_workers_as_they_were_made_otherwise() {
+    let world = World::new();
+    let mut edge = pool(2);
+    edge.template.size = Size { processors: 4, memory: 8192, data_disk: Some(1 << 30) };
+    edge.template.taints.insert("edge=true:NoSchedule".to_owned());
+    (edge.rollout.max_surge, edge.rollout.drain_seconds) = (2, 900);
+    world.give(Wish::Create(Box::new(edge.clone()))).await.done();
+    world.give(replace("two", Changes::default())).await.done();
+    let kept = world.kept().await.unwrap();
+    edge.template.image = template("two").image;
+    assert_eq!((&kept.pool.template, &kept.pool.rollout), (&edge.template, &edge.rollout));
+    assert!(kept.machines.iter().all(|machine| machine.template == edge.template), "{kept:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_room_for_a_further_one_so_many_are_missing_as_may_be() {
     let world = World::with(3).await;
-    let rollout = Rollout { max_surge: 0, max_unavailable: 1, ..Rollout::default() };
-    world.give(replace("two", rollout)).await.done();
+    let changes = Changes { max_surge: Some(0), max_unavailable: Some(1), ..Changes::default() };
+    world.give(replace("two", changes)).await.done();
     assert_eq!((world.fewest(), world.most()), (2, 3));
-    let rollout = Rollout { max_surge: 0, max_unavailable: 0, ..Rollout::default() };
-    let refused = world.give(replace("three", rollout)).await;
-    let late = world.give(replace("three", Rollout { join_seconds: 1501, ..Rollout::default() })).await;
+    let changes = Changes { max_surge: Some(0), max_unavailable: Some(0), ..Changes::default() };
+    let refused = world.give(replace("three", changes)).await;
+    let late = world.give(replace("three", Changes { join_seconds: Some(1501), ..Changes::default() })).await;
     assert!(matches!(&late, Given::Failed(error) if error.to_string().contains("at most 1500 s to join")), "{late:?}");
     assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("none can be replaced")));
 }
@@ -81,7 +96,7 @@ async fn without_room_for_a_further_one_so_many_are_missing_as_may_be() {
 async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_on() {
     let world = World::with(2).await;
     world.lock().ill.insert("two".to_owned());
-    let (arrived, status) = world.give(replace("two", Rollout::default())).await.arrived();
+    let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     assert_eq!(codes(&arrived), ["workers.not-joined"]);
     assert!(matches!(arrived, Arrived::Stopped(_)));
     assert_eq!((status.available, world.fewest()), (2, 2));
@@ -93,7 +108,7 @@ async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_
     assert!(matches!(arrived, Arrived::Stopped(_)));
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w4"], "the one that had failed is made anew");
     // Back to the image that works: the failed one goes.
-    world.give(replace("one", Rollout::default())).await.done();
+    world.give(replace("one", Changes::default())).await.done();
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
 }
 
@@ -124,16 +139,17 @@ async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded()
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("web/data"));
     assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
-    let rollout = Rollout { local_volumes: LocalVolumes::Discard, ..Rollout::default() };
-    world.give(replace("one", rollout)).await.done();
+    let changes = Changes { local_volumes: LocalVolumes::Discard, ..Changes::default() };
+    world.give(replace("one", changes)).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_paused_goes_on_when_a_person_says_so_and_workers_still_come() {
     let world = World::with(2).await;
-    let paused = Rollout { paused: true, ..Rollout::default() };
-    let (arrived, status) = world.give(replace("two", paused)).await.arrived();
+    world.give(Wish::Pause).await.done();
+    // Whoever wants another image does not lift the pause of somebody else.
+    let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     assert_eq!(codes(&arrived), ["workers.paused"]);
     assert!(status.paused && status.workers.iter().all(|worker| !worker.up_to_date));
     let (_, status) = world.give(Wish::Add(1)).await.arrived();
@@ -147,7 +163,7 @@ async fn while_too_few_do_their_part_none_is_taken_away() {
     let world = World::with(2).await;
     world.lock().silence("t-w1");
     world.lock().silence("t-w2");
-    let (arrived, status) = world.give(replace("two", Rollout::default())).await.arrived();
+    let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     // A network that is cut off makes all of them look alike: none goes.
     assert_eq!(codes(&arrived), ["workers.too-few"]);
     assert_eq!(status.workers.len(), 3, "{status:?}");
@@ -242,7 +258,7 @@ async fn asked_to_end_it_ends_where_it_can_be_continued() {
     let world = World::with(2).await;
     world.lock().ill.insert("two".to_owned());
     let (cancel, cancelled) = watch::channel(false);
-    let given = world.give_with(replace("two", Rollout::default()), TakeOver::FromTheDead, cancelled);
+    let given = world.give_with(replace("two", Changes::default()), TakeOver::FromTheDead, cancelled);
     let asked = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
         cancel.send_replace(true);
@@ -261,7 +277,7 @@ async fn of_two_operators_one_is_told_of_the_other() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         world.give(Wish::Add(1)).await
     };
-    let (first, second) = tokio::join!(world.give(replace("two", Rollout::default())), second);
+    let (first, second) = tokio::join!(world.give(replace("two", Changes::default())), second);
     assert!(matches!(first.arrived().0, Arrived::Stopped(_)));
     assert!(matches!(&second, Given::Failed(error) if error.to_string().contains("is at work")), "{second:?}");
     assert_eq!(world.kept().await.unwrap().pool.count, 2);
