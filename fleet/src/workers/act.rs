@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::action::Action;
 use super::cluster::{Cluster as _, Evicted, NodeSeen};
 use super::crew::Workers;
+use super::discards::Discards;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
 use super::reason;
@@ -113,6 +114,7 @@ impl Acting<'_> {
             expires: 0,
             joined_seconds: None,
             reason: None,
+            discards: Discards::default(),
         };
         records.save_pool(pool).await.map_err(Trouble::store)?;
         Ok(machine)

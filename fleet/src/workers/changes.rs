@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::pool::{LocalVolumes, Pool};
+use super::pool::Pool;
 
 /// What is said. What is not stays as the pool has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +25,6 @@ pub struct Changes {
     pub drain_seconds: Option<u64>,
     /// As [`super::Rollout::join_seconds`].
     pub join_seconds: Option<u64>,
-    /// What becomes of local volumes.
-    pub local_volumes: LocalVolumes,
 }
 
 impl Changes {
@@ -42,7 +40,6 @@ impl Changes {
         set(&mut rollout.max_unavailable, &self.max_unavailable);
         set(&mut rollout.drain_seconds, &self.drain_seconds);
         set(&mut rollout.join_seconds, &self.join_seconds);
-        rollout.local_volumes = self.local_volumes;
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::discards::Discards;
 use super::pool::{Pool, Template};
 use crate::hypervisor::{Stamp, Vm};
 use crate::upgrade::Reason;
@@ -55,6 +56,9 @@ pub struct Machine {
     /// Why it failed, or leaves.
     #[serde(default)]
     pub reason: Option<Reason>,
+    /// What may be lost with it.
+    #[serde(default)]
+    pub discards: Discards,
 }
 
 impl Machine {

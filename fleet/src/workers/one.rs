@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::machine::{Machine, State};
-use super::pool::{LocalVolumes, Pool};
+use super::pool::Pool;
 use super::reason;
 use super::seen::{Found, Node, Seen};
 use super::wait::Wait;
@@ -119,7 +119,7 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
         (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
         (Some(vm), None) if vm.power == PowerState::On => Step::Does(Action::PowerOff(name(machine))),
-        (_, Some(_)) => match kept_volumes(pool, machine, seen) {
+        (_, Some(_)) => match kept_volumes(machine, seen) {
             Some(wait) => Step::Waits(wait),
             None => Step::Does(Action::DeleteNode(name(machine))),
         },
@@ -130,7 +130,7 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
 
 /// Empties a node that runs, and then shuts its VM down.
 fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
-    if let Some(wait) = kept_volumes(pool, machine, seen) {
+    if let Some(wait) = kept_volumes(machine, seen) {
         return Step::Waits(wait);
     }
     let Node::Own(node) = seen.node(machine) else { return Step::Rests };
@@ -153,10 +153,10 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     }
 }
 
-/// Volumes that would be lost with the node, unless that was said.
-fn kept_volumes(pool: &Pool, machine: &Machine, seen: &Seen) -> Option<Wait> {
+/// Volumes that would be lost with the node, unless that was said of it.
+fn kept_volumes(machine: &Machine, seen: &Seen) -> Option<Wait> {
     let claims = seen.claims.get(&machine.name).filter(|claims| !claims.is_empty())?;
-    if pool.rollout.local_volumes == LocalVolumes::Discard {
+    if machine.discards.local_volumes {
         return None;
     }
     let words = format!("volumes of {} are kept on it and nowhere else", claims.join(", "));

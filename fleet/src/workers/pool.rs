@@ -79,17 +79,6 @@ impl Addresses {
     }
 }
 
-/// What becomes of volumes that are kept on a worker which leaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LocalVolumes {
-    /// It does not leave while there are any: a person sees to them first.
-    #[default]
-    Keep,
-    /// They are lost with it.
-    Discard,
-}
-
 /// How workers are replaced, and how they leave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollout {
@@ -104,21 +93,11 @@ pub struct Rollout {
     /// Whether no outdated worker is replaced for now.
     #[serde(default)]
     pub paused: bool,
-    /// What becomes of local volumes.
-    #[serde(default)]
-    pub local_volumes: LocalVolumes,
 }
 
 impl Default for Rollout {
     fn default() -> Self {
-        Self {
-            max_surge: 1,
-            max_unavailable: 0,
-            drain_seconds: 300,
-            join_seconds: 900,
-            paused: false,
-            local_volumes: LocalVolumes::Keep,
-        }
+        Self { max_surge: 1, max_unavailable: 0, drain_seconds: 300, join_seconds: 900, paused: false }
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::decide::{Next, next};
+use super::discards::Discards;
 use super::machine::State;
 use super::records::Kept;
 use super::seen::{Found, Node, Seen};
@@ -36,6 +37,8 @@ pub struct WorkerStatus {
     pub joined_seconds: Option<u64>,
     /// Why it failed, or leaves.
     pub reason: Option<Reason>,
+    /// What may be lost with it when it leaves.
+    pub discards: Discards,
 }
 
 /// All workers of a pool.
@@ -87,6 +90,7 @@ impl WorkersStatus {
                     power: seen.and_then(power),
                     joined_seconds: machine.joined_seconds,
                     reason: machine.reason.clone(),
+                    discards: machine.discards,
                 }
             })
             .collect();

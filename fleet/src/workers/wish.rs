@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 
 use super::changes::Changes;
+use super::discards::Discards;
 use super::machine::{Machine, State};
 use super::pool::{Image, Pool};
 use super::reason;
@@ -19,7 +20,12 @@ pub enum Wish {
     /// So many further workers.
     Add(usize),
     /// One worker less: this one.
-    Remove(String),
+    Remove {
+        /// Its name.
+        worker: String,
+        /// What may be lost with it.
+        discards: Discards,
+    },
     /// Workers of this image. Otherwise they are made, and replaced, as they were but for what is said; a pause holds.
     Replace {
         /// Their image.
@@ -30,6 +36,8 @@ pub enum Wish {
         ova: PathBuf,
         /// What is said.
         changes: Box<Changes>,
+        /// What may be lost with those that are replaced for it.
+        discards: Discards,
     },
     /// No outdated worker is replaced for now.
     Pause,
@@ -52,12 +60,13 @@ impl Wish {
         match self {
             Self::Create(_) => {}
             Self::Add(count) => kept.pool.count += count,
-            Self::Remove(name) => remove(&mut kept, name, now)?,
-            Self::Replace { image, kubernetes, ova, changes } => {
+            Self::Remove { worker, discards } => remove(&mut kept, worker, *discards, now)?,
+            Self::Replace { image, kubernetes, ova, changes, discards } => {
                 kept.pool.template.image.clone_from(image);
                 kept.pool.template.kubernetes.clone_from(kubernetes);
                 kept.pool.ova.clone_from(ova);
                 changes.apply(&mut kept.pool);
+                replaced_with(&mut kept, *discards);
             }
             Self::Pause => kept.pool.rollout.paused = true,
             Self::GoOn => go_on(&mut kept, now),
@@ -71,13 +80,28 @@ fn leaves(machine: &mut Machine, now: u64, reason: Reason) {
     (machine.state, machine.since, machine.reason) = (State::Leaving, now, Some(reason));
 }
 
-fn remove(kept: &mut Kept, name: &str, now: u64) -> anyhow::Result<()> {
+/// What was said holds for the workers that are outdated by now: never for one that goes later, nor for one that a person
+/// wants to go.
+fn replaced_with(kept: &mut Kept, discards: Discards) {
+    for machine in kept.machines.iter_mut().filter(|machine| !is_asked(machine)) {
+        let is_outdated = machine.template != kept.pool.template;
+        machine.discards = if is_outdated { discards } else { Discards::default() };
+    }
+}
+
+/// Whether it leaves because a person wants it.
+fn is_asked(machine: &Machine) -> bool {
+    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
+}
+
+fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
     let names: Vec<String> = kept.machines.iter().map(|machine| machine.name.clone()).collect();
     let Some(machine) = kept.machines.iter_mut().find(|machine| machine.name == name) else {
         bail!("there is no worker {name}; there are {}", names.join(", "));
     };
+    machine.discards = discards;
     // Asked for twice, it goes once.
-    if machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED) {
+    if is_asked(machine) {
         return Ok(());
     }
     // One that goes already was not counted any more.

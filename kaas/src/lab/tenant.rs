@@ -47,13 +47,16 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
     match command {
         Tenant::Up(arguments) => up(state, &arguments),
         Tenant::AddWorker { count, at } => Crew::of(open(&at)?, &at)?.go(what, &Wish::Add(count)),
-        Tenant::RemoveWorker { worker, at } => Crew::of(open(&at)?, &at)?.go(what, &Wish::Remove(worker)),
-        Tenant::ReplaceWorkers { ova, changed, at } => {
+        Tenant::RemoveWorker { worker, lost, at } => {
+            Crew::of(open(&at)?, &at)?.go(what, &Wish::Remove { worker, discards: lost.discards() })
+        }
+        Tenant::ReplaceWorkers { ova, changed, lost, at } => {
             let crew = Crew::of(open(&at)?, &at)?;
             let target = Target::read(&lab::find_ova_of(&ova, TENANT_OVA)?)?;
             let kubernetes = crew.minor(&target)?;
             let (image, changes) = (image(&target), Box::new(changed.changes()));
-            crew.go(what, &Wish::Replace { image, kubernetes, ova: target.ova, changes })
+            let discards = lost.discards();
+            crew.go(what, &Wish::Replace { image, kubernetes, ova: target.ova, changes, discards })
         }
         Tenant::Pause(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::Pause),
         Tenant::Resume(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::GoOn),

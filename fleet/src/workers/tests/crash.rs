@@ -2,7 +2,7 @@
 //! command that is killed before, after or in the middle; another one that takes over. Whoever goes on brings everything
 //! to its end, and what must never happen panics in the fakes.
 
-use super::fake::{Does, Fault, Given, World, pool, replace};
+use super::fake::{Does, Fault, Given, World, pool, remove, replace};
 use crate::workers::{Changes, Kept, State, Wish};
 
 /// What a command does that something goes wrong with.
@@ -26,7 +26,7 @@ impl Way {
         match self {
             Self::Create => Wish::Create(Box::new(pool(2))),
             Self::Add => Wish::Add(1),
-            Self::Remove => Wish::Remove("t-w1".to_owned()),
+            Self::Remove => remove("t-w1"),
             Self::Replace => replace("two", Changes::default()),
         }
     }

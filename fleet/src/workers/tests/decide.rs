@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, pool, template};
 use crate::hypervisor::{PowerState, Vm, VmRef};
 use crate::upgrade::Reason;
-use crate::workers::{Action, Machine, NodeSeen, Pool, Seen, State, next};
+use crate::workers::{Action, Discards, Machine, NodeSeen, Pool, Seen, State, next};
 
 /// Machines, VMs and nodes, without time that passes between decision and effect.
 struct Model {
@@ -140,6 +140,7 @@ impl Model {
             expires: u64::MAX,
             joined_seconds: None,
             reason: None,
+            discards: Discards::default(),
         });
     }
 

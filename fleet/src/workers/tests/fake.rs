@@ -18,8 +18,8 @@ use crate::hypervisor::{
     Staged, Stamp, Vm, VmRef,
 };
 use crate::workers::{
-    Addresses, Arrived, Changes, Cluster, Evicted, Image, Kept, NodeSeen, Notice, PodSeen, Pool, Rollout, Site,
-    Template, Token, Wish, Workers, WorkersStatus, records,
+    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, PodSeen, Pool, Rollout,
+    Site, Template, Token, Wish, Workers, WorkersStatus, records,
 };
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -175,7 +175,11 @@ pub fn pool(count: usize) -> Pool {
 pub fn replace(image: &str, changes: Changes) -> Wish {
     let Template { image, kubernetes, .. } = template(image);
     let ova = format!("{}.ova", image.digest).into();
-    Wish::Replace { image, kubernetes, ova, changes: Box::new(changes) }
+    Wish::Replace { image, kubernetes, ova, changes: Box::new(changes), discards: Discards::default() }
+}
+
+pub fn remove(worker: &str) -> Wish {
+    Wish::Remove { worker: worker.to_owned(), discards: Discards::default() }
 }
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::fake::{Fault, Given, World, pool, replace, template};
+use super::fake::{Fault, Given, World, pool, remove, replace, template};
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
-use crate::workers::{Arrived, Changes, LocalVolumes, NodeSeen, State, Wish};
+use crate::workers::{Arrived, Changes, Discards, NodeSeen, State, Wish};
 
 fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -39,12 +39,12 @@ async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
 async fn a_worker_comes_and_the_one_that_is_named_goes() {
     let world = World::with(2).await;
     assert_eq!(world.give(Wish::Add(1)).await.done().available, 3);
-    let status = world.give(Wish::Remove("t-w2".to_owned())).await.done();
+    let status = world.give(remove("t-w2")).await.done();
     let left: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
     assert_eq!(left, ["t-w1", "t-w3"]);
     assert_eq!(world.own(), left);
     assert_eq!(world.lock().nodes.len(), 2);
-    let missing = world.give(Wish::Remove("t-w2".to_owned())).await;
+    let missing = world.give(remove("t-w2")).await;
     assert!(matches!(&missing, Given::Failed(error) if error.to_string().contains("there is no worker t-w2")));
     // A name is never used again.
     let status = world.give(Wish::Add(1)).await.done();
@@ -116,13 +116,13 @@ async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_
 async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
     let world = World::with(2).await;
     world.lock().blocked.insert("t-w1".to_owned());
-    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     let words = waits[0].to_string();
     assert_eq!(words, "t-w1: web/of-t-w1: its disruption budget [workers.drain-blocked]");
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
     // Asked for twice, one goes.
-    world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    world.give(remove("t-w1")).await.arrived();
     assert_eq!(world.kept().await.unwrap().pool.count, 1);
     world.lock().blocked.clear();
     assert_eq!(world.give(Wish::GoOn).await.done().wanted, 1);
@@ -134,14 +134,47 @@ async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded()
     let world = World::with(2).await;
     world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
     world.lock().add_disk("t-w1");
-    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.local-volumes"]);
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("web/data"));
     assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
-    let changes = Changes { local_volumes: LocalVolumes::Discard, ..Changes::default() };
-    world.give(replace("one", changes)).await.done();
+    let discards = Discards { local_volumes: true };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of_no_other() {
+    let world = World::with(2).await;
+    let claim = |worker: &str| world.lock().claims.insert(worker.to_owned(), vec!["web/data".to_owned()]);
+    let discards = Discards { local_volumes: true };
+    let discarding = |image: &str| match replace(image, Changes::default()) {
+        Wish::Replace { image, kubernetes, ova, changes, .. } => {
+            Wish::Replace { image, kubernetes, ova, changes, discards }
+        }
+        other => panic!("{other:?}"),
+    };
+    claim("t-w1");
+    let status = world.give(discarding("two")).await.done();
+    assert!(status.workers.iter().all(|worker| worker.discards == Discards::default()), "{status:?}");
+    claim("t-w3");
+    let (arrived, _) = world.give(remove("t-w3")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.local-volumes"]);
+    world.lock().claims.clear();
+    world.give(Wish::GoOn).await.done();
+
+    // It holds as long as they are outdated, and not for one that a person names without that word.
+    world.give(Wish::Pause).await.done();
+    let discards_of_first = async || world.kept().await.unwrap().machines[0].discards.local_volumes;
+    world.give(discarding("three")).await.arrived();
+    assert!(discards_of_first().await);
+    world.give(replace("two", Changes::default())).await.done();
+    assert!(!discards_of_first().await);
+    world.give(discarding("three")).await.arrived();
+    claim("t-w4");
+    let (arrived, _) = world.give(remove("t-w4")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.local-volumes"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +212,7 @@ async fn a_worker_that_is_cut_off_can_be_removed_and_its_node_goes_after_its_vm(
     let world = World::with(2).await;
     world.lock().silence("t-w1");
     // Its pod is told to end, and nobody says that it has.
-    world.give(Wish::Remove("t-w1".to_owned())).await.done();
+    world.give(remove("t-w1")).await.done();
     assert_eq!(world.own(), ["t-w2"]);
     assert_eq!(world.lock().nodes.len(), 1);
 }
@@ -202,7 +235,7 @@ async fn a_vm_whose_stamp_was_changed_is_left_alone() {
     let world = World::with(2).await;
     let of_first = |machine: &&mut super::fake::Machine| machine.vm.uuid().as_u128() >= 0xe00;
     world.lock().machines.iter_mut().find(of_first).unwrap().vm.stamp = None;
-    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-odd"]);
     assert_eq!(world.lock().machines.len(), 4);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::super::{Engine, key_value};
-use super::wanted::{Changed, Made};
+use super::wanted::{Changed, Lost, Made};
 use crate::output::{say, warn};
 use crate::ova::Output;
 use crate::upgrade::Over;
@@ -36,6 +36,8 @@ pub enum Tenant {
         /// The worker.
         worker: String,
         #[command(flatten)]
+        lost: Lost,
+        #[command(flatten)]
         at: At,
     },
     /// Replaces workers by ones from another image, or of another size: a new one joins, then an old one leaves.
@@ -47,6 +49,8 @@ pub enum Tenant {
         ova: PathBuf,
         #[command(flatten)]
         changed: Changed,
+        #[command(flatten)]
+        lost: Lost,
         #[command(flatten)]
         at: At,
     },

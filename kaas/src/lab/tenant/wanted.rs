@@ -1,7 +1,7 @@
 //! What is said of workers on the command line: how they are made, and how they are replaced. Does nothing.
 
 use clap::{Args, ValueEnum};
-use fleet::workers::{Changes, LocalVolumes};
+use fleet::workers::{Changes, Discards};
 
 use super::super::key_value;
 
@@ -71,18 +71,30 @@ struct RolloutArguments {
     /// How long a worker may take to join, in seconds; then no further one is made. Not said, it stays; it begins as 900.
     #[arg(long, value_name = "SECONDS")]
     join_limit: Option<u64>,
-    /// What becomes of volumes that are kept on a worker and nowhere else.
-    #[arg(long, value_enum, default_value = "keep")]
-    local_volumes: Volumes,
 }
 
-/// What becomes of volumes that are kept on a worker and nowhere else.
-#[derive(Clone, Copy, ValueEnum)]
-enum Volumes {
-    /// The worker stays until a person has seen to them.
+/// What may be lost with the workers that the command lets go; it says nothing of any other one.
+#[derive(Args)]
+pub struct Lost {
+    /// What becomes of volumes that are kept on a worker and nowhere else.
+    #[arg(long, value_enum, default_value = "keep")]
+    local_volumes: Fate,
+}
+
+/// What becomes of what a worker alone has.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Fate {
+    /// The worker stays until a person has seen to it.
     Keep,
-    /// They are lost with the worker.
+    /// It is lost with the worker.
     Discard,
+}
+
+impl Lost {
+    /// As the library takes it.
+    pub(super) fn discards(&self) -> Discards {
+        Discards { local_volumes: self.local_volumes == Fate::Discard }
+    }
 }
 
 impl Changed {
@@ -96,10 +108,6 @@ impl Changed {
             max_unavailable: rollout.max_unavailable,
             drain_seconds: rollout.drain,
             join_seconds: rollout.join_limit,
-            local_volumes: match rollout.local_volumes {
-                Volumes::Keep => LocalVolumes::Keep,
-                Volumes::Discard => LocalVolumes::Discard,
-            },
             ..made
         }
     }
@@ -115,6 +123,8 @@ mod tests {
     struct Line {
         #[command(flatten)]
         changed: Changed,
+        #[command(flatten)]
+        lost: Lost,
     }
 
     fn said(line: &str) -> Result<Changes, clap::Error> {
@@ -136,5 +146,13 @@ mod tests {
         };
         assert_eq!(all, expected);
         assert!(said("--label site=edge --no-labels").is_err());
+    }
+
+    #[test]
+    fn nothing_is_lost_that_was_not_named() {
+        let lost =
+            |line: &[&str]| Line::try_parse_from([&["remove-worker"][..], line].concat()).unwrap().lost.discards();
+        assert_eq!(lost(&[]), Discards::default());
+        assert_eq!(lost(&["--local-volumes", "discard"]), Discards { local_volumes: true });
     }
 }

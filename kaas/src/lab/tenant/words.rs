@@ -73,7 +73,8 @@ pub fn status(status: &WorkersStatus) -> String {
         };
         let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}", worker.image) };
         let why = worker.reason.as_ref().map_or_else(String::new, |why| format!("  {why}"));
-        text += &format!("\n  {}\t{address}\t{state}{old}{why}", worker.name);
+        let lost = if worker.discards.local_volumes { "  its local volumes are lost with it" } else { "" };
+        text += &format!("\n  {}\t{address}\t{state}{old}{why}{lost}", worker.name);
     }
     text
 }
