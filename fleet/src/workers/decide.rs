@@ -123,7 +123,7 @@ impl View<'_> {
                 if is_outdated(machine) { number } else { -number },
             )
         });
-        for machine in order {
+        for machine in order.into_iter().filter(|machine| !self.seen.is_hidden(machine)) {
             let why = if replaces && is_outdated(machine) {
                 Reason::new(reason::OUTDATED, "it is replaced by one that is made as the pool wants it now")
             } else if surplus > 0 {
@@ -149,7 +149,9 @@ impl View<'_> {
         let pool = self.pool;
         let up_to_date = staying.len() - outdated;
         let needed = pool.count.saturating_sub(if replaces { up_to_date } else { staying.len() });
-        let there = |machine: &&Machine| machine.stays() || !matches!(self.seen.vm(machine), Found::Nothing);
+        let has_vm =
+            |machine: &Machine| !matches!(self.seen.vm(machine), Found::Nothing) || self.seen.is_hidden(machine);
+        let there = |machine: &&Machine| machine.stays() || has_vm(machine);
         let there = self.machines.iter().filter(there).count();
         let room = (pool.count + pool.rollout.max_surge).saturating_sub(there);
         let used: BTreeSet<_> = self.machines.iter().filter_map(|machine| machine.address).collect();

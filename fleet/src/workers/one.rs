@@ -32,6 +32,9 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         Found::Vm(vm) => Some(vm),
     };
     match machine.state {
+        State::Joining | State::Member | State::Leaving if seen.is_hidden(machine) => {
+            Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, "its VM is not seen, and its node is Ready"))
+        }
         State::New => new(pool, machine, found, seen),
         State::Joining => joining(pool, machine, found, seen),
         State::Member => member(machine, found),

@@ -59,6 +59,13 @@ impl Seen {
         }
     }
 
+    /// Whether nothing is seen of a machine's VM while its node says that it runs: it was moved out of sight, or went
+    /// moments ago. Nobody takes it for gone.
+    pub fn is_hidden(&self, machine: &Machine) -> bool {
+        let is_ready = matches!(self.node(machine), Node::Own(node) if node.ready);
+        machine.vm.is_some() && is_ready && matches!(self.vm(machine), Found::Nothing)
+    }
+
     /// A machine's node.
     pub fn node(&self, machine: &Machine) -> Node<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };

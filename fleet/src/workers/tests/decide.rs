@@ -15,6 +15,8 @@ struct Model {
     pool: Pool,
     machines: Vec<Machine>,
     seen: Seen,
+    /// VMs that run where nobody looks.
+    unseen: Vec<Vm>,
     made: u128,
 }
 
@@ -26,6 +28,7 @@ enum Happens {
     Recovers(usize),
     IsCordoned(usize),
     LosesItsVm(usize),
+    IsMovedOutOfSight(usize),
     IsWanted(usize),
     IsAnotherImage,
 }
@@ -37,6 +40,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         2 => (0..6usize).prop_map(Happens::Recovers),
         1 => (0..6usize).prop_map(Happens::IsCordoned),
         1 => (0..6usize).prop_map(Happens::LosesItsVm),
+        1 => (0..6usize).prop_map(Happens::IsMovedOutOfSight),
         1 => (0..5usize).prop_map(Happens::IsWanted),
         1 => Just(Happens::IsAnotherImage),
     ]
@@ -59,8 +63,8 @@ impl Model {
             Happens::FallsIll(at) => self.seen.nodes.iter_mut().skip(at).take(1).for_each(|node| node.ready = false),
             Happens::Recovers(at) => {
                 for node in self.seen.nodes.iter_mut().skip(at).take(1) {
-                    let on = self.seen.vms.iter().any(|vm| vm.name == node.name && vm.power == PowerState::On);
-                    node.ready = on;
+                    let mut vms = self.seen.vms.iter().chain(&self.unseen);
+                    node.ready = vms.any(|vm| vm.name == node.name && vm.power == PowerState::On);
                 }
             }
             Happens::IsCordoned(at) => {
@@ -71,6 +75,11 @@ impl Model {
                 self.seen.nodes.iter_mut().filter(|node| node.name == lost.name).for_each(|node| node.ready = false);
             }
             Happens::LosesItsVm(_) => {}
+            Happens::IsMovedOutOfSight(at) => {
+                let name = self.seen.nodes.iter().filter(|node| node.ready).nth(at).map(|node| node.name.clone());
+                let place = self.seen.vms.iter().position(|vm| Some(&vm.name) == name.as_ref());
+                self.unseen.extend(place.map(|place| self.seen.vms.remove(place)));
+            }
             Happens::IsWanted(count) => self.pool.count = count,
             Happens::IsAnotherImage => self.pool.template = template(&format!("image-{}", self.made)),
         }
@@ -169,6 +178,14 @@ impl Model {
             "{available} do their part, {} must, and these go: {leaving:?}",
             self.pool.floor()
         );
+        let gone = |action: &Action| match action {
+            Action::Leave(name, _) | Action::DeleteNode(name) => {
+                let is_ready = self.seen.nodes.iter().any(|node| node.name == *name && node.ready);
+                is_ready && self.seen.vms.iter().all(|vm| vm.name != *name)
+            }
+            _ => false,
+        };
+        assert!(!next.actions.iter().any(gone), "what is not seen is taken for gone: {:?}", next.actions);
         let adds = next.actions.iter().filter(|action| matches!(action, Action::Add { .. })).count();
         let has_vm = |machine: &Machine| self.seen.vms.iter().any(|vm| vm.name == machine.name);
         let there = self.machines.iter().filter(|machine| machine.stays() || has_vm(machine)).count();
@@ -195,12 +212,13 @@ proptest! {
         prop_assume!(surge + missing > 0);
         let mut wanted = pool(count);
         (wanted.rollout.max_surge, wanted.rollout.max_unavailable) = (surge, missing);
-        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Seen::default(), made: 0 };
+        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Seen::default(), unseen: Vec::new(), made: 0 };
         for event in &events {
             model.happens(event);
             model.round();
         }
         // Everybody recovers: it comes to its end.
+        model.seen.vms.append(&mut model.unseen);
         for node in &mut model.seen.nodes {
             let leaves = model.machines.iter().any(|one| one.name == node.name && one.state == State::Leaving);
             (node.ready, node.cordoned) = (true, node.cordoned && leaves);

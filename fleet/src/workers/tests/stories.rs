@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::fake::{Fault, Given, World, pool, remove, replace, template};
+use super::fake::{Does, Fault, Given, World, pool, remove, replace, template};
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
 use crate::workers::{Arrived, Changes, Discards, NodeSeen, State, Wish};
@@ -228,6 +228,24 @@ async fn a_vm_that_somebody_has_removed_is_made_good() {
     let status = world.give(Wish::GoOn).await.done();
     let names: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
     assert_eq!((names, status.available), (vec!["t-w2", "t-w3"], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_nodes_are_ready() {
+    let world = World::with(2).await;
+    let all = std::mem::take(&mut world.lock().machines);
+    world.set_fault(None);
+    let (arrived, status) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.vm-unseen"; 2]);
+    assert!(status.workers.iter().all(|worker| worker.state == State::Member), "{status:?}");
+    // Nor is the node of one removed that a person wants to go.
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.vm-unseen"; 2]);
+    let changed = |(_, does): &(&str, Does)| matches!(does, Does::ChangesCluster);
+    assert!(!world.lock().calls.iter().any(changed) && world.lock().nodes.len() == 2);
+    world.lock().machines = all;
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
 }
 
 #[tokio::test(start_paused = true)]
