@@ -7,7 +7,7 @@ use super::machine::{Machine, State};
 use super::one::{Step, step};
 use super::pool::Pool;
 use super::reason;
-use super::seen::{Found, Node, Seen};
+use super::seen::{Found, Seen};
 use super::wait::Wait;
 use crate::upgrade::Reason;
 
@@ -95,12 +95,8 @@ impl View<'_> {
 
     /// Those that do their part and take pods.
     fn available<'m>(&self, staying: &[&'m Machine]) -> BTreeSet<&'m str> {
-        let is_available = |machine: &&&Machine| {
-            let Node::Own(node) = self.seen.node(machine) else { return false };
-            let has_vm = matches!(self.seen.vm(machine), Found::Vm(_));
-            machine.state == State::Member && has_vm && node.ready && !node.cordoned
-        };
-        staying.iter().filter(is_available).map(|machine| machine.name.as_str()).collect()
+        let available = staying.iter().filter(|machine| self.seen.is_available(machine));
+        available.map(|machine| machine.name.as_str()).collect()
     }
 
     /// Chooses who goes: outdated ones, then those that are too many. Whoever does its part goes only where enough others

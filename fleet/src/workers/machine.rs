@@ -39,7 +39,7 @@ pub struct Machine {
     pub address: Option<Ipv4Addr>,
     /// How far it is.
     pub state: State,
-    /// Since when it is in that state, or was gone on with, in seconds of Unix time.
+    /// Since when it is in that state, or is watched by a command, in seconds of Unix time.
     pub since: u64,
     /// BIOS UUID of its VM, once that was made whole.
     #[serde(default)]

@@ -37,7 +37,7 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         }
         State::New => new(pool, machine, found, seen),
         State::Joining => joining(pool, machine, found, seen),
-        State::Member => member(machine, found),
+        State::Member => member(pool, machine, found, seen),
         State::Failed => failed(machine),
         State::Leaving => leaving(pool, machine, found, seen),
     }
@@ -90,15 +90,35 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     }
 }
 
-fn member(machine: &Machine, vm: Option<&Vm>) -> Step {
+/// One that has joined is to do its part: its VM runs, and its node is Ready.
+fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     if machine.token.is_some() {
         return Step::Does(Action::RemoveToken(name(machine)));
     }
-    if vm.is_none() {
+    let Some(vm) = vm else {
         let gone = Reason::new(reason::VM_GONE, "its VM is gone");
         return Step::Does(Action::Leave(name(machine), gone));
+    };
+    let late = seen.now.saturating_sub(machine.since) > pool.rollout.join_seconds;
+    match vm.power {
+        PowerState::On => {}
+        PowerState::Off if pool.powers_on && !late => {
+            let wait = Wait::passing(machine, reason::VM_STATE, "its VM is off");
+            return Step::DoesAndWaits(Action::PowerOn(name(machine)), wait);
+        }
+        PowerState::Off => {
+            let words = "its VM is off: going on powers it on";
+            return Step::Waits(Wait::lasting(machine, reason::VM_STATE, words));
+        }
+        _ => return odd_power(machine, vm),
     }
-    Step::Rests
+    let words = match seen.node(machine) {
+        Node::Own(node) if node.ready => return Step::Rests,
+        Node::Own(_) => "its node is not Ready",
+        Node::Absent => "its node is gone, and comes back only with a VM that starts anew: remove the worker",
+        Node::Foreign => "a node of its name runs on something else",
+    };
+    Step::Waits(Wait { lasting: late, ..Wait::passing(machine, reason::NOT_READY, words) })
 }
 
 fn failed(machine: &Machine) -> Step {

@@ -33,6 +33,10 @@ pub struct Pool {
     pub rollout: Rollout,
     /// The highest number that a machine was given: names are never used again.
     pub made: u64,
+    /// Whether workers whose VM is off are powered on: whoever goes on wants that, and no other command does it to a worker
+    /// that somebody has shut down.
+    #[serde(default)]
+    pub powers_on: bool,
 }
 
 /// All that makes a worker outdated when it changes, and nothing else.

@@ -5,6 +5,7 @@ use crate::upgrade::codes;
 codes! {
     REASONS;
     JOINING, "workers.joining", "A worker was powered on and has not joined yet.";
+    NOT_READY, "workers.not-ready", "A worker that has joined has no node, or one that is not Ready.";
     NOT_JOINED, "workers.not-joined", "A worker did not join in time. Its VM stays on: its console says why.";
     REFUSED, "workers.refused", "The hypervisor refuses to make a worker's VM, and will refuse again.";
     NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else. It is left alone.";
@@ -15,7 +16,7 @@ codes! {
     TOO_FEW, "workers.too-few", "Not as many workers are Ready as must stay while one is replaced.";
     PAUSED, "workers.paused", "The replacement of outdated workers is paused.";
     VM_ODD, "workers.vm-odd", "A worker's VM was copied, or its stamp was changed. It is left alone.";
-    VM_STATE, "workers.vm-state", "A worker's VM is suspended, or nobody knows whether it runs.";
+    VM_STATE, "workers.vm-state", "A worker's VM is off or suspended, or nobody knows whether it runs. Going on powers on what is off.";
     VM_GONE, "workers.vm-gone", "A worker's VM is gone: somebody has removed it.";
     VM_UNSEEN, "workers.vm-unseen", "A worker's VM is not seen, and its node is Ready: it was moved out of sight, or went moments ago.";
     OUTDATED, "workers.outdated", "A worker is replaced: it is not made as the pool wants it now.";

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::cluster::{NodeSeen, PodSeen};
-use super::machine::Machine;
-use crate::hypervisor::Vm;
+use super::machine::{Machine, State};
+use crate::hypervisor::{PowerState, Vm};
 
 /// VMs, nodes and pods at one moment. A place that could not be looked at is no part of it: then nothing is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +57,13 @@ impl Seen {
             Some(vm) if machine.vm.is_some_and(|noted| noted != vm.uuid()) => Found::Odd,
             Some(vm) => Found::Vm(vm),
         }
+    }
+
+    /// Whether a worker does its part, and takes pods.
+    pub fn is_available(&self, machine: &Machine) -> bool {
+        let runs = matches!(self.vm(machine), Found::Vm(vm) if vm.power == PowerState::On);
+        let takes_pods = matches!(self.node(machine), Node::Own(node) if node.ready && !node.cordoned);
+        machine.state == State::Member && runs && takes_pods
     }
 
     /// Whether nothing is seen of a machine's VM while its node says that it runs: it was moved out of sight, or went

@@ -9,7 +9,7 @@ use super::decide::{Next, next};
 use super::discards::Discards;
 use super::machine::State;
 use super::records::Kept;
-use super::seen::{Found, Node, Seen};
+use super::seen::{Found, Seen};
 use super::wait::Wait;
 use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
@@ -27,7 +27,7 @@ pub struct WorkerStatus {
     pub image: String,
     /// Whether it is made as the pool wants it now.
     pub up_to_date: bool,
-    /// Whether its node is Ready and takes pods.
+    /// Whether it does its part: its VM runs, and its node is Ready and takes pods.
     pub available: bool,
     /// BIOS UUID of its VM.
     pub vm: Option<Uuid>,
@@ -76,8 +76,6 @@ impl WorkersStatus {
             .machines
             .iter()
             .map(|machine| {
-                let own = |seen: &Seen| matches!(seen.node(machine), Node::Own(node) if node.ready && !node.cordoned);
-                let takes_pods = seen.is_some_and(own);
                 let power = |seen: &Seen| if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None };
                 WorkerStatus {
                     name: machine.name.clone(),
@@ -85,7 +83,7 @@ impl WorkersStatus {
                     state: machine.state,
                     image: machine.template.image.name.clone(),
                     up_to_date: machine.template == kept.pool.template,
-                    available: machine.state == State::Member && takes_pods,
+                    available: seen.is_some_and(|seen| seen.is_available(machine)),
                     vm: machine.vm,
                     power: seen.and_then(power),
                     joined_seconds: machine.joined_seconds,

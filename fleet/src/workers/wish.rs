@@ -41,7 +41,7 @@ pub enum Wish {
     },
     /// No outdated worker is replaced for now.
     Pause,
-    /// To go on: also with what was paused, blocked or has failed.
+    /// To go on: also with what was paused, blocked, shut down or has failed.
     GoOn,
 }
 
@@ -57,6 +57,11 @@ impl Wish {
             return Ok(Kept { pool: (**pool).clone(), machines: Vec::new() });
         }
         let mut kept = kept.context("there are no workers yet")?;
+        kept.pool.powers_on = matches!(self, Self::GoOn);
+        // Those that have joined are watched anew by each command.
+        for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Member) {
+            machine.since = now;
+        }
         match self {
             Self::Create(_) => {}
             Self::Add(count) => kept.pool.count += count,

@@ -187,6 +187,7 @@ impl<'a> Crew<'a> {
             addresses: self.lab.worker_addresses(),
             rollout: Rollout::default(),
             made: 0,
+            powers_on: false,
         };
         arguments.made.changes().apply(&mut pool);
         Ok(pool)

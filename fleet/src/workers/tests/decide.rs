@@ -28,6 +28,7 @@ enum Happens {
     Recovers(usize),
     IsCordoned(usize),
     LosesItsVm(usize),
+    LosesPower(usize),
     IsMovedOutOfSight(usize),
     IsWanted(usize),
     IsAnotherImage,
@@ -40,6 +41,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         2 => (0..6usize).prop_map(Happens::Recovers),
         1 => (0..6usize).prop_map(Happens::IsCordoned),
         1 => (0..6usize).prop_map(Happens::LosesItsVm),
+        1 => (0..6usize).prop_map(Happens::LosesPower),
         1 => (0..6usize).prop_map(Happens::IsMovedOutOfSight),
         1 => (0..5usize).prop_map(Happens::IsWanted),
         1 => Just(Happens::IsAnotherImage),
@@ -75,6 +77,16 @@ impl Model {
                 self.seen.nodes.iter_mut().filter(|node| node.name == lost.name).for_each(|node| node.ready = false);
             }
             Happens::LosesItsVm(_) => {}
+            Happens::LosesPower(at) => {
+                let mut members = self.machines.iter().filter(|machine| machine.state == State::Member);
+                let name = members.nth(at).map(|machine| machine.name.clone());
+                for vm in self.seen.vms.iter_mut().filter(|vm| Some(&vm.name) == name.as_ref()) {
+                    vm.power = PowerState::Off;
+                }
+                for node in self.seen.nodes.iter_mut().filter(|node| Some(&node.name) == name.as_ref()) {
+                    node.ready = false;
+                }
+            }
             Happens::IsMovedOutOfSight(at) => {
                 let name = self.seen.nodes.iter().filter(|node| node.ready).nth(at).map(|node| node.name.clone());
                 let place = self.seen.vms.iter().position(|vm| Some(&vm.name) == name.as_ref());
@@ -103,6 +115,9 @@ impl Model {
             Action::PowerOn(_) => {
                 assert_eq!(self.vm(&name).power, PowerState::Off);
                 self.vm(&name).power = PowerState::On;
+                if machine.state == State::Member {
+                    return;
+                }
                 machine.state = State::Joining;
                 let provider = format!("vsphere://{}", machine.vm.unwrap());
                 let node = NodeSeen { name: name.clone(), uid: name.clone(), provider, ready: true, cordoned: false };
@@ -217,7 +232,8 @@ proptest! {
             model.happens(event);
             model.round();
         }
-        // Everybody recovers: it comes to its end.
+        // Everybody recovers, and a person goes on: it comes to its end.
+        model.pool.powers_on = true;
         model.seen.vms.append(&mut model.unseen);
         for node in &mut model.seen.nodes {
             let leaves = model.machines.iter().any(|one| one.name == node.name && one.state == State::Leaving);

@@ -93,6 +93,8 @@ pub struct Machine {
     whole: bool,
     token: String,
     powered: Option<Instant>,
+    /// It was powered on, and its node is there already.
+    returns: bool,
 }
 
 #[derive(Default)]
@@ -169,6 +171,7 @@ pub fn pool(count: usize) -> Pool {
         addresses: Some(Addresses { first: [10, 0, 0, 20].into(), last: [10, 0, 0, 29].into(), prefix: 24 }),
         rollout: Rollout::default(),
         made: 0,
+        powers_on: false,
     }
 }
 
@@ -203,7 +206,7 @@ impl World {
         let stamp = Stamp { deployment: Uuid::from_u128(0xbad), node: "t-w1".to_owned(), swap: None };
         let mut strange = vm("t-w1", Uuid::from_u128(0xb01), Some(stamp));
         strange.power = PowerState::On;
-        let machine = |vm| Machine { vm, whole: true, token: String::new(), powered: None };
+        let machine = |vm| Machine { vm, whole: true, token: String::new(), powered: None, returns: false };
         world.lock().machines = vec![machine(strange), machine(vm("by-hand", Uuid::from_u128(0xb02), None))];
         world
     }
@@ -404,6 +407,14 @@ impl State {
                 joined.push((machine.vm.name.clone(), machine.vm.uuid()));
             }
         }
+        for machine in &mut self.machines {
+            let own = format!("vsphere://{}", machine.vm.uuid());
+            let mut nodes = self.nodes.iter_mut();
+            let due = machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant);
+            if due && let Some(node) = nodes.find(|node| node.provider == own) {
+                (node.ready, machine.returns) = (true, false);
+            }
+        }
         for (name, uuid) in joined {
             self.made += 1;
             let uid = format!("node-{}", self.made);
@@ -411,6 +422,9 @@ impl State {
             let pod =
                 PodSeen { namespace: "web".to_owned(), name: format!("of-{name}"), uid: uid.clone(), ending: false };
             self.pods.insert(name.clone(), vec![Pod { seen: pod, ended: None }]);
+            for machine in self.machines.iter_mut().filter(|machine| machine.vm.uuid() == uuid) {
+                machine.returns = false;
+            }
             self.nodes.push(NodeSeen { name, uid, provider, ready: true, cordoned: false });
         }
         for pods in self.pods.values_mut() {
@@ -431,6 +445,15 @@ impl State {
             bail!(Error::new(Kind::Changed, anyhow::anyhow!("it has changed")));
         }
         Ok(machine)
+    }
+
+    /// A worker's VM loses its power.
+    pub fn lose_power(&mut self, name: &str) {
+        let own = self.machines.iter_mut().find(|machine| is_ours(&machine.vm) && machine.vm.name == name);
+        let vm = &mut own.expect("its VM").vm;
+        vm.power = PowerState::Off;
+        let uuid = vm.uuid();
+        self.off(uuid);
     }
 
     /// Cuts a worker off: its node says nothing any more.
@@ -538,7 +561,7 @@ impl Hypervisor for World {
                 let mut vm = vm(&name, Uuid::from_u128(0xe00 + state.made), Some(stamp));
                 vm.version = image;
                 let uuid = vm.uuid();
-                state.machines.push(Machine { vm, whole: false, token, powered: None });
+                state.machines.push(Machine { vm, whole: false, token, powered: None, returns: false });
                 Ok(uuid)
             }
         });
@@ -563,6 +586,7 @@ impl Hypervisor for World {
             assert!(machine.whole, "{seen} is half a VM and was to be powered on");
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");
             (machine.vm.power, machine.powered) = (PowerState::On, Some(now));
+            machine.returns = true;
             Ok(())
         })
         .await

@@ -198,7 +198,7 @@ async fn while_too_few_do_their_part_none_is_taken_away() {
     world.lock().silence("t-w2");
     let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     // A network that is cut off makes all of them look alike: none goes.
-    assert_eq!(codes(&arrived), ["workers.too-few"]);
+    assert_eq!(codes(&arrived), ["workers.not-ready", "workers.not-ready", "workers.too-few"]);
     assert_eq!(status.workers.len(), 3, "{status:?}");
     for node in &mut world.lock().nodes {
         node.ready = true;
@@ -228,6 +228,29 @@ async fn a_vm_that_somebody_has_removed_is_made_good() {
     let status = world.give(Wish::GoOn).await.done();
     let names: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
     assert_eq!((names, status.available), (vec!["t-w2", "t-w3"], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_without_power_are_named_and_powered_on_by_whoever_goes_on() {
+    let world = World::with(2).await;
+    world.lock().lose_power("t-w1");
+    // Somebody may have shut it down: a command for another one says so, and leaves it off.
+    let (arrived, status) = world.give(Wish::Add(1)).await.arrived();
+    assert_eq!((codes(&arrived), status.available), (vec!["workers.vm-state"], 2));
+    assert!(matches!(&arrived, Arrived::Paused(waits) if waits[0].worker.as_deref() == Some("t-w1")));
+    world.lock().lose_power("t-w2");
+    assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_node_was_removed_or_says_nothing_is_named_and_nothing_is_called_done() {
+    let world = World::with(2).await;
+    world.lock().nodes.retain(|node| node.name != "t-w1");
+    world.lock().silence("t-w2");
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let named: Vec<_> = waits.iter().map(|wait| (wait.worker.as_deref(), wait.reason.code.as_str())).collect();
+    assert_eq!(named, [(Some("t-w1"), "workers.not-ready"), (Some("t-w2"), "workers.not-ready")]);
 }
 
 #[tokio::test(start_paused = true)]
