@@ -7,6 +7,7 @@ codes! {
     JOINING, "workers.joining", "A worker was powered on and has not joined yet.";
     NOT_READY, "workers.not-ready", "A worker that has joined has no node, or one that is not Ready.";
     NOT_JOINED, "workers.not-joined", "A worker did not join in time. Its VM stays on: its console says why.";
+    TOO_SLOW, "workers.too-slow", "Making a worker's VM took so long that its token leaves no time to join. Allow less time to join, or see to the host.";
     REFUSED, "workers.refused", "The hypervisor refuses to make a worker's VM, and will refuse again.";
     NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else. It is left alone.";
     NO_ADDRESS, "workers.no-address", "All addresses of the pool are in use.";

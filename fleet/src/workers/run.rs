@@ -9,7 +9,7 @@ use super::crew::{Arrived, Notice, Workers};
 use super::decide::{Next, next};
 use super::guarded_cluster::GuardedCluster;
 use super::look::look;
-use super::machine::State;
+use super::machine::{Machine, State};
 use super::records::{self, Kept, Records};
 use super::seen::Seen;
 use super::status::WorkersStatus;
@@ -18,6 +18,9 @@ use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
 use crate::upgrade::{GuardedHypervisor, Reason};
+
+/// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
+const MAKING: u64 = 60;
 
 impl Workers<'_> {
     /// Notes a wish, and goes on until everything is as it is wanted.
@@ -117,20 +120,25 @@ impl Workers<'_> {
             next
         };
         (round.waits, round.stopped) = (waits, stopped);
+        let mut imported = false;
         for action in actions {
             if *self.cancelled.borrow() {
                 break;
             }
+            // The token of a VM that is made should not run out while all others are made as well.
+            let makes = matches!(action, Action::Import(_));
+            if makes && imported && (self.clock)().saturating_sub(seen.now) >= MAKING {
+                continue;
+            }
+            imported |= makes;
             if !matches!(action, Action::Drain(_)) {
                 (self.watch)(&Notice::Begun(&action));
             }
-            let is_new = action.machine().and_then(|name| records.kept().machine(name)).map(|machine| machine.state);
+            let leads_on = leads_on(&action, action.machine().and_then(|name| records.kept().machine(name)));
             match acting.act(records, &seen, &action).await {
                 Ok(Acted::Changed) => {
                     round.changed = true;
-                    // What is made anew again and again comes no further by being removed.
-                    let removes = matches!(action, Action::RemoveToken(_) | Action::Detach(..) | Action::Destroy(_));
-                    round.progressed |= !(removes && is_new == Some(State::New));
+                    round.progressed |= leads_on;
                 }
                 Ok(Acted::Blocked(why)) => round.blocked(&action, why),
                 Err(trouble) => round.meets(action.machine(), trouble, in_doubt)?,
@@ -145,6 +153,15 @@ impl Workers<'_> {
             *in_doubt = false;
         }
         look(self.hypervisor, self.cluster, kept, (self.clock)()).await
+    }
+}
+
+/// Whether something leads on, once it is done: what is made anew again and again comes no further by being removed.
+fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
+    let is_new = machine.is_some_and(|machine| machine.state == State::New);
+    match action {
+        Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => !is_new,
+        _ => true,
     }
 }
 

@@ -115,6 +115,8 @@ pub struct State {
     pub blocked: BTreeSet<String>,
     /// Whether the API is cut off.
     pub cut: bool,
+    /// How long a VM takes to be made.
+    pub making: Duration,
     /// The fewest workers that did their part since that was last asked.
     fewest: usize,
     /// The most VMs that there were.
@@ -568,6 +570,10 @@ impl Hypervisor for World {
         let doubt =
             |error: anyhow::Error| Error::new(if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient }, error);
         permit.still().await?;
+        let making = self.lock().making;
+        if !making.is_zero() {
+            tokio::time::sleep(making).await;
+        }
         let uuid = half.await.map_err(doubt)?;
         self.change("add.end", permit, move |state| {
             state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).expect("half a VM").whole = true;

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::fake::{Does, Fault, Given, World, pool, remove, replace, template};
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
-use crate::workers::{Arrived, Changes, Discards, NodeSeen, State, Wish};
+use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, State, Wish};
 
 fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -290,6 +290,30 @@ async fn while_the_api_is_cut_off_nothing_is_done_and_then_it_goes_on() {
     assert_eq!(world.own().len(), 2);
     world.lock().cut = false;
     assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_workers_whose_vms_are_made_slowly_are_made_once_each() {
+    let world = World::new();
+    world.lock().making = Duration::from_secs(60);
+    let mut many = Pool { addresses: None, ..pool(20) };
+    many.rollout.join_seconds = 1500;
+    world.set_fault(None);
+    assert_eq!(world.give(Wish::Create(Box::new(many))).await.done().available, 20);
+    let made = world.lock().calls.iter().filter(|(name, _)| *name == "add").count();
+    assert_eq!(made, 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_takes_longer_than_its_token_leaves_time_for_is_not_made_again_and_again() {
+    let world = World::new();
+    world.lock().making = Duration::from_secs(1000);
+    let (arrived, status) = world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.too-slow"]);
+    assert!(matches!(arrived, Arrived::Stopped(_)) && world.lock().tokens.is_empty(), "{status:?}");
+    world.lock().making = Duration::ZERO;
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
 }
 
 #[tokio::test(start_paused = true)]
