@@ -12,6 +12,8 @@ use crate::node::{Answer, Answered, Client, Method};
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 /// What a pod has that its kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The label of control nodes.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// The group that kubeadm lets ask for a kubelet's certificate.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 
@@ -113,6 +115,8 @@ fn node(node: &Value) -> NodeSeen {
         provider: text(&node["spec"]["providerID"]),
         ready,
         cordoned: node["spec"]["unschedulable"] == true,
+        control: node["metadata"]["labels"].get(CONTROL_PLANE).is_some(),
+        kubelet: text(&node["status"]["nodeInfo"]["kubeletVersion"]),
     }
 }
 

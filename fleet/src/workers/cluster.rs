@@ -1,6 +1,7 @@
 //! What is asked of a tenant's Kubernetes API for its workers. Knows nothing of VMs.
 
 use async_trait::async_trait;
+use contract::minor::Minor;
 use serde::{Deserialize, Serialize};
 
 use super::token::Token;
@@ -18,6 +19,17 @@ pub struct NodeSeen {
     pub ready: bool,
     /// Whether it takes no new pods.
     pub cordoned: bool,
+    /// Whether it is a control node.
+    pub control: bool,
+    /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
+    pub kubelet: String,
+}
+
+impl NodeSeen {
+    /// The minor of its kubelet; none if it says nothing.
+    pub fn minor(&self) -> Option<Minor> {
+        Minor::of(self.kubelet.trim_start_matches('v'))
+    }
 }
 
 /// A pod on a node that is to be emptied. Pods that stay with their node are not among them: those of DaemonSets, static

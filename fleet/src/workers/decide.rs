@@ -74,7 +74,7 @@ impl View<'_> {
         }
         let stopped = !next.stopped.is_empty();
         let staying: Vec<&Machine> = machines.iter().filter(|machine| machine.stays()).collect();
-        let outdated = staying.iter().filter(|machine| machine.template != pool.template).count();
+        let outdated = staying.iter().filter(|machine| self.seen.is_outdated(pool, machine)).count();
         let replaces = outdated > 0 && !pool.rollout.paused && !stopped;
         if outdated > 0 && pool.rollout.paused {
             let words = format!("{outdated} outdated workers are not replaced: that is paused");
@@ -106,7 +106,7 @@ impl View<'_> {
         let mut left = available.len();
         let allowed = self.pool.count + if outdated > 0 { self.pool.rollout.max_surge } else { 0 };
         let mut surplus = staying.len().saturating_sub(allowed);
-        let is_outdated = |machine: &Machine| machine.template != self.pool.template;
+        let is_outdated = |machine: &Machine| self.seen.is_outdated(self.pool, machine);
         let mut order: Vec<&Machine> = staying.to_vec();
         // The oldest of the outdated, the newest of those that are too many; those that do nothing for anybody first.
         order.sort_by_key(|machine| {

@@ -1,6 +1,9 @@
 //! What comes next for one worker, by what was begun for it and what is there.
 
+use contract::minor::Minor;
+
 use super::action::Action;
+use super::cluster::NodeSeen;
 use super::machine::{Machine, State};
 use super::pool::Pool;
 use super::reason;
@@ -77,6 +80,10 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     let node = seen.node(machine);
     let limit = pool.rollout.join_seconds;
     match node {
+        Node::Own(node) if node.ready && is_older(node, machine) => {
+            let words = format!("it runs Kubernetes {}, and {} is wanted", node.kubelet, machine.template.kubernetes);
+            return fail(reason::SKEW, words);
+        }
         Node::Own(node) if node.ready => return Step::Does(Action::Joined(name(machine))),
         _ if seen.now.saturating_sub(machine.since) <= limit => {}
         Node::Foreign => return fail(reason::NAME_IN_USE, "a node of its name runs on something else".to_owned()),
@@ -88,6 +95,12 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         PowerState::On => Step::Waits(Wait::passing(machine, reason::JOINING, "it has not joined yet")),
         _ => odd_power(machine, vm),
     }
+}
+
+/// Whether a node runs an older minor than was wanted of it. The next one would as well.
+fn is_older(node: &NodeSeen, machine: &Machine) -> bool {
+    let (runs, wanted) = (node.minor(), machine.template.kubernetes.parse::<Minor>().ok());
+    runs.zip(wanted).is_some_and(|(runs, wanted)| runs < wanted)
 }
 
 /// One that has joined is to do its part: its VM runs, and its node is Ready.

@@ -44,7 +44,7 @@ pub struct Pool {
 pub struct Template {
     /// The image.
     pub image: Image,
-    /// The minor of Kubernetes that the cluster had when it was wanted: a worker takes the one of its cluster.
+    /// The minor of Kubernetes that kubelets of the image run in the cluster, as it was when that was wanted.
     pub kubernetes: String,
     /// Processors, memory and data disk.
     pub size: Size,

@@ -82,7 +82,7 @@ impl WorkersStatus {
                     address: machine.address,
                     state: machine.state,
                     image: machine.template.image.name.clone(),
-                    up_to_date: machine.template == kept.pool.template,
+                    up_to_date: !seen.unwrap_or(&Seen::default()).is_outdated(&kept.pool, machine),
                     available: seen.is_some_and(|seen| seen.is_available(machine)),
                     vm: machine.vm,
                     power: seen.and_then(power),

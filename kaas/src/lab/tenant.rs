@@ -193,11 +193,11 @@ impl<'a> Crew<'a> {
         Ok(pool)
     }
 
-    /// The cluster's minor, if a kubelet of the image may join it.
+    /// The minor that kubelets of an image run in the cluster, if they may join it.
     fn minor(&self, target: &Target) -> anyhow::Result<String> {
         let cluster = self.client.wait(cluster_minor(&self.client))?;
-        kubelet_minor(&target.kubernetes, cluster).map_err(|why| anyhow::anyhow!("{why}"))?;
-        Ok(cluster.to_string())
+        let kubelet = kubelet_minor(&target.kubernetes, cluster).map_err(|why| anyhow::anyhow!("{why}"))?;
+        Ok(kubelet.to_string())
     }
 
     fn looked(&self) -> anyhow::Result<Option<WorkersStatus>> {

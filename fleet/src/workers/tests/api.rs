@@ -55,12 +55,13 @@ fn a_claim_is_kept_on_the_node_that_its_volume_names() {
 fn a_node_is_ready_when_it_says_so() {
     let of = |ready: &str| {
         node(
-            &json!({"metadata": {"name": "w1", "uid": "u"}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
-            "status": {"conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
+            &json!({"metadata": {"name": "w1", "uid": "u", "labels": {"node-role.kubernetes.io/control-plane": ""}}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
+            "status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}, "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
         )
     };
     let seen = of("True");
-    assert!(seen.ready && seen.cordoned);
+    assert!(seen.ready && seen.cordoned && seen.control);
+    assert_eq!(seen.minor().unwrap().to_string(), "1.36");
     assert_eq!((seen.name.as_str(), seen.uid.as_str(), seen.provider.as_str()), ("w1", "u", "vsphere://x"));
     assert!(!of("Unknown").ready && !of("False").ready);
 }

@@ -120,7 +120,15 @@ impl Model {
                 }
                 machine.state = State::Joining;
                 let provider = format!("vsphere://{}", machine.vm.unwrap());
-                let node = NodeSeen { name: name.clone(), uid: name.clone(), provider, ready: true, cordoned: false };
+                let node = NodeSeen {
+                    name: name.clone(),
+                    uid: name.clone(),
+                    provider,
+                    ready: true,
+                    cordoned: false,
+                    control: false,
+                    kubelet: String::new(),
+                };
                 self.seen.nodes.push(node);
             }
             Action::Joined(_) => machine.state = State::Member,

@@ -115,6 +115,8 @@ pub struct State {
     pub blocked: BTreeSet<String>,
     /// Whether the API is cut off.
     pub cut: bool,
+    /// Version of kubelets that join.
+    pub kubelet: String,
     /// How long a VM takes to be made.
     pub making: Duration,
     /// The fewest workers that did their part since that was last asked.
@@ -427,7 +429,8 @@ impl State {
             for machine in self.machines.iter_mut().filter(|machine| machine.vm.uuid() == uuid) {
                 machine.returns = false;
             }
-            self.nodes.push(NodeSeen { name, uid, provider, ready: true, cordoned: false });
+            let kubelet = self.kubelet.clone();
+            self.nodes.push(NodeSeen { name, uid, provider, ready: true, cordoned: false, control: false, kubelet });
         }
         for pods in self.pods.values_mut() {
             pods.retain(|pod| pod.ended.is_none_or(|at| at > instant));

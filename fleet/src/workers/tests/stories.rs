@@ -80,6 +80,25 @@ async fn another_image_alone_leaves_workers_as_they_were_made_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_counts_by_what_its_kubelet_runs() {
+    let world = World::with(2).await;
+    let behind = |kubelet: &str| world.lock().nodes[0].kubelet = kubelet.to_owned();
+    // It has joined between two minors of its control nodes: newer is no harm, older is.
+    behind("v1.37.0");
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
+    behind("v1.35.4");
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
+    // One that would be behind again is the only one: nobody goes round in circles.
+    world.lock().kubelet = "v1.35.4".to_owned();
+    let (arrived, _) = world.give(replace("two", Changes::default())).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.skew"]);
+    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert_eq!(world.kept().await.unwrap().pool.made, 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_room_for_a_further_one_so_many_are_missing_as_may_be() {
     let world = World::with(3).await;
     let changes = Changes { max_surge: Some(0), max_unavailable: Some(1), ..Changes::default() };
@@ -342,6 +361,8 @@ async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
         provider: "vsphere://00000000-0000-0000-0000-000000000bad".to_owned(),
         ready: true,
         cordoned: false,
+        control: false,
+        kubelet: String::new(),
     };
     world.lock().nodes.push(other.clone());
     let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
