@@ -85,7 +85,7 @@ impl View<'_> {
         if !stopped {
             self.add(&staying, outdated, replaces, next);
         }
-        let moves = machines.iter().any(|machine| !matches!(machine.state, State::Member | State::Failed));
+        let moves = machines.iter().any(|machine| machine.state.moves());
         if replaces && !moves && next.actions.len() == before {
             let (available, count) = (self.available(&staying).len(), pool.count);
             let words = format!("{available} of {count} workers are Ready, and {} must stay", pool.floor());

@@ -26,6 +26,13 @@ pub enum State {
     Leaving,
 }
 
+impl State {
+    /// Whether it comes or goes.
+    pub fn moves(self) -> bool {
+        matches!(self, Self::New | Self::Joining | Self::Leaving)
+    }
+}
+
 /// One worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {

@@ -12,6 +12,7 @@
 mod act;
 mod action;
 mod api;
+mod away;
 mod ca_hash;
 mod changes;
 mod cluster;
@@ -39,6 +40,7 @@ mod wish;
 mod tests;
 
 pub use action::Action;
+pub use away::Away;
 pub use ca_hash::ca_hash;
 pub use changes::Changes;
 pub use cluster::{Cluster, Evicted, NodeSeen, PodSeen};

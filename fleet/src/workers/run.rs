@@ -1,6 +1,5 @@
 //! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
 
-use anyhow::Context;
 use tokio::time::Instant;
 
 use super::act::{Acted, Acting};
@@ -36,9 +35,8 @@ impl Workers<'_> {
         let gone = async {
             let kept = wish.applied(records::read(self.store).await?, (self.clock)())?;
             let mut records = Records::begin(&hold, kept).await?;
-            let arrived = self.run(&hold, &mut records).await?;
-            let seen = look(self.hypervisor, self.cluster, records.kept(), (self.clock)()).await;
-            let status = WorkersStatus::of(records.kept(), seen.as_ref().ok());
+            let arrived = self.run(wish, &hold, &mut records).await?;
+            let status = self.status_of(records.kept()).await?;
             anyhow::Ok((arrived, status))
         }
         .await;
@@ -46,21 +44,29 @@ impl Workers<'_> {
         gone
     }
 
-    /// Where they stand; changes nothing. None if there is no pool.
+    /// Where they stand; changes nothing. None if there is no pool. What is kept is told also while nothing can be looked
+    /// at.
     ///
     /// # Errors
-    /// When it cannot be looked up.
+    /// When the store does not answer.
     pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
-        let Some(kept) = records::read(self.store).await? else { return Ok(None) };
-        let seen = look(self.hypervisor, self.cluster, &kept, (self.clock)()).await;
-        let seen = seen.map_err(|trouble| match trouble {
-            Trouble::Stop(error) => error,
-            Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why) => anyhow::anyhow!("{why}"),
-        });
-        Ok(Some(WorkersStatus::of(&kept, Some(&seen.context("looking at the workers")?))))
+        match records::read(self.store).await? {
+            Some(kept) => Ok(Some(self.status_of(&kept).await?)),
+            None => Ok(None),
+        }
     }
 
-    async fn run(&self, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
+    async fn status_of(&self, kept: &Kept) -> anyhow::Result<WorkersStatus> {
+        match look(self.hypervisor, self.cluster, kept, (self.clock)()).await {
+            Ok(seen) => Ok(WorkersStatus::of(kept, Ok(&seen))),
+            Err(Trouble::Stop(error)) => Err(error),
+            Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
+                Ok(WorkersStatus::of(kept, Err(why)))
+            }
+        }
+    }
+
+    async fn run(&self, wish: &Wish, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
         let acting = Acting {
             workers: self,
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
@@ -91,7 +97,9 @@ impl Workers<'_> {
                 return Ok(Arrived::Done);
             }
             let is_stuck = round.needs_a_person && !round.changed && !round.failed;
-            if is_stuck || changed_last.elapsed() >= self.pause_limit {
+            // A pause is noted by now: nobody has to wait for the cluster to learn that.
+            let is_noted = *wish == Wish::Pause && !round.changed && (round.blind || !records.kept().moves());
+            if is_stuck || is_noted || changed_last.elapsed() >= self.pause_limit {
                 let paused = || Arrived::Paused(waits);
                 return Ok(if round.stopped.is_empty() { paused() } else { Arrived::Stopped(round.stopped) });
             }
@@ -110,6 +118,7 @@ impl Workers<'_> {
         let seen = match self.looked(acting, records.kept(), in_doubt).await {
             Ok(seen) => seen,
             Err(trouble) => {
+                round.blind = true;
                 round.meets(None, trouble, in_doubt)?;
                 return Ok(round);
             }
@@ -174,6 +183,8 @@ struct Round {
     progressed: bool,
     /// Something could not be done.
     failed: bool,
+    /// Nothing could be looked at.
+    blind: bool,
     is_done: bool,
     needs_a_person: bool,
     waits: Vec<Wait>,

@@ -67,11 +67,15 @@ pub struct WorkersStatus {
 }
 
 impl WorkersStatus {
-    /// From what is kept and what was seen, if that could be.
-    pub(super) fn of(kept: &Kept, seen: Option<&Seen>) -> Self {
-        let next = seen.map(|seen| next(&kept.pool, &kept.machines, seen));
-        let done = next.as_ref().is_some_and(Next::is_done);
-        let Next { waits, stopped, .. } = next.unwrap_or_default();
+    /// From what is kept, and what was seen or why nothing was.
+    pub(super) fn of(kept: &Kept, seen: Result<&Seen, Reason>) -> Self {
+        let next = seen.as_ref().map(|seen| next(&kept.pool, &kept.machines, seen));
+        let done = next.as_ref().is_ok_and(Next::is_done);
+        let Next { waits, stopped, .. } = next.unwrap_or_else(|why| Next {
+            waits: vec![Wait { worker: None, reason: why.clone(), lasting: false }],
+            ..Next::default()
+        });
+        let seen = seen.ok();
         let workers: Vec<WorkerStatus> = kept
             .machines
             .iter()

@@ -16,7 +16,8 @@ use fleet::hypervisor::{Hypervisor, Placement, Size};
 use fleet::node::Client;
 use fleet::upgrade::{Cancelled, Target};
 use fleet::workers::{
-    Arrived, Image, Notice, Pool, Rollout, Template, Wish, Workers, WorkersStatus, cluster_minor, kubelet_minor,
+    Arrived, Away, Cluster, Image, Notice, Pool, Rollout, Site, Template, Wish, Workers, WorkersStatus, cluster_minor,
+    kubelet_minor,
 };
 use lab::{EngineRecord, Lab as OpenLab, LabHypervisor, Source, Tools, Unpacked, Up, Wishes, cache_directory};
 use tokio::sync::watch;
@@ -46,21 +47,21 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
     let open = |at: &At| OpenLab::open_tenant(state, &at.name);
     match command {
         Tenant::Up(arguments) => up(state, &arguments),
-        Tenant::AddWorker { count, at } => Crew::of(open(&at)?, &at)?.go(what, &Wish::Add(count)),
+        Tenant::AddWorker { count, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Add(count)),
         Tenant::RemoveWorker { worker, lost, at } => {
-            Crew::of(open(&at)?, &at)?.go(what, &Wish::Remove { worker, discards: lost.discards() })
+            Crew::of(open(&at)?, &at).go(what, &Wish::Remove { worker, discards: lost.discards() })
         }
         Tenant::ReplaceWorkers { ova, changed, lost, at } => {
-            let crew = Crew::of(open(&at)?, &at)?;
+            let crew = Crew::of(open(&at)?, &at);
             let target = Target::read(&lab::find_ova_of(&ova, TENANT_OVA)?)?;
             let kubernetes = crew.minor(&target)?;
             let (image, changes) = (image(&target), Box::new(changed.changes()));
             let discards = lost.discards();
             crew.go(what, &Wish::Replace { image, kubernetes, ova: target.ova, changes, discards })
         }
-        Tenant::Pause(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::Pause),
-        Tenant::Resume(at) => Crew::of(open(&at)?, &at)?.go(what, &Wish::GoOn),
-        Tenant::Status(at) => Crew::of(open(&at)?, &at)?.status(),
+        Tenant::Pause(at) => Crew::of(open(&at)?, &at).go(what, &Wish::Pause),
+        Tenant::Resume(at) => Crew::of(open(&at)?, &at).go(what, &Wish::GoOn),
+        Tenant::Status(at) => Crew::of(open(&at)?, &at).status(),
         Tenant::ReplaceControlPlane { node, ova, data_disk, limit, at } => {
             let lab = open(&at)?;
             let say = |what: &str| at.say(what);
@@ -115,7 +116,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
         return Err(error.context(format!("the tenant goes on running; see {}", kept.join(", "))));
     }
     say(&format!("kubeconfig: {}", open_door(&lab)?.display()));
-    let crew = Crew::of(lab, at)?;
+    let crew = Crew::of(lab, at);
     let wish = match crew.looked()? {
         Some(_) => Wish::GoOn,
         None => Wish::Create(Box::new(crew.first(target, arguments)?)),
@@ -156,17 +157,28 @@ fn import(
     )
 }
 
+fn api(lab: &OpenLab) -> anyhow::Result<(Client, Site)> {
+    Ok((Client::from_inside(&lab.kubeconfig()?, lab.network_namespace())?, lab.site()?))
+}
+
 /// The workers of one tenant, and how they are told of.
 struct Crew<'a> {
     lab: Arc<OpenLab>,
     at: &'a At,
-    client: Client,
+    /// Its API, and what workers are told of it; or why nobody can ask it.
+    api: anyhow::Result<(Client, Site)>,
 }
 
 impl<'a> Crew<'a> {
-    fn of(lab: OpenLab, at: &'a At) -> anyhow::Result<Self> {
-        let client = Client::from_inside(&lab.kubeconfig()?, lab.network_namespace())?;
-        Ok(Self { lab: Arc::new(lab), at, client })
+    fn of(lab: OpenLab, at: &'a At) -> Self {
+        Self { api: api(&lab), lab: Arc::new(lab), at }
+    }
+
+    fn client(&self) -> anyhow::Result<&Client> {
+        match &self.api {
+            Ok((client, _)) => Ok(client),
+            Err(why) => Err(anyhow::anyhow!("{why:#}")),
+        }
     }
 
     /// The first workers.
@@ -195,7 +207,8 @@ impl<'a> Crew<'a> {
 
     /// The minor that kubelets of an image run in the cluster, if they may join it.
     fn minor(&self, target: &Target) -> anyhow::Result<String> {
-        let cluster = self.client.wait(cluster_minor(&self.client))?;
+        let client = self.client()?;
+        let cluster = client.wait(cluster_minor(client))?;
         let kubelet = kubelet_minor(&target.kubernetes, cluster).map_err(|why| anyhow::anyhow!("{why}"))?;
         Ok(kubelet.to_string())
     }
@@ -208,12 +221,16 @@ impl<'a> Crew<'a> {
         let status = self.looked()?.context("there are no workers yet; `kaas lab tenant up` makes them")?;
         match self.at.output {
             Output::Json => json(&status)?,
-            Output::Text => result(&words::status(&status))?,
+            Output::Text => result(&(words::status(&status) + &words::reasons(&status.waits, &status.stopped)))?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
     fn go(&self, what: &str, wish: &Wish) -> anyhow::Result<ExitCode> {
+        // A pause is a note: it needs no API.
+        if *wish != Wish::Pause {
+            self.client()?;
+        }
         let gone =
             self.with(what, Ending::WhereItCanBeContinued, async |workers| workers.go(wish, self.at.over.take()).await);
         match gone {
@@ -227,7 +244,7 @@ impl<'a> Crew<'a> {
 
     /// Says where a run has come to, and with which status to end. Who wanted a pause has it.
     fn arrived(&self, wish: &Wish, (arrived, status): &(Arrived, WorkersStatus)) -> anyhow::Result<ExitCode> {
-        let exit = exit_status(wish, arrived);
+        let exit = exit_status(wish, arrived, status);
         if let Output::Json = self.at.output {
             json(&words::Outcome::of(arrived, status))?;
             return Ok(ExitCode::from(exit));
@@ -256,14 +273,21 @@ impl<'a> Crew<'a> {
         let store = DirectoryStore::at(self.lab.workers());
         let (cancel, cancelled) = watch::channel(false);
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let site = self.lab.site()?;
+        let away;
+        let (cluster, site): (&dyn Cluster, Site) = match &self.api {
+            Ok((client, site)) => (client, site.clone()),
+            Err(why) => {
+                away = Away(format!("{why:#}"));
+                (&away, Site::default())
+            }
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let control = LabHypervisor::new(Arc::clone(&self.lab)).vms().await?;
             let beside = control.into_iter().next().context("the tenant has no control node to put workers beside")?;
             let workers = Workers {
                 hypervisor: &LabHypervisor::of_workers(Arc::clone(&self.lab), POOL),
-                cluster: &self.client,
+                cluster,
                 store: &store,
                 beside,
                 placement: Placement::default(),
@@ -285,14 +309,12 @@ impl<'a> Crew<'a> {
     }
 }
 
-fn exit_status(wish: &Wish, arrived: &Arrived) -> u8 {
+/// A pause is what was asked for, once no worker comes or goes.
+fn exit_status(wish: &Wish, arrived: &Arrived, status: &WorkersStatus) -> u8 {
+    let moves = status.workers.iter().any(|worker| worker.state.moves());
     match arrived {
         Arrived::Done => 0,
-        Arrived::Paused(waits)
-            if *wish == Wish::Pause && waits.iter().all(|wait| wait.reason.code == words::PAUSED) =>
-        {
-            0
-        }
+        Arrived::Paused(_) if *wish == Wish::Pause && !moves => 0,
         Arrived::Paused(_) | Arrived::Cancelled => PAUSED,
         Arrived::Stopped(_) => STOPPED,
     }
@@ -300,14 +322,23 @@ fn exit_status(wish: &Wish, arrived: &Arrived) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use fleet::workers::State;
+
     use super::*;
 
     #[test]
     fn the_exit_status_says_done_waiting_or_stopped() {
-        assert_eq!(exit_status(&Wish::Add(1), &Arrived::Done), 0);
-        assert_eq!(exit_status(&Wish::GoOn, &Arrived::Cancelled), 3);
-        assert_eq!(exit_status(&Wish::GoOn, &Arrived::Paused(Vec::new())), 3);
-        assert_eq!(exit_status(&Wish::Pause, &Arrived::Paused(Vec::new())), 0);
-        assert_eq!(exit_status(&Wish::GoOn, &Arrived::Stopped(Vec::new())), 4);
+        let paused = || Arrived::Paused(Vec::new());
+        let with = |wish: &Wish, arrived: &Arrived, state: State| {
+            exit_status(wish, arrived, &words::tests::status(&[words::tests::worker("t-w1", state)]))
+        };
+        let of = |wish: &Wish, arrived: &Arrived| with(wish, arrived, State::Member);
+        assert_eq!(of(&Wish::Add(1), &Arrived::Done), 0);
+        assert_eq!(of(&Wish::GoOn, &Arrived::Cancelled), 3);
+        assert_eq!(of(&Wish::GoOn, &paused()), 3);
+        assert_eq!(of(&Wish::Pause, &paused()), 0);
+        // What was begun may not have ended.
+        assert_eq!(with(&Wish::Pause, &paused(), State::Leaving), 3);
+        assert_eq!(of(&Wish::GoOn, &Arrived::Stopped(Vec::new())), 4);
     }
 }

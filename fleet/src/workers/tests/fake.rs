@@ -272,7 +272,24 @@ impl World {
         self.give_with(wish, TakeOver::FromAnyone, watch::channel(false).1).await
     }
 
+    /// What is told without a change.
+    pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
+        self.acting(watch::channel(false).1, async |workers| workers.status().await).await
+    }
+
     pub async fn give_with(&self, wish: Wish, over: TakeOver, cancelled: watch::Receiver<bool>) -> Given {
+        let gone = self.acting(cancelled, async |workers| workers.go(&wish, over).await);
+        tokio::select! {
+            biased;
+            () = self.died.notified() => Given::Killed,
+            gone = gone => match gone {
+                Ok((arrived, status)) => Given::Arrived(arrived, Box::new(status)),
+                Err(error) => Given::Failed(error),
+            },
+        }
+    }
+
+    async fn acting<T>(&self, cancelled: watch::Receiver<bool>, act: impl AsyncFnOnce(&Workers<'_>) -> T) -> T {
         let (world, clock) = (self.clone(), || self.now());
         let workers = Workers {
             hypervisor: &world,
@@ -288,14 +305,7 @@ impl World {
             pause_limit: Duration::from_secs(1200),
             cancelled,
         };
-        tokio::select! {
-            biased;
-            () = self.died.notified() => Given::Killed,
-            gone = workers.go(&wish, over) => match gone {
-                Ok((arrived, status)) => Given::Arrived(arrived, Box::new(status)),
-                Err(error) => Given::Failed(error),
-            },
-        }
+        act(&workers).await
     }
 
     async fn die(&self) -> ! {

@@ -312,6 +312,23 @@ async fn while_the_api_is_cut_off_nothing_is_done_and_then_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_the_api_is_cut_off_what_is_kept_is_told_and_a_pause_is_noted_at_once() {
+    let world = World::with(2).await;
+    world.lock().cut = true;
+    let before = world.now();
+    let (arrived, status) = world.give(Wish::Pause).await.arrived();
+    assert!(world.now() - before < 5, "it waits for the cluster");
+    assert_eq!((codes(&arrived), status.paused), (vec!["workers.api-silent"], true));
+    assert!(world.kept().await.unwrap().pool.rollout.paused);
+    let told = world.status().await.unwrap().unwrap();
+    assert_eq!(told, status);
+    let why: Vec<_> = told.waits.iter().map(|wait| wait.reason.code.as_str()).collect();
+    assert_eq!((told.looked, told.done, why), (false, false, vec!["workers.api-silent"]));
+    let names: Vec<_> = told.workers.iter().map(|worker| (worker.name.as_str(), worker.state)).collect();
+    assert_eq!(names, [("t-w1", State::Member), ("t-w2", State::Member)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_workers_whose_vms_are_made_slowly_are_made_once_each() {
     let world = World::new();
     world.lock().making = Duration::from_secs(60);
