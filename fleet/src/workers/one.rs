@@ -12,6 +12,9 @@ use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::Reason;
 
+/// How long a kubelet may take to make its node once it has its certificate, in seconds.
+const LAST_MOMENT: u64 = 60;
+
 /// What follows for one worker.
 pub(super) enum Step {
     /// Nothing for now.
@@ -54,6 +57,9 @@ fn name(machine: &Machine) -> String {
 /// both are made anew.
 fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     match vm {
+        Some(vm) if machine.vm.is_some() && vm.power == PowerState::On && is_too_late(machine, seen) => {
+            Step::Does(Action::PowerOff(name(machine)))
+        }
         // One that is on was powered on by a command before this one, and may have joined since.
         Some(vm) if machine.vm.is_some() && vm.power == PowerState::On => Step::Does(Action::PowerOn(name(machine))),
         Some(vm) if machine.vm.is_some() && machine.has_time(pool, seen.now) => powered(machine, vm),
@@ -80,6 +86,9 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     let node = seen.node(machine);
     let limit = pool.rollout.join_seconds;
     match node {
+        Node::Absent if is_too_late(machine, seen) => {
+            return fail(reason::NOT_JOINED, "its token has ended, and it has not joined".to_owned());
+        }
         Node::Own(node) if node.ready && is_older(node, machine) => {
             let words = format!("it runs Kubernetes {}, and {} is wanted", node.kubelet, machine.template.kubernetes);
             return fail(reason::SKEW, words);
@@ -95,6 +104,12 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         PowerState::On => Step::Waits(Wait::passing(machine, reason::JOINING, "it has not joined yet")),
         _ => odd_power(machine, vm),
     }
+}
+
+/// Whether its token has ended without a node: nothing lets it in any more. One that got its certificate at the last moment
+/// has its node soon.
+fn is_too_late(machine: &Machine, seen: &Seen) -> bool {
+    matches!(seen.node(machine), Node::Absent) && seen.now >= machine.expires.saturating_add(LAST_MOMENT)
 }
 
 /// Whether a node runs an older minor than was wanted of it. The next one would as well.

@@ -370,6 +370,32 @@ async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once() {
+    let find = World::with(1).await;
+    find.set_fault(None);
+    find.give(Wish::Add(1)).await.done();
+    let at = find.lock().calls.iter().position(|(name, _)| *name == "power_on").expect("a power-on") + 1;
+    let killed = async || {
+        let world = World::with(1).await;
+        world.set_fault(Some((at, Fault::KilledAfter)));
+        assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
+        world.set_fault(None);
+        tokio::time::sleep(Duration::from_secs(7200)).await;
+        world
+    };
+    let world = killed().await;
+    let before = world.now();
+    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert!(world.now() - before < 300, "it is waited for");
+    // Nor does another command wait for it.
+    let world = killed().await;
+    let before = world.now();
+    let (arrived, _) = world.give_with(Wish::Add(1), TakeOver::FromAnyone, watch::channel(false).1).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.not-joined"]);
+    assert!(world.now() - before < 300, "it is waited for");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
     let world = World::with(1).await;
     let other = NodeSeen {
