@@ -182,7 +182,7 @@ impl Acting<'_> {
         for pod in pods.iter().filter(|pod| !pod.ending) {
             match self.cluster.evict(pod).await.map_err(Trouble::api)? {
                 Evicted::Going => went = true,
-                Evicted::Blocked(words) => blocked.push(format!("{}/{}: {words}", pod.namespace, pod.name)),
+                Evicted::Blocked(words) => blocked.push(format!("{}: {words}", pod.full_name())),
             }
         }
         if went || blocked.is_empty() {

@@ -124,7 +124,8 @@ fn node(node: &Value) -> NodeSeen {
 fn moving(pod: &Value) -> Option<PodSeen> {
     let metadata = &pod["metadata"];
     let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
-    let of_its_node = owners.any(|owner| owner["kind"] == "DaemonSet" && owner["controller"] == true);
+    let controller = owners.find(|owner| owner["controller"] == true);
+    let of_its_node = controller.is_some_and(|owner| owner["kind"] == "DaemonSet");
     let is_static = metadata["annotations"].get(MIRROR).is_some();
     let ended = pod["status"]["phase"] == "Succeeded" || pod["status"]["phase"] == "Failed";
     (!of_its_node && !is_static && !ended).then(|| PodSeen {
@@ -132,6 +133,7 @@ fn moving(pod: &Value) -> Option<PodSeen> {
         name: text(&metadata["name"]),
         uid: text(&metadata["uid"]),
         ending: !metadata["deletionTimestamp"].is_null(),
+        bare: controller.is_none(),
     })
 }
 

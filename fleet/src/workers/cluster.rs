@@ -44,6 +44,15 @@ pub struct PodSeen {
     pub uid: String,
     /// Whether it was told to end.
     pub ending: bool,
+    /// Whether it has no controller: nobody starts it elsewhere.
+    pub bare: bool,
+}
+
+impl PodSeen {
+    /// Its namespace and its name.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
 }
 
 /// What became of a request that a pod moves away.

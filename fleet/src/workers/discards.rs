@@ -8,4 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct Discards {
     /// Volumes that are kept on it and nowhere else.
     pub local_volumes: bool,
+    /// Pods without a controller, which nobody starts elsewhere.
+    pub bare_pods: bool,
 }

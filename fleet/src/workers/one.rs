@@ -3,7 +3,7 @@
 use contract::minor::Minor;
 
 use super::action::Action;
-use super::cluster::NodeSeen;
+use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
 use super::pool::Pool;
 use super::reason;
@@ -184,11 +184,16 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     if let Some(wait) = kept_volumes(machine, seen) {
         return Step::Waits(wait);
     }
+    let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
+    let bare: Vec<_> = pods.iter().filter(|pod| pod.bare && !pod.ending).map(PodSeen::full_name).collect();
+    if !bare.is_empty() && !machine.discards.bare_pods {
+        let words = format!("nobody starts {} elsewhere: they have no controller", bare.join(", "));
+        return Step::Waits(Wait::lasting(machine, reason::BARE_PODS, words));
+    }
     let Node::Own(node) = seen.node(machine) else { return Step::Rests };
     if !node.cordoned {
         return Step::Does(Action::Cordon(name(machine)));
     }
-    let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
     // Of a node that says nothing no pod is ever told to have ended: Kubernetes has given those up that are ending.
     let remaining = pods.iter().filter(|pod| !pod.ending || node.ready).count();
     if remaining == 0 {

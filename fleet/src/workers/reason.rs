@@ -14,6 +14,7 @@ codes! {
     DRAINING, "workers.draining", "Pods are moving away from a worker.";
     DRAIN_BLOCKED, "workers.drain-blocked", "A PodDisruptionBudget keeps a pod on a worker that is to go. Nothing is forced.";
     LOCAL_VOLUMES, "workers.local-volumes", "A worker that is to go keeps volumes that are nowhere else.";
+    BARE_PODS, "workers.bare-pods", "A worker that is to go runs pods without a controller, which nobody starts elsewhere.";
     TOO_FEW, "workers.too-few", "Not as many workers are Ready as must stay while one is replaced.";
     PAUSED, "workers.paused", "The replacement of outdated workers is paused.";
     VM_ODD, "workers.vm-odd", "A worker's VM was copied, or its stamp was changed. It is left alone.";

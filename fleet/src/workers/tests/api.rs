@@ -31,7 +31,10 @@ fn pods_that_stay_with_their_node_have_not_to_move() {
     assert_eq!(pod(json!({})).unwrap().name, "p");
     assert!(pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})).unwrap().ending);
     let owner = |kind: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": true}]}});
-    assert!(pod(owner("ReplicaSet")).is_some());
+    assert!(!pod(owner("ReplicaSet")).unwrap().bare);
+    assert!(pod(json!({})).unwrap().bare);
+    let owned = json!({"metadata": {"ownerReferences": [{"kind": "ConfigMap"}]}});
+    assert!(pod(owned).unwrap().bare, "who owns it does not start it elsewhere");
     assert!(pod(owner("DaemonSet")).is_none());
     assert!(pod(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})).is_none());
     assert!(pod(json!({"status": {"phase": "Succeeded"}})).is_none());

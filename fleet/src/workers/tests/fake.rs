@@ -433,8 +433,13 @@ impl State {
             self.made += 1;
             let uid = format!("node-{}", self.made);
             let provider = format!("vsphere://{uuid}");
-            let pod =
-                PodSeen { namespace: "web".to_owned(), name: format!("of-{name}"), uid: uid.clone(), ending: false };
+            let pod = PodSeen {
+                namespace: "web".to_owned(),
+                name: format!("of-{name}"),
+                uid: uid.clone(),
+                ending: false,
+                bare: false,
+            };
             self.pods.insert(name.clone(), vec![Pod { seen: pod, ended: None }]);
             for machine in self.machines.iter_mut().filter(|machine| machine.vm.uuid() == uuid) {
                 machine.returns = false;
@@ -469,6 +474,13 @@ impl State {
         vm.power = PowerState::Off;
         let uuid = vm.uuid();
         self.off(uuid);
+    }
+
+    /// The pods of a worker lose their controller.
+    pub fn bare(&mut self, node: &str) {
+        for pod in self.pods.get_mut(node).into_iter().flatten() {
+            pod.seen.bare = true;
+        }
     }
 
     /// Cuts a worker off: its node says nothing any more.

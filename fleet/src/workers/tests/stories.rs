@@ -158,7 +158,21 @@ async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded()
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("web/data"));
     assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
-    let discards = Discards { local_volumes: true };
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_nobody_starts_elsewhere_keep_a_worker_unless_they_are_discarded() {
+    let world = World::with(2).await;
+    world.lock().bare("t-w1");
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.bare-pods"]);
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    assert!(waits[0].to_string().contains("web/of-t-w1"));
+    assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
+    let discards = Discards { bare_pods: true, ..Discards::default() };
     world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
@@ -167,7 +181,7 @@ async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded()
 async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of_no_other() {
     let world = World::with(2).await;
     let claim = |worker: &str| world.lock().claims.insert(worker.to_owned(), vec!["web/data".to_owned()]);
-    let discards = Discards { local_volumes: true };
+    let discards = Discards { local_volumes: true, ..Discards::default() };
     let discarding = |image: &str| match replace(image, Changes::default()) {
         Wish::Replace { image, kubernetes, ova, changes, .. } => {
             Wish::Replace { image, kubernetes, ova, changes, discards }

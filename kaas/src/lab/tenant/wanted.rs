@@ -79,6 +79,9 @@ pub struct Lost {
     /// What becomes of volumes that are kept on a worker and nowhere else.
     #[arg(long, value_enum, default_value = "keep")]
     local_volumes: Fate,
+    /// What becomes of pods without a controller, which nobody starts elsewhere.
+    #[arg(long, value_enum, default_value = "keep")]
+    bare_pods: Fate,
 }
 
 /// What becomes of what a worker alone has.
@@ -93,7 +96,7 @@ enum Fate {
 impl Lost {
     /// As the library takes it.
     pub(super) fn discards(&self) -> Discards {
-        Discards { local_volumes: self.local_volumes == Fate::Discard }
+        Discards { local_volumes: self.local_volumes == Fate::Discard, bare_pods: self.bare_pods == Fate::Discard }
     }
 }
 
@@ -153,6 +156,8 @@ mod tests {
         let lost =
             |line: &[&str]| Line::try_parse_from([&["remove-worker"][..], line].concat()).unwrap().lost.discards();
         assert_eq!(lost(&[]), Discards::default());
-        assert_eq!(lost(&["--local-volumes", "discard"]), Discards { local_volumes: true });
+        let volumes = Discards { local_volumes: true, bare_pods: false };
+        assert_eq!(lost(&["--local-volumes", "discard"]), volumes);
+        assert_eq!(lost(&["--bare-pods", "discard"]), Discards { local_volumes: false, bare_pods: true });
     }
 }

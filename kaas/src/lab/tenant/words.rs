@@ -1,6 +1,6 @@
 //! What is said of a tenant's workers.
 
-use fleet::workers::{Action, Arrived, Notice, State, Wait, WorkersStatus};
+use fleet::workers::{Action, Arrived, Discards, Notice, State, Wait, WorkersStatus};
 use serde::Serialize;
 
 /// Where a run has come to, for programs.
@@ -80,10 +80,18 @@ pub fn status(status: &WorkersStatus) -> String {
         };
         let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}", worker.image) };
         let why = worker.reason.as_ref().map_or_else(String::new, |why| format!("  {why}"));
-        let lost = if worker.discards.local_volumes { "  its local volumes are lost with it" } else { "" };
-        text += &format!("\n  {}\t{address}\t{state}{old}{why}{lost}", worker.name);
+        text += &format!("\n  {}\t{address}\t{state}{old}{why}{}", worker.name, lost(worker.discards));
     }
     text
+}
+
+fn lost(discards: Discards) -> &'static str {
+    match discards {
+        Discards { local_volumes: true, bare_pods: true } => "  its local volumes and bare pods are lost with it",
+        Discards { local_volumes: true, bare_pods: false } => "  its local volumes are lost with it",
+        Discards { local_volumes: false, bare_pods: true } => "  its bare pods are lost with it",
+        Discards { local_volumes: false, bare_pods: false } => "",
+    }
 }
 
 /// What happens.
@@ -121,7 +129,7 @@ pub mod tests {
     use std::collections::BTreeSet;
 
     use fleet::upgrade::Reason;
-    use fleet::workers::{Discards, WorkerStatus};
+    use fleet::workers::WorkerStatus;
     use serde_json::{Value, json};
 
     use super::*;
