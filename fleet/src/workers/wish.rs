@@ -109,8 +109,10 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
     if is_asked(machine) {
         return Ok(());
     }
-    // One that goes already was not counted any more.
-    if machine.state != State::Leaving {
+    // One that goes already is not counted any more, or another one takes its place: it is replaced. One that is lost or did
+    // not join is made anew, unless a person wants one less.
+    let is_made_anew = |why: &Reason| [reason::GIVEN_UP, reason::VM_GONE].contains(&why.code.as_str());
+    if machine.state != State::Leaving || machine.reason.as_ref().is_some_and(is_made_anew) {
         kept.pool.count = kept.pool.count.saturating_sub(1);
     }
     leaves(machine, now, Reason::new(reason::ASKED, "a person wants it to go"));

@@ -410,6 +410,19 @@ async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
+    let world = World::with(1).await;
+    world.lock().ill.insert("one".to_owned());
+    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    // Who goes on ends once that is noted.
+    let cancelled = watch::channel(true).1;
+    assert_eq!(world.give_with(Wish::GoOn, TakeOver::FromTheDead, cancelled).await.arrived().0, Arrived::Cancelled);
+    assert_eq!(world.kept().await.unwrap().machines[1].state, State::Leaving);
+    assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
+    assert_eq!(world.own(), ["t-w1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
     let world = World::with(1).await;
     let other = NodeSeen {
