@@ -43,6 +43,8 @@ pub enum Wish {
     Pause,
     /// To go on: also with what was paused, blocked, shut down or has failed.
     GoOn,
+    /// To go on with what was interrupted, blocked or shut down. What somebody has paused stays so, and what has failed.
+    Continue,
 }
 
 impl Wish {
@@ -57,7 +59,7 @@ impl Wish {
             return Ok(Kept { pool: (**pool).clone(), machines: Vec::new() });
         }
         let mut kept = kept.context("there are no workers yet")?;
-        kept.pool.powers_on = matches!(self, Self::GoOn);
+        kept.pool.powers_on = matches!(self, Self::GoOn | Self::Continue);
         // Those that have joined are watched anew by each command.
         for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Member) {
             machine.since = now;
@@ -74,7 +76,12 @@ impl Wish {
                 replaced_with(&mut kept, *discards);
             }
             Self::Pause => kept.pool.rollout.paused = true,
-            Self::GoOn => go_on(&mut kept, now),
+            Self::GoOn => {
+                kept.pool.rollout.paused = false;
+                give_up(&mut kept, now);
+                go_on(&mut kept, now);
+            }
+            Self::Continue => go_on(&mut kept, now),
         }
         kept.pool.check()?;
         Ok(kept)
@@ -119,20 +126,23 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
     Ok(())
 }
 
-/// What did not join is made anew, also what was never powered on and has no time to join any more; what is blocked, or
-/// was not watched, gets its time again.
+/// What did not join is made anew.
+fn give_up(kept: &mut Kept, now: u64) {
+    for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
+        let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
+        leaves(machine, now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
+    }
+}
+
+/// What has no time to join any more is made anew, also what was never powered on; what is blocked, or was not watched,
+/// gets its time again.
 fn go_on(kept: &mut Kept, now: u64) {
-    kept.pool.rollout.paused = false;
     let pool = &kept.pool;
     for machine in &mut kept.machines {
         match machine.state {
-            State::Failed => {
-                let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
-                leaves(machine, now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
-            }
             State::Joining if !machine.has_time(pool, now) => machine.state = State::New,
             State::Joining | State::Leaving => machine.since = now,
-            State::New | State::Member => {}
+            State::New | State::Member | State::Failed => {}
         }
     }
 }

@@ -118,7 +118,8 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     say(&format!("kubeconfig: {}", open_door(&lab)?.display()));
     let crew = Crew::of(lab, at);
     let wish = match crew.looked()? {
-        Some(_) => Wish::GoOn,
+        // What another operator has paused is left so.
+        Some(_) => Wish::Continue,
         None => Wish::Create(Box::new(crew.first(target, arguments)?)),
     };
     crew.go("lab tenant up", &wish)

@@ -123,6 +123,9 @@ async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_
     let failed = &status.workers[2];
     assert_eq!((failed.state, failed.power), (State::Failed, Some(PowerState::On)));
     assert!(world.lock().tokens.is_empty());
+    let (arrived, _) = world.give(Wish::Continue).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"], "nobody has said that it is made anew");
     let (arrived, _) = world.give(Wish::GoOn).await.arrived();
     assert!(matches!(arrived, Arrived::Stopped(_)));
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w4"], "the one that had failed is made anew");
@@ -220,6 +223,10 @@ async fn what_is_paused_goes_on_when_a_person_says_so_and_workers_still_come() {
     assert!(status.paused && status.workers.iter().all(|worker| !worker.up_to_date));
     let (_, status) = world.give(Wish::Add(1)).await.arrived();
     assert_eq!((status.available, status.workers[2].up_to_date), (3, true));
+    // Who brings a tenant up again does not say that, and powers on what is off all the same.
+    world.lock().lose_power("t-w1");
+    let (arrived, status) = world.give(Wish::Continue).await.arrived();
+    assert_eq!((codes(&arrived), status.available), (vec!["workers.paused"], 3));
     let status = world.give(Wish::GoOn).await.done();
     assert!(!status.paused && status.workers.iter().all(|worker| worker.up_to_date));
 }

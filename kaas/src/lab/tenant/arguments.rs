@@ -18,8 +18,8 @@ pub const TENANT_OVA: &str = "kaas-tenant";
 pub enum Tenant {
     /// Starts a tenant cluster beside a control cluster, and lets its workers join.
     ///
-    /// Given again after it was ended, it goes on. The tenant is a lab as well: `kaas lab` and `kaas upgrade` take its
-    /// name.
+    /// Given again after it was ended, or after a power cut, it goes on; a pause holds, and what has failed stays as it is,
+    /// until `kaas lab tenant resume`. The tenant is a lab as well: `kaas lab` and `kaas upgrade` take its name.
     Up(UpArguments),
     /// Makes further workers.
     AddWorker {
