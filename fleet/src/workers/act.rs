@@ -76,7 +76,8 @@ impl Acting<'_> {
             }
             Action::Cordon(_) => {
                 self.cluster.cordon(node(seen, &machine)?).await.map_err(Trouble::api)?;
-                Ok(Acted::Changed)
+                let cordoned = Some((self.workers.clock)());
+                save(records, Machine { cordoned, ..machine }).await
             }
             Action::Drain(_) => self.drain(seen, &machine).await,
             Action::PowerOff(_) => self.power_off(vm(seen, &machine)?).await,
@@ -115,6 +116,7 @@ impl Acting<'_> {
             expires: 0,
             joined_seconds: None,
             reason: None,
+            cordoned: None,
             discards: Discards::default(),
         };
         records.save_pool(pool).await.map_err(Trouble::store)?;

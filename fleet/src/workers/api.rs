@@ -12,6 +12,8 @@ use crate::node::{Answer, Answered, Client, Method};
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 /// What a pod has that its kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// The label of control nodes.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// The group that kubeadm lets ask for a kubelet's certificate.
@@ -96,9 +98,9 @@ fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
 }
 
 /// What makes a node take no new pods, and lets others answer for the addresses of services while it still leads requests
-/// on (Kubernetes, "Well-Known Labels"). With its UID: another node of the same name stays as it is.
+/// on. With its UID: another node of the same name stays as it is.
 fn leave(node: &NodeSeen) -> Value {
-    let labels = json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""});
+    let labels = json!({EXCLUDED: ""});
     json!({"metadata": {"uid": node.uid, "labels": labels}, "spec": {"unschedulable": true}})
 }
 
@@ -115,6 +117,7 @@ fn node(node: &Value) -> NodeSeen {
         provider: text(&node["spec"]["providerID"]),
         ready,
         cordoned: node["spec"]["unschedulable"] == true,
+        excluded: node["metadata"]["labels"].get(EXCLUDED).is_some(),
         control: node["metadata"]["labels"].get(CONTROL_PLANE).is_some(),
         kubelet: text(&node["status"]["nodeInfo"]["kubeletVersion"]),
     }

@@ -19,6 +19,8 @@ pub struct NodeSeen {
     pub ready: bool,
     /// Whether it takes no new pods.
     pub cordoned: bool,
+    /// Whether it leaves the addresses of services to other nodes.
+    pub excluded: bool,
     /// Whether it is a control node.
     pub control: bool,
     /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
@@ -97,7 +99,7 @@ pub trait Cluster: Send + Sync {
     /// When it may still be there.
     async fn remove_token(&self, id: &str) -> anyhow::Result<()>;
 
-    /// Lets a node take no new pods.
+    /// Lets a node take no new pods, and leave the addresses of services to others.
     ///
     /// # Errors
     /// When it is not certain that it does.

@@ -63,6 +63,10 @@ pub struct Machine {
     /// Why it failed, or leaves.
     #[serde(default)]
     pub reason: Option<Reason>,
+    /// Since when its node takes no new pods and leaves the addresses of services to others, for it to go, in seconds of Unix
+    /// time.
+    #[serde(default)]
+    pub cordoned: Option<u64>,
     /// What may be lost with it.
     #[serde(default)]
     pub discards: Discards,

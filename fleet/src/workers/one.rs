@@ -15,6 +15,9 @@ use crate::upgrade::Reason;
 /// How long a kubelet may take to make its node once it has its certificate, in seconds.
 const LAST_MOMENT: u64 = 60;
 
+/// How long other nodes may take to answer for the addresses of services in its place, in seconds.
+const HANDING_OVER: u64 = 5;
+
 /// What follows for one worker.
 pub(super) enum Step {
     /// Nothing for now.
@@ -191,11 +194,15 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         return Step::Waits(Wait::lasting(machine, reason::BARE_PODS, words));
     }
     let Node::Own(node) = seen.node(machine) else { return Step::Rests };
-    if !node.cordoned {
-        return Step::Does(Action::Cordon(name(machine)));
-    }
+    // A person may have cordoned it, and services are still reached by it.
+    let cordoned = machine.cordoned.filter(|_| node.cordoned && node.excluded);
+    let Some(cordoned) = cordoned else { return Step::Does(Action::Cordon(name(machine))) };
     // Of a node that says nothing no pod is ever told to have ended: Kubernetes has given those up that are ending.
     let remaining = pods.iter().filter(|pod| !pod.ending || node.ready).count();
+    if remaining == 0 && node.ready && seen.now < cordoned.saturating_add(HANDING_OVER) {
+        let words = "other nodes take over its addresses of services";
+        return Step::Waits(Wait::passing(machine, reason::DRAINING, words));
+    }
     if remaining == 0 {
         return Step::Does(Action::PowerOff(name(machine)));
     }

@@ -62,6 +62,7 @@ mod tests {
             expires: 0,
             joined_seconds: None,
             reason: None,
+            cordoned: None,
             discards: Discards::default(),
         };
         let hash = format!("sha256:{}", "0a".repeat(32));

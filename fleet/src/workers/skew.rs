@@ -65,6 +65,7 @@ mod tests {
             provider: String::new(),
             ready: true,
             cordoned: false,
+            excluded: false,
             control,
             kubelet: kubelet.to_owned(),
         };

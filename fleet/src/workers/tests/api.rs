@@ -75,6 +75,8 @@ fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
     let body = leave(&seen);
     assert_eq!((&body["metadata"]["uid"], &body["spec"]["unschedulable"]), (&json!("u"), &json!(true)));
     assert_eq!(body["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"], "");
+    let left = json!({"metadata": {"name": "w1", "uid": "u", "labels": body["metadata"]["labels"]}});
+    assert!(node(&left).excluded && !seen.excluded);
 }
 
 #[test]

@@ -126,6 +126,7 @@ impl Model {
                     provider,
                     ready: true,
                     cordoned: false,
+                    excluded: false,
                     control: false,
                     kubelet: String::new(),
                 };
@@ -136,7 +137,10 @@ impl Model {
             Action::Leave(_, why) => (machine.state, machine.reason) = (State::Leaving, Some(why)),
             Action::RemoveToken(_) => machine.token = None,
             Action::Cordon(_) => {
-                self.seen.nodes.iter_mut().filter(|node| node.name == name).for_each(|node| node.cordoned = true)
+                for node in self.seen.nodes.iter_mut().filter(|node| node.name == name) {
+                    (node.cordoned, node.excluded) = (true, true);
+                }
+                machine.cordoned = Some(0);
             }
             Action::Drain(_) => self.seen.pods.clear(),
             Action::PowerOff(_) => self.vm(&name).power = PowerState::Off,
@@ -172,6 +176,7 @@ impl Model {
             expires: u64::MAX,
             joined_seconds: None,
             reason: None,
+            cordoned: None,
             discards: Discards::default(),
         });
     }
@@ -235,7 +240,7 @@ proptest! {
         prop_assume!(surge + missing > 0);
         let mut wanted = pool(count);
         (wanted.rollout.max_surge, wanted.rollout.max_unavailable) = (surge, missing);
-        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Seen::default(), unseen: Vec::new(), made: 0 };
+        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Seen { now: 10, ..Seen::default() }, unseen: Vec::new(), made: 0 };
         for event in &events {
             model.happens(event);
             model.round();

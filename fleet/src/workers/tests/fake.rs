@@ -115,6 +115,8 @@ pub struct State {
     pub blocked: BTreeSet<String>,
     /// Whether the API is cut off.
     pub cut: bool,
+    /// Since when nodes leave the addresses of services to others, by UID.
+    left: BTreeMap<String, u64>,
     /// Version of kubelets that join.
     pub kubelet: String,
     /// How long a VM takes to be made.
@@ -445,7 +447,16 @@ impl State {
                 machine.returns = false;
             }
             let kubelet = self.kubelet.clone();
-            self.nodes.push(NodeSeen { name, uid, provider, ready: true, cordoned: false, control: false, kubelet });
+            self.nodes.push(NodeSeen {
+                name,
+                uid,
+                provider,
+                ready: true,
+                cordoned: false,
+                excluded: false,
+                control: false,
+                kubelet,
+            });
         }
         for pods in self.pods.values_mut() {
             pods.retain(|pod| pod.ended.is_none_or(|at| at > instant));
@@ -624,12 +635,15 @@ impl Hypervisor for World {
     }
 
     async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Permit) -> Result<ShutDown> {
-        let seen = vm.clone();
+        let (seen, now) = (vm.clone(), self.now());
         self.change("shut_down", permit, move |state| {
             let name = seen.name.clone();
             let own = format!("vsphere://{}", seen.uuid());
-            let ready = state.nodes.iter().any(|node| node.provider == own && node.ready);
-            assert!(!ready || !state.has_pods(&name), "{seen} has pods and was to be shut down");
+            if let Some(node) = state.nodes.iter().find(|node| node.provider == own && node.ready) {
+                assert!(!state.has_pods(&name), "{seen} has pods and was to be shut down");
+                let left = state.left.get(&node.uid).is_some_and(|left| left + 4 <= now);
+                assert!(left, "services are still reached by {seen} and it was to be shut down");
+            }
             state.own(&seen)?.vm.power = PowerState::Off;
             state.off(seen.uuid());
             Ok(ShutDown::Off)
@@ -716,10 +730,11 @@ impl Cluster for World {
     }
 
     async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        let seen = node.clone();
+        let (seen, now) = (node.clone(), self.now());
         self.ask("cordon", Does::ChangesCluster, move |state| {
             let node = state.nodes.iter_mut().find(|node| node.uid == seen.uid).context("no such node")?;
-            node.cordoned = true;
+            (node.cordoned, node.excluded) = (true, true);
+            state.left.entry(seen.uid.clone()).or_insert(now);
             Ok(())
         })
         .await

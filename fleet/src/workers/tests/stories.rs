@@ -152,6 +152,15 @@ async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_a_person_has_cordoned_leaves_its_services_addresses_to_others_first() {
+    let world = World::with(2).await;
+    world.lock().nodes[0].cordoned = true;
+    // What it must not do panics in the fake.
+    world.give(remove("t-w1")).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded() {
     let world = World::with(2).await;
     world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
@@ -438,6 +447,7 @@ async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
         provider: "vsphere://00000000-0000-0000-0000-000000000bad".to_owned(),
         ready: true,
         cordoned: false,
+        excluded: false,
         control: false,
         kubelet: String::new(),
     };
