@@ -12,6 +12,10 @@ use crate::node::{Answer, Answered, Client, Method};
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 /// What a pod has that its kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// The label of control nodes.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// The group that kubeadm lets ask for a kubelet's certificate.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 
@@ -94,9 +98,9 @@ fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
 }
 
 /// What makes a node take no new pods, and lets others answer for the addresses of services while it still leads requests
-/// on (Kubernetes, "Well-Known Labels"). With its UID: another node of the same name stays as it is.
+/// on. With its UID: another node of the same name stays as it is.
 fn leave(node: &NodeSeen) -> Value {
-    let labels = json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""});
+    let labels = json!({EXCLUDED: ""});
     json!({"metadata": {"uid": node.uid, "labels": labels}, "spec": {"unschedulable": true}})
 }
 
@@ -113,6 +117,9 @@ fn node(node: &Value) -> NodeSeen {
         provider: text(&node["spec"]["providerID"]),
         ready,
         cordoned: node["spec"]["unschedulable"] == true,
+        excluded: node["metadata"]["labels"].get(EXCLUDED).is_some(),
+        control: node["metadata"]["labels"].get(CONTROL_PLANE).is_some(),
+        kubelet: text(&node["status"]["nodeInfo"]["kubeletVersion"]),
     }
 }
 
@@ -120,7 +127,8 @@ fn node(node: &Value) -> NodeSeen {
 fn moving(pod: &Value) -> Option<PodSeen> {
     let metadata = &pod["metadata"];
     let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
-    let of_its_node = owners.any(|owner| owner["kind"] == "DaemonSet" && owner["controller"] == true);
+    let controller = owners.find(|owner| owner["controller"] == true);
+    let of_its_node = controller.is_some_and(|owner| owner["kind"] == "DaemonSet");
     let is_static = metadata["annotations"].get(MIRROR).is_some();
     let ended = pod["status"]["phase"] == "Succeeded" || pod["status"]["phase"] == "Failed";
     (!of_its_node && !is_static && !ended).then(|| PodSeen {
@@ -128,6 +136,7 @@ fn moving(pod: &Value) -> Option<PodSeen> {
         name: text(&metadata["name"]),
         uid: text(&metadata["uid"]),
         ending: !metadata["deletionTimestamp"].is_null(),
+        bare: controller.is_none(),
     })
 }
 

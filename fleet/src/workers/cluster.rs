@@ -1,6 +1,7 @@
 //! What is asked of a tenant's Kubernetes API for its workers. Knows nothing of VMs.
 
 use async_trait::async_trait;
+use contract::minor::Minor;
 use serde::{Deserialize, Serialize};
 
 use super::token::Token;
@@ -18,6 +19,19 @@ pub struct NodeSeen {
     pub ready: bool,
     /// Whether it takes no new pods.
     pub cordoned: bool,
+    /// Whether it leaves the addresses of services to other nodes.
+    pub excluded: bool,
+    /// Whether it is a control node.
+    pub control: bool,
+    /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
+    pub kubelet: String,
+}
+
+impl NodeSeen {
+    /// The minor of its kubelet; none if it says nothing.
+    pub fn minor(&self) -> Option<Minor> {
+        Minor::of(self.kubelet.trim_start_matches('v'))
+    }
 }
 
 /// A pod on a node that is to be emptied. Pods that stay with their node are not among them: those of DaemonSets, static
@@ -32,6 +46,15 @@ pub struct PodSeen {
     pub uid: String,
     /// Whether it was told to end.
     pub ending: bool,
+    /// Whether it has no controller: nobody starts it elsewhere.
+    pub bare: bool,
+}
+
+impl PodSeen {
+    /// Its namespace and its name.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
 }
 
 /// What became of a request that a pod moves away.
@@ -76,7 +99,7 @@ pub trait Cluster: Send + Sync {
     /// When it may still be there.
     async fn remove_token(&self, id: &str) -> anyhow::Result<()>;
 
-    /// Lets a node take no new pods.
+    /// Lets a node take no new pods, and leave the addresses of services to others.
     ///
     /// # Errors
     /// When it is not certain that it does.

@@ -31,7 +31,10 @@ fn pods_that_stay_with_their_node_have_not_to_move() {
     assert_eq!(pod(json!({})).unwrap().name, "p");
     assert!(pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})).unwrap().ending);
     let owner = |kind: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": true}]}});
-    assert!(pod(owner("ReplicaSet")).is_some());
+    assert!(!pod(owner("ReplicaSet")).unwrap().bare);
+    assert!(pod(json!({})).unwrap().bare);
+    let owned = json!({"metadata": {"ownerReferences": [{"kind": "ConfigMap"}]}});
+    assert!(pod(owned).unwrap().bare, "who owns it does not start it elsewhere");
     assert!(pod(owner("DaemonSet")).is_none());
     assert!(pod(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})).is_none());
     assert!(pod(json!({"status": {"phase": "Succeeded"}})).is_none());
@@ -55,12 +58,13 @@ fn a_claim_is_kept_on_the_node_that_its_volume_names() {
 fn a_node_is_ready_when_it_says_so() {
     let of = |ready: &str| {
         node(
-            &json!({"metadata": {"name": "w1", "uid": "u"}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
-            "status": {"conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
+            &json!({"metadata": {"name": "w1", "uid": "u", "labels": {"node-role.kubernetes.io/control-plane": ""}}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
+            "status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}, "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
         )
     };
     let seen = of("True");
-    assert!(seen.ready && seen.cordoned);
+    assert!(seen.ready && seen.cordoned && seen.control);
+    assert_eq!(seen.minor().unwrap().to_string(), "1.36");
     assert_eq!((seen.name.as_str(), seen.uid.as_str(), seen.provider.as_str()), ("w1", "u", "vsphere://x"));
     assert!(!of("Unknown").ready && !of("False").ready);
 }
@@ -71,6 +75,8 @@ fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
     let body = leave(&seen);
     assert_eq!((&body["metadata"]["uid"], &body["spec"]["unschedulable"]), (&json!("u"), &json!(true)));
     assert_eq!(body["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"], "");
+    let left = json!({"metadata": {"name": "w1", "uid": "u", "labels": body["metadata"]["labels"]}});
+    assert!(node(&left).excluded && !seen.excluded);
 }
 
 #[test]
