@@ -33,14 +33,14 @@ use contract::secret::Secret;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::cluster::kubernetes::answer;
+use crate::cluster::kubernetes::{answer, pages};
 use crate::cluster::pki::Certified;
 use crate::host::https::{Answer, Client};
 use crate::intake::config::{Said, Worker};
 
 pub use credentials::{Standing, standing};
 use discovery::Token;
-use judge::Nodes;
+use judge::Node;
 use published::Published;
 
 /// Why a worker has not joined.
@@ -105,7 +105,7 @@ impl Joining<'_> {
         let published: Published = Published::read(&self.told(&client, published::PATH)?)?;
         judge::is_the_cluster(&cluster.name, &published.cluster)?;
         let version: judge::Version = read(&self.told(&client, "/version")?)?;
-        let nodes: Nodes = read(&self.told(&client, "/api/v1/nodes")?)?;
+        let nodes = self.nodes(&client)?;
         let kubernetes_minor = judge::minor(self.image, &version, &nodes)?;
         judge::is_nobody_else(self.worker, self.machine, &published, &nodes)?;
         let Published { network, control_nodes, .. } = published;
@@ -120,9 +120,20 @@ impl Joining<'_> {
         request::certificate(self, &admission.client)
     }
 
+    fn nodes(&self, client: &Client) -> Result<Vec<Node>, Error> {
+        pages::items("/api/v1/nodes", |path| match pages::unless_too_long(client.get(path)).transpose() {
+            Some(answer) => self.granted(answer).map(|answer| Some(answer.body)),
+            None => Ok(None),
+        })
+    }
+
     /// The answer to a question that the token gives the right to ask.
     fn told(&self, client: &Client, path: &str) -> Result<Answer, Error> {
-        let answer = self.found(client.get(path), "has not published what workers need")?;
+        self.granted(client.get(path))
+    }
+
+    fn granted(&self, answer: anyhow::Result<Answer>) -> Result<Answer, Error> {
+        let answer = self.found(answer, "has not published what workers need")?;
         match answer.code {
             200 => Ok(answer),
             401 => Err(refused_token("the API server does not take it").into()),
@@ -157,14 +168,14 @@ fn refused_token(why: &str) -> Finding {
     codes::JOIN_TOKEN_REFUSED.finding(
         properties::JOIN_TOKEN,
         why,
-        "Make a new one on a control node of the cluster, `kubeadm token create --print-join-command`, and give it in the \
-         form, on the console, or with `kaas-agent configure`",
+        "Make a new one on a control node of the cluster, `kubeadm token create --ttl 1h --print-join-command`, and give it \
+         in the form, on the console, or with `kaas-agent configure --from -`",
     )
 }
 
 /// That a worker belongs nowhere and has nothing to join with.
 pub fn no_token(standing: &Standing) -> Finding {
-    let action = "Give it a new join token: in the form, on the console, or with `kaas-agent configure`";
+    let action = "Give it a new join token: in the form, on the console, or with `kaas-agent configure --from -`";
     match standing {
         Standing::Expired(ended) => expired(*ended, action),
         _ => codes::JOIN_TOKEN_MISSING.finding(

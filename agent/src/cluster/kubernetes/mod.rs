@@ -16,7 +16,7 @@ pub(crate) mod fake_api;
 pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;
-mod pages;
+pub(in crate::cluster) mod pages;
 pub mod pods;
 pub mod proxy;
 pub mod rollout;

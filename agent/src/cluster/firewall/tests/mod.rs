@@ -175,9 +175,9 @@ fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
     keeper.lay(node, &three_nodes());
     network.sees("a stranger", stranger, NODE, &[30_080, 30_081, 30_999], &[30_082, 30_083, 80, NO_PURPOSE]);
 
-    let ports = br#"{"items": [{"spec": {"hostNetwork": true, "containers": [
-        {"ports": [{"hostPort": 7777}, {"hostPort": 2379}, {"hostPort": 10257}]}]}}]}"#;
-    keeper.firewall.open(HostPorts::of_pods(ports).unwrap()).unwrap();
+    let pods = r#"[{"spec": {"hostNetwork": true, "containers": [
+        {"ports": [{"hostPort": 7777}, {"hostPort": 2379}, {"hostPort": 10257}]}]}}]"#;
+    keeper.firewall.open(HostPorts::of_pods(serde_json::from_str(pods).unwrap())).unwrap();
     assert!(keeper.lay(node, &three_nodes()));
     let control_nodes = tcp(&[Caller::ControlNodes, Caller::Loopback]);
     network.sees("a stranger", stranger, NODE, &[NO_PURPOSE], &control_nodes);
