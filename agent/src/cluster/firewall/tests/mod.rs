@@ -213,9 +213,15 @@ fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anyw
     for there in [PEER, virtual_address] {
         network.sees("a pod", pod, there, &[api, endpoint, ports::KUBELET], &[ssh, ports::ETCD_PEER]);
     }
+    // A worker, which the list of nodes names alone.
+    let _worker = listening(stranger, &all());
+    network.sees("a pod", pod, STRANGER, &[ssh, ports::MEMBERLIST], &[]);
+    pod_network_knows(node, Some(STRANGER));
+    network.sees("a pod", pod, STRANGER, &[endpoint, ports::KUBELET, NO_PURPOSE], &[ssh, ports::MEMBERLIST]);
     config.node.admin_networks.clear();
     assert!(keeper.lay(node, &config));
     network.sees("a pod", pod, PEER, &[ssh], &[ports::ETCD_PEER]);
+    network.sees("a pod", pod, STRANGER, &[ssh], &[ports::MEMBERLIST]);
 }
 
 /// A service that somebody has given the tunnel's port as its NodePort, where the tunnel's is of their range.
