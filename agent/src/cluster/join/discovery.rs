@@ -19,6 +19,9 @@ use super::{Error, refused_token};
 /// Where it is.
 pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 
+/// How many hashes are shown: anyone may have sent them.
+const NAMED: usize = 3;
+
 /// What the name of a signature begins with; the token's name follows.
 const SIGNATURE: &str = "jws-kubeconfig-";
 
@@ -76,7 +79,12 @@ fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
         }
         seen.push(hash);
     }
-    let seen = if seen.is_empty() { "none at all".to_owned() } else { seen.join(", ") };
+    let more = match seen.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} others"),
+    };
+    seen.truncate(NAMED);
+    let seen = if seen.is_empty() { "none at all".to_owned() } else { seen.join(", ") + &more };
     Err(codes::JOIN_WRONG_CA.finding(
         properties::CLUSTER_CA_HASH,
         format!("the cluster at the address shows {seen}"),
@@ -119,6 +127,19 @@ pub(super) mod tests {
         let input = format!("{header}.{}", BASE64_URL_SAFE_NO_PAD.encode(text));
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), input.as_bytes());
         (format!("{SIGNATURE}{id}"), format!("{header}..{}", BASE64_URL_SAFE_NO_PAD.encode(tag.as_ref())))
+    }
+
+    #[test]
+    fn a_strangers_many_authorities_are_told_in_a_line() {
+        let certificate = |_| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            rcgen::CertificateParams::default().self_signed(&key).unwrap().pem()
+        };
+        let bundle: String = (0..10).map(certificate).collect();
+        let finding = pinned_of(&bundle, "sha256:00").unwrap_err();
+        assert!(finding.seen.ends_with(" and 7 others") && finding.seen.len() < 400, "{finding}");
+        let three: String = (0..3).map(certificate).collect();
+        assert!(!pinned_of(&three, "sha256:00").unwrap_err().seen.contains("others"));
     }
 
     #[test]
