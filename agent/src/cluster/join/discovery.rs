@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use x509_parser::pem::Pem;
 
 use super::{Error, refused_token};
+use crate::cluster::pki;
 
 /// Where it is.
 pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
@@ -75,7 +76,7 @@ fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
         let Ok(certificate) = pem.parse_x509() else { continue };
         let hash = Fingerprint::of(certificate.public_key().raw).to_string();
         if hash == pinned {
-            return Ok(encode(&pem));
+            return Ok(pki::pem("CERTIFICATE", &pem.contents));
         }
         seen.push(hash);
     }
@@ -96,12 +97,6 @@ fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
 pub(super) fn hash_of(authority: &str) -> Option<String> {
     let pem = Pem::iter_from_buffer(authority.as_bytes()).next()?.ok()?;
     Fingerprint::of_key_of(&pem.contents).map(|hash| hash.to_string())
-}
-
-fn encode(pem: &Pem) -> String {
-    let encoded = base64::prelude::BASE64_STANDARD.encode(&pem.contents);
-    let lines: Vec<&str> = encoded.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 /// Whether the token has signed the text: a detached JWS (RFC 7515, appendix F) with HMAC-SHA-256.

@@ -3,7 +3,7 @@
 //! ```text
 //! cluster-info, from anyone ─► authority, if its hash is the pinned one and the token has signed it
 //! with the token:  what the cluster says to workers, its version, its nodes ─► judged
-//!                  a request for a certificate, which the cluster approves by itself ─► the worker's credentials
+//!                  a request for a certificate, which a control node approves ─► the worker's credentials
 //! ```
 //!
 //! It is kubeadm's way (`kubeadm join`: discovery by a token, TLS bootstrap of the kubelet), with the same objects in the
@@ -42,6 +42,8 @@ pub use credentials::{Standing, standing};
 use discovery::Token;
 use judge::Node;
 use published::Published;
+#[cfg(test)]
+pub(in crate::cluster) use request::object;
 
 /// Why a worker has not joined.
 #[derive(Debug)]
@@ -86,6 +88,8 @@ pub struct Admission {
     pub authority: String,
     /// What the worker goes by from now on.
     pub said: Said,
+    /// Whether the cluster has a node of the worker's name, which is this VM.
+    known: bool,
     client: Client,
 }
 
@@ -109,7 +113,8 @@ impl Joining<'_> {
         let kubernetes_minor = judge::minor(self.image, &version, &nodes)?;
         judge::is_nobody_else(self.worker, self.machine, &published, &nodes)?;
         let Published { network, control_nodes, .. } = published;
-        Ok(Admission { authority, said: Said { network, control_nodes, kubernetes_minor }, client })
+        let known = nodes.iter().any(|node| node.is_called(&self.worker.node.name));
+        Ok(Admission { authority, said: Said { network, control_nodes, kubernetes_minor }, known, client })
     }
 
     /// The certificate by which the cluster knows this node.
@@ -117,7 +122,7 @@ impl Joining<'_> {
     /// # Errors
     /// [`Error`]: waiting, until the cluster has signed it.
     pub fn certificate(&self, admission: &Admission) -> Result<Certified, Error> {
-        request::certificate(self, &admission.client)
+        request::certificate(self, &admission.client, admission.known)
     }
 
     fn nodes(&self, client: &Client) -> Result<Vec<Node>, Error> {
