@@ -19,6 +19,7 @@ pub mod codes;
 pub mod deployer;
 pub mod finding;
 pub mod image;
+pub mod join_token;
 pub mod json;
 pub mod kubeconfig;
 pub mod kubernetes_upgrade;

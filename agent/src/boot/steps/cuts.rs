@@ -246,7 +246,7 @@ fn serve_health() {
 
 /// An API server that calls the node ready, or not.
 fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
-    let answer = move |path: &str, _: &Value| match path {
+    let answer = move |path: &str, _: &Value| match path.split('?').next().unwrap_or_default() {
         "/readyz" => (200, json!("ok")),
         "/api/v1/nodes" | "/api/v1/nodes/node1" => {
             let says = if ready.load(Ordering::SeqCst) { "True" } else { "False" };

@@ -126,7 +126,7 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
 /// Makes the configuration that of a worker's kubelet, in the VM with this BIOS UUID.
 ///
 /// There are no static pods. The cluster's authority, whose key a worker does not have, signs the serving certificate:
-/// the kubelet asks for it, and control nodes approve it ([`super::serving`]).
+/// the kubelet asks for it, and control nodes approve it ([`super::approval`]).
 pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Option<Uuid>) {
     if let Some(settings) = kubelet.as_object_mut() {
         for name in ["staticPodPath", "tlsCertFile", "tlsPrivateKeyFile"] {

@@ -1,3 +1,6 @@
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
 use super::*;
 
 fn answer(status: u16, body: &Value) -> Answer {
@@ -84,6 +87,7 @@ fn a_tokens_secret_is_one_that_kubeadm_knows() {
     let token = Token::new("w1", 1_800_000_000);
     let secret = secret(&token);
     assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
+    assert_eq!(secret["metadata"]["annotations"]["kaas.local/node"], "w1", "it is good for this node alone");
     assert_eq!(secret["type"], "bootstrap.kubernetes.io/token");
     let data = &secret["stringData"];
     assert_eq!(data["token-id"], token.id);
@@ -94,4 +98,34 @@ fn a_tokens_secret_is_one_that_kubeadm_knows() {
         (&json!("true"), &json!("true"))
     );
     assert_eq!(data["auth-extra-groups"], "system:bootstrappers:kubeadm:default-node-token");
+}
+
+#[test]
+fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = crate::node::tests::client(format!("http://{}", listener.local_addr().unwrap()));
+    // Longer than texts that are shown.
+    let next = format!("{}==", "a".repeat(600));
+    let second = format!("/api/v1/nodes?limit=1&continue={}%3D%3D", "a".repeat(600));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let page = |name: &str, next: &str| {
+                json!({"metadata": {"continue": next}, "items": [{"metadata": {"name": name}}]}).to_string()
+            };
+            let body = match request.split(' ').nth(1).unwrap() {
+                "/api/v1/nodes?limit=100" => "x".repeat(9 << 20),
+                "/api/v1/nodes?limit=1" => page("w1", &next),
+                path if path == second => page("w2", ""),
+                other => panic!("{other} is not asked of the API here"),
+            };
+            // Who asks may have heard enough.
+            let _ =
+                write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        }
+    });
+    let nodes = client.wait(Cluster::nodes(&client)).unwrap();
+    assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["w1", "w2"]);
 }
