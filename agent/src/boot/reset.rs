@@ -402,6 +402,9 @@ mod tests {
         assert!(outlook(Cluster::GoesOn { healthy: 2 }).words().contains("replace-member"));
     }
 
+    /// The size of a disk that is erased with zeros: a build host may keep temporary files in little memory.
+    const SMALL: u64 = 16 << 20;
+
     /// Passes on to a hypervisor that outlives what speaks to it.
     struct Line<'a>(&'a mut Hypervisor);
 
@@ -415,10 +418,10 @@ mod tests {
     fn reset_beside(hypervisor: &mut Hypervisor) -> Option<Vec<u8>> {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("disk");
-        fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
+        fs::File::create(&path).unwrap().set_len(SMALL).unwrap();
         let erasing = Identity { holder: None, state: DiskState::Erasing, ..fixture::identity() };
         disk::slots::write(&path, &erasing).unwrap();
-        let disk = Disk { path, size: 16 << 20, sector: 512, read_only: false };
+        let disk = Disk { path, size: SMALL, sector: 512, read_only: false };
         let platform = Platform::detect(root.path()).unwrap();
         finish_beside(Some(GuestInfo::new(Line(hypervisor))), &disk, &platform, &NoPrograms, &mut |_| {}).unwrap();
         assert!(disk::Slots::read(&disk.path).unwrap().newest().is_none(), "the disk is blank");
@@ -447,13 +450,14 @@ mod tests {
 
     #[test]
     fn an_erasure_says_how_far_it_is_and_why_it_stopped() {
-        let mut machine = fixture::Machine::new();
-        let path = machine.add("data");
-        let disk = Disk::open(&path, &machine.platform()).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(root.path()).unwrap();
+        let path = root.path().join("disk");
+        fs::File::create(&path).unwrap().set_len(SMALL).unwrap();
         let identity = Identity { state: DiskState::Erasing, ..fixture::identity() };
         disk::slots::write(&path, &identity).unwrap();
+        let disk = Disk { path, size: SMALL, sector: 512, read_only: false };
         let mut told = Vec::new();
-        let platform = machine.platform();
         finish(&disk, &platform, &crate::host::command::Host, &mut |finding| told.push(finding)).unwrap();
         assert!(told.iter().all(|finding| finding.code == "reset.under-way"), "{told:?}");
         assert!(told.last().unwrap().seen.starts_with("100 % "), "{told:?}");
