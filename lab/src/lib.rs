@@ -261,6 +261,14 @@ impl Lab {
         self.network.path()
     }
 
+    /// The network namespace that a VM of the container engine is in while it is on.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub fn namespace_of(&self, vm: &str) -> anyhow::Result<PathBuf> {
+        Ok(self.network.container_namespace(self.directory.load_vm(vm)?.port()))
+    }
+
     /// Where a VM's console log is kept.
     pub fn console(&self, vm: &str) -> PathBuf {
         self.directory.console(vm)
