@@ -19,6 +19,8 @@ mod engine;
 mod engine_record;
 mod engines;
 mod environment;
+#[cfg(test)]
+mod fixture;
 mod forward;
 mod hold;
 mod host;
