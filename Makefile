@@ -12,7 +12,8 @@ CLONE := $(CARGO_TARGET_DIR)/last-clone
 # Making a root tree and running system containers and VMs takes root, and so do tests. Only programs that are built run
 # as root, Cargo itself never: what it keeps in the user's directories stays the user's.
 AS_ROOT := $(CURDIR)/.ci/as-root
-TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --locked
+# Always of the whole workspace: of a part, Cargo builds some dependencies once more, with other features.
+TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --locked --workspace
 
 KAAS := $(CARGO_TARGET_DIR)/debug/kaas
 SPEC := image/specs/control-plane.toml
@@ -44,21 +45,21 @@ SHORT := 8
 LONG := 45
 
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
-	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(TEST) -p scenarios --test lab -- ::short:: --test-threads=2
+	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(TEST) --test lab -- ::short:: --test-threads=2
 
 test-fast: setup root earlier ## Pass the tests that need neither an image nor a VM
-	@# The second part also runs when the first one has failed.
-	$(TEST) --no-fail-fast --workspace --exclude scenarios; first=$$?; $(TEST) -p scenarios --lib && exit $$first
+	$(TEST) --no-fail-fast
 
 test-long: ova-earlier ## Pass the long scenarios as well
-	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(LONG) $(TEST) -p scenarios --test lab -- ::long::
+	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(LONG) $(TEST) --test lab -- ::long::
 
 fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
-	KAAS_FUZZ_SECONDS=$(or $(SECONDS),600) $(TEST) -p agent --lib -- fuzz_
+	KAAS_FUZZ_SECONDS=$(or $(SECONDS),600) $(TEST) --lib -- fuzz_
 
 lint: setup ## Check format, lints, and the licences and sources of the dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets
+	cargo clippy --locked --workspace --test lab
 	@.ci/deny "$(CACHE)/cargo-deny"
 
 lab: ova ## Start a three-node control cluster on this machine
@@ -68,7 +69,7 @@ lab-down: ## End it
 	$(AS_ROOT) $(KAAS) lab down
 
 scenario: named ova-earlier ## Run the scenarios whose names contain NAME
-	KAAS_OVA="$(CURDIR)/build" $(TEST) -p scenarios --test lab -- $(NAME)
+	KAAS_OVA="$(CURDIR)/build" $(TEST) --test lab -- $(NAME)
 
 # Says so at once, and not after both OVAs are built.
 named:

@@ -1,4 +1,4 @@
-//! All scenarios, in the order in which they are run. `cargo test -p scenarios --test lab -- NAME` runs those whose
+//! All scenarios, in the order in which they are run. `cargo test --workspace --test lab -- NAME` runs those whose
 //! names contain NAME, `--list` shows them. `short` ones are part of `make test`, `long` ones of `make test-long`.
 
 mod bad_input;
