@@ -86,7 +86,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
         reporter.update(|status| {
             status.role = Some(known.config.role());
             status.node = Some(known.config.node().name.clone());
-            status.address = Some(known.config.address());
+            status.address = known.config.address();
             status.cluster = Some(known.config.cluster_name().to_owned());
             status.findings = known.warnings.clone();
         });

@@ -16,25 +16,22 @@ use contract::finding::{Finding, Findings};
 use super::address;
 use super::arp::{self, Mac};
 use super::devices::{self, Device};
+use super::networkd;
 use crate::host::bus::Bus;
 use crate::host::command::{Command, Runner};
 use crate::host::files::ensure_content;
 use crate::host::platform::Platform;
-use crate::intake::config::{Config, Interface, Node};
+use crate::intake::config::{Address, Config, Interface, Node};
 
 const DIRECTORY: &str = "/etc/systemd/network";
-const SERVICE: &str = "org.freedesktop.network1";
-const PATH: &str = "/org/freedesktop/network1";
-const MANAGER: &str = "org.freedesktop.network1.Manager";
-const LINK: &str = "org.freedesktop.network1.Link";
 
 /// How long an adapter may take to find its network, and networkd to do its work.
 const CARRIER: Duration = Duration::from_secs(10);
 const CONFIGURED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Claims the addresses of this node; those that it has already stay. The
-/// virtual IP must be free as well, or a control node's, unless this node
+/// Claims the static addresses of this node, and has networkd ask for those that a DHCP server leases: nobody waits for
+/// that here. Those that it has already stay. The virtual IP must be free as well, or a control node's, unless this node
 /// is `formed`.
 ///
 /// # Errors
@@ -62,7 +59,7 @@ pub fn ensure(
                 continue;
             }
             Err(error) => {
-                findings.extend(failed(&format!("asking for {}", interface.address.addr()), error));
+                findings.extend(failed(&format!("asking for the address {}", interface.address), error));
                 continue;
             }
         }
@@ -79,22 +76,22 @@ pub fn ensure(
     let changed = lay(&platform.path(DIRECTORY), &files(config.node(), &chosen))
         .map_err(|error| failed("writing networkd's files", error))?;
     if changed {
-        let () = bus
-            .call(SERVICE, PATH, MANAGER, "Reload", &())
-            .map_err(|error| failed("having networkd read its files", format!("{error:#}")))?;
+        networkd::reload(bus).map_err(|error| failed("having networkd read its files", format!("{error:#}")))?;
     }
     for (interface, device) in config.node().interfaces.iter().zip(&chosen) {
-        wait(platform, bus, config, interface, device)?;
+        // networkd announces what is leased.
+        let Address::Static(address) = interface.address else { continue };
+        let address = address.addr();
+        wait(platform, bus, config, address, device)?;
         // Neighbours may still know the address of the VM that this one replaces.
         if claimed.contains(&device) {
-            arp::announce(&device.name, interface.address.addr())
-                .map_err(|error| failed(&format!("announcing {}", interface.address.addr()), error))?;
+            arp::announce(&device.name, address).map_err(|error| failed(&format!("announcing {address}"), error))?;
         }
     }
     Ok(changed)
 }
 
-fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
+pub(super) fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
     Findings::from(codes::NETWORK_FAILED.finding(
         "network",
         format!("{attempt}: {error}"),
@@ -111,7 +108,7 @@ enum Answer {
 }
 
 /// Brings the device up without an address and asks who has the one it is to
-/// get. One that this node has already is not asked for.
+/// get. One that this node has already is not asked for, and one that is leased not here: networkd does so.
 fn ask(
     platform: &Platform,
     runner: &dyn Runner,
@@ -120,7 +117,9 @@ fn ask(
     device: &Device,
     own: &[Mac],
 ) -> anyhow::Result<Answer> {
-    if has(device, interface.address.addr())? {
+    if let Some(known) = interface.address.known()
+        && has(device, known.addr())?
+    {
         return Ok(Answer::Held);
     }
     runner.run(&Command::new("ip").args(["link", "set", "dev", &device.name, "up"]))?;
@@ -135,14 +134,14 @@ fn ask(
         }
         std::thread::sleep(POLL);
     }
-    Ok(match arp::probe(&device.name, interface.address.addr(), own)? {
-        Some(other) => Answer::Refused(taken(interface, device, other)),
+    let Address::Static(address) = interface.address else { return Ok(Answer::Free) };
+    Ok(match arp::probe(&device.name, address.addr(), own)? {
+        Some(other) => Answer::Refused(taken(address.addr(), device, other)),
         None => Answer::Free,
     })
 }
 
-fn taken(interface: &Interface, device: &Device, other: Mac) -> Finding {
-    let address = interface.address.addr();
+fn taken(address: Ipv4Addr, device: &Device, other: Mac) -> Finding {
     codes::ADDRESS_IN_USE.finding(
         address.to_string(),
         format!("the device with MAC address {other} uses this address on the network of {}", device.name),
@@ -192,7 +191,7 @@ fn has_carrier(platform: &Platform, device: &Device) -> bool {
     fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
 }
 
-fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
+pub(super) fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
     Ok(nix::ifaddrs::getifaddrs()?.any(|interface| {
         interface.interface_name == device.name
             && interface.address.is_some_and(|found| found.as_sockaddr_in().is_some_and(|found| found.ip() == address))
@@ -200,17 +199,10 @@ fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
 }
 
 /// Waits until networkd has given the device its address.
-fn wait(
-    platform: &Platform,
-    bus: &Bus,
-    config: &Config,
-    interface: &Interface,
-    device: &Device,
-) -> Result<(), Findings> {
-    let address = interface.address.addr();
+fn wait(platform: &Platform, bus: &Bus, config: &Config, address: Ipv4Addr, device: &Device) -> Result<(), Findings> {
     let deadline = Instant::now() + config.timeout(CONFIGURED);
     loop {
-        let state = link_state(platform, bus, device)
+        let state = networkd::state(platform, bus, device)
             .map_err(|error| failed(&format!("asking networkd about {}", device.name), format!("{error:#}")))?;
         let present = has(device, address).map_err(|error| failed("listing the addresses", error))?;
         if state == "configured" && present {
@@ -224,14 +216,6 @@ fn wait(
         }
         std::thread::sleep(POLL);
     }
-}
-
-/// networkd's `AdministrativeState`: pending, configuring, configured, unmanaged, failed, linger.
-fn link_state(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<String> {
-    let index = fs::read_to_string(platform.path("/sys/class/net").join(&device.name).join("ifindex"))?;
-    let index: i32 = index.trim().parse()?;
-    let (_, path): (String, zbus::OwnedObjectPath) = bus.call(SERVICE, PATH, MANAGER, "GetLinkByIndex", &(index,))?;
-    bus.property(SERVICE, path.as_str(), LINK, "AdministrativeState")
 }
 
 /// networkd's files by name (systemd.network(5)).
@@ -249,12 +233,19 @@ fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> S
     // claims it too. networkd's own detection of duplicates would drop it then
     // (RFC 5227, 2.4 b) and leave a cluster without quorum, so the question is
     // asked once, before the address is claimed.
+    // What is leased is given up when the lease ends, and only then.
+    let keep = match interface.address {
+        Address::Static(_) => "KeepConfiguration=static",
+        Address::Dhcp { .. } => "DHCP=ipv4\nKeepConfiguration=dhcp-on-stop",
+    };
     let mut text = format!(
-        "[Match]\nMACAddress={}\nName={}\n\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n\
-         KeepConfiguration=static\nIgnoreCarrierLoss=yes\n",
+        "[Match]\nMACAddress={}\nName={}\n\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n{keep}\n\
+         IgnoreCarrierLoss=yes\n",
         device.mac, device.name
     );
-    if let Some(gateway) = interface.gateway {
+    // Without a static address networkd takes a gateway for one that is on the link, and fails before there is a lease.
+    let behind_lease = if interface.address.is_leased() { "GatewayOnLink=no\n" } else { "" };
+    if let Some(gateway) = interface.gateway.filter(|_| !interface.address.is_leased()) {
         let _ = writeln!(text, "Gateway={gateway}");
     }
     if primary {
@@ -265,11 +256,48 @@ fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> S
             let _ = writeln!(text, "Domains={}", node.search_domains.join(" "));
         }
     }
-    let _ = write!(text, "\n[Address]\nAddress={}\nDuplicateAddressDetection=none\n", interface.address);
-    for route in node.routes.iter().filter(|route| interface.address.contains(&route.gateway)) {
-        let _ = write!(text, "\n[Route]\nDestination={}\nGateway={}\n", route.network, route.gateway);
+    match interface.address {
+        Address::Static(address) => {
+            let _ = write!(text, "\n[Address]\nAddress={address}\nDuplicateAddressDetection=none\n");
+        }
+        Address::Dhcp { .. } => {
+            text += &by_dhcp(node, interface);
+            if let Some(gateway) = interface.gateway {
+                let _ = write!(text, "\n[Route]\nGateway={gateway}\n{behind_lease}");
+            }
+        }
+    }
+    for route in node.routes.iter().filter(|route| leads_through(node, interface, route.gateway)) {
+        let _ = write!(text, "\n[Route]\nDestination={}\nGateway={}\n{behind_lease}", route.network, route.gateway);
     }
     text
+}
+
+/// How a DHCP server is asked, and what is taken of it: whatever the form leaves empty.
+fn by_dhcp(node: &Node, interface: &Interface) -> String {
+    let unless = |given: bool| if given { "no" } else { "yes" };
+    // The MAC address, which the hypervisor keeps for the life of a VM and gives to no other one, names the client, and
+    // is what reservations are made by. networkd's own name comes from the machine ID: clones may share that, and a worker
+    // whose scratch was lost has another one. A lease is not given back at shutdown: it is the node's for life. An address
+    // that somebody else uses is declined (RFC 2131, 4.4.1).
+    format!(
+        "\n[DHCPv4]\nClientIdentifier=mac\nHostname={}\nSendHostname=yes\nSendRelease=no\nSendDecline=yes\n\
+         UseHostname=no\nUseGateway={}\nUseDNS={}\nUseDomains={}\nUseNTP={}\n",
+        node.name,
+        unless(interface.gateway.is_some()),
+        unless(!node.dns_servers.is_empty()),
+        unless(!node.search_domains.is_empty()),
+        unless(!node.ntp_servers.is_empty()),
+    )
+}
+
+/// Whether the way through a gateway begins on this interface: what is in no static subnet is in that of the lease.
+fn leads_through(node: &Node, interface: &Interface, gateway: Ipv4Addr) -> bool {
+    let near = |interface: &Interface| match interface.address {
+        Address::Static(address) => address.contains(&gateway),
+        Address::Dhcp { .. } => false,
+    };
+    near(interface) || (interface.address.is_leased() && !node.interfaces.iter().any(near))
 }
 
 fn lay(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
@@ -318,7 +346,7 @@ pub(crate) mod tests {
                 interfaces: vec![Interface {
                     mac: None,
                     network: None,
-                    address: "10.0.0.11/24".parse().unwrap(),
+                    address: "10.0.0.11/24".parse::<ipnet::Ipv4Net>().unwrap().into(),
                     gateway: Some(Ipv4Addr::new(10, 0, 0, 1)),
                 }],
                 routes: vec![],
@@ -354,7 +382,7 @@ pub(crate) mod tests {
         config.node.interfaces.push(Interface {
             mac: None,
             network: None,
-            address: "192.168.7.5/16".parse().unwrap(),
+            address: "192.168.7.5/16".parse::<ipnet::Ipv4Net>().unwrap().into(),
             gateway: None,
         });
         let devices = [("ens192", 1), ("ens224", 2)]
@@ -365,6 +393,34 @@ pub(crate) mod tests {
                 .map(|(name, text)| format!("# {name}\n{text}"))
                 .collect::<String>()
         );
+    }
+
+    #[test]
+    fn what_the_form_leaves_empty_comes_from_the_dhcp_server() {
+        let mut node = crate::intake::config::fixture::worker().node;
+        node.interfaces[0] =
+            Interface { address: Address::Dhcp { lease: None }, gateway: None, ..node.interfaces[0].clone() };
+        node.interfaces.push(Interface {
+            mac: None,
+            network: None,
+            address: "10.20.0.21/24".parse::<ipnet::Ipv4Net>().unwrap().into(),
+            gateway: None,
+        });
+        let route = |gateway: &str| contract::properties::Route {
+            network: "10.30.0.0/16".parse().unwrap(),
+            gateway: gateway.parse().unwrap(),
+        };
+        node.routes = vec![route("10.20.0.1"), route("10.0.0.254")];
+        let devices = [("ens192", 1), ("ens224", 2)]
+            .map(|(name, last)| Device { name: name.into(), mac: Mac([0, 0x50, 0x56, 0, 0, last]) });
+        let empty = files(&node, &devices);
+        node.interfaces[0].gateway = Some(Ipv4Addr::new(10, 0, 0, 1));
+        node.dns_servers = vec![Ipv4Addr::new(10, 0, 0, 2)];
+        node.search_domains = vec!["example".into()];
+        node.ntp_servers = vec!["10.0.0.3".into()];
+        let given = &files(&node, &devices)["10-kaas-0.network"];
+        let all: String = empty.into_iter().map(|(name, text)| format!("# {name}\n{text}")).collect();
+        insta::assert_snapshot!(format!("{all}# with all that a form gives\n{given}"));
     }
 
     /// A network of the test's own thread: `here` is ours, the others are

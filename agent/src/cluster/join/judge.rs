@@ -141,13 +141,18 @@ pub(super) fn is_nobody_else(
             format!("Give this VM another name; or, if that node is gone for good: kubectl delete node {name}"),
         ));
     }
+    let Some(address) = address else { return Ok(()) };
     let control = published.control_nodes.iter().find(|node| node.address == address).map(|node| node.name.as_str());
     let other = control.or_else(|| others().find(|node| node.has(address)).map(|node| node.metadata.name.as_str()));
     if let Some(other) = other {
+        let give = match worker.node.is_leased() {
+            true => "Have the DHCP server lease another address to this VM",
+            false => "Give this VM another address",
+        };
         return Err(codes::JOIN_ADDRESS_IN_USE.finding(
             properties::ADDRESS,
             format!("{address} is the address of the cluster's node {other}"),
-            format!("Give this VM another address; or, if that node is gone for good: kubectl delete node {other}"),
+            format!("{give}; or, if that node is gone for good: kubectl delete node {other}"),
         ));
     }
     Ok(())
@@ -214,7 +219,7 @@ mod tests {
             assert_eq!(judge(&worker(), items.clone()).unwrap_err().code, code, "{items}");
         }
         let mut bold = worker();
-        bold.node.interfaces[0].address = "10.0.0.12/24".parse().unwrap();
+        bold.node.interfaces[0].address = "10.0.0.12/24".parse::<ipnet::Ipv4Net>().unwrap().into();
         assert_eq!(judge(&bold, json!([])).unwrap_err().code, "join.address-in-use", "a control node's, which is off");
         assert_eq!(
             is_nobody_else(&worker(), None, &published, &nodes(json!([{"metadata": {"name": "worker1"}}])))
