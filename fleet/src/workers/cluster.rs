@@ -1,5 +1,7 @@
 //! What is asked of a tenant's Kubernetes API for its workers. Knows nothing of VMs.
 
+use std::net::Ipv4Addr;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,9 @@ pub struct NodeSeen {
     pub ready: bool,
     /// Whether it takes no new pods.
     pub cordoned: bool,
+    /// The address that the cluster knows it by, once its kubelet has said one.
+    #[serde(default)]
+    pub address: Option<Ipv4Addr>,
 }
 
 /// A pod on a node that is to be emptied. Pods that stay with their node are not among them: those of DaemonSets, static

@@ -18,7 +18,7 @@ use crate::upgrade::Reason;
 pub struct WorkerStatus {
     /// Its name.
     pub name: String,
-    /// Its address; none where it asks for one by DHCP.
+    /// Its address; of one that asks for it by DHCP what its cluster knows it by, and none before it has joined.
     pub address: Option<Ipv4Addr>,
     /// How far it is.
     pub state: State,
@@ -75,10 +75,14 @@ impl WorkersStatus {
             .map(|machine| {
                 let own = |seen: &Seen| matches!(seen.node(machine), Node::Own(node) if node.ready && !node.cordoned);
                 let takes_pods = seen.is_some_and(own);
+                let known_by = |seen: &Seen| match seen.node(machine) {
+                    Node::Own(node) => node.address,
+                    _ => None,
+                };
                 let power = |seen: &Seen| if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None };
                 WorkerStatus {
                     name: machine.name.clone(),
-                    address: machine.address,
+                    address: machine.address.or_else(|| seen.and_then(known_by)),
                     state: machine.state,
                     image: machine.template.image.name.clone(),
                     up_to_date: machine.template == kept.pool.template,

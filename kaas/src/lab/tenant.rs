@@ -20,7 +20,7 @@ use lab::{EngineRecord, Lab as OpenLab, LabHypervisor, Source, Tools, Unpacked, 
 use tokio::sync::watch;
 
 pub use self::arguments::Tenant;
-use self::arguments::{At, Made, TENANT_OVA, UpArguments};
+use self::arguments::{At, Made, TENANT_OVA, UpArguments, WorkerAddresses};
 use super::{open_door, tools};
 use crate::output::{json, result, say, warn};
 use crate::ova::Output;
@@ -133,6 +133,9 @@ fn import(
     (engine, workers): (EngineRecord, EngineRecord),
     tools: std::path::PathBuf,
 ) -> anyhow::Result<OpenLab> {
+    if arguments.worker_addresses == WorkerAddresses::Dhcp {
+        lab::check_dhcp()?;
+    }
     OpenLab::import_cluster(
         state,
         Up {
@@ -141,6 +144,7 @@ fn import(
                 nodes: arguments.control_planes,
                 properties: arguments.properties.iter().cloned().collect(),
                 timeout_factor: engine.timeout_factor(),
+                workers_by_dhcp: arguments.worker_addresses == WorkerAddresses::Dhcp,
                 ..Wishes::default()
             },
             engine,

@@ -96,7 +96,14 @@ impl Model {
                 self.vm(&name).power = PowerState::On;
                 machine.state = State::Joining;
                 let provider = format!("vsphere://{}", machine.vm.unwrap());
-                let node = NodeSeen { name: name.clone(), uid: name.clone(), provider, ready: true, cordoned: false };
+                let node = NodeSeen {
+                    name: name.clone(),
+                    uid: name.clone(),
+                    provider,
+                    ready: true,
+                    cordoned: false,
+                    address: None,
+                };
                 self.seen.nodes.push(node);
             }
             Action::Joined(_) => machine.state = State::Member,

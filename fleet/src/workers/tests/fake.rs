@@ -402,10 +402,11 @@ impl State {
             self.made += 1;
             let uid = format!("node-{}", self.made);
             let provider = format!("vsphere://{uuid}");
+            let address = u8::try_from(self.made).ok().map(|last| [10, 9, 0, last].into());
             let pod =
                 PodSeen { namespace: "web".to_owned(), name: format!("of-{name}"), uid: uid.clone(), ending: false };
             self.pods.insert(name.clone(), vec![Pod { seen: pod, ended: None }]);
-            self.nodes.push(NodeSeen { name, uid, provider, ready: true, cordoned: false });
+            self.nodes.push(NodeSeen { name, uid, provider, ready: true, cordoned: false, address });
         }
         for pods in self.pods.values_mut() {
             pods.retain(|pod| pod.ended.is_none_or(|at| at > instant));

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::fake::{Fault, Given, World, pool, replace};
 use crate::authority::TakeOver;
 use crate::hypervisor::PowerState;
-use crate::workers::{Arrived, LocalVolumes, NodeSeen, Rollout, State, Wish};
+use crate::workers::{Arrived, LocalVolumes, NodeSeen, Pool, Rollout, State, Wish};
 
 fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -33,6 +33,18 @@ async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
         matches!(&again, Given::Failed(error) if error.to_string().contains("there are workers already")),
         "{again:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_by_dhcp_are_as_many_as_are_wanted_and_their_nodes_say_their_addresses() {
+    let world = World::new();
+    let status = world.give(Wish::Create(Box::new(Pool { addresses: None, ..pool(12) }))).await.done();
+    assert_eq!(status.available, 12);
+    assert!(world.kept().await.unwrap().machines.iter().all(|machine| machine.address.is_none()));
+    let mut addresses: Vec<_> = status.workers.iter().map(|worker| worker.address.unwrap()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 12);
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,6 +240,7 @@ async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
         provider: "vsphere://00000000-0000-0000-0000-000000000bad".to_owned(),
         ready: true,
         cordoned: false,
+        address: None,
     };
     world.lock().nodes.push(other.clone());
     let (arrived, _) = world.give(Wish::Add(1)).await.arrived();

@@ -137,6 +137,9 @@ pub struct UpArguments {
     /// Number of workers.
     #[arg(long, default_value_t = 2)]
     pub(super) workers: usize,
+    /// Where the workers have their addresses from.
+    #[arg(long, value_enum, default_value = "static")]
+    pub(super) worker_addresses: WorkerAddresses,
     /// What runs the control nodes.
     #[arg(long, value_enum, default_value = "container")]
     pub(super) engine: Engine,
@@ -157,6 +160,15 @@ pub struct UpArguments {
     /// How long to wait for the control nodes, in minutes.
     #[arg(long, default_value_t = 15)]
     pub(super) limit: u64,
+}
+
+/// Where workers have their addresses from.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorkerAddresses {
+    /// Each is given one.
+    Static,
+    /// A DHCP server of the lab leases them.
+    Dhcp,
 }
 
 /// What workers are made like.
