@@ -130,9 +130,14 @@ impl Scenario {
     /// A tenant beside this scenario's control cluster, made by `kaas lab tenant up` with so many control nodes and
     /// workers, all from the tenants' OVA. It must end before this one.
     pub fn tenant(&self, name: &'static str, control_planes: &str, workers: &str) -> Self {
+        self.tenant_with(name, control_planes, workers, &[])
+    }
+
+    /// The same with further arguments of the command.
+    pub fn tenant_with(&self, name: &'static str, control_planes: &str, workers: &str, further: &[&str]) -> Self {
         let started = Instant::now();
         let lab = lab_names::begin(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
-        let arguments = ["--control-planes", control_planes, "--workers", workers];
+        let arguments = [&["--control-planes", control_planes, "--workers", workers], further].concat();
         let made = tenant_command::up(self.lab(), &lab, &arguments);
         // Also where that failed: what there is of the lab is looked at, and removed.
         let scenario = Self { name, lab: state_directory().and_then(|state| Lab::open(&state, &lab)).ok(), started };
