@@ -70,8 +70,8 @@ impl Lab {
         self.server()?.end()
     }
 
-    /// Has the DHCP server lease this address to a VM, and no other: one that has another lease is given it when it renews
-    /// that, within a minute.
+    /// Has the DHCP server lease this address to a VM, and no other. One that has another lease is told so when it asks
+    /// everybody for that again, within two minutes.
     ///
     /// # Errors
     /// When the VM's address is static, or the server does not start.

@@ -46,7 +46,11 @@ impl Lab {
             if name == self.name || !Self::exists(&state, &name).unwrap_or_default() {
                 continue;
             }
-            let lab = Self::open(&state, &name)?;
+            let lab = match Self::open(&state, &name) {
+                // It was ended meanwhile.
+                Err(_) if !Self::exists(&state, &name).unwrap_or_default() => continue,
+                lab => lab?,
+            };
             if lab.record.beside.as_ref().is_some_and(|host| host.network == self.on_host()) {
                 tenants.push(lab);
             }

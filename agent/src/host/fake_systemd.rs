@@ -27,7 +27,14 @@ const UNIT: &str = "/org/freedesktop/systemd1/unit/asked";
 pub(crate) struct FakeSystemd {
     root: PathBuf,
     units: Arc<Mutex<Units>>,
-    link: Arc<Mutex<String>>,
+    link: Arc<Mutex<Described>>,
+}
+
+/// The network devices.
+struct Described {
+    description: String,
+    failed: bool,
+    reconfigured: usize,
 }
 
 #[derive(Default)]
@@ -39,12 +46,23 @@ struct Units {
 impl FakeSystemd {
     /// The system below `root` after power-on.
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), units: Arc::default(), link: Arc::new(Mutex::new("{}".to_owned())) }
+        let link = Described { description: "{}".to_owned(), failed: false, reconfigured: 0 };
+        Self { root: root.to_owned(), units: Arc::default(), link: Arc::new(Mutex::new(link)) }
     }
 
     /// Has networkd describe each device so, in JSON.
     pub(crate) fn describe_links(&self, description: &serde_json::Value) {
-        *self.link.lock().unwrap() = description.to_string();
+        self.link.lock().unwrap().description = description.to_string();
+    }
+
+    /// Has networkd give up on all devices.
+    pub(crate) fn fail_links(&self) {
+        self.link.lock().unwrap().failed = true;
+    }
+
+    /// How often networkd was told to begin anew with one.
+    pub(crate) fn reconfigured(&self) -> usize {
+        self.link.lock().unwrap().reconfigured
     }
 
     /// A bus with it.
@@ -60,7 +78,7 @@ impl FakeSystemd {
                     .p2p()
                     .serve_at(SYSTEMD, Manager(systemd.clone()))
                     .serve_at(UNIT, Unit(systemd.clone()))
-                    .serve_at(NETWORKD, Networkd)
+                    .serve_at(NETWORKD, Networkd(systemd.clone()))
                     .serve_at(LINK, Link(systemd))
                     .serve_at(HOSTNAMED, HostName)
                     .build();
@@ -119,12 +137,18 @@ impl Unit {
     }
 }
 
-struct Networkd;
+struct Networkd(FakeSystemd);
 
 #[zbus::interface(name = "org.freedesktop.network1.Manager")]
 impl Networkd {
     fn get_link_by_index(&self, _index: i32) -> (String, OwnedObjectPath) {
         (String::new(), zbus::ObjectPath::try_from(LINK).unwrap().into())
+    }
+
+    fn reconfigure_link(&self, _index: i32) {
+        let mut link = self.0.link.lock().unwrap();
+        link.failed = false;
+        link.reconfigured += 1;
     }
 }
 
@@ -133,7 +157,12 @@ struct Link(FakeSystemd);
 #[zbus::interface(name = "org.freedesktop.network1.Link")]
 impl Link {
     fn describe(&self) -> String {
-        self.0.link.lock().unwrap().clone()
+        self.0.link.lock().unwrap().description.clone()
+    }
+
+    #[zbus(property)]
+    fn administrative_state(&self) -> String {
+        if self.0.link.lock().unwrap().failed { "failed".to_owned() } else { "configuring".to_owned() }
     }
 }
 

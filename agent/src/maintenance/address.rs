@@ -6,7 +6,7 @@ use contract::finding::Findings;
 
 use crate::cluster::kubernetes::kubelet;
 use crate::node::context::NodeContext;
-use crate::system::lease::{self, Standing};
+use crate::system::lease::{self, Seen, Standing};
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     let worker = node.config.worker()?;
@@ -15,6 +15,11 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
         Ok(seen) => seen,
         Err(findings) => return Ok(findings),
     };
+    if matches!(seen, Seen::Nothing { .. })
+        && let Err(findings) = lease::ask_again(&node.platform, node.bus(), &worker.node)
+    {
+        return Ok(findings);
+    }
     judge(node, lease::standing(joined_with, &seen))
 }
 
@@ -41,7 +46,6 @@ fn judge(node: &NodeContext, standing: Standing) -> anyhow::Result<Findings> {
 mod tests {
     use super::*;
     use crate::intake::config::{Address, Config, Lease, fixture};
-    use crate::system::lease::Seen;
 
     #[test]
     fn the_kubelet_stops_with_another_address_and_starts_again_with_its_own() {

@@ -5,8 +5,9 @@ use contract::codes;
 use contract::finding::{Finding, Findings};
 use contract::properties;
 
+use super::devices::{self, Device};
 use super::network::{failed, has};
-use super::{devices, networkd};
+use super::networkd;
 use crate::host::bus::Bus;
 use crate::host::platform::Platform;
 use crate::intake::config::{Lease, Node};
@@ -39,8 +40,7 @@ pub enum Standing {
 /// # Errors
 /// A finding, when the device cannot be told, or networkd does not answer.
 pub fn look(platform: &Platform, bus: &Bus, node: &Node) -> Result<Seen, Findings> {
-    let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
-    let device = devices::assign(&node.interfaces, &devices)?.swap_remove(0);
+    let device = primary(platform, node)?;
     let given = networkd::given(platform, bus, &device)
         .map_err(|error| failed(&format!("asking networkd for the lease of {}", device.name), format!("{error:#}")))?;
     for address in given.addresses {
@@ -49,6 +49,28 @@ pub fn look(platform: &Platform, bus: &Bus, node: &Node) -> Result<Seen, Finding
         }
     }
     Ok(Seen::Nothing { device: device.name })
+}
+
+/// Has networkd begin anew on the primary network if it has given up there: it asks for no lease then. Says whether it had.
+///
+/// # Errors
+/// As [`look`].
+pub fn ask_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
+    let device = primary(platform, node)?;
+    let begun = || -> anyhow::Result<bool> {
+        let gave_up = networkd::state(platform, bus, &device)? == "failed";
+        if gave_up {
+            networkd::reconfigure(platform, bus, &device)?;
+        }
+        Ok(gave_up)
+    };
+    begun()
+        .map_err(|error| failed(&format!("having networkd ask for a lease on {}", device.name), format!("{error:#}")))
+}
+
+fn primary(platform: &Platform, node: &Node) -> Result<Device, Findings> {
+    let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
+    Ok(devices::assign(&node.interfaces, &devices)?.swap_remove(0))
 }
 
 /// Compares what is seen with the lease that the node has joined its cluster with.

@@ -243,8 +243,8 @@ fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> S
          IgnoreCarrierLoss=yes\n",
         device.mac, device.name
     );
-    // Without a static address networkd takes a gateway for one that is on the link, and fails before there is a lease.
-    let behind_lease = if interface.address.is_leased() { "GatewayOnLink=no\n" } else { "" };
+    // Otherwise networkd fails when it lays a route while one lease takes the place of another, and asks for none any more.
+    let behind_lease = if interface.address.is_leased() { "GatewayOnLink=yes\n" } else { "" };
     if let Some(gateway) = interface.gateway.filter(|_| !interface.address.is_leased()) {
         let _ = writeln!(text, "Gateway={gateway}");
     }

@@ -46,6 +46,14 @@ pub(super) fn state(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::
     bus.property(SERVICE, link(platform, bus, device)?.as_str(), LINK, "AdministrativeState")
 }
 
+/// Has networkd begin anew with a device.
+///
+/// # Errors
+/// As [`state`].
+pub(super) fn reconfigure(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<()> {
+    bus.call(SERVICE, PATH, MANAGER, "ReconfigureLink", &(index(platform, device)?,))
+}
+
 /// What a DHCP server has given to a device.
 ///
 /// # Errors
@@ -57,10 +65,13 @@ pub(super) fn given(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::
 }
 
 fn link(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<zbus::OwnedObjectPath> {
-    let index = fs::read_to_string(platform.path("/sys/class/net").join(&device.name).join("ifindex"))?;
-    let index: i32 = index.trim().parse()?;
-    let (_, path): (String, _) = bus.call(SERVICE, PATH, MANAGER, "GetLinkByIndex", &(index,))?;
+    let (_, path): (String, _) = bus.call(SERVICE, PATH, MANAGER, "GetLinkByIndex", &(index(platform, device)?,))?;
     Ok(path)
+}
+
+fn index(platform: &Platform, device: &Device) -> anyhow::Result<i32> {
+    let index = fs::read_to_string(platform.path("/sys/class/net").join(&device.name).join("ifindex"))?;
+    Ok(index.trim().parse()?)
 }
 
 /// An address or a server as networkd describes it.

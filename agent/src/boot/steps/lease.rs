@@ -17,6 +17,7 @@ impl StepContext {
         let leased = match &seen {
             Seen::Leased(leased) => leased.clone(),
             Seen::Nothing { device } => {
+                lease::ask_again(&self.node.platform, self.node.bus(), &worker.node)?;
                 return Err(StepError::Waiting(format!("waiting for a DHCP lease on {device}")));
             }
         };
@@ -99,6 +100,13 @@ mod tests {
             systemd.describe_links(&description);
             let Err(StepError::Waiting(what)) = context.take_lease() else { panic!("it does not wait") };
             assert_eq!(what, "waiting for a DHCP lease on lo");
+        }
+        assert_eq!(systemd.reconfigured(), 0);
+        // networkd gives up on a link when the kernel refuses a route.
+        systemd.fail_links();
+        for _ in 0..2 {
+            assert!(matches!(context.take_lease(), Err(StepError::Waiting(_))));
+            assert_eq!(systemd.reconfigured(), 1);
         }
         assert_eq!(context.node.config.address(), None);
         systemd.describe_links(&leased([127, 0, 0, 1]));
