@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,10 @@ use nix::sched::{CloneFlags, setns};
 const PACE: Duration = Duration::from_millis(200);
 /// How long one may take.
 const LIMIT: Duration = Duration::from_secs(2);
+/// So many answers in a row show that the page is there.
+const STEADY: usize = 5;
+/// How long it may take to come.
+const COMING: Duration = Duration::from_secs(240);
 const REQUEST: &[u8] = b"GET /health HTTP/1.0\r\n\r\n";
 
 /// A client that goes on requesting.
@@ -43,13 +47,24 @@ impl fmt::Display for Requested {
 }
 
 impl Requests {
-    /// Begins, from inside a network namespace.
+    /// Begins, from inside a network namespace: the page has answered [`STEADY`] times in a row before this returns.
+    ///
+    /// # Panics
+    /// It has not within [`COMING`].
     pub fn start(namespace: PathBuf, page: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let (steady, is_steady) = mpsc::channel();
         let thread = thread::spawn(move || {
             let file = File::open(&namespace).unwrap_or_else(|error| panic!("{}: {error}", namespace.display()));
             setns(file, CloneFlags::CLONE_NEWNET).expect("entering the lab's network");
+            let (began, mut in_a_row) = (Instant::now(), 0);
+            while in_a_row < STEADY {
+                assert!(began.elapsed() < COMING, "{page} does not answer");
+                in_a_row = if matches!(requested(page), Ok(true)) { in_a_row + 1 } else { 0 };
+                thread::sleep(PACE);
+            }
+            steady.send(()).expect("the scenario's thread");
             let (mut figures, mut last) = (Requested::default(), Instant::now());
             while !stopped.load(Ordering::Relaxed) {
                 match requested(page) {
@@ -65,6 +80,7 @@ impl Requests {
             figures.longest_gap = figures.longest_gap.max(last.elapsed());
             figures
         });
+        is_steady.recv().unwrap_or_else(|_| panic!("{page} has not answered {STEADY} times in a row"));
         Self { stop, thread }
     }
 

@@ -92,14 +92,17 @@ impl<'a> Tenant<'a> {
         workers.find(|one| one["name"] == worker).unwrap_or_else(|| panic!("no {worker} in {status}")).clone()
     }
 
-    /// What all processes of a worker have of its memory, in MiB.
+    /// What all processes of a worker, its pods' included, have in its memory (RSS), in MiB; pages that several share are
+    /// counted for each.
     ///
     /// # Panics
     /// It cannot be entered.
     pub fn memory(&self, worker: &str) -> u64 {
         let said = self.scenario.inside(worker, &["sh", "-c", "grep -h ^VmRSS: /proc/[0-9]*/status || true"]);
         let kib = said.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-        kib.sum::<u64>() >> 10
+        let mib = kib.sum::<u64>() >> 10;
+        assert!(mib > 50, "all processes of {worker} have {mib} MiB: {said}");
+        mib
     }
 
     /// Starts a server with two pods on two workers, which a budget keeps one of at least, and a service for it. Gives
