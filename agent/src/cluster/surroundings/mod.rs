@@ -47,7 +47,7 @@ pub fn look(config: &Config, peers: bool) -> Seen {
     let gateway = config.address().zip(node.interfaces[0].gateway);
     let gateway = || gateway.map(|(own, gateway)| (gateway, network::neighbour_answers(own, gateway)));
     let dns = || at_once::ask(node.dns_servers.iter().copied(), |one| questions::dns(SocketAddrV4::new(*one, 53)));
-    let time = || at_once::ask(node.time_servers().into_iter(), |server| questions::time(server));
+    let time = || at_once::ask(node.time_servers(), |server| questions::time(server));
     let others = || {
         let others = config.peers().filter(|_| peers).cloned();
         at_once::ask(others, |peer| questions::reachable(SocketAddrV4::new(peer.address, ports::API)))
