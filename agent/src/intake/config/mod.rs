@@ -364,7 +364,7 @@ impl Node {
 
     /// Whether a DHCP server leases the address on the primary network.
     pub fn is_leased(&self) -> bool {
-        self.interfaces[0].address.is_leased()
+        self.interfaces.first().is_some_and(|primary| primary.address.is_leased())
     }
 
     /// What a DHCP server has leased to the node.

@@ -832,7 +832,7 @@ fn a_workers_address_may_come_by_dhcp_and_a_control_nodes_may_not() {
     };
     let mut rows: Vec<_> = rows.into_iter().filter_map(control).collect();
     rows.push(("control-nodes", "worker1=192.168.10.11".to_owned()));
-    rows.push(("deployment-secret", "0123456789abcdef0123456789abcdef".to_owned()));
+    rows.push(("deployment-secret", SECRET.to_owned()));
     let findings = validate(&document(&rows), &tenant(), now()).unwrap_err();
     let told: Vec<_> = findings.iter().map(|one| (one.code.as_str(), one.subject.as_str())).collect();
     assert_eq!(told, [("address.dhcp", "address")], "{findings}");
