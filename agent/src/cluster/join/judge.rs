@@ -162,6 +162,7 @@ pub(super) fn is_nobody_else(
 mod tests {
     use super::*;
     use crate::intake::config::fixture::{image, joined, worker};
+    use crate::intake::config::{Address, Lease};
     use serde_json::json;
 
     const OWN: Uuid = Uuid::from_u128(7);
@@ -221,6 +222,10 @@ mod tests {
         let mut bold = worker();
         bold.node.interfaces[0].address = "10.0.0.12/24".parse::<ipnet::Ipv4Net>().unwrap().into();
         assert_eq!(judge(&bold, json!([])).unwrap_err().code, "join.address-in-use", "a control node's, which is off");
+        let lease = Lease { address: "10.0.0.22/24".parse().unwrap(), ntp_servers: Vec::new() };
+        bold.node.interfaces[0].address = Address::Dhcp { lease: Some(lease) };
+        let refused = judge(&bold, json!([node("worker2", "10.0.0.22", other)])).unwrap_err();
+        assert!(refused.code == "join.address-in-use" && refused.action.contains("DHCP server"), "{refused}");
         assert_eq!(
             is_nobody_else(&worker(), None, &published, &nodes(json!([{"metadata": {"name": "worker1"}}])))
                 .unwrap_err()

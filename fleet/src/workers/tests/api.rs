@@ -56,11 +56,13 @@ fn a_node_is_ready_when_it_says_so() {
     let of = |ready: &str| {
         node(
             &json!({"metadata": {"name": "w1", "uid": "u"}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
-            "status": {"conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
+            "status": {"addresses": [{"type": "Hostname", "address": "w1"}, {"type": "InternalIP", "address": "10.0.0.9"}],
+                "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
         )
     };
     let seen = of("True");
     assert!(seen.ready && seen.cordoned);
+    assert_eq!(seen.address, Some([10, 0, 0, 9].into()));
     assert_eq!((seen.name.as_str(), seen.uid.as_str(), seen.provider.as_str()), ("w1", "u", "vsphere://x"));
     assert!(!of("Unknown").ready && !of("False").ready);
 }
