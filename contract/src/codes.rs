@@ -140,6 +140,8 @@ codes! {
 
     DISK_ABSENT, "disk.absent", Error, "The VM has no disk besides its system disk. No address is claimed.";
     DISK_BESIDE_WORKER, "disk.beside-worker", Error, "The data disk of a control node is attached to a VM that is a worker. Nothing of it is changed.";
+    DISK_OF_WORKER, "disk.of-worker", Error, "A disk with the local volumes of a worker is attached to a VM that is not that worker. Nothing of it is changed.";
+    DISK_VOLUMES_ABSENT, "disk.volumes-absent", Error, "The data disk with this worker's local volumes is missing, or another one is in its place. The kubelet is not started.";
     DISK_FOREIGN, "disk.foreign", Error, "A disk holds something that is not the appliance's, and no data disk of this appliance is there. Nothing is changed.";
     DISK_AMBIGUOUS, "disk.ambiguous", Error, "Several disks could be the data disk, or a data disk of this appliance cannot be trusted.";
     DISK_UNREADABLE, "disk.unreadable", Error, "A disk cannot be read: it might be the data disk, so no other one is taken.";
@@ -238,7 +240,8 @@ codes! {
     POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
     NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     SERVICE_EXTERNAL_IPS, "service.external-ips", Warning, "There are Services with external IPs, from an image that allowed them: whoever may write a Service takes over any address with them. New ones are refused.";
-    ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for.";
+    WORKER_NOT_APPROVED, "worker.not-approved", Warning, "A certificate that a worker has asked for is not approved: its Node object has an address that is another's, or its token is not for that node.";
+    ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";
 }
 

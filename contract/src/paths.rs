@@ -17,7 +17,7 @@ pub const SNAPSHOTS: &str = "/data/snapshots";
 /// SSH host keys, on the data disk.
 pub const SSH_HOST_KEYS: &str = "/data/ssh";
 
-/// The directories of local volumes, on the data disk of a worker.
+/// Where the data disk of a worker is mounted, if it has one: the directories of local volumes.
 pub const LOCAL_VOLUMES: &str = "/data/local-volumes";
 
 /// etcd's store.
@@ -80,7 +80,7 @@ pub const TABLE: &[Written] = &[
     kept(
         LOCAL_VOLUMES,
         Place::Data(Data::Direct),
-        "volumes of the class `local`, on workers with a data disk for them",
+        "a worker's data disk, if it has one, mounted here: volumes of the class `local`",
     ),
     kept("/etc/machine-id", Place::Data(Data::Identity), "the node's identity; laid before the system starts"),
     kept("/etc/hostname", Place::Data(Data::Identity), "the node's name; laid before the system starts"),

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::hypervisor::PowerState;
 use lab::{
-    EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_directory,
+    EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
     state_directory,
 };
 
@@ -91,7 +91,7 @@ pub struct OneVm {
 /// A VM to be made beside others.
 #[derive(Args)]
 pub struct ImportArguments {
-    /// Name of the new VM: at most 15 characters.
+    /// Name of the new VM: at most 24 characters.
     vm: String,
     /// The OVA, or a directory with one.
     #[arg(long, value_name = "FILE")]
@@ -257,9 +257,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
             replacements: engine,
             source,
             tools,
-            memory: arguments.memory,
-            processors: 2,
-            data_disk: arguments.data_disk << 20,
+            size: NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 },
             beside: None,
         },
     )?;

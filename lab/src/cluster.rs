@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use contract::properties::DEPLOYER_PUBLIC_KEY;
-use fleet::hypervisor::Stamp;
 
 use super::host::{program, run};
 use super::plan::{Wishes, plan};
 use super::wait::until;
-use super::{EngineRecord, Lab, NewVm, Record, Source, environment, name_on_host, records};
+use super::{EngineRecord, Lab, NodeSize, Record, Source, environment, name_on_host, records};
 
 /// For how long a node may say that something must be corrected and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
@@ -33,12 +32,8 @@ pub struct Up {
     pub source: Source,
     /// Where the tools tree is.
     pub tools: PathBuf,
-    /// Memory of each VM in MiB.
-    pub memory: u32,
-    /// Virtual processors of each VM.
-    pub processors: u32,
-    /// Size of each data disk in bytes.
-    pub data_disk: u64,
+    /// How large each VM is.
+    pub size: NodeSize,
     /// The lab on whose network it is to be, as a tenant; none for a control cluster with a network of its own.
     pub beside: Option<String>,
 }
@@ -75,9 +70,8 @@ impl Lab {
                 node.properties.extend(wished);
             }
         }
-        let Up { engine, replacements, source, tools, .. } = up;
+        let Up { engine, replacements, source, tools, size, .. } = up;
         let name_on_host = Some(name_on_host(&plan.name));
-        let deployment = uuid::Uuid::new_v4();
         let record = Record {
             engine,
             replacements: Some(replacements),
@@ -85,7 +79,7 @@ impl Lab {
             tools,
             plan,
             name_on_host,
-            deployment: Some(deployment),
+            deployment: Some(uuid::Uuid::new_v4()),
             beside,
         };
         let lab = Self::create(state, record)?;
@@ -97,17 +91,7 @@ impl Lab {
                 records::save_text(&lab.directory.deployer_key(), deployer.pem().expose())?;
             }
             for node in &lab.record.plan.nodes {
-                lab.import(&NewVm {
-                    name: node.name.clone(),
-                    memory: up.memory,
-                    processors: up.processors,
-                    data_disk: Some(up.data_disk),
-                    network_interface: true,
-                    properties: node.properties.clone(),
-                    source: None,
-                    engine,
-                    stamp: Some(Stamp { deployment, node: node.name.clone(), swap: None }),
-                })?;
+                lab.import_node(node, size)?;
             }
             Ok(())
         };

@@ -23,7 +23,7 @@ impl Lab {
         let mut record = self.directory.load_vm(vm)?;
         record.nic_connected = connected;
         self.directory.save_vm(&record)?;
-        self.network.connect(vm, connected)
+        self.network.connect(record.port(), connected)
     }
 
     /// Cuts a VM off from the lab's network without its noticing: its carrier stays, packets are dropped both ways. Or
@@ -33,7 +33,7 @@ impl Lab {
     /// When the VM is off, or the network cannot be changed.
     pub fn partition(&self, vm: &str, cut_off: bool) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
-        self.network.partition(vm, cut_off)
+        self.network.partition(self.directory.load_vm(vm)?.port(), cut_off)
     }
 
     /// Makes a blank disk of `capacity` bytes that no VM holds.

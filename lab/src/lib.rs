@@ -9,6 +9,7 @@
 
 mod cdrom;
 mod cluster;
+mod complete;
 mod container;
 mod credentials;
 mod devices;
@@ -20,6 +21,7 @@ mod engine_record;
 mod engines;
 mod environment;
 mod forward;
+mod hold;
 mod host;
 mod hypervisor;
 mod machine;
@@ -55,14 +57,16 @@ use qemu::VirtualMachines;
 use records::{LabDirectory, VmRecord};
 
 pub use cluster::Up;
+pub use complete::NodeSize;
 pub use container::HeldLimit;
 pub use dhcp::check as check_dhcp;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
+pub use hold::Asking;
 pub use hypervisor::LabHypervisor;
 pub use plan::{LabPlan, PlannedNode, TenantNetwork, Wishes};
 pub use qemu::{Kvm, emulation_runs_guests};
-pub use replace::Replaced;
+pub use replace::{BlankVm, Replaced};
 pub use source::Source;
 pub use tools::Tools;
 pub use unpack::Unpacked;
@@ -71,7 +75,7 @@ pub use wait::{obtain, until};
 /// A VM to be made from the OVA.
 #[derive(Clone, Debug)]
 pub struct NewVm {
-    /// Name in the inventory: a DNS label of at most 15 characters.
+    /// Name in the inventory: a DNS label of at most 24 characters.
     pub name: String,
     /// Memory in MiB.
     pub memory: u32,
@@ -235,12 +239,14 @@ impl Lab {
         Tools::at(&self.record.tools)
     }
 
-    /// The names of its VMs, sorted.
+    /// The names of its VMs, sorted. What a crash left without a record was never one.
     ///
     /// # Errors
-    /// When its directory cannot be read.
+    /// When its directory cannot be read, or a VM's record.
     pub fn vms(&self) -> anyhow::Result<Vec<String>> {
-        self.directory.vms()
+        let names = self.directory.vms()?.into_iter();
+        let there = names.map(|vm| Ok(self.directory.recall_vm(&vm)?.is_some().then_some(vm)));
+        there.filter_map(anyhow::Result::transpose).collect()
     }
 
     /// Where it is kept who may change this lab's deployment, and the journals of its upgrades: they go with the lab.
@@ -284,21 +290,22 @@ impl Lab {
     /// was made then. When the host refuses; half a VM may then be there, for
     /// [`Lab::destroy`] to remove.
     pub fn import(&self, vm: &NewVm) -> anyhow::Result<()> {
+        // One that takes its place later has a longer name.
+        records::check_name("the VM's name", &vm.name, records::LONGEST_VM)?;
         let _lock = self.directory.lock()?;
-        self.import_locked(vm)
-    }
-
-    /// The same, of whoever has the lab's lock.
-    pub(crate) fn import_locked(&self, vm: &NewVm) -> anyhow::Result<()> {
         let half = self.make_vm(vm)?;
         self.finish_vm(half).map(drop)
     }
 
     /// Makes a VM with its stamp, of whoever has the lab's lock; it cannot be powered on before it is finished.
     pub(crate) fn make_vm(&self, vm: &NewVm) -> anyhow::Result<HalfVm> {
-        records::check_name("the VM's name", &vm.name)?;
-        if self.directory.vm(&vm.name).exists() {
+        records::check_name("the VM's name", &vm.name, records::LONGEST_REPLACEMENT)?;
+        if self.directory.recall_vm(&vm.name)?.is_some() {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
+        }
+        let left = self.directory.vm(&vm.name);
+        if left.exists() {
+            fs::remove_dir_all(&left).with_context(|| format!("removing what a crash left of {}", vm.name))?;
         }
         let uuid = Uuid::new_v4();
         let mac = plan::mac(uuid);
@@ -314,6 +321,7 @@ impl Lab {
             uuid,
             stamp: vm.stamp.clone(),
             mac,
+            port: Some(plan::port(uuid)),
             address: address.split('/').next().filter(|it| !it.is_empty() && !by_dhcp).map(str::to_owned),
             by_dhcp,
             reserved: None,

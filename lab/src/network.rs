@@ -24,7 +24,7 @@ impl Network {
         Self { lab: lab.to_owned() }
     }
 
-    /// The namespace that holds the bridge. Names of labs and VMs hold no dot,
+    /// The namespace that holds the bridge. Names of labs and ports hold no dot,
     /// so no two of them meet.
     fn namespace(&self) -> String {
         format!("kaas.{}", self.lab)
@@ -35,13 +35,13 @@ impl Network {
         path(&self.namespace())
     }
 
-    /// The namespace that a system container lives in.
-    pub fn container_namespace(&self, vm: &str) -> PathBuf {
-        path(&self.container_namespace_name(vm))
+    /// The namespace that the system container with this port lives in.
+    pub fn container_namespace(&self, port: &str) -> PathBuf {
+        path(&self.container_namespace_name(port))
     }
 
-    fn container_namespace_name(&self, vm: &str) -> String {
-        format!("kaas.{}.{vm}", self.lab)
+    fn container_namespace_name(&self, port: &str) -> String {
+        format!("kaas.{}.{port}", self.lab)
     }
 
     /// Makes the namespace and the bridge; the bridge has `address`, such as
@@ -71,24 +71,24 @@ impl Network {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn remove_port(&self, vm: &str) -> anyhow::Result<()> {
-        let container = self.container_namespace_name(vm);
+    pub fn remove_port(&self, port: &str) -> anyhow::Result<()> {
+        let container = self.container_namespace_name(port);
         if path(&container).exists() {
             ip(&format!("netns delete {container}"))?;
         }
         // The pair's other end goes with its namespace, but only once the
         // kernel gets to it: a new port of the same name must not meet it.
-        if self.has_port(vm)
-            && let Err(error) = ip(&format!("-n {} link delete {vm}", self.namespace()))
-            && self.has_port(vm)
+        if self.has_port(port)
+            && let Err(error) = ip(&format!("-n {} link delete {port}", self.namespace()))
+            && self.has_port(port)
         {
             return Err(error);
         }
         Ok(())
     }
 
-    fn has_port(&self, vm: &str) -> bool {
-        self.exists() && ip(&format!("-n {} link show {vm}", self.namespace())).is_ok()
+    fn has_port(&self, port: &str) -> bool {
+        self.exists() && ip(&format!("-n {} link show {port}", self.namespace())).is_ok()
     }
 
     /// Makes a namespace for a system container, with a network interface if
@@ -96,37 +96,37 @@ impl Network {
     ///
     /// # Errors
     /// When the kernel refuses; parts may be there then, for [`Network::remove_port`].
-    pub fn add_container_port(&self, vm: &str, mac: Option<&String>, connected: bool) -> anyhow::Result<()> {
-        let (lab, container) = (self.namespace(), self.container_namespace_name(vm));
+    pub fn add_container_port(&self, port: &str, mac: Option<&String>, connected: bool) -> anyhow::Result<()> {
+        let (lab, container) = (self.namespace(), self.container_namespace_name(port));
         ip(&format!("netns add {container}"))?;
         ip(&format!("-n {container} link set lo up"))?;
         let Some(mac) = mac else { return Ok(()) };
-        ip(&format!("-n {lab} link add {vm} type veth peer name {CONTAINER_NIC} netns {container} address {mac}"))?;
-        self.plug(vm, connected)
+        ip(&format!("-n {lab} link add {port} type veth peer name {CONTAINER_NIC} netns {container} address {mac}"))?;
+        self.plug(port, connected)
     }
 
     /// Makes a TAP interface for a virtual machine.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn add_tap_port(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
-        ip(&format!("-n {} tuntap add {vm} mode tap", self.namespace()))?;
-        self.plug(vm, connected)
+    pub fn add_tap_port(&self, port: &str, connected: bool) -> anyhow::Result<()> {
+        ip(&format!("-n {} tuntap add {port} mode tap", self.namespace()))?;
+        self.plug(port, connected)
     }
 
-    fn plug(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
-        ip(&format!("-n {} link set {vm} master {BRIDGE}", self.namespace()))?;
-        self.connect(vm, connected)
+    fn plug(&self, port: &str, connected: bool) -> anyhow::Result<()> {
+        ip(&format!("-n {} link set {port} master {BRIDGE}", self.namespace()))?;
+        self.connect(port, connected)
     }
 
     /// Connects or fences a VM's port, if the VM has one at this time.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn connect(&self, vm: &str, connected: bool) -> anyhow::Result<()> {
-        if self.has_port(vm) {
+    pub fn connect(&self, port: &str, connected: bool) -> anyhow::Result<()> {
+        if self.has_port(port) {
             let state = if connected { "up" } else { "down" };
-            ip(&format!("-n {} link set {vm} {state}", self.namespace()))?;
+            ip(&format!("-n {} link set {port} {state}", self.namespace()))?;
         }
         Ok(())
     }
@@ -136,11 +136,11 @@ impl Network {
     ///
     /// # Errors
     /// When the VM has no port, or the kernel refuses.
-    pub fn partition(&self, vm: &str, cut_off: bool) -> anyhow::Result<()> {
+    pub fn partition(&self, port: &str, cut_off: bool) -> anyhow::Result<()> {
         // The states of a port that no spanning tree looks after (`BR_STATE_DISABLED`, `BR_STATE_FORWARDING` of
         // linux/if_bridge.h).
         let state = if cut_off { "0" } else { "3" };
-        run(&mut program("bridge", ["-n", &self.namespace(), "link", "set", "dev", vm, "state", state])).map(drop)
+        run(&mut program("bridge", ["-n", &self.namespace(), "link", "set", "dev", port, "state", state])).map(drop)
     }
 
     /// A program that is to run on the lab's network.

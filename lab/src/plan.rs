@@ -9,7 +9,7 @@ use contract::properties as keys;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::records::check_name;
+use super::records::{LONGEST_LAB, check_name};
 
 /// The lab's own network lives in its own namespace: every lab can have the same one.
 const NETWORK: [u8; 3] = [192, 168, 77];
@@ -25,8 +25,6 @@ pub const TENANTS: u8 = 11;
 /// Where workers and addresses of services begin among a tenant's addresses.
 const WORKERS: u8 = 4;
 const SERVICES: u8 = 15;
-/// A tenant's name stands before those of its VMs, which have 15 characters at most.
-const LONGEST_TENANT: usize = 10;
 
 /// What a person wishes.
 #[derive(Clone, Debug, Default)]
@@ -100,15 +98,12 @@ pub struct PlannedNode {
 /// # Errors
 /// When the wishes cannot be met.
 pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
-    check_name("the lab's name", &wishes.name)?;
+    check_name("the lab's name", &wishes.name, LONGEST_LAB)?;
     if !matches!(wishes.nodes, 1 | 3) {
         bail!("a control cluster has one node or three, not {}", wishes.nodes);
     }
     let prefix = match wishes.tenant {
         None => String::new(),
-        Some(_) if wishes.name.len() > LONGEST_TENANT => {
-            bail!("a tenant's name has at most {LONGEST_TENANT} characters: it stands before those of its VMs")
-        }
         Some(_) => format!("{}-", wishes.name),
     };
     let first = match wishes.tenant {
@@ -165,12 +160,19 @@ pub fn mac(vm: Uuid) -> String {
     format!("00:50:56:{:02x}:{:02x}:{:02x}", bytes[0] & 0x3f, bytes[1], bytes[2])
 }
 
+/// The name of a VM's port on the lab's network: from its UUID, for names of network interfaces have 15 characters at most
+/// (`IFNAMSIZ` of linux/if.h), and VMs longer ones.
+pub fn port(vm: Uuid) -> String {
+    format!("v{}", &vm.simple().to_string()[..12])
+}
+
 fn host(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(NETWORK[0], NETWORK[1], NETWORK[2], number)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::records::LONGEST_VM;
     use super::*;
 
     fn wishes(nodes: usize) -> Wishes {
@@ -242,8 +244,24 @@ mod tests {
         }
         let refused = |wishes: &Wishes| plan(wishes, "s").unwrap_err().to_string();
         assert!(refused(&Wishes { tenant: Some(TENANTS), ..wishes(1) }).contains("room for 11 tenants"));
-        let long = Wishes { name: "eleven-long".to_owned(), tenant: Some(0), ..wishes(1) };
-        assert!(refused(&long).contains("at most 10 characters"));
+        let long = Wishes { name: "sixteen-letters-".to_owned(), tenant: Some(0), ..wishes(1) };
+        assert!(refused(&long).contains("use 1 to 15"));
+    }
+
+    #[test]
+    fn vms_of_the_longest_tenant_have_names_that_leave_room_for_an_upgrades() {
+        let name = "fifteen-letters".to_owned();
+        let plan = plan(&Wishes { name, tenant: Some(0), ..wishes(3) }, "s").unwrap();
+        for node in &plan.nodes {
+            check_name("it", &node.name, LONGEST_VM).unwrap();
+        }
+    }
+
+    #[test]
+    fn ports_are_named_as_network_interfaces_can_be() {
+        let name = port(Uuid::from_u128(u128::MAX));
+        assert_eq!((name.len(), name.as_str()), (13, "vffffffffffff"));
+        assert_ne!(name, port(Uuid::from_u128(u128::MAX >> 1)));
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub struct VmRecord {
     pub stamp: Option<Stamp>,
     /// MAC address of the network interface.
     pub mac: String,
+    /// What its port on the lab's network is named by; in labs of earlier versions the VM's own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
     /// Where the guest can be reached, when its properties say so.
     pub address: Option<String>,
     /// Whether it asks for its address by DHCP.
@@ -72,13 +75,20 @@ pub struct VmRecord {
     pub process: Option<ProcessId>,
 }
 
+impl VmRecord {
+    /// The name of its port on the lab's network.
+    pub fn port(&self) -> &str {
+        self.port.as_deref().unwrap_or(&self.name)
+    }
+}
+
 impl LabDirectory {
     /// The directory of the lab `name` below `state`; makes nothing.
     ///
     /// # Errors
     /// When the name cannot be one.
     pub fn of(state: &Path, name: &str) -> anyhow::Result<Self> {
-        check_name("the lab's name", name)?;
+        check_name("the lab's name", name, LONGEST_LAB)?;
         Ok(Self { path: state.join(name) })
     }
 
@@ -249,15 +259,23 @@ impl LabDirectory {
     }
 }
 
-/// Names become names of network interfaces (15 characters), namespaces,
-/// cgroups and files.
+/// So many characters a lab's name has at most.
+pub const LONGEST_LAB: usize = 15;
+/// The same of a VM that is made by its name. Tenants have VMs of the lab's name with a number behind.
+pub const LONGEST_VM: usize = 24;
+/// The same of a VM that takes such a one's place: a hyphen and seven digits of its image's build come to the name. Beside
+/// a lab's name on this machine, that is still the name of a system container (64 characters).
+pub const LONGEST_REPLACEMENT: usize = LONGEST_VM + 8;
+
+/// Names become names of containers, namespaces, cgroups and files.
 ///
 /// # Errors
-/// When `name` is no DNS label of at most 15 characters.
-pub fn check_name(what: &str, name: &str) -> anyhow::Result<()> {
+/// When `name` is no DNS label, or has more than `longest` characters.
+pub fn check_name(what: &str, name: &str, longest: usize) -> anyhow::Result<()> {
     let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.is_empty() || name.len() > 15 || !name.chars().all(label) || name.starts_with('-') || name.ends_with('-') {
-        bail!("{what} is {name:?}; use 1 to 15 lower-case letters, digits and inner hyphens");
+    let is_label = name.chars().all(label) && !name.starts_with('-') && !name.ends_with('-');
+    if name.is_empty() || name.len() > longest || !is_label {
+        bail!("{what} is {name:?}; use 1 to {longest} lower-case letters, digits and inner hyphens");
     }
     Ok(())
 }
@@ -300,6 +318,7 @@ pub(super) mod tests {
             uuid: Uuid::from_u128(1),
             stamp: Some(Stamp { deployment: Uuid::from_u128(2), node: name.to_owned(), swap: None }),
             mac: "00:50:56:00:00:01".to_owned(),
+            port: Some("v0123456789ab".to_owned()),
             address: None,
             by_dhcp: true,
             reserved: None,
@@ -315,13 +334,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn names_fit_network_interfaces() {
+    fn names_are_labels_of_a_limited_length() {
         for good in ["a", "node-1", "fifteen-letters"] {
-            check_name("it", good).unwrap();
+            check_name("it", good, LONGEST_LAB).unwrap();
         }
         for bad in ["", "Node", "a.b", "-a", "a-", "sixteen-letters-", "a/b", "sixteen-lettersx"] {
-            check_name("it", bad).unwrap_err();
+            check_name("it", bad, LONGEST_LAB).unwrap_err();
         }
+        check_name("it", "sixteen-lettersx", LONGEST_VM).unwrap();
     }
 
     #[test]
@@ -336,7 +356,7 @@ pub(super) mod tests {
         assert_eq!(directory.holder(Uuid::from_u128(8)).unwrap(), None);
     }
 
-    /// Version 0.1.0 noted no engine for each VM.
+    /// Version 0.1.0 noted no engine for each VM, and named ports by VMs.
     #[test]
     fn a_vm_of_an_earlier_version_is_remembered() {
         let record = r#"{"name": "cp1", "source": {"kind": "tree", "tree": "/t"},
@@ -345,7 +365,9 @@ pub(super) mod tests {
         let state = tempfile::tempdir().unwrap();
         let directory = LabDirectory::of(state.path(), "x").unwrap();
         save_text(&directory.vm("cp1").join("vm.json"), record).unwrap();
-        assert_eq!(directory.load_vm("cp1").unwrap().engine, None);
+        let vm = directory.load_vm("cp1").unwrap();
+        // It may be on, and its port there.
+        assert_eq!((vm.engine, vm.port()), (None, "cp1"));
     }
 
     #[test]

@@ -1,18 +1,34 @@
 //! A control node that is lost for good, and the blank VM that takes its part in the cluster.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::properties::DEPLOYMENT_SECRET;
+use contract::replacement::Admitted;
+use fleet::authority::Hold;
 use fleet::hypervisor::{PowerState, Stamp};
-use serde_json::Value;
+use fleet::upgrade::OpenUpgrade;
 use uuid::Uuid;
 
+use super::environment::{self, asks_for};
 use super::records::VmRecord;
-use super::{Lab, NewVm, Source};
+use super::{Asking, Lab, NewVm, PlannedNode, Source};
 
 /// How long a node may take to let another one in.
 const ANSWER: Duration = Duration::from_secs(120);
+
+/// What a blank VM is made of that takes a lost node's place.
+#[derive(Clone, Debug, Default)]
+pub struct BlankVm {
+    /// Its image; that of the node which lets it in, if none is given.
+    pub source: Option<Source>,
+    /// Properties that are to be otherwise than the lost node's and the cluster's.
+    pub properties: BTreeMap<String, String>,
+    /// Size of its data disk in bytes; that of the node which lets it in, if none is given.
+    pub data_disk: Option<u64>,
+}
 
 /// What has become of a lost control node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,70 +39,188 @@ pub struct Replaced {
     pub disks: Vec<Uuid>,
 }
 
+/// Asks the control node in a VM to let the new one in; gives what it prints.
+type Ask<'a> = &'a dyn Fn(&str) -> anyhow::Result<String>;
+
 impl Lab {
-    /// Replaces a control node that is off for good by a blank VM, with a data disk of so many bytes. A node that runs
-    /// lets it in with a one-time code. Of a command that was killed the next one finds a VM that is off, which it makes
-    /// anew, or the node in its place.
+    /// Replaces a control node that is off for good by a blank VM. A node that runs lets it in with a one-time code; only
+    /// then is anything of the lost one removed. Of a command that was killed the next one finds a VM that is off, which
+    /// it makes anew, or the node in its place.
     ///
     /// # Errors
-    /// When the cluster has no other node that runs, the lost one's VM is on, or nobody lets the new one in. The lost
-    /// node's VM is gone then; its data disk stays.
-    pub fn replace_node(&self, node: &str, source: Option<Source>, data_disk: u64) -> anyhow::Result<Replaced> {
-        let planned = self.plan().nodes.iter().find(|planned| planned.name == node);
-        let Some(planned) = planned else {
-            let nodes: Vec<&str> = self.plan().nodes.iter().map(|node| node.name.as_str()).collect();
+    /// When the cluster has no other node that runs, the lost one's VM is on or part of a swap, somebody is at work on the
+    /// control nodes, or nobody lets the new one in: the lost node's VM and its disk are as they were then. When the new
+    /// VM cannot be made: the lost node's VM may be gone then; its data disk stays.
+    pub fn replace_node(&self, node: &str, by: &BlankVm, asking: &Asking<'_>) -> anyhow::Result<Replaced> {
+        let planned = self.replaceable(node)?;
+        let ask = |vm: &str| self.run_inside(vm, &["kaas-agent", "replace-member", node, "--output", "json"], ANSWER);
+        self.held(asking, async |hold| self.replace_under(hold, planned, by, &ask).await)
+    }
+
+    fn replaceable(&self, node: &str) -> anyhow::Result<&PlannedNode> {
+        let nodes = &self.plan().nodes;
+        let Some(planned) = nodes.iter().find(|planned| planned.name == node) else {
+            let nodes: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
             bail!("the lab {} has no control node {node}; it has {}", self.name, nodes.join(", "));
         };
-        if self.plan().nodes.len() < 2 {
+        if nodes.len() < 2 {
             bail!("{node} is the only control node: what it knew is restored from a snapshot, not from others");
         }
-        let of = |record: &VmRecord, wanted: &dyn Fn(&str) -> bool| {
-            let own = record.stamp.as_ref().filter(|stamp| stamp.deployment == self.deployment());
-            own.is_some_and(|stamp| wanted(&stamp.node))
-        };
-        let records = self.vms()?.iter().map(|vm| self.directory.load_vm(vm)).collect::<anyhow::Result<Vec<_>>>()?;
-        let is_on = |record: &VmRecord| Ok::<_, anyhow::Error>(self.power_state(&record.name)? != PowerState::Off);
-        let lost: Vec<&VmRecord> = records.iter().filter(|record| of(record, &|of| of == node)).collect();
+        Ok(planned)
+    }
+
+    async fn replace_under(
+        &self,
+        hold: &Hold<'_>,
+        planned: &PlannedNode,
+        by: &BlankVm,
+        ask: Ask<'_>,
+    ) -> anyhow::Result<Replaced> {
+        let node = &planned.name;
+        let (lost, others): (Vec<VmRecord>, Vec<VmRecord>) =
+            self.stamped_nodes()?.into_iter().partition(|record| stamp_of(record).is_some_and(|of| of.node == *node));
         for record in &lost {
-            if is_on(record)? {
+            if self.is_not_off(record)? {
                 bail!("{} is on; a node that runs is not replaced. `kaas lab cut {0}` ends it", record.name);
             }
         }
-        let mut others = records.iter().filter(|record| of(record, &|of| of != node));
-        let from = others.find(|record| is_on(record).unwrap_or_default());
-        let from = from.with_context(|| format!("no other control node of {} is on to let {node} in", self.name))?;
-        let disks = self.clear(&lost)?;
-        let answer =
-            self.run_inside(&from.name, &["kaas-agent", "replace-member", node, "--output", "json"], ANSWER)?;
-        let answer: Value = serde_json::from_str(&answer).context("reading the one-time code")?;
-        let code = answer["code"].as_str().context("the answer holds no one-time code")?;
-        let mut properties = planned.properties.clone();
-        properties.insert(DEPLOYMENT_SECRET.to_owned(), code.to_owned());
-        self.import(&NewVm {
-            name: node.to_owned(),
+        if let Some(open) = OpenUpgrade::find(hold.store()).await?
+            && let Some(new) = lost.iter().find(|record| stamp_of(record).is_some_and(|of| open.made(of)))
+        {
+            bail!(
+                "{} takes {node}'s part in an upgrade that has not ended: `kaas upgrade resume`, `rollback` or `commit` goes \
+                 on with it, `abandon` ends it where it stands",
+                new.name
+            );
+        }
+        if self.directory.recall_vm(node)?.is_some_and(|record| lost.iter().all(|lost| lost.uuid != record.uuid)) {
+            bail!("the lab {} has a VM {node} that is no control node's: remove that one first", self.name);
+        }
+        let new = self.let_in(planned, &others, by, ask)?;
+        let disks = self.clear(hold, &lost).await?;
+        hold.confirm().await?;
+        self.import(&new)?;
+        hold.confirm().await?;
+        self.power_on(node)?;
+        Ok(Replaced { vm: node.clone(), disks })
+    }
+
+    /// Lets the first of the others that runs and agrees let the new VM in; says what that one is to be.
+    fn let_in(&self, planned: &PlannedNode, others: &[VmRecord], by: &BlankVm, ask: Ask<'_>) -> anyhow::Result<NewVm> {
+        let mut refused = Vec::new();
+        for from in others {
+            if !self.is_not_off(from)? {
+                refused.push(format!("{} is off", from.name));
+                continue;
+            }
+            let let_in = || -> anyhow::Result<NewVm> {
+                let source = by.source.as_ref().unwrap_or(&from.source);
+                let before = with(planned.properties.clone(), by.properties.clone());
+                // What vCenter would refuse is refused before a member is removed.
+                can_be_powered_on(source, &before)?;
+                let mut new = self.blank(planned, from, source, by.data_disk)?;
+                let answer: Admitted = serde_json::from_str(&ask(&from.name)?).context("reading the one-time code")?;
+                let agreed = as_agreed(source, before, &answer)?;
+                // What was wished stays as it is.
+                new.properties = with(agreed, by.properties.clone());
+                new.properties.insert(DEPLOYMENT_SECRET.to_owned(), answer.code);
+                can_be_powered_on(source, &new.properties)?;
+                Ok(new)
+            };
+            match let_in() {
+                Ok(new) => return Ok(new),
+                Err(error) => refused.push(format!("{}: {error:#}", from.name)),
+            }
+        }
+        bail!(
+            "nobody lets {} in; its VM and its disk are as they were\n  {}",
+            planned.name,
+            if refused.is_empty() { "there is no other control node".to_owned() } else { refused.join("\n  ") }
+        )
+    }
+
+    /// A VM for a lost node like the one in `from`, without properties.
+    fn blank(
+        &self,
+        planned: &PlannedNode,
+        from: &VmRecord,
+        source: &Source,
+        data_disk: Option<u64>,
+    ) -> anyhow::Result<NewVm> {
+        let of_theirs = || -> anyhow::Result<u64> {
+            let disk = from.disks.first().with_context(|| format!("{} has no data disk", from.name))?;
+            Ok(fs::metadata(self.directory.disk(*disk)).context("looking at its data disk")?.len())
+        };
+        Ok(NewVm {
+            name: planned.name.clone(),
             memory: from.memory,
             processors: from.processors,
-            data_disk: Some(data_disk),
+            data_disk: Some(data_disk.map_or_else(of_theirs, Ok)?),
             network_interface: true,
-            properties,
-            source,
+            properties: BTreeMap::new(),
+            source: Some(source.clone()),
             engine: self.replacements(),
-            stamp: Some(Stamp { deployment: self.deployment(), node: node.to_owned(), swap: None }),
-        })?;
-        self.power_on(node)?;
-        Ok(Replaced { vm: node.to_owned(), disks })
+            stamp: Some(Stamp { deployment: self.deployment(), node: planned.name.clone(), swap: None }),
+        })
+    }
+
+    /// The VMs of its control nodes that say whose they are.
+    pub(super) fn stamped_nodes(&self) -> anyhow::Result<Vec<VmRecord>> {
+        Ok(self.control_nodes()?.into_iter().filter(|record| record.stamp.is_some()).collect())
+    }
+
+    /// Whether a VM runs, or may.
+    pub(super) fn is_not_off(&self, record: &VmRecord) -> anyhow::Result<bool> {
+        Ok(self.power_state(&record.name)? != PowerState::Off)
     }
 
     /// Removes VMs that are off; their data disks stay.
-    fn clear(&self, vms: &[&VmRecord]) -> anyhow::Result<Vec<Uuid>> {
+    async fn clear(&self, hold: &Hold<'_>, vms: &[VmRecord]) -> anyhow::Result<Vec<Uuid>> {
         let mut disks = Vec::new();
         for record in vms {
             for disk in self.disks(&record.name)? {
+                hold.confirm().await?;
                 self.detach_disk(&record.name, disk)?;
                 disks.push(disk);
             }
+            hold.confirm().await?;
             self.destroy(&record.name)?;
         }
         Ok(disks)
     }
 }
+
+fn stamp_of(record: &VmRecord) -> Option<&Stamp> {
+    record.stamp.as_ref()
+}
+
+type Properties = BTreeMap<String, String>;
+
+fn with(mut properties: Properties, others: Properties) -> Properties {
+    properties.extend(others);
+    properties
+}
+
+/// The properties as the members agree on them now. What the form of the image does not ask for is left out.
+fn as_agreed(source: &Source, mut properties: Properties, answer: &Admitted) -> anyhow::Result<Properties> {
+    for (key, value) in &answer.properties {
+        if value.is_empty() {
+            properties.remove(key);
+        } else if asks_for(source, key)? {
+            properties.insert(key.clone(), value.clone());
+        }
+    }
+    Ok(properties)
+}
+
+/// Refuses properties with which vCenter would not make the VM, or not power it on.
+fn can_be_powered_on(source: &Source, properties: &Properties) -> anyhow::Result<()> {
+    let unconfigured = environment::import(source, properties, "")?.unconfigured;
+    if !unconfigured.is_empty() {
+        bail!("without a value, vCenter powers no VM on: {}", unconfigured.join(", "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -144,11 +144,12 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use contract::role::Roles;
+    use fleet::authority::TakeOver;
 
     use super::super::environment::tests::tree_in;
     use super::super::plan::{Wishes, plan};
     use super::super::records::{self, LabDirectory};
-    use super::super::{EngineRecord, Record};
+    use super::super::{Asking, BlankVm, EngineRecord, Record};
     use super::*;
 
     /// A lab as its directory remembers it; nothing of it is on the host.
@@ -226,7 +227,8 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let host = lab(state.path(), "one", None);
         let tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
-        let refused = |node: &str| tenant.replace_node(node, None, 1).unwrap_err().to_string();
+        let asking = Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
+        let refused = |node: &str| tenant.replace_node(node, &BlankVm::default(), &asking).unwrap_err().to_string();
         assert!(refused("blue-cp1").contains("is the only control node"));
         assert!(refused("blue-cp2").contains("no control node blue-cp2; it has blue-cp1"));
     }

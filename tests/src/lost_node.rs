@@ -1,7 +1,9 @@
 //! A control node that is lost for good, VM and data disk, and what an administrator does then.
 
+use std::collections::BTreeMap;
+
+use contract::replacement::Admitted;
 use lab::{NewVm, Source};
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::scenario::{FORMING, Scenario};
@@ -35,37 +37,37 @@ pub fn lose(scenario: &Scenario, node: &str) -> Uuid {
     disk
 }
 
-/// What a blank VM is made of that takes a lost node's place.
-#[derive(Default)]
-pub struct Replacement {
-    /// Its image; the lab's own if none is given.
-    pub source: Option<Source>,
-    /// Properties that the lab's nodes have otherwise.
-    pub properties: &'static [(&'static str, &'static str)],
-}
-
-/// Replaces a lost node with a blank VM, as an administrator would: with a code from the node in the VM `from`. Gives
-/// the code.
+/// Replaces a lost node with a blank VM, as an administrator would: with a code from the node in the VM `from`, what the
+/// cluster agrees on by its word, and another image than the lab's own if one is given. Gives the code.
 ///
 /// # Panics
 /// The node refuses.
-pub fn replace(scenario: &Scenario, node: &str, from: &str, by: Replacement) -> String {
+pub fn replace(scenario: &Scenario, node: &str, from: &str, source: Option<Source>) -> String {
     let answer = agent(scenario, from, &["replace-member", node, "--output", "json"]);
-    let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{answer}: {error}"));
-    let code = answer["code"].as_str().expect("a code").to_owned();
-    power_on_blank(scenario, node, &code, by);
-    code
+    let admitted: Admitted = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    let mut properties = scenario.properties(node);
+    properties.extend(admitted.properties);
+    import_blank(scenario, node, properties, &admitted.code, source);
+    admitted.code
 }
 
-/// Powers a blank VM of a node on that was given a code.
+/// Powers a blank VM of a node on that was given a code, and for the rest what the lost one had.
 ///
 /// # Panics
 /// The lab cannot.
-pub fn power_on_blank(scenario: &Scenario, node: &str, code: &str, by: Replacement) {
-    let mut properties = scenario.properties(node);
+pub fn power_on_blank(scenario: &Scenario, node: &str, code: &str) {
+    import_blank(scenario, node, scenario.properties(node), code, None);
+}
+
+fn import_blank(
+    scenario: &Scenario,
+    node: &str,
+    mut properties: BTreeMap<String, String>,
+    code: &str,
+    source: Option<Source>,
+) {
     properties.insert("deployment-secret".to_owned(), code.to_owned());
-    properties.extend(by.properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-    let vm = NewVm { source: by.source, ..scenario.vm(node, properties) };
+    let vm = NewVm { source, ..scenario.vm(node, properties) };
     scenario.lab().import(&vm).unwrap_or_else(|error| panic!("{error:#}"));
     scenario.power_on(&[node]);
 }

@@ -13,8 +13,8 @@ use image::debian::sources::Settings;
 use image::progress::Progress;
 use image::tools::ToolsTree;
 use lab::{
-    EngineRecord, Hardware, Kvm, Lab, NewVm, Source, Tools, Unpacked, Up, Wishes, cache_directory, find_ova, obtain,
-    state_directory, until,
+    EngineRecord, Hardware, Kvm, Lab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory, find_ova,
+    obtain, state_directory, until,
 };
 
 use crate::lab_command::LabCommand;
@@ -105,9 +105,7 @@ impl Scenario {
                 replacements,
                 source,
                 tools,
-                memory: 2048,
-                processors: 2,
-                data_disk: DATA_DISK,
+                size: NodeSize { memory: 2048, processors: 2, data_disk: DATA_DISK },
                 beside: None,
             },
         )?;
@@ -133,11 +131,11 @@ impl Scenario {
         self.tenant_with(name, control_planes, workers, &[])
     }
 
-    /// The same with further arguments of the command.
-    pub fn tenant_with(&self, name: &'static str, control_planes: &str, workers: &str, further: &[&str]) -> Self {
+    /// The same with further options of the command.
+    pub fn tenant_with(&self, name: &'static str, control_planes: &str, workers: &str, options: &[&str]) -> Self {
         let started = Instant::now();
         let lab = lab_names::begin(name).unwrap_or_else(|error| panic!("preparing {name}: {error:#}"));
-        let arguments = [&["--control-planes", control_planes, "--workers", workers], further].concat();
+        let arguments = [&["--control-planes", control_planes, "--workers", workers], options].concat();
         let made = tenant_command::up(self.lab(), &lab, &arguments);
         // Also where that failed: what there is of the lab is looked at, and removed.
         let scenario = Self { name, lab: state_directory().and_then(|state| Lab::open(&state, &lab)).ok(), started };

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Output;
 use std::time::Instant;
 
+use contract::local_volumes;
 use contract::properties::SERVICE_VIPS;
 use fleet::node::{Client, Method};
 use serde_json::{Value, json};
@@ -115,10 +116,7 @@ impl<'a> Tenant<'a> {
         let lab = self.scenario.lab();
         let control = &lab.plan().nodes[0];
         let has_addresses = control.properties.contains_key(SERVICE_VIPS);
-        let image = self.scenario.inside(&control.name, &["cat", "/usr/lib/kaas/image.json"]);
-        let image: Value = serde_json::from_str(&image).expect("image.json");
-        let coredns = format!("kaas.local/coredns:v{}", image["coredns"].as_str().expect("a version of CoreDNS"));
-        for object in objects(&coredns, has_addresses) {
+        for object in objects(&self.coredns(), has_addresses) {
             self.apply(&object);
         }
         self.scenario.wait("two pods of the server to be ready", MOMENT, || {
@@ -137,6 +135,34 @@ impl<'a> Tenant<'a> {
             control.address,
             port.parse().unwrap_or_else(|_| panic!("the service has the port {port:?}")),
         ))
+    }
+
+    /// Starts a pod with a local volume, and waits until it runs.
+    ///
+    /// # Panics
+    /// It does not come up.
+    pub fn keeps(&self) {
+        let lab = self.scenario.lab();
+        let claim = json!({
+            "storageClassName": local_volumes::CLASS, "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        });
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "rows"}, "spec": claim,
+        }));
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rows"},
+            "spec": {
+                "containers": [{
+                    "name": "rows", "image": self.coredns(), "imagePullPolicy": "Never", "args": ["-dns.port", "5353"],
+                    "volumeMounts": [{"name": "rows", "mountPath": "/rows"}],
+                }],
+                "volumes": [{"name": "rows", "persistentVolumeClaim": {"claimName": "rows"}}],
+            },
+        }));
+        self.scenario.wait("the pod with a local volume to run", MOMENT, || {
+            Ok(lab.kubectl(&["get", "pod", "rows", "--output=jsonpath={.status.phase}"])? == "Running")
+        });
     }
 
     /// The workers that pods of the server run on.
@@ -165,6 +191,14 @@ impl<'a> Tenant<'a> {
         let answer = client.wait(client.ask_api(Method::GET, path, None)).unwrap_or_else(|error| panic!("{error:#}"));
         let list: Value = answer.json().unwrap_or_else(|error| panic!("{error:#}"));
         list["items"].as_array().expect("a list of Secrets").len()
+    }
+
+    /// The container image that pods of scenarios run: each node carries it.
+    fn coredns(&self) -> String {
+        let control = &self.scenario.lab().plan().nodes[0].name;
+        let image = self.scenario.inside(control, &["cat", "/usr/lib/kaas/image.json"]);
+        let image: Value = serde_json::from_str(&image).expect("image.json");
+        format!("kaas.local/coredns:v{}", image["coredns"].as_str().expect("a version of CoreDNS"))
     }
 
     fn apply(&self, object: &Value) {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use agent::boot::volumes::VolumesDisk;
 use agent::cluster::encryption::key_set::KeySet;
 use agent::cluster::etcd::replace::Admission;
 use agent::cluster::etcd::restore::Restored;
@@ -93,7 +94,8 @@ fn nodes_and_commands_of_before_and_of_today_understand_each_other() {
 #[test]
 fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
     all_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kept"), |name, text| match name {
-        "identity.json" | "identity-swap.json" => asked::<Identity>(text),
+        "identity.json" | "identity-swap.json" | "identity-local-volumes.json" => asked::<Identity>(text),
+        "local-volumes.json" => told::<VolumesDisk>(text),
         "config.json"
         | "config-administrators.json"
         | "config-security.json"

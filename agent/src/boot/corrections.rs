@@ -11,6 +11,7 @@ use contract::codes;
 use contract::finding::Findings;
 use contract::image::ImageFacts;
 use contract::properties;
+use contract::properties::parse::join::token;
 use contract::role::Roles;
 use contract::secret::Secret;
 
@@ -18,7 +19,7 @@ use crate::boot::reconfigure::{self, Lifecycle, Overrides};
 use crate::cluster::records::Records;
 use crate::host::platform::Platform;
 use crate::intake::config::{Config, Intake, Worker};
-use crate::intake::environment::{Outcome, source};
+use crate::intake::environment::{Document, Outcome, source};
 
 /// The pause before the OVF environment is looked for again.
 pub const AGAIN: Duration = Duration::from_secs(5);
@@ -94,12 +95,43 @@ pub fn corrected(
         return Ok((None, Findings::default()));
     };
     let sight = look(platform, None)?;
+    if let Some(worker) = former_member(platform)? {
+        let found = sight.another.then(|| taken_by(saved, &worker, source::of(platform))).flatten();
+        return Ok((found.map(Ok), sight.passed_over));
+    }
     let of_the_same_role = |found: Found| match saved.has_role_of(&found.config) {
         Ok(()) => Ok(found),
         Err(finding) => Err(Findings::from(finding)),
     };
     let corrected = sight.another.then(|| from_environment(platform, image).and_then(of_the_same_role));
     Ok((corrected, sight.passed_over))
+}
+
+/// A worker whose certificate has expired. Pods have run in its VM, and whatever runs there may write an environment into
+/// guestinfo: so it takes a token for its own cluster from there and nothing else. More is changed with `configure`, which is
+/// root's, or by a reset.
+fn former_member(platform: &Platform) -> anyhow::Result<Option<Worker>> {
+    Ok(match Lifecycle::of(platform.root())? {
+        Lifecycle::Unformed(Config::Worker(worker)) if Records::new(platform.root()).progress()?.credentials => {
+            Some(worker)
+        }
+        _ => None,
+    })
+}
+
+/// What such a worker goes on with: its own configuration, and the token.
+fn taken_by(saved: Config, worker: &Worker, environment: Outcome) -> Option<Found> {
+    let (document, ..) = environment.document().ok()?;
+    let (secret, fingerprint) = (token_of_own_cluster(&document, worker)?, document.fingerprint());
+    Some(Found { config: saved, secret, fingerprint, warnings: Findings::default() })
+}
+
+/// The join token of an environment that is for the worker's own cluster.
+fn token_of_own_cluster(document: &Document, worker: &Worker) -> Option<Secret> {
+    let given = |key| document.value(properties::find(key)?).ok()?.map(str::trim);
+    let hash = given(properties::CLUSTER_CA_HASH)?.to_ascii_lowercase();
+    let own = hash == worker.cluster.authority_hash && given(properties::CLUSTER_NAME)? == worker.cluster.name;
+    given(properties::JOIN_TOKEN).filter(|_| own).and_then(|text| token(text).ok())
 }
 
 /// That the OVF environment asks a worker into another cluster than the one that it has joined: it stays where it is.
@@ -142,8 +174,11 @@ fn look_at(platform: &Platform, taken: Option<&str>, environment: impl FnOnce() 
         (Lifecycle::Unformed(_), None) => Records::new(platform.root()).environment()?,
         (_, taken) => taken.map(str::to_owned),
     };
+    let former = former_member(platform)?;
+    let counts =
+        |document: &Document| former.as_ref().is_none_or(|worker| token_of_own_cluster(document, worker).is_some());
     let (there, wrong) = match environment() {
-        Outcome::Found { document, warnings, .. } => (document.fingerprint(), warnings),
+        Outcome::Found { document, warnings, .. } => (document.fingerprint().filter(|_| counts(&document)), warnings),
         Outcome::Absent { .. } => (None, Findings::default()),
         Outcome::Refused(findings) => (None, findings),
     };
@@ -194,9 +229,9 @@ mod tests {
     use crate::cluster::records::Progress;
     use crate::host::files;
     use crate::host::vmware::backdoor::emulated::Hypervisor;
-    use crate::intake::config::fixture::in_a_tenant;
+    use crate::intake::config::fixture::{in_a_tenant, joined};
     use crate::intake::config::validate;
-    use crate::intake::environment::Document;
+    use crate::intake::environment::Origin;
     use crate::intake::environment::guestinfo::{GuestInfo, OVF_ENVIRONMENT, Scrubbed};
     use contract::platform::CONTAINER_FILE;
     use contract::role::{Role, Roles};
@@ -358,6 +393,51 @@ mod tests {
         node.image.roles = Roles::new(vec![Role::TenantControlPlane, Role::ControlPlane]).unwrap();
         let taken = corrected(&node.platform, &node.image).unwrap().0.unwrap().ok().unwrap();
         assert_eq!(taken.config.role(), Role::TenantControlPlane);
+    }
+
+    /// A worker's environment as a form gives it, with these texts.
+    fn form(values: &[(&str, &str)]) -> Outcome {
+        let joined = joined();
+        let own = [
+            ("role", "worker"),
+            ("node-name", "worker1"),
+            ("cluster-name", joined.cluster.name.as_str()),
+            ("cluster-ca-hash", joined.cluster.authority_hash.as_str()),
+            ("join-token", "fedcba.fedcba9876543210"),
+        ];
+        let given = own.iter().filter(|(key, _)| values.iter().all(|(other, _)| key != other)).chain(values);
+        let given = given.map(|(key, value)| ((*key).to_owned(), Zeroizing::new((*value).to_owned())));
+        let document = Document::of(given.collect(), Vec::new());
+        Outcome::Found { document, origin: Origin::GuestInfo, warnings: Findings::default() }
+    }
+
+    #[test]
+    fn a_worker_that_was_a_member_takes_a_token_for_its_own_cluster_and_nothing_else() {
+        let node = Node::new();
+        let (records, worker) = (Records::new(node.path()), joined());
+        let saved = Config::Worker(worker.clone());
+        records.save_config(&saved, &Secret::new("abcdef.0123456789abcdef".to_owned())).unwrap();
+        records.save_environment("of the first form").unwrap();
+        let another = |values: &[(&str, &str)]| look_at(&node.platform, None, || form(values)).unwrap().another;
+        let elsewhere: [&[(&str, &str)]; 4] = [
+            &[("cluster-ca-hash", "sha256:1111111111111111111111111111111111111111111111111111111111111111")],
+            &[("cluster-ca-hash", "")],
+            &[("cluster-name", "another")],
+            // What makes an environment one that was not read before, without a token.
+            &[("join-token", ""), ("deployment-secret", "0123456789abcdef0123456789abcdef")],
+        ];
+        assert!(another(elsewhere[0]), "before it has joined, whatever form there is counts");
+        // Its certificate has expired.
+        records.save_progress(Progress { credentials: true, ..Progress::default() }).unwrap();
+        for values in elsewhere {
+            assert!(!another(values), "{values:?}");
+        }
+        assert!(another(&[]), "a new token in the form");
+        let with_key = [("ssh-authorized-keys", "ssh-ed25519 AAAA"), ("api-vip", "10.0.0.66")];
+        assert!(another(&with_key));
+        let taken = taken_by(saved.clone(), &worker, form(&with_key)).unwrap();
+        assert_eq!((taken.config, taken.secret.expose()), (saved, "fedcba.fedcba9876543210"));
+        assert!(!look_at(&node.platform, taken.fingerprint.as_deref(), || form(&with_key)).unwrap().another);
     }
 
     /// What a node on vCenter finds: its guestinfo, and its drive.

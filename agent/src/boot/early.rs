@@ -154,8 +154,10 @@ fn find_identity(
 /// A disk that cannot be read yet, or at all, counts as one without identity here.
 fn identity_of(disk: &Path, platform: &Platform, image: Option<&ImageFacts>) -> Option<(PathBuf, Identity)> {
     let slots = Slots::read(disk).ok()?;
-    // A node whose disk is to be erased begins as a new one.
-    let lasting = |identity: &&Identity| slots.later().is_none() && identity.state != DiskState::Erasing;
+    // A node whose disk is to be erased begins as a new one, and a worker's disk with local volumes gives it no identity.
+    let lasting = |identity: &&Identity| {
+        slots.later().is_none() && identity.state != DiskState::Erasing && identity.local_volumes.is_none()
+    };
     let identity = slots.newest().filter(lasting)?;
     let ours = match image {
         Some(image) => may_take(identity, &Claimant::of(platform, image)).is_ok(),
@@ -287,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_blank_absent_foreign_or_damaged_disk_gives_a_fresh_machine_id() {
-        let spoils: [fn(&mut Machine); 5] = [
+        let spoils: [fn(&mut Machine); 6] = [
             |_| {},
             |machine| drop(machine.add("blank")),
             |machine| {
@@ -299,6 +301,12 @@ mod tests {
                 identify(&disk, machine.uuid);
                 let file = File::options().write(true).open(disk).unwrap();
                 file.write_all_at(b"!", layout::IDENTITY_B + 80).unwrap();
+            },
+            |machine| {
+                let disk = machine.add("volumes");
+                let local_volumes = Some(crate::host::disk::LocalVolumes { authority_hash: "sha256:ours".to_owned() });
+                let identity = Identity { holder: Some(machine.uuid), local_volumes, ..fixture::identity() };
+                slots::write(&disk, &identity).unwrap();
             },
             |machine| machine.add_device(Path::new("/disks/missing")),
         ];

@@ -2,7 +2,6 @@
 //! or from the OVF environment.
 //! Whatever is wrong is shown and looked at again, as often as it takes.
 
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,13 +14,14 @@ use contract::secret::Secret;
 use crate::boot::corrections::{AGAIN, Found, asked_elsewhere, corrected, from_environment, is_untouched};
 use crate::boot::plan::{self, Keeping};
 use crate::boot::reset;
+use crate::boot::volumes;
 use crate::boot::{LOOP, STEP};
 use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::Record;
 use crate::host::command::Host;
 use crate::host::disk::ownership::Claimant;
-use crate::host::disk::{self, DataDisk, DiskState};
+use crate::host::disk::{self, DataDisk, DiskState, Disks, Examination};
 use crate::host::kept;
 use crate::host::platform::Platform;
 use crate::intake::config::Config;
@@ -50,6 +50,8 @@ pub(super) struct Known {
     pub(super) rendezvous_closed: bool,
     /// The Kubernetes version that this node is on the way to.
     pub(super) upgrading: Option<String>,
+    /// The disk of a worker's local volumes, if it has one.
+    pub(super) volumes: Option<plan::Disk>,
     /// What was found and stops nothing.
     pub(super) warnings: Findings,
 }
@@ -65,6 +67,16 @@ pub(super) fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
     thread::sleep(time);
 }
 
+/// Shows whose node this is.
+pub(super) fn introduce(reporter: &Reporter, config: &Config) {
+    reporter.update(|status| {
+        status.role = Some(config.role());
+        status.node = Some(config.node().name.clone());
+        status.address = config.address();
+        status.cluster = Some(config.cluster_name().to_owned());
+    });
+}
+
 /// A configuration, the secret that is needed with it, and the fingerprint of the OVF environment if it is from there.
 type Given = (Config, Option<Secret>, Option<String>);
 
@@ -75,9 +87,7 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
     let claimant = Claimant::of(platform, image);
     loop {
         if kept::is_marked(platform) {
-            if let Err(finding) = reset::finish_worker(platform) {
-                refuse(reporter, finding.into(), DISKS_AGAIN);
-            }
+            finish_reset(reporter, |tell| reset::finish_worker(platform, &Host, tell));
             continue;
         }
         if kept::is_there(platform) {
@@ -86,17 +96,15 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
                 None => continue,
             }
         }
-        let examination = disk::examine(platform, &claimant, platform.root(), &Host).context("looking at the disks")?;
-        let mut findings = examination.findings;
-        let (disk, saved) = match &examination.data_disk {
+        let disks = Disks::look(platform, platform.root(), &Host).context("looking at the disks")?;
+        if let Some(disk) = disks.erasing_volumes(platform.bios_uuid()) {
+            finish_reset(reporter, |tell| reset::finish(disk, platform, &Host, tell));
+            continue;
+        }
+        let Examination { mut data_disk, mut findings } = disks.for_node(&claimant);
+        let (disk, saved) = match &data_disk {
             DataDisk::Ours { disk, identity } if identity.state == DiskState::Erasing => {
-                let mut tell = |finding: Finding| {
-                    reporter.alive(LOOP, STEP);
-                    reporter.update(|status| status.findings = finding.into());
-                };
-                if let Err(finding) = reset::finish(disk, platform, &Host, &mut tell) {
-                    refuse(reporter, finding.into(), DISKS_AGAIN);
-                }
+                finish_reset(reporter, |tell| reset::finish(disk, platform, &Host, tell));
                 continue;
             }
             DataDisk::Ours { disk, identity } if !findings.has_errors() => {
@@ -120,7 +128,7 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
         };
         let blank = !matches!(disk, Some(plan::Disk::Ours(_)));
         let role = saved.as_ref().map_or(image.roles.first(), Config::role);
-        let facts = Facts::of(platform, examination.data_disk.size(), blank, role);
+        let facts = Facts::of(platform, data_disk.size(), blank, role);
         findings.extend(preflight::judge(&facts, saved.as_ref()));
         let looked = Instant::now();
         let saved = match saved {
@@ -134,12 +142,12 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
             Some(known) => known,
             // What is wrong with disk and environment is said together.
             None => {
-                match wait_for_environment(platform, image, reporter, &examination.data_disk, &findings, &facts, looked)
-                {
+                let seen = Seen { disks: &disks, data_disk: &data_disk, machine: &findings, looked };
+                match wait_for_environment(platform, image, reporter, &seen, &facts) {
                     Some(found) => {
-                        if !found.config.role().has_data_disk() {
-                            // Nothing of the disks is this node's.
-                            findings = Findings::default();
+                        if let Config::Worker(worker) = &found.config {
+                            // What a control node would lack is nothing to a worker.
+                            Examination { data_disk, findings } = disks.for_worker(&volumes::owner(worker, None));
                         }
                         findings.extend(found.warnings);
                         (found.config, Some(found.secret), found.fingerprint)
@@ -149,9 +157,12 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
             }
         };
         let ours = matches!(disk, Some(plan::Disk::Ours(_)));
-        let keeping = match disk {
-            None | Some(plan::Disk::Fresh(_)) if !config.role().has_data_disk() => Keeping::Scratch,
-            disk => Keeping::DataDisk(disk.context("the data disk cannot be used, and nothing was said about it")?),
+        let (keeping, volumes) = match &config {
+            Config::Worker(_) => (Keeping::Scratch, plan::Disk::of(&data_disk)),
+            Config::ControlPlane(_) => {
+                let disk = disk.context("the data disk cannot be used, and nothing was said about it")?;
+                (Keeping::DataDisk(disk), None)
+            }
         };
         return Ok(Known {
             progress: if ours { records.progress()? } else { Progress::default() },
@@ -160,13 +171,25 @@ pub(super) fn learn(platform: &Platform, image: &ImageFacts, reporter: &Reporter
                 false => None,
             },
             rendezvous_closed: ours && matches!(records.rendezvous()?, Record::Closed { .. }),
-            data_disk: examination.data_disk,
+            volumes,
+            data_disk,
             config,
             secret,
             environment,
             keeping,
             warnings: findings,
         });
+    }
+}
+
+/// Goes on with a reset that was begun; `finish` is given whom to tell how far it is.
+fn finish_reset(reporter: &Reporter, finish: impl FnOnce(&mut dyn FnMut(Finding)) -> Result<(), Finding>) {
+    let mut tell = |finding: Finding| {
+        reporter.alive(LOOP, STEP);
+        reporter.update(|status| status.findings = finding.into());
+    };
+    if let Err(finding) = finish(&mut tell) {
+        refuse(reporter, finding.into(), DISKS_AGAIN);
     }
 }
 
@@ -205,13 +228,7 @@ fn worker(
     reporter: &Reporter,
     records: &Records,
 ) -> anyhow::Result<Option<Known>> {
-    let disks = platform.data_disk_candidates(platform.root()).context("listing the disks")?;
-    let is_a_nodes = |disk: &PathBuf| disk::Slots::read(disk).is_ok_and(|slots| slots.newest().is_some());
-    let mounted = match disks.iter().find(|disk| is_a_nodes(disk)) {
-        Some(disk) => Err(plan::beside_worker(disk)),
-        None => kept::mount(platform),
-    };
-    if let Err(finding) = mounted {
+    if let Err(finding) = kept::mount(platform) {
         refuse(reporter, finding.into(), DISKS_AGAIN);
         return Ok(None);
     }
@@ -228,12 +245,31 @@ fn worker(
     let facts = Facts::of(platform, None, !progress.formed, saved.role());
     findings.extend(preflight::judge(&facts, Some(&saved)));
     findings.extend(asked_elsewhere(&saved, platform));
-    let given = given_since(saved, platform, image, reporter, records, &mut findings)?;
-    Ok(given.map(|(config, secret, environment)| Known {
+    let Some((config, secret, environment)) = given_since(saved, platform, image, reporter, records, &mut findings)?
+    else {
+        return Ok(None);
+    };
+    let owner = volumes::owner(config.worker()?, records.entry()?);
+    let disks = Disks::look(platform, platform.root(), &Host).context("looking at the disks")?;
+    let Examination { data_disk, findings: of_disks } = disks.for_worker(&owner);
+    if disks.erasing_volumes(platform.bios_uuid()).is_some() {
+        log::warn!("the disk for local volumes is marked to be erased, and the reset that this belongs to was cut off");
+        kept::mark(platform).context("going on with the reset")?;
+        return Ok(None);
+    }
+    let refused = of_disks.has_errors();
+    findings.extend(of_disks);
+    if refused {
+        introduce(reporter, &config);
+        refuse(reporter, findings, DISKS_AGAIN);
+        return Ok(None);
+    }
+    Ok(Some(Known {
         config,
         secret,
         environment,
-        data_disk: DataDisk::Absent,
+        volumes: plan::Disk::of(&data_disk),
+        data_disk,
         keeping: Keeping::Scratch,
         progress,
         rendezvous_closed: false,
@@ -242,50 +278,56 @@ fn worker(
     }))
 }
 
+/// What was seen of the disks before the environment is known.
+struct Seen<'a> {
+    /// All of them.
+    disks: &'a Disks,
+    /// What they are to a control node.
+    data_disk: &'a DataDisk,
+    /// What is wrong with this machine as a control node.
+    machine: &'a Findings,
+    /// When that was looked at.
+    looked: Instant,
+}
+
 /// Reads the OVF environment until there is one that is in order. None if
-/// meanwhile it is time to look again at a `machine` that has something wrong.
+/// meanwhile it is time to look again at a machine that has something wrong.
 fn wait_for_environment(
     platform: &Platform,
     image: &ImageFacts,
     reporter: &Reporter,
-    data_disk: &DataDisk,
-    machine: &Findings,
+    seen: &Seen,
     facts: &Facts,
-    looked: Instant,
 ) -> Option<Found> {
     // Whoever gives this VM the disk of a node may leave the form as it comes: then the disk alone is what is wrong.
     let takes_over =
-        machine.has_errors() && matches!(data_disk, DataDisk::Ours { .. } | DataDisk::HeldElsewhere { .. });
+        seen.machine.has_errors() && matches!(seen.data_disk, DataDisk::Ours { .. } | DataDisk::HeldElsewhere { .. });
     loop {
         let (mut all, found) = match from_environment(platform, image) {
             Ok(mut found) => {
                 let facts = Facts { clock: Clock::of(platform.root()), role: found.config.role(), ..*facts };
                 let judged = preflight::judge(&facts, Some(&found.config));
-                let judged = if found.config.role().has_data_disk() { judged.without(machine) } else { judged };
+                let judged = if found.config.role().has_data_disk() { judged.without(seen.machine) } else { judged };
                 found.warnings.extend(judged.without(&found.warnings));
                 if found.warnings.has_errors() { (found.warnings, None) } else { (Findings::default(), Some(found)) }
             }
             Err(findings) if takes_over && is_untouched(&findings, &image.roles) => (Findings::default(), None),
             Err(findings) => (findings, None),
         };
-        if found.as_ref().is_some_and(|found| may_be_without(found, data_disk)) {
-            return found;
-        }
-        all.extend(machine.clone());
+        let machine = match found.as_ref().map(|found| &found.config) {
+            Some(Config::Worker(worker)) => seen.disks.for_worker(&volumes::owner(worker, None)).findings,
+            Some(Config::ControlPlane(_)) | None => seen.machine.clone(),
+        };
+        let refused = machine.has_errors();
+        all.extend(machine);
         match found {
-            Some(found) if !machine.has_errors() => return Some(found),
+            Some(found) if !refused => return Some(found),
             _ => refuse(reporter, all, AGAIN),
         }
-        if machine.has_errors() && looked.elapsed() >= DISKS_AGAIN {
+        if refused && seen.looked.elapsed() >= DISKS_AGAIN {
             return None;
         }
     }
-}
-
-/// Whether what is found is a worker's, and the VM has no node's data disk: a worker leaves other disks alone.
-fn may_be_without(found: &Found, data_disk: &DataDisk) -> bool {
-    let nobodys = matches!(data_disk, DataDisk::Absent | DataDisk::Blank { .. } | DataDisk::Foreign { .. });
-    nobodys && !found.config.role().has_data_disk()
 }
 
 /// Says that the saved configuration cannot be read, which the image `last` has used last.

@@ -139,6 +139,9 @@ fn control_plane(config: &ControlPlane, platform: &Platform) -> anyhow::Result<(
 /// Whether what a worker keeps is mounted, its certificate is good, and its cluster calls it ready.
 fn worker(config: &Worker, platform: &Platform) -> anyhow::Result<()> {
     are_mounted(platform, paths::binds_of_workers())?;
+    if decided(platform)?.volumes_disk().is_some() {
+        ensure!(is_mounted(&platform.path(paths::LOCAL_VOLUMES))?, "the disk for local volumes is not mounted");
+    }
     let standing = join::standing(platform.root(), config, SystemTime::now());
     ensure!(standing == Standing::Member, "this worker does not belong to its cluster");
     let (name, timeout) = (&config.node.name, ASKING * config.timeout_factor);
@@ -158,10 +161,14 @@ fn are_mounted(
     Ok(())
 }
 
+fn decided(platform: &Platform) -> anyhow::Result<Plan> {
+    let text = fs::read(platform.path(plan::PATH)).context("nothing is decided yet")?;
+    serde_json::from_slice(&text).context("understanding the plan")
+}
+
 fn disk_is_ours(platform: &Platform) -> anyhow::Result<()> {
     are_mounted(platform, paths::binds())?;
-    let text = fs::read(platform.path(plan::PATH)).context("nothing is decided yet")?;
-    let plan: Plan = serde_json::from_slice(&text).context("understanding the plan")?;
+    let plan = decided(platform)?;
     let disk = plan.data_disk().context("the plan has no data disk")?;
     let slots = Slots::read(disk).with_context(|| format!("reading {}", disk.display()))?;
     let identity = slots.newest().context("the data disk has lost its identity")?;

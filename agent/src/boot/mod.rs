@@ -11,6 +11,7 @@ pub mod reconfigure;
 pub mod reset;
 pub mod run;
 pub mod steps;
+pub mod volumes;
 
 use std::time::Duration;
 

@@ -13,7 +13,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use contract::codes;
 use contract::finding::Finding;
+use contract::paths;
 
+use crate::boot::volumes::VolumesDisk;
 use crate::cluster::REQUEST;
 use crate::cluster::etcd::member;
 use crate::cluster::kubernetes::{PKI, api_server};
@@ -73,7 +75,7 @@ pub struct Outlook {
     what: Erased,
     /// This node's name.
     pub node: String,
-    /// Its cluster's.
+    /// Its cluster's; empty if a worker's configuration cannot be read.
     pub cluster_name: String,
     /// What becomes of the cluster.
     pub cluster: Cluster,
@@ -89,8 +91,56 @@ enum Erased {
         /// Whose it is.
         identity: Box<Identity>,
     },
-    /// What a worker keeps on scratch.
-    Scratch,
+    /// What a worker keeps on scratch, and the disk of its local volumes if there is one.
+    Worker {
+        /// Whether it has one, and that is there.
+        volumes: Volumes,
+    },
+}
+
+/// The disk of a worker's local volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Volumes {
+    /// The worker has none.
+    None,
+    /// It has one, which is not attached or cannot be read.
+    Missing,
+    /// It is there.
+    There {
+        /// The disk.
+        disk: Disk,
+        /// Whose it is.
+        identity: Box<Identity>,
+    },
+}
+
+impl Volumes {
+    /// What a worker has of it, that this VM has taken.
+    fn of(platform: &Platform, records: &Records) -> anyhow::Result<Self> {
+        let mut taken = disk::taken_volumes(platform).context("looking at the disks")?;
+        if taken.len() > 1 {
+            bail!(
+                "{} disks with local volumes are attached: detach all but this worker's; nothing is erased",
+                taken.len()
+            );
+        }
+        // What cannot be read is no reason to keep the rest.
+        let remembered = records.entry::<VolumesDisk>().ok().flatten().and_then(|known| known.disk);
+        Ok(match taken.pop() {
+            Some((disk, identity)) => Self::There { disk, identity: Box::new(identity) },
+            None if remembered.is_some() => Self::Missing,
+            None => Self::None,
+        })
+    }
+
+    /// What becomes of it, for a person.
+    fn words(&self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Missing => " The disk of its local volumes is not there, and stays as it is.".to_owned(),
+            Self::There { disk, .. } => format!(" ALL LOCAL VOLUMES on its disk {} are erased.", disk.path.display()),
+        }
+    }
 }
 
 impl Outlook {
@@ -98,11 +148,13 @@ impl Outlook {
     pub fn words(&self) -> String {
         let Self { node, cluster_name: cluster, what, .. } = self;
         let disk = match what {
-            Erased::Scratch => {
+            Erased::Worker { volumes } => {
+                let cluster = if cluster.is_empty() { "its cluster".to_owned() } else { format!("cluster {cluster}") };
                 return format!(
-                    "Everything that worker {node} keeps is erased: its certificates and its configuration. It restarts as \
-                     freshly deployed and needs its OVF environment again, with a new join token. Drain it before; cluster \
-                     {cluster} goes on, and keeps its Node object until somebody deletes it: kubectl delete node {node}"
+                    "Everything that worker {node} keeps is erased: its certificates and its configuration.{} It restarts as \
+                     freshly deployed and needs its OVF environment again, with a new join token. Drain it before; \
+                     {cluster} goes on, and keeps its Node object until somebody deletes it: kubectl delete node {node}",
+                    volumes.words()
                 );
             }
             Erased::DataDisk { disk, .. } => disk.path.display(),
@@ -148,15 +200,17 @@ impl Outlook {
 /// # Errors
 /// There is no data disk that is certainly this node's.
 pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook> {
-    if kept::is_there(platform)
-        && let Some(config @ Config::Worker(_)) = Records::new(platform.root()).config()?
-    {
-        return Ok(Outlook {
-            what: Erased::Scratch,
-            node: config.node().name.clone(),
-            cluster_name: config.cluster_name().to_owned(),
-            cluster: Cluster::Outlasts,
-        });
+    if kept::is_there(platform) {
+        // What cannot be read is a worker's as well: nobody else keeps anything there.
+        let records = Records::new(platform.root());
+        let config = records.config().ok().flatten();
+        let named = config.map(|config| (config.node().name.clone(), config.cluster_name().to_owned()));
+        let (node, cluster_name) = match named {
+            Some(named) => named,
+            None => (host_name(platform)?, String::new()),
+        };
+        let volumes = Volumes::of(platform, &records)?;
+        return Ok(Outlook { what: Erased::Worker { volumes }, node, cluster_name, cluster: Cluster::Outlasts });
     }
     let claimant = Claimant::of(platform, &image::read(platform.root())?);
     let examination = disk::examine(platform, &claimant, platform.root(), runner).context("looking at the disks")?;
@@ -178,6 +232,12 @@ pub fn look(platform: &Platform, runner: &dyn Runner) -> anyhow::Result<Outlook>
     };
     let (node, cluster_name) = (identity.node.clone(), identity.cluster.clone());
     Ok(Outlook { what: Erased::DataDisk { disk, identity: Box::new(identity) }, node, cluster_name, cluster })
+}
+
+/// What the host is called: it is as good a name as a node without a configuration has.
+fn host_name(platform: &Platform) -> anyhow::Result<String> {
+    let name = fs::read_to_string(platform.path("/proc/sys/kernel/hostname")).context("asking for the host's name")?;
+    Ok(name.trim().to_owned())
 }
 
 fn survivors(config: &ControlPlane, pki: &Path) -> Cluster {
@@ -210,7 +270,11 @@ pub fn begin(outlook: &Outlook, platform: &Platform, runner: &dyn Runner) -> any
                 erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
                 disk.path.display().to_string()
             }
-            Erased::Scratch => {
+            // The disk first: a start that finds it marked goes on with the rest.
+            Erased::Worker { volumes } => {
+                if let Volumes::There { disk, identity } = volumes {
+                    erase::mark(disk, identity).with_context(|| format!("marking {}", disk.path.display()))?;
+                }
                 kept::mark(platform).context("marking what this worker keeps")?;
                 "what this worker keeps".to_owned()
             }
@@ -247,18 +311,32 @@ pub fn finish(
     finish_beside(GuestInfo::of_this_machine(), disk, platform, runner, progress)
 }
 
-/// As [`finish`], of a worker: what it keeps is on scratch.
+/// As [`finish`], of a worker: what it keeps is on scratch, and the mark there goes last. A disk of local volumes that is marked
+/// is erased before that.
 ///
 /// # Errors
 /// A finding that says what failed; doing it again goes on.
-pub fn finish_worker(platform: &Platform) -> Result<(), Finding> {
+pub fn finish_worker(
+    platform: &Platform,
+    runner: &dyn Runner,
+    progress: &mut dyn FnMut(Finding),
+) -> Result<(), Finding> {
     let failed = |what: String, error: io::Error| {
         let action = "It is tried again; if it stays, deploy the VM anew";
         codes::RESET_FAILED.finding("this worker", format!("{what}: {error}"), action)
     };
+    // Until the restart that was asked for all of it is in use.
+    let mounted = disk::is_mounted(&platform.path(paths::LOCAL_VOLUMES));
+    if mounted.map_err(|error| failed("reading the mounts".to_owned(), error))? {
+        return Err(codes::RESET_FAILED.finding("this worker", "its local volumes are in use", "Restart the VM"));
+    }
     empty_scratch(platform).map_err(|(directory, error)| failed(format!("emptying {directory}"), error))?;
     forget_environment(GuestInfo::of_this_machine())
         .map_err(|error| failed("removing the OVF environment".to_owned(), io::Error::other(error)))?;
+    let taken = disk::taken_volumes(platform).map_err(|error| failed("listing the disks".to_owned(), error))?;
+    for (disk, _) in taken.iter().filter(|(_, identity)| identity.state == disk::DiskState::Erasing) {
+        erase_disk(disk, runner, progress)?;
+    }
     kept::erase(platform).map_err(|error| failed("erasing what it keeps".to_owned(), error))
 }
 
@@ -277,18 +355,25 @@ fn finish_beside(
     runner: &dyn Runner,
     progress: &mut dyn FnMut(Finding),
 ) -> Result<(), Finding> {
-    let name = disk.path.display().to_string();
-    let failed = |what: &str, error: io::Error| {
-        codes::RESET_FAILED.finding(
-            &name,
-            format!("{what}: {error}"),
-            "It is tried again; if it stays, replace the data disk with an empty one",
-        )
-    };
+    let failed = |what: &str, error: io::Error| not_erased(disk, what, error);
     // While the disk is marked this is done again after a cut.
     empty_scratch(platform).map_err(|(directory, error)| failed(&format!("emptying {directory}"), error))?;
     // Before the disk is blank: after a cut then, the properties would count.
     forget_environment(guestinfo).map_err(|error| failed("removing the OVF environment", io::Error::other(error)))?;
+    erase_disk(disk, runner, progress)
+}
+
+fn not_erased(disk: &Disk, what: &str, error: io::Error) -> Finding {
+    codes::RESET_FAILED.finding(
+        disk.path.display().to_string(),
+        format!("{what}: {error}"),
+        "It is tried again; if it stays, replace the data disk with an empty one",
+    )
+}
+
+/// Erases a disk that is marked so.
+fn erase_disk(disk: &Disk, runner: &dyn Runner, progress: &mut dyn FnMut(Finding)) -> Result<(), Finding> {
+    let name = disk.path.display().to_string();
     let mut tell = |share: u64| {
         progress(codes::RESET_UNDER_WAY.finding(
             &name,
@@ -296,7 +381,7 @@ fn finish_beside(
             "Wait; the node then begins anew and needs its OVF environment",
         ));
     };
-    erase::erase(disk, runner, &mut tell).map_err(|error| failed("erasing it", error))
+    erase::erase(disk, runner, &mut tell).map_err(|error| not_erased(disk, "erasing it", error))
 }
 
 /// What the hypervisor has since the last power-on is not the new node's: every pod that ran here could write it, as any
@@ -340,6 +425,7 @@ mod tests {
     use super::*;
     use crate::host::command::{self, Command};
     use crate::host::disk::{DiskState, fixture};
+    use crate::host::files::power;
     use crate::host::vmware::backdoor::Registers;
     use crate::host::vmware::backdoor::emulated::Hypervisor;
     use crate::maintenance::space;
@@ -376,23 +462,96 @@ mod tests {
 
     #[test]
     fn a_worker_is_erased_by_its_name_and_its_cluster_goes_on() {
-        let root = tempfile::tempdir().unwrap();
-        let kept = root.path().join("var/lib/kaas/kaas");
+        let machine = fixture::Machine::new();
+        let root = machine.directory.path();
+        let kept = root.join("var/lib/kaas/kaas");
         fs::create_dir_all(&kept).unwrap();
-        fs::create_dir_all(root.path().join("data/kaas")).unwrap();
+        fs::create_dir_all(root.join("data/kaas")).unwrap();
         let config = Config::Worker(crate::intake::config::fixture::joined());
-        let records = Records::new(root.path());
+        let records = Records::new(root);
         records.update_config(&config, None).unwrap();
-        fs::copy(root.path().join("data/kaas/config.json"), kept.join("config.json")).unwrap();
-        let platform = Platform::detect(root.path()).unwrap();
+        fs::copy(root.join("data/kaas/config.json"), kept.join("config.json")).unwrap();
+        let platform = machine.platform();
         let outlook = look(&platform, &NoPrograms).unwrap();
         assert_eq!(outlook.confirmed("worker1", None), Ok(()));
         assert!(outlook.confirmed("worker2", None).is_err());
         assert!(outlook.words().contains("cluster lab goes on"), "{}", outlook.words());
+        // One whose configuration cannot be read goes by the host's name.
+        fs::write(root.join("data/kaas/config.json"), "{").unwrap();
+        fs::create_dir_all(root.join("proc/sys/kernel")).unwrap();
+        fs::write(root.join("proc/sys/kernel/hostname"), "worker7\n").unwrap();
+        let outlook = look(&platform, &NoPrograms).unwrap();
+        assert_eq!(outlook.confirmed("worker7", None), Ok(()));
+        assert!(outlook.confirmed("worker1", None).is_err());
+        assert!(outlook.words().contains("; its cluster goes on"), "{}", outlook.words());
         kept::mark(&platform).unwrap();
-        fs::create_dir_all(root.path().join("var/lib/kubelet/pods/x")).unwrap();
-        finish_worker(&platform).unwrap();
-        assert!(!kept::is_there(&platform) && !root.path().join("var/lib/kubelet/pods").exists());
+        fs::create_dir_all(root.join("var/lib/kubelet/pods/x")).unwrap();
+        finish_worker(&platform, &NoPrograms, &mut |_| {}).unwrap();
+        assert!(!kept::is_there(&platform) && !root.join("var/lib/kubelet/pods").exists());
+    }
+
+    /// A worker that keeps what a reset is to erase, with the disk of its local volumes.
+    fn worker_with_volumes() -> (fixture::Machine, Disk) {
+        let mut machine = fixture::Machine::new();
+        let path = machine.add("volumes");
+        let disk = Disk::open(&path, &machine.platform()).unwrap();
+        let local_volumes = Some(disk::LocalVolumes { authority_hash: "sha256:ours".to_owned() });
+        let identity = Identity { state: DiskState::Formed, local_volumes, ..fixture::identity() };
+        disk::layout::write_table(&path, identity.disk, disk.size, disk.sector, &command::Host).unwrap();
+        disk::slots::write(&path, &identity).unwrap();
+        disk::slots::write(&path, &identity).unwrap();
+        let root = machine.directory.path();
+        fs::create_dir_all(root.join("data/kaas")).unwrap();
+        fs::create_dir_all(root.join("var/lib/kaas/kaas")).unwrap();
+        let records = Records::new(root);
+        records.update_config(&Config::Worker(crate::intake::config::fixture::joined()), None).unwrap();
+        records.begin_entry(&VolumesDisk { disk: Some(identity.disk) }).unwrap();
+        fs::copy(root.join("data/kaas/config.json"), root.join("var/lib/kaas/kaas/config.json")).unwrap();
+        (machine, disk)
+    }
+
+    #[test]
+    fn a_workers_local_volumes_go_with_it_and_a_cut_leaves_no_half_of_them() {
+        struct Systemd;
+        impl Runner for Systemd {
+            fn run(&self, _: &Command) -> Result<Vec<u8>, command::Error> {
+                Ok(Vec::new())
+            }
+        }
+        let mut things = 0;
+        loop {
+            let (machine, disk) = worker_with_volumes();
+            let platform = machine.platform();
+            let outlook = look(&platform, &NoPrograms).unwrap();
+            assert!(outlook.words().contains("ALL LOCAL VOLUMES"), "{}", outlook.words());
+            let (begun, cut) = power::with(things, || begin(&outlook, &platform, &Systemd));
+            assert!(cut || begun.is_ok(), "{begun:?}");
+            let disks = || disk::Disks::look(&platform, platform.root(), &command::Host).unwrap();
+            let marked = disks().erasing_volumes(platform.bios_uuid()).is_some();
+            assert!(marked || !kept::is_marked(&platform), "after {things} things: the disk is marked first");
+            if !cut {
+                // As long as it takes, cut off at each thing.
+                let mut cuts = 0;
+                while power::with(cuts, || finish_worker(&platform, &fixture::Holes, &mut |_| {})).0.is_err() {
+                    assert!(kept::is_marked(&platform), "after {cuts} things of the end");
+                    cuts += 1;
+                }
+                assert!(!kept::is_there(&platform) && !kept::is_marked(&platform));
+                assert!(disk::Slots::read(&disk.path).unwrap().newest().is_none(), "the disk is blank");
+                break;
+            }
+            things += 1;
+        }
+        assert!(things >= 3, "only {things} things were saved");
+    }
+
+    #[test]
+    fn a_disk_that_is_not_there_is_named_and_stays() {
+        let (machine, disk) = worker_with_volumes();
+        fs::remove_file(&disk.path).unwrap();
+        fs::File::create(&disk.path).unwrap().set_len(disk.size).unwrap();
+        let words = look(&machine.platform(), &NoPrograms).unwrap().words();
+        assert!(words.contains("is not there"), "{words}");
     }
 
     #[test]
@@ -401,6 +560,9 @@ mod tests {
         assert!(words.contains("/dev/sdb") && words.contains("THIS ENDS CLUSTER alpha"), "{words}");
         assert!(outlook(Cluster::GoesOn { healthy: 2 }).words().contains("replace-member"));
     }
+
+    /// The size of a disk that is erased with zeros: a build host may keep temporary files in little memory.
+    const SMALL: u64 = 16 << 20;
 
     /// Passes on to a hypervisor that outlives what speaks to it.
     struct Line<'a>(&'a mut Hypervisor);
@@ -415,10 +577,10 @@ mod tests {
     fn reset_beside(hypervisor: &mut Hypervisor) -> Option<Vec<u8>> {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("disk");
-        fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
+        fs::File::create(&path).unwrap().set_len(SMALL).unwrap();
         let erasing = Identity { holder: None, state: DiskState::Erasing, ..fixture::identity() };
         disk::slots::write(&path, &erasing).unwrap();
-        let disk = Disk { path, size: 16 << 20, sector: 512, read_only: false };
+        let disk = Disk { path, size: SMALL, sector: 512, read_only: false };
         let platform = Platform::detect(root.path()).unwrap();
         finish_beside(Some(GuestInfo::new(Line(hypervisor))), &disk, &platform, &NoPrograms, &mut |_| {}).unwrap();
         assert!(disk::Slots::read(&disk.path).unwrap().newest().is_none(), "the disk is blank");
@@ -447,13 +609,14 @@ mod tests {
 
     #[test]
     fn an_erasure_says_how_far_it_is_and_why_it_stopped() {
-        let mut machine = fixture::Machine::new();
-        let path = machine.add("data");
-        let disk = Disk::open(&path, &machine.platform()).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let platform = Platform::detect(root.path()).unwrap();
+        let path = root.path().join("disk");
+        fs::File::create(&path).unwrap().set_len(SMALL).unwrap();
         let identity = Identity { state: DiskState::Erasing, ..fixture::identity() };
         disk::slots::write(&path, &identity).unwrap();
+        let disk = Disk { path, size: SMALL, sector: 512, read_only: false };
         let mut told = Vec::new();
-        let platform = machine.platform();
         finish(&disk, &platform, &crate::host::command::Host, &mut |finding| told.push(finding)).unwrap();
         assert!(told.iter().all(|finding| finding.code == "reset.under-way"), "{told:?}");
         assert!(told.last().unwrap().seen.starts_with("100 % "), "{told:?}");

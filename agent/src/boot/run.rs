@@ -21,7 +21,7 @@ use contract::codes;
 use contract::finding::Findings;
 
 use crate::boot::corrections::AGAIN;
-use crate::boot::learn::{learn, refuse};
+use crate::boot::learn::{introduce, learn, refuse};
 use crate::boot::plan::{self, Observed, Plan, Step};
 use crate::boot::steps::{StepContext, StepError, StepOutcome};
 use crate::boot::{LOOP, STEP};
@@ -82,14 +82,10 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
             progress: known.progress,
             rendezvous_closed: known.rendezvous_closed,
             upgrading: known.upgrading.clone(),
+            volumes: known.volumes.clone(),
         };
-        reporter.update(|status| {
-            status.role = Some(known.config.role());
-            status.node = Some(known.config.node().name.clone());
-            status.address = known.config.address();
-            status.cluster = Some(known.config.cluster_name().to_owned());
-            status.findings = known.warnings.clone();
-        });
+        introduce(reporter, &known.config);
+        reporter.update(|status| status.findings = known.warnings.clone());
         match plan::decide(&known.config, &observed) {
             Ok(plan) => break (known, plan),
             // What it is made from may be corrected meanwhile.

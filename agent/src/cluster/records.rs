@@ -41,7 +41,8 @@ pub struct Progress {
     /// etcd has had a quorum with this node's member. From then on a member
     /// without data is a loss, not a beginning.
     pub etcd: bool,
-    /// kubeadm's certificates and kubeconfigs are all on the disk.
+    /// kubeadm's certificates and kubeconfigs are all on the disk. A worker has once had those of its cluster, whether
+    /// they are still good or not.
     pub credentials: bool,
     /// The node is part of its cluster and nothing of the forming is left to do.
     pub formed: bool,

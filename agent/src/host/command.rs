@@ -50,6 +50,14 @@ impl Command {
     }
 }
 
+#[cfg(test)]
+impl Command {
+    /// What the program reads on standard input.
+    pub(crate) fn given(&self) -> &[u8] {
+        self.input.as_deref().unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.program.to_string_lossy())?;

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use contract::secret::Secret;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder};
@@ -13,6 +13,11 @@ use zeroize::Zeroizing;
 
 /// The longest answer that is read, in bytes.
 pub(crate) const LONGEST: usize = 8 << 20;
+
+/// An answer of more than [`LONGEST`] bytes, of which nothing is given.
+#[derive(Debug, thiserror::Error)]
+#[error("an answer of more than {LONGEST} bytes")]
+pub struct TooLong;
 
 /// A client of one server.
 pub struct Client {
@@ -150,7 +155,9 @@ async fn exchange(request: RequestBuilder) -> anyhow::Result<Answer> {
     let mut answer = request.send().await.map_err(reqwest::Error::without_url)?;
     let (code, mut body) = (answer.status().as_u16(), Vec::new());
     while let Some(part) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
-        ensure!(body.len() + part.len() <= LONGEST, "an answer of more than {LONGEST} bytes");
+        if body.len() + part.len() > LONGEST {
+            return Err(TooLong.into());
+        }
         body.extend_from_slice(&part);
     }
     Ok(Answer { code, body })

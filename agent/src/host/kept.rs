@@ -21,17 +21,28 @@ const MADE: [(&str, u32); 2] = [("kaas", 0o700), ("ssh", 0o700)];
 /// Says that it is to be erased at the next start.
 const ERASED: &str = "erase";
 
+/// The configuration.
+const CONFIG: &str = "kaas/config.json";
+
 /// Whether an earlier boot has kept a configuration.
 pub fn is_there(platform: &Platform) -> bool {
-    platform.path(paths::KEPT).join("kaas/config.json").exists()
+    platform.path(paths::KEPT).join(CONFIG).exists()
 }
 
-/// Marks it as to be erased at the next start: until then it is in use.
+/// Marks it as to be erased at the next start: until then it is in use. Where there is no room for a file, the configuration
+/// becomes the mark: it is erased with all else.
 ///
 /// # Errors
 /// The file system's.
 pub fn mark(platform: &Platform) -> io::Result<()> {
-    files::write_atomically(&platform.path(paths::KEPT).join(ERASED), b"", 0o600)
+    let kept = platform.path(paths::KEPT);
+    let mark = kept.join(ERASED);
+    match files::write_atomically(&mark, b"", 0o600) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            files::put_in_place(&kept.join(CONFIG), &mark)
+        }
+        written => written,
+    }
 }
 
 /// Whether it is to be erased.
@@ -130,6 +141,31 @@ mod tests {
             assert!(is_marked(&platform));
         });
         kept.join().unwrap();
+    }
+
+    #[test]
+    fn a_full_one_is_marked_and_erased_all_the_same() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().to_owned();
+        fs::create_dir_all(path.join("var/lib/kaas")).unwrap();
+        // A mount of its own, which needs root.
+        let full = std::thread::spawn(move || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            nix::mount::mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+                .unwrap();
+            let kept = path.join("var/lib/kaas");
+            // Room for two directories and a file.
+            nix::mount::mount(None::<&str>, &kept, Some("tmpfs"), MsFlags::empty(), Some("nr_inodes=3")).unwrap();
+            fs::create_dir(kept.join("kaas")).unwrap();
+            fs::write(kept.join("kaas/config.json"), "{}").unwrap();
+            fs::write(kept.join("more"), "").unwrap_err();
+            let platform = Platform::detect(&path).unwrap();
+            mark(&platform).unwrap();
+            assert!(is_marked(&platform));
+            erase(&platform).unwrap();
+            assert!(!is_marked(&platform) && !is_there(&platform));
+        });
+        full.join().unwrap();
     }
 
     #[test]

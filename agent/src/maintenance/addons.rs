@@ -1,10 +1,11 @@
 //! Brings the cluster's add-ons to what this image has and the properties say, once every node runs it for good: the
 //! last commit of an upgrade changes them. Until then they are what the former image made of them, and
-//! each node runs the container image that its own appliance image carries. Says which add-on of a tenant does not run.
+//! each node runs the container image that its own appliance image carries. What somebody deletes of them comes back. Says
+//! which add-on of a tenant does not run.
+
+mod part;
 
 use std::fs;
-use std::net::Ipv4Addr;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -18,14 +19,15 @@ use super::job::Job;
 use crate::cluster::REQUEST;
 use crate::cluster::addons::{self, AddOn, metrics_server};
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
-use crate::cluster::kubernetes::{AUTHORITY, PKI};
 use crate::cluster::pki::Authorities;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::context::SwapContext;
 use crate::upgrade::swap::node_record;
+use part::{Find, Part};
 
 /// Says, until the VM restarts, of which build and with which settings the add-ons were seen to be, for which level of pods'
 /// security, and in which month: certificates among them end.
@@ -46,28 +48,30 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     if !context.reporter.status().is_ready() {
         return Ok(None);
     }
-    let now = SystemTime::now();
-    let done = fs::read_to_string(files::below(&context.root, SEEN)).is_ok_and(|done| done == seen(&context, now));
-    let due = !done && manager.state().is_none();
-    let looks = context.config.role != Role::ControlPlane;
-    if !due && !looks {
-        return Ok(None);
-    }
+    let is_swapped = manager.state().is_some();
     Ok(Some(Box::new(move |last| {
-        if due {
+        let config = &context.config;
+        let wanted = addons::wanted(config, &context.image);
+        let api = Api::as_administrator(config.address(), &context.root, config.timeout(REQUEST))?;
+        let settled = || -> anyhow::Result<bool> {
             let etcd = EtcdClient::new(&context.announcer.node, &context.pki, context.announcer.timeout)?;
             let known = node_record::list(&etcd).context("looking what the other nodes run")?;
-            if node_record::settled(&context.config, &known, &context.image.build) {
-                renew(&context, &Host, now)?;
+            Ok(node_record::settled(config, &known, &context.image.build))
+        };
+        let care = Care {
+            context: &context,
+            runner: &Host,
+            find: &|object| api.like(object),
+            may: &|| if is_swapped { Ok(false) } else { settled() },
+            now: SystemTime::now(),
+        };
+        let looked = care.take(&wanted)?.and_then(|mut findings| {
+            if config.role != Role::ControlPlane {
+                findings.extend(troubles(&api, &wanted)?);
             }
-        }
-        if !looks {
-            return Ok(Findings::default());
-        }
-        let config = &context.config;
-        let api = Api::as_administrator(config.address(), &context.root, config.timeout(REQUEST));
-        let wanted = addons::wanted(config, &context.image);
-        Ok(api.and_then(|api| troubles(&api, &wanted)).unwrap_or_else(|error| {
+            Ok(findings)
+        });
+        Ok(looked.unwrap_or_else(|error| {
             log::debug!("how the add-ons run is not known: {error:#}");
             last.findings()
         }))
@@ -93,162 +97,132 @@ fn troubles(api: &Api, wanted: &[AddOn]) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Applies the add-ons unless they are this image's already, and takes away those that the cluster is not to have.
-fn renew(context: &SwapContext, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
-    let (config, address) = (&context.config, context.config.address());
-    let wanted = addons::wanted(config, &context.image);
-    let mut applied = Vec::new();
-    for add_on in &wanted {
-        if add_on.name == CLUSTER_METRICS {
-            certify(&context.root, address, runner, now).context("seeing to the certificate of metrics-server")?;
-        }
-        if mark(add_on, address, runner)?.is_some_and(|mark| mark == add_on.mark) {
-            continue;
-        }
-        if let Some(kinds) = add_on.kinds {
-            api::apply_kinds(runner, address, kinds)
-                .with_context(|| format!("applying the kinds of {}", add_on.name))?;
-        }
-        api::apply(runner, address, &add_on.objects).with_context(|| format!("applying {}", add_on.name))?;
-        applied.push(add_on.name);
-    }
-    for name in addons::unwanted(config, &wanted) {
-        take_away(name, address, runner).with_context(|| format!("taking away {name}"))?;
-    }
-    if !applied.is_empty() {
-        let applied = applied.join(", ");
-        context.note(&format!("all nodes run image {}: its add-ons were applied: {applied}", context.image.version));
-    }
-    if config.role.takes_workers() {
-        let authority = files::below(&context.root, AUTHORITY);
-        let authority = fs::read_to_string(authority).context("reading the cluster's authority")?;
-        api::apply(runner, address, &addons::workers(config, &authority)).context("applying what workers join with")?;
-    }
-    let priorities = addons::priorities(config.cluster.pod_security);
-    if !priorities.is_empty() {
-        api::apply(runner, address, &priorities).context("applying who may have the system's priorities")?;
-    }
-    files::write_atomically(&files::below(&context.root, SEEN), seen(context, now).as_bytes(), 0o644)?;
-    Ok(())
+/// What looking after the add-ons works with.
+struct Care<'a> {
+    context: &'a SwapContext,
+    runner: &'a dyn Runner,
+    find: Find<'a>,
+    /// Whether this node may change anything in the cluster now.
+    may: &'a dyn Fn() -> anyhow::Result<bool>,
+    now: SystemTime,
 }
 
-/// Which build and settings the cluster's objects of an add-on are of; none if they are not there.
-fn mark(add_on: &AddOn, address: Ipv4Addr, runner: &dyn Runner) -> anyhow::Result<Option<String>> {
-    let Some(workload) = add_on.workloads().into_iter().next() else { return Ok(None) };
-    let path = addons::BUILD.replace('.', "\\.");
-    let question = api::kubectl(address).args([
-        "get",
-        workload.kind.name(),
-        &workload.name,
-        &format!("--namespace={}", workload.namespace),
-        "--ignore-not-found",
-        &format!("--output=jsonpath={{.metadata.annotations.{path}}}"),
-    ]);
-    Ok(Some(String::from_utf8_lossy(runner.run(&question)?.trim_ascii()).into_owned()))
-}
-
-/// Makes a certificate for metrics-server unless it has one that is good for long.
-fn certify(root: &Path, address: Ipv4Addr, runner: &dyn Runner, now: SystemTime) -> anyhow::Result<()> {
-    let authority = Authorities::read(&files::below(root, PKI))?.kubernetes;
-    let question = api::kubectl(address).args([
-        "get",
-        "secret",
-        metrics_server::CERTIFICATE,
-        "--namespace=kube-system",
-        "--ignore-not-found",
-        "--output=json",
-    ]);
-    let there = Zeroizing::new(runner.run(&question)?);
-    if !metrics_server::holds(&there, &authority, now) {
-        api::apply(runner, address, &metrics_server::credentials(&authority, now)?)?;
+impl Care<'_> {
+    /// Brings all of it to what it is to be, once for this boot and these settings; then what is missing. Says what was, or
+    /// why that cannot be looked up.
+    ///
+    /// # Errors
+    /// Something cannot be applied; that is done again at the next look.
+    fn take(&self, wanted: &[AddOn]) -> anyhow::Result<anyhow::Result<Findings>> {
+        let parts = Part::all(self.context, wanted)?;
+        let done = fs::read_to_string(files::below(&self.context.root, SEEN));
+        if done.is_ok_and(|done| done == seen(self.context, self.now)) {
+            return self.complete(&parts);
+        }
+        if (self.may)()? {
+            self.renew(wanted, &parts)?;
+        }
+        Ok(Ok(Findings::default()))
     }
-    Ok(())
-}
 
-/// Deletes what has the label of an add-on: nothing that somebody else has brought.
-fn take_away(name: &str, address: Ipv4Addr, runner: &dyn Runner) -> anyhow::Result<()> {
-    let command = api::kubectl(address).args([
-        "delete",
-        addons::REMOVED,
-        "--all-namespaces",
-        &format!("--selector={}={name}", addons::LABEL),
-        "--ignore-not-found",
-        "--wait=false",
-    ]);
-    runner.run(&command)?;
-    Ok(())
+    /// Applies the parts unless they are this image's already, and takes away those that the cluster is not to have.
+    fn renew(&self, wanted: &[AddOn], parts: &[Part]) -> anyhow::Result<()> {
+        let context = self.context;
+        let mut applied = Vec::new();
+        for part in parts {
+            if part.is_current(self.find)? {
+                self.certify(part)?;
+                continue;
+            }
+            self.bring(part)?;
+            if part.is_marked() {
+                applied.push(part.name);
+            }
+        }
+        for name in addons::unwanted(&context.config, wanted) {
+            self.take_away(name).with_context(|| format!("taking away {name}"))?;
+        }
+        if !applied.is_empty() {
+            let applied = applied.join(", ");
+            context
+                .note(&format!("all nodes run image {}: its add-ons were applied: {applied}", context.image.version));
+        }
+        files::write_atomically(&files::below(&context.root, SEEN), seen(context, self.now).as_bytes(), 0o644)?;
+        Ok(())
+    }
+
+    /// Applies again what somebody has deleted of the parts. One that another node has with other settings is left alone.
+    fn complete(&self, parts: &[Part]) -> anyhow::Result<anyhow::Result<Findings>> {
+        let (mut findings, mut incomplete) = (Findings::default(), Vec::new());
+        for part in parts {
+            let absent = match part.absent(self.find) {
+                Ok(absent) if absent.is_empty() => continue,
+                Ok(absent) => absent,
+                Err(error) => return Ok(Err(error)),
+            };
+            findings.push(codes::ADD_ON_NOT_READY.finding(
+                part.name,
+                format!("not there: {}", absent.join(", ")),
+                "It is applied again, but not while an image is swapped. If this stays, somebody removes it: see the audit \
+                 log of the API server",
+            ));
+            incomplete.push(part);
+        }
+        if !incomplete.is_empty() && (self.may)()? {
+            for part in incomplete {
+                self.bring(part)?;
+                self.context.note(&format!("{}: what was missing was applied again", part.name));
+            }
+        }
+        Ok(Ok(findings))
+    }
+
+    /// Applies a part, with the certificate that it needs.
+    fn bring(&self, part: &Part) -> anyhow::Result<()> {
+        self.certify(part)?;
+        part.apply(self.runner, self.context.config.address())
+    }
+
+    /// Makes a certificate for metrics-server unless it has one that is good for long, and is asked for metrics.
+    fn certify(&self, part: &Part) -> anyhow::Result<()> {
+        if part.name != CLUSTER_METRICS {
+            return Ok(());
+        }
+        let address = self.context.config.address();
+        let sees = || -> anyhow::Result<()> {
+            let authority = Authorities::read(&files::below(&self.context.root, PKI))?.kubernetes;
+            let question = api::kubectl(address).args([
+                "get",
+                "secret",
+                metrics_server::CERTIFICATE,
+                "--namespace=kube-system",
+                "--ignore-not-found",
+                "--output=json",
+            ]);
+            let there = Zeroizing::new(self.runner.run(&question)?);
+            let registered = (self.find)(&metrics_server::registration())?.is_some();
+            if !registered || !metrics_server::holds(&there, &authority, self.now) {
+                api::apply(self.runner, address, &metrics_server::credentials(&authority, self.now)?)?;
+            }
+            Ok(())
+        };
+        sees().context("seeing to the certificate of metrics-server")
+    }
+
+    /// Deletes what has the label of an add-on: nothing that somebody else has brought.
+    fn take_away(&self, name: &str) -> anyhow::Result<()> {
+        let command = api::kubectl(self.context.config.address()).args([
+            "delete",
+            addons::REMOVED,
+            "--all-namespaces",
+            &format!("--selector={}={name}", addons::LABEL),
+            "--ignore-not-found",
+            "--wait=false",
+        ]);
+        self.runner.run(&command)?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::command::{Command, Error};
-    use crate::upgrade::swap::manager::tests::context;
-    use contract::pod_security::PodSecurity;
-    use std::sync::Mutex;
-
-    /// Answers with a build, and notes what is asked.
-    struct Cluster(String, Mutex<Vec<String>>);
-
-    impl Runner for Cluster {
-        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
-            self.1.lock().unwrap().push(command.to_string());
-            Ok(self.0.clone().into_bytes())
-        }
-    }
-
-    #[test]
-    fn addons_of_another_build_are_renewed_and_looked_at_once() {
-        let root = tempfile::tempdir().unwrap();
-        let mut context = context(root.path(), None);
-        let (build, now) = (context.image.build.clone(), SystemTime::now());
-        let (open, closed) = (PodSecurity::Privileged, PodSecurity::Baseline);
-        // Where pods may do everything, nothing is said of their priorities.
-        let table = [
-            (build.clone(), open, 1),
-            ("of another one".into(), open, 2),
-            (String::new(), open, 2),
-            (build, closed, 2),
-            (String::new(), closed, 3),
-        ];
-        for (there, level, commands) in table {
-            context.config.cluster.pod_security = level;
-            let cluster = Cluster(there, Mutex::default());
-            renew(&context, &cluster, now).unwrap();
-            let asked = cluster.1.into_inner().unwrap();
-            assert_eq!(asked.len(), commands, "{asked:?}");
-            assert!(asked[0].contains("{.metadata.annotations.kaas\\.local/build}"), "{asked:?}");
-            let done = fs::read_to_string(files::below(root.path(), SEEN)).unwrap();
-            assert_eq!(done, seen(&context, now));
-            assert!(done.contains(level.name()), "{done}");
-            assert_ne!(done, seen(&context, now + std::time::Duration::from_secs(MONTH)));
-        }
-    }
-
-    /// Has all that is asked for, but no Secret; notes what is asked, without the answer.
-    #[derive(Default)]
-    struct Tenant(Mutex<Vec<String>>);
-
-    impl Runner for Tenant {
-        fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
-            let words: Vec<String> = command.to_string().split(' ').skip(3).map(str::to_owned).collect();
-            self.0.lock().unwrap().push(words.join(" "));
-            Ok(Vec::new())
-        }
-    }
-
-    #[test]
-    fn a_tenant_gets_the_add_ons_that_it_is_to_have_and_loses_the_others() {
-        let root = tempfile::tempdir().unwrap();
-        Authorities::make(SystemTime::now()).unwrap().ensure(&files::below(root.path(), PKI)).unwrap();
-        let mut context = context(root.path(), None);
-        context.config.role = Role::TenantControlPlane;
-        let chosen = &mut context.config.cluster.add_ons;
-        chosen.metrics = true;
-        let first = Ipv4Addr::new(10, 0, 0, 50);
-        chosen.service_addresses = vec![contract::properties::AddressRange { first, last: first }];
-        let tenant = Tenant::default();
-        renew(&context, &tenant, SystemTime::now()).unwrap();
-        insta::assert_snapshot!(tenant.0.into_inner().unwrap().join("\n"));
-    }
-}
+mod tests;

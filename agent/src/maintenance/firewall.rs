@@ -26,9 +26,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
             let kubeconfig = files::below(&root, kubeconfig);
             let listed = Api::new(config.api_address(), &kubeconfig, config.timeout(REQUEST))
                 .and_then(|api| api.pods_in_the_network_of(&config.node().name))
-                .and_then(|pages| {
-                    pages.iter().try_fold(HostPorts::default(), |all, page| Ok(all.and(HostPorts::of_pods(page)?)))
-                });
+                .map(HostPorts::of_pods);
             match listed {
                 Ok(ports) => firewall.open(ports)?,
                 Err(error) => log::debug!("the pods' host ports stay as they are: {error:#}"),

@@ -93,13 +93,13 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
-    Task { what: "the serving certificates of workers", every: Duration::from_secs(5), work: Background(worker::approve) },
+    Task { what: "the certificates of workers", every: Duration::from_secs(2), work: Background(worker::approve) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
 ];
 
 #[rustfmt::skip]
 const SCRATCH: &[Task] = &[
-    Task { what: "the room on the disks", every: MINUTE, work: Background(space::look_at_scratch) },
+    Task { what: "the room on the disks", every: MINUTE, work: Background(space::look_on_worker) },
 ];
 
 #[rustfmt::skip]
@@ -109,6 +109,7 @@ const WORKER: &[Task] = &[
     Task { what: "the lease of the address", every: Duration::from_secs(10), work: Check(address::look) },
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
+    Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
     Task { what: "the clock", every: MINUTE, work: Check(clock::look) },
 ];
 

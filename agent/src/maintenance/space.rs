@@ -16,6 +16,7 @@ use nix::sys::statvfs::statvfs;
 use super::ROOM;
 use super::job::{Job, failed};
 use crate::cluster::etcd::snapshot;
+use crate::host::disk::is_mounted;
 use crate::host::files;
 use crate::node::context::NodeContext;
 
@@ -68,14 +69,22 @@ const SCRATCH: Place = Place {
     action: "Remove what pods wrote, or the pods that wrote it; images that no pod uses go by themselves",
 };
 
+const VOLUMES: Place = Place {
+    point: paths::LOCAL_VOLUMES,
+    name: "the data disk with local volumes",
+    users: &[],
+    action: "Enlarge the data disk in the hypervisor (the node takes the new size by itself), or delete claims of volumes on it",
+};
+
 /// From 80 % on every file is counted, which takes minutes on a slow disk.
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     Ok(Some(looking(node, &[&DATA, &SCRATCH])))
 }
 
-/// The same on a node without a data disk.
-pub(super) fn look_at_scratch(node: &NodeContext) -> anyhow::Result<Option<Job>> {
-    Ok(Some(looking(node, &[&SCRATCH])))
+/// The same on a worker, which has a disk for local volumes or none.
+pub(super) fn look_on_worker(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let volumes = is_mounted(&node.path(paths::LOCAL_VOLUMES))?;
+    Ok(Some(looking(node, if volumes { &[&SCRATCH, &VOLUMES] } else { &[&SCRATCH] })))
 }
 
 fn looking(node: &NodeContext, places: &'static [&'static Place]) -> Job {
@@ -206,7 +215,10 @@ mod tests {
 
     use super::*;
     use crate::host::fixture::{eventually, small_file_system};
+    use crate::intake::config::Config;
+    use crate::intake::config::fixture::joined;
     use crate::maintenance::job::LastFound;
+    use crate::node::fixture;
 
     const LITTLE: Use = Use { used: 1, free: 99 };
 
@@ -287,6 +299,27 @@ mod tests {
             fs::remove_dir_all(directory).unwrap();
             fs::write(files::below(root.path(), paths::SNAPSHOTS), "").unwrap();
             eventually("a warning", || found.findings().to_string().contains(ROOM));
+        };
+        thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    #[test]
+    fn a_workers_disk_of_local_volumes_is_watched_while_it_is_mounted() {
+        let test = || {
+            let root = tempfile::tempdir().unwrap();
+            let codes = || {
+                let node = fixture::node(root.path(), Config::Worker(joined()));
+                fs::create_dir_all(root.path().join("var")).unwrap();
+                let job = look_on_worker(&node).unwrap().unwrap();
+                let findings = job(&LastFound::default()).unwrap();
+                findings.iter().filter(|one| one.subject.contains(paths::LOCAL_VOLUMES)).count()
+            };
+            assert_eq!(codes(), 0);
+            let point = files::below(root.path(), paths::LOCAL_VOLUMES);
+            let _disk = small_file_system(&point);
+            assert_eq!(codes(), 0, "it is empty");
+            fs::write(point.join("pvc-1"), vec![1; 56 << 20]).unwrap();
+            assert_eq!(codes(), 1);
         };
         thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }

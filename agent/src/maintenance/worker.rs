@@ -9,6 +9,7 @@ use crate::cluster::REQUEST;
 use crate::cluster::certificates::{self, users};
 use crate::cluster::join::{self, Standing, credentials};
 use crate::cluster::kubernetes::api::Api;
+use crate::cluster::kubernetes::approval;
 use crate::cluster::kubernetes::kubelet;
 use crate::node::context::NodeContext;
 
@@ -27,15 +28,14 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     node.reporter.update(|status| status.certificates = present);
     Ok(match join::standing(root, worker, SystemTime::now()) {
         Standing::Expired(ended) => {
-            let action =
-                "Check the clock. If it is right, give the worker a new join token with `kaas-agent configure`";
+            let action = "Check the clock. If it is right, give the worker a new join token with `kaas-agent configure --from -`";
             join::expired(ended, action).into()
         }
         Standing::Member | Standing::Outside => Findings::default(),
     })
 }
 
-/// Each control node approves what workers' kubelets ask for; the first one that comes does it.
+/// Each control node judges what workers ask for; the first one that comes decides.
 pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let config = node.control_plane()?;
     if !config.role.takes_workers() || !node.reporter.status().is_ready() {
@@ -44,15 +44,13 @@ pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, root) = (config.clone(), node.root().to_owned());
     Ok(Some(Box::new(move |_| {
         let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))?;
-        let nodes = config.cluster.control_nodes.iter().map(|node| node.address);
-        let reserved: Vec<_> = nodes.chain(config.cluster.virtual_address).collect();
-        let (approved, left) = api.approve_serving(&reserved)?;
-        for user in approved {
-            log::info!("approved the serving certificate of {user}");
+        let decided = api.approve_workers(&config, SystemTime::now())?;
+        if !decided.approved.is_empty() {
+            log::info!("approved certificates of workers: {}", decided.approved.join("; "));
         }
-        for why in left {
-            log::warn!("a request for a serving certificate is left alone: {why}");
+        if !decided.denied.is_empty() {
+            log::warn!("denied certificates of workers: {}", approval::named(&decided.denied));
         }
-        Ok(Findings::default())
+        Ok(decided.findings())
     })))
 }

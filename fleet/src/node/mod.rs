@@ -62,17 +62,24 @@ pub struct Answer {
 pub(crate) struct Answered {
     words: String,
     source: Option<reqwest::Error>,
+    /// Whether it was longer than any that is read.
+    pub(crate) too_long: bool,
 }
 
 impl Answered {
     /// An answer that comes to this.
     pub(crate) fn with(words: impl Into<String>) -> Self {
-        Self { words: words.into(), source: None }
+        Self { words: words.into(), source: None, too_long: false }
+    }
+
+    /// An answer of which nothing is read.
+    fn too_long() -> Self {
+        Self { too_long: true, ..Self::with(format!("the answer is longer than {} MiB", LARGEST >> 20)) }
     }
 
     /// An answer that has ended too early.
     fn cut(error: reqwest::Error) -> Self {
-        Self { words: "the answer has ended too early".to_owned(), source: Some(error) }
+        Self { source: Some(error), ..Self::with("the answer has ended too early") }
     }
 }
 
@@ -227,7 +234,7 @@ impl Client {
             while let Some(part) = answer.chunk().await.map_err(Answered::cut)? {
                 body.extend_from_slice(&part);
                 if body.len() > LARGEST {
-                    return Err(Answered::with(format!("the answer is longer than {} MiB", LARGEST >> 20)).into());
+                    return Err(Answered::too_long().into());
                 }
             }
             Ok(Answer { status: answer.status().as_u16(), body })
@@ -246,7 +253,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    fn client(server: String) -> Client {
+    pub(crate) fn client(server: String) -> Client {
         let network = Some(Arc::new(Network::start(None).unwrap()));
         Client { server, http: reqwest::Client::builder().no_proxy().build().unwrap(), network, limit: LIMIT }
     }

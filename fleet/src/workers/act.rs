@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::action::Action;
 use super::cluster::{Cluster as _, Evicted, NodeSeen};
 use super::crew::Workers;
+use super::discards::Discards;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
 use super::reason;
@@ -46,10 +47,11 @@ impl Acting<'_> {
             return save(records, machine).await;
         };
         let Some(machine) = records.kept().machine(name).cloned() else { return Ok(Acted::Changed) };
-        let with = |state, reason| Machine { state, reason, since: seen.now, ..machine.clone() };
+        // A look may be old by now: another worker's VM was made meanwhile.
+        let with = |state, reason| Machine { state, reason, since: (self.workers.clock)(), ..machine.clone() };
         match action {
             Action::Add { .. } => Ok(Acted::Changed),
-            Action::Import(_) => self.import(records, machine, seen.now).await,
+            Action::Import(_) => self.import(records, machine).await,
             Action::PowerOn(_) => {
                 if machine.state == State::New {
                     save(records, with(State::Joining, None)).await?;
@@ -74,7 +76,8 @@ impl Acting<'_> {
             }
             Action::Cordon(_) => {
                 self.cluster.cordon(node(seen, &machine)?).await.map_err(Trouble::api)?;
-                Ok(Acted::Changed)
+                let cordoned = Some((self.workers.clock)());
+                save(records, Machine { cordoned, ..machine }).await
             }
             Action::Drain(_) => self.drain(seen, &machine).await,
             Action::PowerOff(_) => self.power_off(vm(seen, &machine)?).await,
@@ -113,18 +116,22 @@ impl Acting<'_> {
             expires: 0,
             joined_seconds: None,
             reason: None,
+            cordoned: None,
+            discards: Discards::default(),
         };
         records.save_pool(pool).await.map_err(Trouble::store)?;
         Ok(machine)
     }
 
     /// Makes token and VM. Without a whole VM the token is of no use to anybody: it is removed, and both are made anew.
-    async fn import(&self, records: &mut Records<'_>, machine: Machine, now: u64) -> Result<Acted, Trouble> {
+    /// Where that took so long that the token leaves no time to join, the next one would take as long: a person is asked.
+    async fn import(&self, records: &mut Records<'_>, machine: Machine) -> Result<Acted, Trouble> {
         let pool = records.kept().pool.clone();
         let staged = match self.staged(records, &machine).await {
             Err(Trouble::Refused(why)) => return self.refused(records, machine, why).await,
             staged => staged?,
         };
+        let now = (self.workers.clock)();
         let token = Token::new(&machine.name, now);
         let (id, expires) = (Some(token.id.clone()), token.expires);
         let noted = Machine { token: id, expires, vm: None, since: now, ..machine };
@@ -142,8 +149,13 @@ impl Acting<'_> {
         match self.hypervisor.add(&addition).await.map_err(Trouble::from) {
             Err(Trouble::Refused(why)) => self.refused(records, noted, why).await,
             made => {
-                let made = made?;
-                save(records, Machine { vm: Some(made), ..noted }).await
+                let (made, ended) = (Machine { vm: Some(made?), ..noted }, (self.workers.clock)());
+                if made.has_time(&pool, ended) {
+                    return save(records, made).await;
+                }
+                let words = format!("its VM was made in {} s: its token leaves no time to join", ended - now);
+                let why = Some(Reason::new(reason::TOO_SLOW, words));
+                save(records, Machine { state: State::Failed, reason: why, since: ended, ..made }).await
             }
         }
     }
@@ -172,7 +184,7 @@ impl Acting<'_> {
         for pod in pods.iter().filter(|pod| !pod.ending) {
             match self.cluster.evict(pod).await.map_err(Trouble::api)? {
                 Evicted::Going => went = true,
-                Evicted::Blocked(words) => blocked.push(format!("{}/{}: {words}", pod.namespace, pod.name)),
+                Evicted::Blocked(words) => blocked.push(format!("{}: {words}", pod.full_name())),
             }
         }
         if went || blocked.is_empty() {

@@ -25,7 +25,7 @@ pub enum Action {
     Leave(String, Reason),
     /// Removes its token: it has joined, or was given up.
     RemoveToken(String),
-    /// Lets its node take no new pods.
+    /// Lets its node take no new pods, and leave the addresses of services to others.
     Cordon(String),
     /// Lets its pods move away.
     Drain(String),

@@ -2,42 +2,47 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use anyhow::Context as _;
 use async_trait::async_trait;
+use contract::join_token;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
 use crate::node::{Answer, Answered, Client, Method};
 
-const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
+/// How many objects are asked for at once.
+const PAGE: usize = 100;
 /// What a pod has that its kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The group that kubeadm lets ask for a kubelet's certificate.
-const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// The label of control nodes.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 #[async_trait]
 impl Cluster for Client {
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
-        Ok(listed(&self.ask_api(Method::GET, "/api/v1/nodes", None).await?)?.iter().map(node).collect())
+        listed(self, "/api/v1/nodes", |one| Some(node(one))).await
     }
 
     async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>> {
         let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
-        Ok(listed(&self.ask_api(Method::GET, &path, None).await?)?.iter().filter_map(moving).collect())
+        listed(self, &path, moving).await
     }
 
     async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        let volumes = listed(&self.ask_api(Method::GET, "/api/v1/persistentvolumes", None).await?)?;
-        Ok(volumes.iter().filter_map(|volume| claim_kept_on(volume, node)).collect())
+        listed(self, "/api/v1/persistentvolumes", |volume| claim_kept_on(volume, node)).await
     }
 
     async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
-        let answer = self.ask_api(Method::POST, SECRETS, Some(&secret(token))).await?;
+        let answer = self.ask_api(Method::POST, join_token::SECRETS, Some(&secret(token))).await?;
         expect(&answer, &[201, 409])
     }
 
     async fn remove_token(&self, id: &str) -> anyhow::Result<()> {
-        let answer = self.ask_api(Method::DELETE, &format!("{SECRETS}/bootstrap-token-{id}"), None).await?;
+        let answer = self.ask_api(Method::DELETE, &join_token::path(id), None).await?;
         expect(&answer, &[200, 202, 404])
     }
 
@@ -72,10 +77,57 @@ fn expect(answer: &Answer, good: &[u16]) -> anyhow::Result<()> {
     Err(Answered::with(format!("the answer is {}: {}", answer.status, answer.words())).into())
 }
 
-fn listed(answer: &Answer) -> anyhow::Result<Vec<Value>> {
-    expect(answer, &[200])?;
-    let list: Value = answer.json()?;
-    Ok(list["items"].as_array().cloned().unwrap_or_default())
+/// What is seen of the objects of a list, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks").
+/// Objects that make a page too long, as somebody in the cluster may write them, are asked for one by one.
+async fn listed<T: Send>(
+    client: &Client,
+    path: &str,
+    seen: impl Fn(&Value) -> Option<T> + Send + Sync,
+) -> anyhow::Result<Vec<T>> {
+    let joint = if path.contains('?') { '&' } else { '?' };
+    let (mut all, mut from, mut singles) = (Vec::new(), String::new(), 0);
+    loop {
+        let limit = if singles > 0 { 1 } else { PAGE };
+        let answer = match client.ask_api(Method::GET, &format!("{path}{joint}limit={limit}{from}"), None).await {
+            Err(error) if singles == 0 && is_too_long(&error) => {
+                singles = PAGE;
+                continue;
+            }
+            answer => answer?,
+        };
+        singles = singles.saturating_sub(1);
+        expect(&answer, &[200])?;
+        let list: Value = answer.json()?;
+        all.extend(list["items"].as_array().into_iter().flatten().filter_map(&seen));
+        match next(&answer)? {
+            Some(next) => from = format!("&continue={next}"),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn is_too_long(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Answered>().is_some_and(|answered| answered.too_long)
+}
+
+/// Where the next page of a list begins, as an address has it. It may be longer than texts that are shown.
+fn next(answer: &Answer) -> anyhow::Result<Option<String>> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Page {
+        metadata: Metadata,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Metadata {
+        r#continue: String,
+    }
+    let Page { metadata } = serde_json::from_slice(&answer.body).context("reading where the next page begins")?;
+    // What Kubernetes gives is of base64, for addresses or not.
+    let next = metadata.r#continue.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    let plain = next.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte));
+    anyhow::ensure!(plain, "the list says in strange characters where its next page begins");
+    Ok(Some(next).filter(|next| !next.is_empty()))
 }
 
 /// What became of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod; 409 another pod of its name.
@@ -94,9 +146,9 @@ fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
 }
 
 /// What makes a node take no new pods, and lets others answer for the addresses of services while it still leads requests
-/// on (Kubernetes, "Well-Known Labels"). With its UID: another node of the same name stays as it is.
+/// on. With its UID: another node of the same name stays as it is.
 fn leave(node: &NodeSeen) -> Value {
-    let labels = json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""});
+    let labels = json!({EXCLUDED: ""});
     json!({"metadata": {"uid": node.uid, "labels": labels}, "spec": {"unschedulable": true}})
 }
 
@@ -116,6 +168,9 @@ fn node(node: &Value) -> NodeSeen {
         ready,
         cordoned: node["spec"]["unschedulable"] == true,
         address: internal.and_then(|internal| internal["address"].as_str()?.parse().ok()),
+        excluded: node["metadata"]["labels"].get(EXCLUDED).is_some(),
+        control: node["metadata"]["labels"].get(CONTROL_PLANE).is_some(),
+        kubelet: text(&node["status"]["nodeInfo"]["kubeletVersion"]),
     }
 }
 
@@ -123,7 +178,8 @@ fn node(node: &Value) -> NodeSeen {
 fn moving(pod: &Value) -> Option<PodSeen> {
     let metadata = &pod["metadata"];
     let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
-    let of_its_node = owners.any(|owner| owner["kind"] == "DaemonSet" && owner["controller"] == true);
+    let controller = owners.find(|owner| owner["controller"] == true);
+    let of_its_node = controller.is_some_and(|owner| owner["kind"] == "DaemonSet");
     let is_static = metadata["annotations"].get(MIRROR).is_some();
     let ended = pod["status"]["phase"] == "Succeeded" || pod["status"]["phase"] == "Failed";
     (!of_its_node && !is_static && !ended).then(|| PodSeen {
@@ -131,6 +187,7 @@ fn moving(pod: &Value) -> Option<PodSeen> {
         name: text(&metadata["name"]),
         uid: text(&metadata["uid"]),
         ending: !metadata["deletionTimestamp"].is_null(),
+        bare: controller.is_none(),
     })
 }
 
@@ -152,7 +209,11 @@ fn secret(token: &Token) -> Value {
     let expires = UNIX_EPOCH + Duration::from_secs(token.expires);
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": format!("bootstrap-token-{}", token.id), "namespace": "kube-system"},
+        "metadata": {
+            "name": join_token::secret(&token.id), "namespace": "kube-system",
+            // With it nobody joins as another node.
+            "annotations": {join_token::NODE: token.machine},
+        },
         "stringData": {
             "token-id": token.id,
             "token-secret": token.secret.expose(),
@@ -160,7 +221,7 @@ fn secret(token: &Token) -> Value {
             "expiration": humantime::format_rfc3339_seconds(expires).to_string(),
             "usage-bootstrap-authentication": "true",
             "usage-bootstrap-signing": "true",
-            "auth-extra-groups": GROUP,
+            "auth-extra-groups": join_token::GROUP,
         },
     })
 }

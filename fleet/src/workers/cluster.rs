@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use async_trait::async_trait;
+use contract::minor::Minor;
 use serde::{Deserialize, Serialize};
 
 use super::token::Token;
@@ -23,6 +24,19 @@ pub struct NodeSeen {
     /// The address that the cluster knows it by, once its kubelet has said one.
     #[serde(default)]
     pub address: Option<Ipv4Addr>,
+    /// Whether it leaves the addresses of services to other nodes.
+    pub excluded: bool,
+    /// Whether it is a control node.
+    pub control: bool,
+    /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
+    pub kubelet: String,
+}
+
+impl NodeSeen {
+    /// The minor of its kubelet; none if it says nothing.
+    pub fn minor(&self) -> Option<Minor> {
+        Minor::of(self.kubelet.trim_start_matches('v'))
+    }
 }
 
 /// A pod on a node that is to be emptied. Pods that stay with their node are not among them: those of DaemonSets, static
@@ -37,6 +51,15 @@ pub struct PodSeen {
     pub uid: String,
     /// Whether it was told to end.
     pub ending: bool,
+    /// Whether it has no controller: nobody starts it elsewhere.
+    pub bare: bool,
+}
+
+impl PodSeen {
+    /// Its namespace and its name.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
 }
 
 /// What became of a request that a pod moves away.
@@ -81,7 +104,7 @@ pub trait Cluster: Send + Sync {
     /// When it may still be there.
     async fn remove_token(&self, id: &str) -> anyhow::Result<()>;
 
-    /// Lets a node take no new pods.
+    /// Lets a node take no new pods, and leave the addresses of services to others.
     ///
     /// # Errors
     /// When it is not certain that it does.

@@ -7,7 +7,7 @@ use super::machine::{Machine, State};
 use super::one::{Step, step};
 use super::pool::Pool;
 use super::reason;
-use super::seen::{Found, Node, Seen};
+use super::seen::{Found, Seen};
 use super::wait::Wait;
 use crate::upgrade::Reason;
 
@@ -74,7 +74,7 @@ impl View<'_> {
         }
         let stopped = !next.stopped.is_empty();
         let staying: Vec<&Machine> = machines.iter().filter(|machine| machine.stays()).collect();
-        let outdated = staying.iter().filter(|machine| machine.template != pool.template).count();
+        let outdated = staying.iter().filter(|machine| self.seen.is_outdated(pool, machine)).count();
         let replaces = outdated > 0 && !pool.rollout.paused && !stopped;
         if outdated > 0 && pool.rollout.paused {
             let words = format!("{outdated} outdated workers are not replaced: that is paused");
@@ -85,7 +85,7 @@ impl View<'_> {
         if !stopped {
             self.add(&staying, outdated, replaces, next);
         }
-        let moves = machines.iter().any(|machine| !matches!(machine.state, State::Member | State::Failed));
+        let moves = machines.iter().any(|machine| machine.state.moves());
         if replaces && !moves && next.actions.len() == before {
             let (available, count) = (self.available(&staying).len(), pool.count);
             let words = format!("{available} of {count} workers are Ready, and {} must stay", pool.floor());
@@ -95,12 +95,8 @@ impl View<'_> {
 
     /// Those that do their part and take pods.
     fn available<'m>(&self, staying: &[&'m Machine]) -> BTreeSet<&'m str> {
-        let is_available = |machine: &&&Machine| {
-            let Node::Own(node) = self.seen.node(machine) else { return false };
-            let has_vm = matches!(self.seen.vm(machine), Found::Vm(_));
-            machine.state == State::Member && has_vm && node.ready && !node.cordoned
-        };
-        staying.iter().filter(is_available).map(|machine| machine.name.as_str()).collect()
+        let available = staying.iter().filter(|machine| self.seen.is_available(machine));
+        available.map(|machine| machine.name.as_str()).collect()
     }
 
     /// Chooses who goes: outdated ones, then those that are too many. Whoever does its part goes only where enough others
@@ -110,7 +106,7 @@ impl View<'_> {
         let mut left = available.len();
         let allowed = self.pool.count + if outdated > 0 { self.pool.rollout.max_surge } else { 0 };
         let mut surplus = staying.len().saturating_sub(allowed);
-        let is_outdated = |machine: &Machine| machine.template != self.pool.template;
+        let is_outdated = |machine: &Machine| self.seen.is_outdated(self.pool, machine);
         let mut order: Vec<&Machine> = staying.to_vec();
         // The oldest of the outdated, the newest of those that are too many; those that do nothing for anybody first.
         order.sort_by_key(|machine| {
@@ -123,7 +119,7 @@ impl View<'_> {
                 if is_outdated(machine) { number } else { -number },
             )
         });
-        for machine in order {
+        for machine in order.into_iter().filter(|machine| !self.seen.is_hidden(machine)) {
             let why = if replaces && is_outdated(machine) {
                 Reason::new(reason::OUTDATED, "it is replaced by one that is made as the pool wants it now")
             } else if surplus > 0 {
@@ -149,7 +145,9 @@ impl View<'_> {
         let pool = self.pool;
         let up_to_date = staying.len() - outdated;
         let needed = pool.count.saturating_sub(if replaces { up_to_date } else { staying.len() });
-        let there = |machine: &&Machine| machine.stays() || !matches!(self.seen.vm(machine), Found::Nothing);
+        let has_vm =
+            |machine: &Machine| !matches!(self.seen.vm(machine), Found::Nothing) || self.seen.is_hidden(machine);
+        let there = |machine: &&Machine| machine.stays() || has_vm(machine);
         let there = self.machines.iter().filter(there).count();
         let room = (pool.count + pool.rollout.max_surge).saturating_sub(there);
         let used: BTreeSet<_> = self.machines.iter().filter_map(|machine| machine.address).collect();

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::discards::Discards;
 use super::pool::{Pool, Template};
 use crate::hypervisor::{Stamp, Vm};
 use crate::upgrade::Reason;
@@ -25,6 +26,13 @@ pub enum State {
     Leaving,
 }
 
+impl State {
+    /// Whether it comes or goes.
+    pub fn moves(self) -> bool {
+        matches!(self, Self::New | Self::Joining | Self::Leaving)
+    }
+}
+
 /// One worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
@@ -38,7 +46,7 @@ pub struct Machine {
     pub address: Option<Ipv4Addr>,
     /// How far it is.
     pub state: State,
-    /// Since when it is in that state, or was gone on with, in seconds of Unix time.
+    /// Since when it is in that state, or is watched by a command, in seconds of Unix time.
     pub since: u64,
     /// BIOS UUID of its VM, once that was made whole.
     #[serde(default)]
@@ -55,6 +63,13 @@ pub struct Machine {
     /// Why it failed, or leaves.
     #[serde(default)]
     pub reason: Option<Reason>,
+    /// Since when its node takes no new pods and leaves the addresses of services to others, for it to go, in seconds of Unix
+    /// time.
+    #[serde(default)]
+    pub cordoned: Option<u64>,
+    /// What may be lost with it.
+    #[serde(default)]
+    pub discards: Discards,
 }
 
 impl Machine {

@@ -1,13 +1,22 @@
 //! What comes next for one worker, by what was begun for it and what is there.
 
+use contract::minor::Minor;
+
 use super::action::Action;
+use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
-use super::pool::{LocalVolumes, Pool};
+use super::pool::Pool;
 use super::reason;
 use super::seen::{Found, Node, Seen};
 use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::Reason;
+
+/// How long a kubelet may take to make its node once it has its certificate, in seconds.
+const LAST_MOMENT: u64 = 60;
+
+/// How long other nodes may take to answer for the addresses of services in its place, in seconds.
+const HANDING_OVER: u64 = 5;
 
 /// What follows for one worker.
 pub(super) enum Step {
@@ -32,9 +41,12 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         Found::Vm(vm) => Some(vm),
     };
     match machine.state {
+        State::Joining | State::Member | State::Leaving if seen.is_hidden(machine) => {
+            Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, "its VM is not seen, and its node is Ready"))
+        }
         State::New => new(pool, machine, found, seen),
         State::Joining => joining(pool, machine, found, seen),
-        State::Member => member(machine, found),
+        State::Member => member(pool, machine, found, seen),
         State::Failed => failed(machine),
         State::Leaving => leaving(pool, machine, found, seen),
     }
@@ -48,6 +60,9 @@ fn name(machine: &Machine) -> String {
 /// both are made anew.
 fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     match vm {
+        Some(vm) if machine.vm.is_some() && vm.power == PowerState::On && is_too_late(machine, seen) => {
+            Step::Does(Action::PowerOff(name(machine)))
+        }
         // One that is on was powered on by a command before this one, and may have joined since.
         Some(vm) if machine.vm.is_some() && vm.power == PowerState::On => Step::Does(Action::PowerOn(name(machine))),
         Some(vm) if machine.vm.is_some() && machine.has_time(pool, seen.now) => powered(machine, vm),
@@ -74,6 +89,13 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     let node = seen.node(machine);
     let limit = pool.rollout.join_seconds;
     match node {
+        Node::Absent if is_too_late(machine, seen) => {
+            return fail(reason::NOT_JOINED, "its token has ended, and it has not joined".to_owned());
+        }
+        Node::Own(node) if node.ready && is_older(node, machine) => {
+            let words = format!("it runs Kubernetes {}, and {} is wanted", node.kubelet, machine.template.kubernetes);
+            return fail(reason::SKEW, words);
+        }
         Node::Own(node) if node.ready => return Step::Does(Action::Joined(name(machine))),
         _ if seen.now.saturating_sub(machine.since) <= limit => {}
         Node::Foreign => return fail(reason::NAME_IN_USE, "a node of its name runs on something else".to_owned()),
@@ -87,15 +109,47 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     }
 }
 
-fn member(machine: &Machine, vm: Option<&Vm>) -> Step {
+/// Whether its token has ended without a node: nothing lets it in any more. One that got its certificate at the last moment
+/// has its node soon.
+fn is_too_late(machine: &Machine, seen: &Seen) -> bool {
+    matches!(seen.node(machine), Node::Absent) && seen.now >= machine.expires.saturating_add(LAST_MOMENT)
+}
+
+/// Whether a node runs an older minor than was wanted of it. The next one would as well.
+fn is_older(node: &NodeSeen, machine: &Machine) -> bool {
+    let (runs, wanted) = (node.minor(), machine.template.kubernetes.parse::<Minor>().ok());
+    runs.zip(wanted).is_some_and(|(runs, wanted)| runs < wanted)
+}
+
+/// One that has joined is to do its part: its VM runs, and its node is Ready.
+fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     if machine.token.is_some() {
         return Step::Does(Action::RemoveToken(name(machine)));
     }
-    if vm.is_none() {
+    let Some(vm) = vm else {
         let gone = Reason::new(reason::VM_GONE, "its VM is gone");
         return Step::Does(Action::Leave(name(machine), gone));
+    };
+    let late = seen.now.saturating_sub(machine.since) > pool.rollout.join_seconds;
+    match vm.power {
+        PowerState::On => {}
+        PowerState::Off if pool.powers_on && !late => {
+            let wait = Wait::passing(machine, reason::VM_STATE, "its VM is off");
+            return Step::DoesAndWaits(Action::PowerOn(name(machine)), wait);
+        }
+        PowerState::Off => {
+            let words = "its VM is off: going on powers it on";
+            return Step::Waits(Wait::lasting(machine, reason::VM_STATE, words));
+        }
+        _ => return odd_power(machine, vm),
     }
-    Step::Rests
+    let words = match seen.node(machine) {
+        Node::Own(node) if node.ready => return Step::Rests,
+        Node::Own(_) => "its node is not Ready",
+        Node::Absent => "its node is gone, and comes back only with a VM that starts anew: remove the worker",
+        Node::Foreign => "a node of its name runs on something else",
+    };
+    Step::Waits(Wait { lasting: late, ..Wait::passing(machine, reason::NOT_READY, words) })
 }
 
 fn failed(machine: &Machine) -> Step {
@@ -119,7 +173,7 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
         (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
         (Some(vm), None) if vm.power == PowerState::On => Step::Does(Action::PowerOff(name(machine))),
-        (_, Some(_)) => match kept_volumes(pool, machine, seen) {
+        (_, Some(_)) => match kept_volumes(machine, seen) {
             Some(wait) => Step::Waits(wait),
             None => Step::Does(Action::DeleteNode(name(machine))),
         },
@@ -130,16 +184,25 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
 
 /// Empties a node that runs, and then shuts its VM down.
 fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
-    if let Some(wait) = kept_volumes(pool, machine, seen) {
+    if let Some(wait) = kept_volumes(machine, seen) {
         return Step::Waits(wait);
     }
-    let Node::Own(node) = seen.node(machine) else { return Step::Rests };
-    if !node.cordoned {
-        return Step::Does(Action::Cordon(name(machine)));
-    }
     let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
+    let bare: Vec<_> = pods.iter().filter(|pod| pod.bare && !pod.ending).map(PodSeen::full_name).collect();
+    if !bare.is_empty() && !machine.discards.bare_pods {
+        let words = format!("nobody starts {} elsewhere: they have no controller", bare.join(", "));
+        return Step::Waits(Wait::lasting(machine, reason::BARE_PODS, words));
+    }
+    let Node::Own(node) = seen.node(machine) else { return Step::Rests };
+    // A person may have cordoned it, and services are still reached by it.
+    let cordoned = machine.cordoned.filter(|_| node.cordoned && node.excluded);
+    let Some(cordoned) = cordoned else { return Step::Does(Action::Cordon(name(machine))) };
     // Of a node that says nothing no pod is ever told to have ended: Kubernetes has given those up that are ending.
     let remaining = pods.iter().filter(|pod| !pod.ending || node.ready).count();
+    if remaining == 0 && node.ready && seen.now < cordoned.saturating_add(HANDING_OVER) {
+        let words = "other nodes take over its addresses of services";
+        return Step::Waits(Wait::passing(machine, reason::DRAINING, words));
+    }
     if remaining == 0 {
         return Step::Does(Action::PowerOff(name(machine)));
     }
@@ -153,10 +216,10 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     }
 }
 
-/// Volumes that would be lost with the node, unless that was said.
-fn kept_volumes(pool: &Pool, machine: &Machine, seen: &Seen) -> Option<Wait> {
+/// Volumes that would be lost with the node, unless that was said of it.
+fn kept_volumes(machine: &Machine, seen: &Seen) -> Option<Wait> {
     let claims = seen.claims.get(&machine.name).filter(|claims| !claims.is_empty())?;
-    if pool.rollout.local_volumes == LocalVolumes::Discard {
+    if machine.discards.local_volumes {
         return None;
     }
     let words = format!("volumes of {} are kept on it and nowhere else", claims.join(", "));

@@ -33,6 +33,10 @@ pub struct Pool {
     pub rollout: Rollout,
     /// The highest number that a machine was given: names are never used again.
     pub made: u64,
+    /// Whether workers whose VM is off are powered on: whoever goes on wants that, and no other command does it to a worker
+    /// that somebody has shut down.
+    #[serde(default)]
+    pub powers_on: bool,
 }
 
 /// All that makes a worker outdated when it changes, and nothing else.
@@ -40,7 +44,7 @@ pub struct Pool {
 pub struct Template {
     /// The image.
     pub image: Image,
-    /// The minor of Kubernetes that the cluster had when it was wanted: a worker takes the one of its cluster.
+    /// The minor of Kubernetes that kubelets of the image run in the cluster, as it was when that was wanted.
     pub kubernetes: String,
     /// Processors, memory and data disk.
     pub size: Size,
@@ -79,17 +83,6 @@ impl Addresses {
     }
 }
 
-/// What becomes of volumes that are kept on a worker which leaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LocalVolumes {
-    /// It does not leave while there are any: a person sees to them first.
-    #[default]
-    Keep,
-    /// They are lost with it.
-    Discard,
-}
-
 /// How workers are replaced, and how they leave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollout {
@@ -104,21 +97,11 @@ pub struct Rollout {
     /// Whether no outdated worker is replaced for now.
     #[serde(default)]
     pub paused: bool,
-    /// What becomes of local volumes.
-    #[serde(default)]
-    pub local_volumes: LocalVolumes,
 }
 
 impl Default for Rollout {
     fn default() -> Self {
-        Self {
-            max_surge: 1,
-            max_unavailable: 0,
-            drain_seconds: 300,
-            join_seconds: 900,
-            paused: false,
-            local_volumes: LocalVolumes::Keep,
-        }
+        Self { max_surge: 1, max_unavailable: 0, drain_seconds: 300, join_seconds: 900, paused: false }
     }
 }
 

@@ -43,6 +43,11 @@ impl Kept {
         self.machines.iter().find(|machine| machine.name == name)
     }
 
+    /// Whether a worker comes or goes.
+    pub fn moves(&self) -> bool {
+        self.machines.iter().any(|machine| machine.state.moves())
+    }
+
     fn lines(&self) -> anyhow::Result<String> {
         let pool = Record::Pool { pool: Box::new(self.pool.clone()) };
         let machines = self.machines.iter().map(|machine| Record::Machine { machine: Box::new(machine.clone()) });

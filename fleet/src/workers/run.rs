@@ -1,6 +1,5 @@
 //! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
 
-use anyhow::Context;
 use tokio::time::Instant;
 
 use super::act::{Acted, Acting};
@@ -9,7 +8,7 @@ use super::crew::{Arrived, Notice, Workers};
 use super::decide::{Next, next};
 use super::guarded_cluster::GuardedCluster;
 use super::look::look;
-use super::machine::State;
+use super::machine::{Machine, State};
 use super::records::{self, Kept, Records};
 use super::seen::Seen;
 use super::status::WorkersStatus;
@@ -18,6 +17,9 @@ use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
 use crate::upgrade::{GuardedHypervisor, Reason};
+
+/// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
+const MAKING: u64 = 60;
 
 impl Workers<'_> {
     /// Notes a wish, and goes on until everything is as it is wanted.
@@ -33,9 +35,8 @@ impl Workers<'_> {
         let gone = async {
             let kept = wish.applied(records::read(self.store).await?, (self.clock)())?;
             let mut records = Records::begin(&hold, kept).await?;
-            let arrived = self.run(&hold, &mut records).await?;
-            let seen = look(self.hypervisor, self.cluster, records.kept(), (self.clock)()).await;
-            let status = WorkersStatus::of(records.kept(), seen.as_ref().ok());
+            let arrived = self.run(wish, &hold, &mut records).await?;
+            let status = self.status_of(records.kept()).await?;
             anyhow::Ok((arrived, status))
         }
         .await;
@@ -43,21 +44,29 @@ impl Workers<'_> {
         gone
     }
 
-    /// Where they stand; changes nothing. None if there is no pool.
+    /// Where they stand; changes nothing. None if there is no pool. What is kept is told also while nothing can be looked
+    /// at.
     ///
     /// # Errors
-    /// When it cannot be looked up.
+    /// When the store does not answer.
     pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
-        let Some(kept) = records::read(self.store).await? else { return Ok(None) };
-        let seen = look(self.hypervisor, self.cluster, &kept, (self.clock)()).await;
-        let seen = seen.map_err(|trouble| match trouble {
-            Trouble::Stop(error) => error,
-            Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why) => anyhow::anyhow!("{why}"),
-        });
-        Ok(Some(WorkersStatus::of(&kept, Some(&seen.context("looking at the workers")?))))
+        match records::read(self.store).await? {
+            Some(kept) => Ok(Some(self.status_of(&kept).await?)),
+            None => Ok(None),
+        }
     }
 
-    async fn run(&self, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
+    async fn status_of(&self, kept: &Kept) -> anyhow::Result<WorkersStatus> {
+        match look(self.hypervisor, self.cluster, kept, (self.clock)()).await {
+            Ok(seen) => Ok(WorkersStatus::of(kept, Ok(&seen))),
+            Err(Trouble::Stop(error)) => Err(error),
+            Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
+                Ok(WorkersStatus::of(kept, Err(why)))
+            }
+        }
+    }
+
+    async fn run(&self, wish: &Wish, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
         let acting = Acting {
             workers: self,
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
@@ -88,7 +97,9 @@ impl Workers<'_> {
                 return Ok(Arrived::Done);
             }
             let is_stuck = round.needs_a_person && !round.changed && !round.failed;
-            if is_stuck || changed_last.elapsed() >= self.pause_limit {
+            // A pause is noted by now: nobody has to wait for the cluster to learn that.
+            let is_noted = *wish == Wish::Pause && !round.changed && (round.blind || !records.kept().moves());
+            if is_stuck || is_noted || changed_last.elapsed() >= self.pause_limit {
                 let paused = || Arrived::Paused(waits);
                 return Ok(if round.stopped.is_empty() { paused() } else { Arrived::Stopped(round.stopped) });
             }
@@ -107,6 +118,7 @@ impl Workers<'_> {
         let seen = match self.looked(acting, records.kept(), in_doubt).await {
             Ok(seen) => seen,
             Err(trouble) => {
+                round.blind = true;
                 round.meets(None, trouble, in_doubt)?;
                 return Ok(round);
             }
@@ -117,20 +129,25 @@ impl Workers<'_> {
             next
         };
         (round.waits, round.stopped) = (waits, stopped);
+        let mut imported = false;
         for action in actions {
             if *self.cancelled.borrow() {
                 break;
             }
+            // The token of a VM that is made should not run out while all others are made as well.
+            let makes = matches!(action, Action::Import(_));
+            if makes && imported && (self.clock)().saturating_sub(seen.now) >= MAKING {
+                continue;
+            }
+            imported |= makes;
             if !matches!(action, Action::Drain(_)) {
                 (self.watch)(&Notice::Begun(&action));
             }
-            let is_new = action.machine().and_then(|name| records.kept().machine(name)).map(|machine| machine.state);
+            let leads_on = leads_on(&action, action.machine().and_then(|name| records.kept().machine(name)));
             match acting.act(records, &seen, &action).await {
                 Ok(Acted::Changed) => {
                     round.changed = true;
-                    // What is made anew again and again comes no further by being removed.
-                    let removes = matches!(action, Action::RemoveToken(_) | Action::Detach(..) | Action::Destroy(_));
-                    round.progressed |= !(removes && is_new == Some(State::New));
+                    round.progressed |= leads_on;
                 }
                 Ok(Acted::Blocked(why)) => round.blocked(&action, why),
                 Err(trouble) => round.meets(action.machine(), trouble, in_doubt)?,
@@ -148,6 +165,15 @@ impl Workers<'_> {
     }
 }
 
+/// Whether something leads on, once it is done: what is made anew again and again comes no further by being removed.
+fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
+    let is_new = machine.is_some_and(|machine| machine.state == State::New);
+    match action {
+        Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => !is_new,
+        _ => true,
+    }
+}
+
 /// What one look has led to.
 #[derive(Default)]
 struct Round {
@@ -157,6 +183,8 @@ struct Round {
     progressed: bool,
     /// Something could not be done.
     failed: bool,
+    /// Nothing could be looked at.
+    blind: bool,
     is_done: bool,
     needs_a_person: bool,
     waits: Vec<Wait>,

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use contract::minor::Minor;
+
 use super::cluster::{NodeSeen, PodSeen};
-use super::machine::Machine;
-use crate::hypervisor::Vm;
+use super::machine::{Machine, State};
+use super::pool::{Pool, Template};
+use crate::hypervisor::{PowerState, Vm};
 
 /// VMs, nodes and pods at one moment. A place that could not be looked at is no part of it: then nothing is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +60,35 @@ impl Seen {
             Some(vm) if machine.vm.is_some_and(|noted| noted != vm.uuid()) => Found::Odd,
             Some(vm) => Found::Vm(vm),
         }
+    }
+
+    /// Whether a worker does its part, and takes pods.
+    pub fn is_available(&self, machine: &Machine) -> bool {
+        let runs = matches!(self.vm(machine), Found::Vm(vm) if vm.power == PowerState::On);
+        let takes_pods = matches!(self.node(machine), Node::Own(node) if node.ready && !node.cordoned);
+        machine.state == State::Member && runs && takes_pods
+    }
+
+    /// Whether a worker is not made as the pool wants it now. Of one that has joined it counts what its kubelet runs: between
+    /// two minors of its control nodes that may be older than was wanted, or newer, which is no harm.
+    pub fn is_outdated(&self, pool: &Pool, machine: &Machine) -> bool {
+        let (wanted, made) = (&pool.template, &machine.template);
+        let runs = match self.node(machine) {
+            Node::Own(node) if machine.state == State::Member => node.minor(),
+            _ => None,
+        };
+        let is_older = match (runs.or(made.kubernetes.parse().ok()), wanted.kubernetes.parse::<Minor>().ok()) {
+            (Some(runs), Some(wanted)) => runs < wanted,
+            _ => made.kubernetes != wanted.kubernetes,
+        };
+        is_older || Template { kubernetes: wanted.kubernetes.clone(), ..made.clone() } != *wanted
+    }
+
+    /// Whether nothing is seen of a machine's VM while its node says that it runs: it was moved out of sight, or went
+    /// moments ago. Nobody takes it for gone.
+    pub fn is_hidden(&self, machine: &Machine) -> bool {
+        let is_ready = matches!(self.node(machine), Node::Own(node) if node.ready);
+        machine.vm.is_some() && is_ready && matches!(self.vm(machine), Found::Nothing)
     }
 
     /// A machine's node.

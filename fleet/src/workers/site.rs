@@ -48,7 +48,7 @@ impl Site {
 mod tests {
     use super::super::tests::fake::pool;
     use super::*;
-    use crate::workers::State;
+    use crate::workers::{Discards, State};
 
     /// What the agent would refuse.
     #[test]
@@ -67,6 +67,8 @@ mod tests {
             expires: 0,
             joined_seconds: None,
             reason: None,
+            cordoned: None,
+            discards: Discards::default(),
         };
         let hash = format!("sha256:{}", "0a".repeat(32));
         let site = [(keys::CLUSTER_NAME, "t"), (keys::API_VIP, "10.0.0.10"), (keys::CLUSTER_CA_HASH, &hash)];

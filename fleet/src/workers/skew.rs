@@ -1,9 +1,12 @@
 //! Which Kubernetes a worker of an image would run in a cluster, if any.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context;
 use contract::minor::Minor;
 use serde_json::Value;
 
+use super::cluster::{Cluster as _, NodeSeen};
 use super::reason;
 use crate::node::{Client, Method};
 use crate::upgrade::Reason;
@@ -11,12 +14,27 @@ use crate::upgrade::Reason;
 /// The minor of a cluster's API servers.
 ///
 /// # Errors
-/// When the API does not answer.
+/// When the API does not answer, or its servers are of several minors.
 pub async fn cluster_minor(client: &Client) -> anyhow::Result<Minor> {
     let answer = client.ask_api(Method::GET, "/version", None).await.context("asking for the cluster's version")?;
     let said: Value = answer.json()?;
     let version = said["gitVersion"].as_str().unwrap_or_default().trim_start_matches('v');
-    Minor::of(version).with_context(|| format!("the cluster's version is {version:?}"))
+    let answering = Minor::of(version).with_context(|| format!("the cluster's version is {version:?}"))?;
+    let nodes = client.nodes().await.context("asking for the cluster's nodes")?;
+    of_all(answering, &nodes).map_err(|why| anyhow::anyhow!("{why}"))
+}
+
+/// The minor of all API servers, if it is one. A server is of the minor of its node's kubelet, or newer while that node is
+/// upgraded; `answering` is that of the one that answers.
+fn of_all(answering: Minor, nodes: &[NodeSeen]) -> Result<Minor, Reason> {
+    let of_nodes = nodes.iter().filter(|node| node.control).filter_map(NodeSeen::minor);
+    let all: BTreeSet<Minor> = of_nodes.chain([answering]).collect();
+    if all.len() > 1 {
+        let all = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        let words = format!("the control nodes run Kubernetes {all}: workers are made once their upgrade has ended");
+        return Err(Reason::new(reason::SKEW, words));
+    }
+    Ok(answering)
 }
 
 /// The newest of the minors that an image carries with which a kubelet may join a cluster: not newer than the cluster's,
@@ -38,6 +56,29 @@ pub fn kubelet_minor(carried: &[String], cluster: Minor) -> Result<Minor, Reason
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_the_control_nodes_are_between_two_minors_nobody_says_which_one_workers_get() {
+        let node = |kubelet: &str, control: bool| NodeSeen {
+            name: "n".to_owned(),
+            uid: "u".to_owned(),
+            provider: String::new(),
+            ready: true,
+            cordoned: false,
+            excluded: false,
+            control,
+            kubelet: kubelet.to_owned(),
+            address: None,
+        };
+        let of = |answering: &str, nodes: &[NodeSeen]| of_all(answering.parse().unwrap(), nodes);
+        let worker = node("v1.34.1", false);
+        assert_eq!(of("1.36", &[node("v1.36.2", true), worker.clone()]).unwrap().to_string(), "1.36");
+        let between = of("1.36", &[node("v1.36.2", true), node("v1.35.4", true), worker]).unwrap_err();
+        assert_eq!(between.code, "workers.skew");
+        assert!(between.words.contains("1.35 and 1.36"), "{between}");
+        // With one control node its API server is newer than its kubelet for a while.
+        assert!(of("1.36", &[node("v1.35.4", true)]).is_err());
+    }
 
     #[test]
     fn a_kubelet_is_never_newer_than_its_cluster_and_three_minors_older_at_most() {

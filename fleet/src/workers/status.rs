@@ -6,6 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::decide::{Next, next};
+use super::discards::Discards;
 use super::machine::State;
 use super::records::Kept;
 use super::seen::{Found, Node, Seen};
@@ -26,7 +27,7 @@ pub struct WorkerStatus {
     pub image: String,
     /// Whether it is made as the pool wants it now.
     pub up_to_date: bool,
-    /// Whether its node is Ready and takes pods.
+    /// Whether it does its part: its VM runs, and its node is Ready and takes pods.
     pub available: bool,
     /// BIOS UUID of its VM.
     pub vm: Option<Uuid>,
@@ -36,6 +37,8 @@ pub struct WorkerStatus {
     pub joined_seconds: Option<u64>,
     /// Why it failed, or leaves.
     pub reason: Option<Reason>,
+    /// What may be lost with it when it leaves.
+    pub discards: Discards,
 }
 
 /// All workers of a pool.
@@ -64,17 +67,19 @@ pub struct WorkersStatus {
 }
 
 impl WorkersStatus {
-    /// From what is kept and what was seen, if that could be.
-    pub(super) fn of(kept: &Kept, seen: Option<&Seen>) -> Self {
-        let next = seen.map(|seen| next(&kept.pool, &kept.machines, seen));
-        let done = next.as_ref().is_some_and(Next::is_done);
-        let Next { waits, stopped, .. } = next.unwrap_or_default();
+    /// From what is kept, and what was seen or why nothing was.
+    pub(super) fn of(kept: &Kept, seen: Result<&Seen, Reason>) -> Self {
+        let next = seen.as_ref().map(|seen| next(&kept.pool, &kept.machines, seen));
+        let done = next.as_ref().is_ok_and(Next::is_done);
+        let Next { waits, stopped, .. } = next.unwrap_or_else(|why| Next {
+            waits: vec![Wait { worker: None, reason: why.clone(), lasting: false }],
+            ..Next::default()
+        });
+        let seen = seen.ok();
         let workers: Vec<WorkerStatus> = kept
             .machines
             .iter()
             .map(|machine| {
-                let own = |seen: &Seen| matches!(seen.node(machine), Node::Own(node) if node.ready && !node.cordoned);
-                let takes_pods = seen.is_some_and(own);
                 let known_by = |seen: &Seen| match seen.node(machine) {
                     Node::Own(node) => node.address,
                     _ => None,
@@ -85,12 +90,13 @@ impl WorkersStatus {
                     address: machine.address.or_else(|| seen.and_then(known_by)),
                     state: machine.state,
                     image: machine.template.image.name.clone(),
-                    up_to_date: machine.template == kept.pool.template,
-                    available: machine.state == State::Member && takes_pods,
+                    up_to_date: !seen.unwrap_or(&Seen::default()).is_outdated(&kept.pool, machine),
+                    available: seen.is_some_and(|seen| seen.is_available(machine)),
                     vm: machine.vm,
                     power: seen.and_then(power),
                     joined_seconds: machine.joined_seconds,
                     reason: machine.reason.clone(),
+                    discards: machine.discards,
                 }
             })
             .collect();

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 
+use super::changes::Changes;
+use super::discards::Discards;
 use super::machine::{Machine, State};
-use super::pool::{Pool, Rollout, Template};
+use super::pool::{Image, Pool};
 use super::reason;
 use super::records::Kept;
 use crate::upgrade::Reason;
@@ -18,20 +20,31 @@ pub enum Wish {
     /// So many further workers.
     Add(usize),
     /// One worker less: this one.
-    Remove(String),
-    /// Workers that are made like this.
+    Remove {
+        /// Its name.
+        worker: String,
+        /// What may be lost with it.
+        discards: Discards,
+    },
+    /// Workers of this image. Otherwise they are made, and replaced, as they were but for what is said; a pause holds.
     Replace {
-        /// What they are made like.
-        template: Box<Template>,
-        /// Where its OVA is.
+        /// Their image.
+        image: Image,
+        /// As [`super::Template::kubernetes`].
+        kubernetes: String,
+        /// Where the image's OVA is.
         ova: PathBuf,
-        /// How they are replaced.
-        rollout: Rollout,
+        /// What is said.
+        changes: Box<Changes>,
+        /// What may be lost with those that are replaced for it.
+        discards: Discards,
     },
     /// No outdated worker is replaced for now.
     Pause,
-    /// To go on: also with what was paused, blocked or has failed.
+    /// To go on: also with what was paused, blocked, shut down or has failed.
     GoOn,
+    /// To go on with what was interrupted, blocked or shut down. What somebody has paused stays so, and what has failed.
+    Continue,
 }
 
 impl Wish {
@@ -46,17 +59,29 @@ impl Wish {
             return Ok(Kept { pool: (**pool).clone(), machines: Vec::new() });
         }
         let mut kept = kept.context("there are no workers yet")?;
+        kept.pool.powers_on = matches!(self, Self::GoOn | Self::Continue);
+        // Those that have joined are watched anew by each command.
+        for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Member) {
+            machine.since = now;
+        }
         match self {
             Self::Create(_) => {}
             Self::Add(count) => kept.pool.count += count,
-            Self::Remove(name) => remove(&mut kept, name, now)?,
-            Self::Replace { template, ova, rollout } => {
-                kept.pool.template = (**template).clone();
+            Self::Remove { worker, discards } => remove(&mut kept, worker, *discards, now)?,
+            Self::Replace { image, kubernetes, ova, changes, discards } => {
+                kept.pool.template.image.clone_from(image);
+                kept.pool.template.kubernetes.clone_from(kubernetes);
                 kept.pool.ova.clone_from(ova);
-                kept.pool.rollout = rollout.clone();
+                changes.apply(&mut kept.pool);
+                replaced_with(&mut kept, *discards);
             }
             Self::Pause => kept.pool.rollout.paused = true,
-            Self::GoOn => go_on(&mut kept, now),
+            Self::GoOn => {
+                kept.pool.rollout.paused = false;
+                give_up(&mut kept, now);
+                go_on(&mut kept, now);
+            }
+            Self::Continue => go_on(&mut kept, now),
         }
         kept.pool.check()?;
         Ok(kept)
@@ -67,37 +92,57 @@ fn leaves(machine: &mut Machine, now: u64, reason: Reason) {
     (machine.state, machine.since, machine.reason) = (State::Leaving, now, Some(reason));
 }
 
-fn remove(kept: &mut Kept, name: &str, now: u64) -> anyhow::Result<()> {
+/// What was said holds for the workers that are outdated by now: never for one that goes later, nor for one that a person
+/// wants to go.
+fn replaced_with(kept: &mut Kept, discards: Discards) {
+    for machine in kept.machines.iter_mut().filter(|machine| !is_asked(machine)) {
+        let is_outdated = machine.template != kept.pool.template;
+        machine.discards = if is_outdated { discards } else { Discards::default() };
+    }
+}
+
+/// Whether it leaves because a person wants it.
+fn is_asked(machine: &Machine) -> bool {
+    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
+}
+
+fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
     let names: Vec<String> = kept.machines.iter().map(|machine| machine.name.clone()).collect();
     let Some(machine) = kept.machines.iter_mut().find(|machine| machine.name == name) else {
         bail!("there is no worker {name}; there are {}", names.join(", "));
     };
+    machine.discards = discards;
     // Asked for twice, it goes once.
-    if machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED) {
+    if is_asked(machine) {
         return Ok(());
     }
-    // One that goes already was not counted any more.
-    if machine.state != State::Leaving {
+    // One that goes already is not counted any more, or another one takes its place: it is replaced. One that is lost or did
+    // not join is made anew, unless a person wants one less.
+    let is_made_anew = |why: &Reason| [reason::GIVEN_UP, reason::VM_GONE].contains(&why.code.as_str());
+    if machine.state != State::Leaving || machine.reason.as_ref().is_some_and(is_made_anew) {
         kept.pool.count = kept.pool.count.saturating_sub(1);
     }
     leaves(machine, now, Reason::new(reason::ASKED, "a person wants it to go"));
     Ok(())
 }
 
-/// What did not join is made anew, also what was never powered on and has no time to join any more; what is blocked, or
-/// was not watched, gets its time again.
+/// What did not join is made anew.
+fn give_up(kept: &mut Kept, now: u64) {
+    for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
+        let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
+        leaves(machine, now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
+    }
+}
+
+/// What has no time to join any more is made anew, also what was never powered on; what is blocked, or was not watched,
+/// gets its time again.
 fn go_on(kept: &mut Kept, now: u64) {
-    kept.pool.rollout.paused = false;
     let pool = &kept.pool;
     for machine in &mut kept.machines {
         match machine.state {
-            State::Failed => {
-                let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
-                leaves(machine, now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
-            }
             State::Joining if !machine.has_time(pool, now) => machine.state = State::New,
             State::Joining | State::Leaving => machine.since = now,
-            State::New | State::Member => {}
+            State::New | State::Member | State::Failed => {}
         }
     }
 }

@@ -13,10 +13,21 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // What the directories of volumes begin with: local-path-provisioner names them after their PersistentVolume.
 const prefix = "pvc-"
+
+// The inode of the topmost directory of an ext4 file system (fs/ext4/ext4.h, EXT4_ROOT_INO): no other directory has it.
+const ext4Root = 2
+
+// Whether the directory of all volumes is a disk of its own, as the agent mounts it there. On a node without one it is a
+// directory of the node's: whoever writes a claim may name such a node in it, and the provisioner does not ask.
+var ownDisk = func(directory os.FileInfo) bool {
+	stat, ok := directory.Sys().(*syscall.Stat_t)
+	return ok && stat.Ino == ext4Root
+}
 
 func main() {
 	path := flag.String("p", "", "directory of the volume")
@@ -48,6 +59,13 @@ func run(path, mode, action string) error {
 		return fmt.Errorf("%q is nothing that is done to a volume", action)
 	case mode != "Filesystem":
 		return fmt.Errorf("a local volume is a file system, not %q", mode)
+	}
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if !ownDisk(info) {
+		return fmt.Errorf("%s is not on a disk for local volumes: this node has none", directory)
 	}
 	if err := root.Mkdir(name, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
 		return err

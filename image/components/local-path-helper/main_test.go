@@ -3,10 +3,36 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
+// Lets directories of the test be disks.
+func pretend(t *testing.T) {
+	asked := ownDisk
+	ownDisk = func(os.FileInfo) bool { return true }
+	t.Cleanup(func() { ownDisk = asked })
+}
+
+func TestWithoutADiskNoVolumeIsMade(t *testing.T) {
+	volume := filepath.Join(t.TempDir(), "pvc-1_shop_data")
+	if err := run(volume, "Filesystem", "create"); err == nil || !strings.Contains(err.Error(), "this node has none") {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(volume); err == nil {
+		t.Fatal("it was made")
+	}
+	// What was made before, on a disk or not, may go.
+	if err := os.Mkdir(volume, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(volume, "Filesystem", "delete"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestVolumesComeAndGoAndNothingElseDoes(t *testing.T) {
+	pretend(t)
 	volumes := t.TempDir()
 	outside := t.TempDir()
 	volume := filepath.Join(volumes, "pvc-1_shop_data")
@@ -41,6 +67,7 @@ func TestVolumesComeAndGoAndNothingElseDoes(t *testing.T) {
 }
 
 func TestWhatIsNoVolumeIsRefused(t *testing.T) {
+	pretend(t)
 	volumes := t.TempDir()
 	for _, try := range [][3]string{
 		{filepath.Join(volumes, "other"), "Filesystem", "create"},

@@ -64,12 +64,14 @@ impl Signals {
 mod tests {
     use std::time::Duration;
 
+    use nix::sys::signal::Signal;
+    use nix::unistd::Pid;
+
     use super::*;
 
     /// Sends this process a signal, which it takes.
-    fn send(name: &str) {
-        let pid = std::process::id().to_string();
-        assert!(std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    fn send(signal: Signal) {
+        nix::sys::signal::kill(Pid::this(), signal).unwrap();
     }
 
     #[test]
@@ -80,15 +82,15 @@ mod tests {
             let signals = Signals::taken().unwrap();
             let ended = signals.ended(Ending::WhereItCanBeContinued, &cancel);
             let asked = async {
-                send("HUP");
+                send(Signal::SIGHUP);
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 assert!(!*cancelled.borrow(), "the run goes on");
-                send("TERM");
+                send(Signal::SIGTERM);
                 tokio::time::timeout(Duration::from_secs(5), cancelled.wait_for(|asked| *asked))
                     .await
                     .unwrap()
                     .unwrap();
-                send("TERM");
+                send(Signal::SIGTERM);
             };
             let (status, ()) =
                 tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, asked) }).await.unwrap();

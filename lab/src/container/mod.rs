@@ -125,7 +125,7 @@ impl Engine for Containers {
             cgroup.create()?;
             Limit::of_host().raise()?;
         }
-        self.network.add_container_port(&vm.name, vm.has_nic.then_some(&vm.mac), vm.nic_connected)?;
+        self.network.add_container_port(vm.port(), vm.has_nic.then_some(&vm.mac), vm.nic_connected)?;
         let disks = vm
             .disks
             .iter()
@@ -137,7 +137,7 @@ impl Engine for Containers {
             name: &self.machine(vm),
             uuid: vm.uuid,
             tree: &vm.source.tree(),
-            namespace: &self.network.container_namespace(&vm.name),
+            namespace: &self.network.container_namespace(vm.port()),
             scratch: &scratch,
             scratch_place: &scratch_place,
             shared: &self.shared(vm),
@@ -182,7 +182,7 @@ impl Engine for Containers {
     }
 
     fn release(&self, vm: &VmRecord) -> anyhow::Result<()> {
-        self.network.remove_port(&vm.name)?;
+        self.network.remove_port(vm.port())?;
         for disk in &vm.disks {
             // The file system goes when the last process's mount namespace
             // does, which is a little later than the process.

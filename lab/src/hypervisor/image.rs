@@ -1,10 +1,10 @@
 //! The images that VMs are made from: what is unpacked of an OVA, and what a new VM takes over from another one.
 
-use std::fs;
 use std::path::Path;
 
 use fleet::hypervisor::{Error, Result, Staged, Stamp, Vm};
 
+use crate::records::{LONGEST_REPLACEMENT, check_name};
 use crate::{Lab, NewVm, Source, Unpacked, cache_directory, environment};
 
 /// A replacement that outlives the call which asked for it.
@@ -43,7 +43,7 @@ impl Lab {
         };
         let source = image_of(image)?;
         let like = self.as_seen(like, stamp.deployment)?;
-        self.has_no(name)?;
+        self.may_have(name)?;
         Ok(NewVm {
             name: name.clone(),
             memory: like.memory,
@@ -61,24 +61,17 @@ impl Lab {
     /// before anything is made.
     pub(super) fn addition(&self, vm: NewVm, image: &Staged) -> Result<NewVm> {
         let source = image_of(image)?;
-        self.has_no(&vm.name)?;
+        self.may_have(&vm.name)?;
         environment::import(&source, &vm.properties, "")
             .map_err(|error| Error::refused(format!("importing {}: {error:#}", vm.name)))?;
         Ok(NewVm { source: Some(source), ..vm })
     }
 
-    fn has_no(&self, vm: &str) -> Result<()> {
+    /// Refuses a name that a VM has already, or cannot have: asking again does not help.
+    fn may_have(&self, vm: &str) -> Result<()> {
+        check_name("the VM's name", vm, LONGEST_REPLACEMENT).map_err(|error| Error::refused(error.to_string()))?;
         if self.directory.recall_vm(vm).map_err(Error::transient)?.is_some() {
             return Err(Error::refused(format!("the lab {} has a VM {vm} already", self.name)));
-        }
-        Ok(())
-    }
-
-    /// Removes what a crash left without a record: it was never a VM.
-    pub(super) fn clear_place_of(&self, vm: &str) -> Result<()> {
-        let left = self.directory.vm(vm);
-        if left.exists() {
-            fs::remove_dir_all(&left).map_err(Error::transient)?;
         }
         Ok(())
     }

@@ -77,8 +77,6 @@ impl LabHypervisor {
 impl LabHypervisor {
     /// Makes a VM, of whoever has the lab's lock: first with its stamp, then with the rest.
     async fn make(&self, new: NewVm, lock: File, permit: &dyn Permit) -> Result<Uuid> {
-        let name = new.name.clone();
-        self.with(move |lab| lab.clear_place_of(&name)).await?;
         permit.still().await?;
         let half = self.with(move |lab| lab.make_vm(&new).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
         permit.still().await?;

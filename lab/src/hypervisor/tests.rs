@@ -17,7 +17,7 @@ use super::super::environment::form_of;
 use super::super::environment::tests::tree_in;
 use super::super::plan::{Wishes, plan};
 use super::super::qemu::machine::control_argument;
-use super::super::records::LabDirectory;
+use super::super::records::{LONGEST_VM, LabDirectory};
 use super::super::{EngineRecord, Hardware as QemuHardware, NewVm, Record};
 use super::*;
 
@@ -166,6 +166,25 @@ async fn an_import_whose_caller_is_overtaken_in_the_middle_leaves_half_a_vm_that
     assert_eq!(import(2).await, Kind::Fenced);
     let made = lab.vms().await.unwrap().into_iter().find(|vm| vm.stamp.as_ref() == Some(&stamp)).unwrap();
     assert!(!lab.0.directory.environment(&made.name).exists(), "nothing was given to it");
+}
+
+#[tokio::test]
+async fn a_vm_of_the_longest_name_is_replaced_by_one_with_its_build_behind_and_none_longer_is_tried() {
+    let (state, lab) = lab();
+    let own = lab.vms().await.unwrap().remove(0);
+    let (image, placement) = (staged(&state), Placement::default());
+    let stamp = Stamp { swap: Some(Uuid::from_u128(2)), ..own.stamp.clone().unwrap() };
+    let longest = format!("{}-abcdef1", "a".repeat(LONGEST_VM));
+    let import = async |name: &str| {
+        let stamp = stamp.clone();
+        let replacement = Replacement { name, image: &image, like: &own, stamp, placement: &placement };
+        // Overtaken before it is finished.
+        lab.import(&replacement, &Times::of(2)).await.unwrap_err().kind
+    };
+    assert_eq!(import(&format!("{longest}x")).await, Kind::Refused);
+    assert_eq!(lab.vms().await.unwrap().len(), 1, "one was made");
+    assert_eq!(import(&longest).await, Kind::Fenced);
+    assert!(lab.vms().await.unwrap().iter().any(|vm| vm.name == longest));
 }
 
 #[tokio::test]

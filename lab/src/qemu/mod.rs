@@ -97,7 +97,7 @@ impl Engine for VirtualMachines {
         let (cdrom, control, console) =
             (self.directory.cdrom(&vm.name), self.control(vm), self.directory.console(&vm.name));
         if vm.has_nic {
-            self.network.add_tap_port(&vm.name, vm.nic_connected)?;
+            self.network.add_tap_port(vm.port(), vm.nic_connected)?;
         }
         let arguments = machine::arguments(&Machine {
             name: &vm.name,
@@ -111,7 +111,7 @@ impl Engine for VirtualMachines {
             kernel_image: kernel_image.as_deref(),
             data_disks: &data_disks,
             cdrom: vm.cdrom_inserted.then_some(cdrom.as_path()),
-            nic: vm.has_nic.then_some((&vm.name, &vm.mac)),
+            nic: vm.has_nic.then_some((vm.port(), &vm.mac)),
             console: &console,
             terminal: &self.directory.terminal(&vm.name),
             control: &control,
@@ -152,7 +152,7 @@ impl Engine for VirtualMachines {
     fn release(&self, vm: &VmRecord) -> anyhow::Result<()> {
         // The kernel takes the TAP interface from a process a little after its end.
         let what = format!("the network interface of {} to be let go", vm.name);
-        until(&what, Duration::from_secs(10), || self.network.remove_port(&vm.name).map(|()| true))?;
+        until(&what, Duration::from_secs(10), || self.network.remove_port(vm.port()).map(|()| true))?;
         let control = self.control(vm);
         if control.exists() {
             fs::remove_file(control)?;

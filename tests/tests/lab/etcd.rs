@@ -10,7 +10,7 @@ use contract::properties::RECOVERY_PUBLIC_KEY;
 use fleet::hypervisor::PowerState;
 use scenarios::by_hand::refuses;
 use scenarios::endpoint;
-use scenarios::lost_node::{Replacement, agent, lose, power_on_blank, replace, take_out, three_members};
+use scenarios::lost_node::{agent, lose, power_on_blank, replace, take_out, three_members};
 use scenarios::places;
 use scenarios::put_server::PutServer;
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting};
@@ -132,7 +132,7 @@ pub mod long {
         assert!(why.contains("cp2 is this node"), "{why}");
 
         let lost = lose(&scenario, "cp1");
-        let code = replace(&scenario, "cp1", "cp2", Replacement::default());
+        let code = replace(&scenario, "cp1", "cp2", None);
         scenario.reached("cp1 is a blank VM with a code");
         three_members(&scenario, "cp2");
         scenario.all_ready(FORMING);
@@ -147,7 +147,7 @@ pub mod long {
 
         // The same code again opens nothing.
         lose(&scenario, "cp1");
-        power_on_blank(&scenario, "cp1", &code, Replacement::default());
+        power_on_blank(&scenario, "cp1", &code);
         refuses(&scenario, "cp1", "kaas: error cluster.exists: ");
 
         // The lost disk turns up again, and somebody gives it back to the node.
@@ -285,7 +285,7 @@ pub mod long {
         lose(&scenario, "cp1");
         scenario.reached("the only node is lost");
         let properties = scenario.properties("cp1");
-        power_on_blank(&scenario, "cp1", &properties["deployment-secret"], Replacement::default());
+        power_on_blank(&scenario, "cp1", &properties["deployment-secret"]);
         let ready = || Ok(lab.run_inside("cp1", &["kaas-agent", "status"], MOMENT).is_ok());
         scenario.wait("the new node to be ready", FORMING, ready);
         copy_into(&scenario, "cp1", Path::new(&path("control.db")), "/var/tmp/control.db");
@@ -364,7 +364,7 @@ pub mod long {
         scenario.kubectl(&["create", "configmap", "since", "--from-literal=written=yes"]);
 
         for node in ["cp1", "cp2"] {
-            replace(&scenario, node, "cp3", Replacement::default());
+            replace(&scenario, node, "cp3", None);
             scenario.soon_says(node, "kaas: ready");
         }
         three_members(&scenario, "cp1");

@@ -149,6 +149,41 @@ pub mod long {
         assert_eq!(tenant.tokens(), 0, "a join token is left");
     }
 
+    /// Local volumes lie on the disk that a worker was given, outlive its power, and are missed when the disk is gone.
+    pub fn a_worker_keeps_its_local_volumes_and_starts_no_pod_without_their_disk() {
+        let host = control(&Setting::one("host-v"));
+        let scenario = host.tenant_with("td", "1", "1", &["--worker-data-disk", "4096"]);
+        let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());
+        let worker = tenant.workers()[0].clone();
+        let labelled = ["get", "nodes", "--selector=kaas.local/local-volumes=true", "--output=name"];
+        assert_eq!(scenario.kubectl(&labelled).trim(), format!("node/{worker}"));
+        tenant.keeps();
+        scenario
+            .inside(&worker, &["sh", "-c", "mountpoint /data/local-volumes; echo 7 > /data/local-volumes/pvc-*/rows"]);
+        let kept = || scenario.inside(&worker, &["sh", "-c", "cat /data/local-volumes/pvc-*/rows"]);
+        let nodes = [format!("{}-cp1", lab.name()), worker.clone()];
+        let ready = || scenario.ready(&[&nodes[0], &nodes[1]], FORMING);
+        assert_eq!(kept().trim(), "7");
+
+        scenario.inside(&worker, &["sync"]);
+        scenario.cut(&worker);
+        scenario.power_on(&[&worker]);
+        scenario.says(&worker, "kaas: ready", FORMING);
+        assert_eq!(kept().trim(), "7");
+
+        scenario.cut(&worker);
+        let disk = lab.disks(&worker).unwrap()[0];
+        lab.detach_disk(&worker, disk).unwrap();
+        scenario.power_on(&[&worker]);
+        scenario.says(&worker, "disk.volumes-absent", MOMENT);
+        scenario.cut(&worker);
+        lab.attach_disk(&worker, disk).unwrap();
+        scenario.power_on(&[&worker]);
+        scenario.says(&worker, "kaas: ready", FORMING);
+        ready();
+        assert_eq!(kept().trim(), "7");
+    }
+
     /// One of three control nodes is lost with its disk: the API stays, and a blank VM takes its part.
     pub fn a_tenants_lost_control_node_is_replaced() {
         let host = control(&Setting::one("host-r"));
@@ -161,16 +196,21 @@ pub mod long {
         let figures = writer.end();
         scenario.reached(&format!("one of three control nodes is off: {figures}"));
         assert!(figures.longest_gap < API_MOVES, "{figures}");
+        // What was changed since the tenant was made is said by who lets the new one in.
+        for node in &scenario.lab().plan().nodes[..2] {
+            scenario.inside(&node.name, &["kaas-agent", "configure", "cluster-metrics=false"]);
+        }
         let replaced = tenant.run(&["replace-control-plane", &lost]);
         assert_eq!(replaced["node"], lost.as_str());
         assert_eq!(replaced["disks"].as_array().map(Vec::len), Some(1), "{replaced}");
         assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 4);
     }
+
     /// Workers by DHCP join, and keep their addresses. A lease that changes one is told, and its node does no part of the
     /// cluster until it has its own again.
     pub fn a_worker_says_that_its_lease_has_changed_and_waits_for_its_own() {
         let host = control(&Setting::one("host-d"));
-        let scenario = host.tenant_with("td", "1", "2", &["--worker-addresses", "dhcp"]);
+        let scenario = host.tenant_with("te", "1", "2", &["--worker-addresses", "dhcp"]);
         let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());
         let workers = tenant.workers();
         let [one, two] = workers.as_slice() else { panic!("{workers:?}") };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use contract::properties as keys;
 use scenarios::by_hand::insert_cdrom;
-use scenarios::lost_node::{Replacement, agent, lose, replace, three_members};
+use scenarios::lost_node::{agent, lose, replace, three_members};
 use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};
@@ -67,7 +67,7 @@ pub mod long {
         let identity = scenario.cluster_identity();
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
 
-        replace(&scenario, "cp1", "cp2", Replacement::default());
+        replace(&scenario, "cp1", "cp2", None);
         three_members(&scenario, "cp2");
         scenario.all_ready(FORMING);
         scenario.soon_says("cp1", "kaas: ready");

@@ -5,7 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use scenarios::earlier_ova;
 use scenarios::guest_cuts;
-use scenarios::lost_node::{Replacement, lose, replace, three_members};
+use scenarios::lost_node::{lose, replace, three_members};
 use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
@@ -136,10 +136,8 @@ pub mod long {
         assert!(why.contains("paused: ") && why.contains("`kaas upgrade resume` goes on"), "{why}");
         scenario.reached(why.trim());
 
-        // The cluster was formed by an image that knew of no Pod Security.
-        let source = Some(scenario::image_under_test().unwrap());
-        let by = Replacement { source, properties: &[("pod-security", "privileged")] };
-        replace(&scenario, lost, &swapped, by);
+        // The cluster was formed by an image that knew of no Pod Security: the node that lets the new one in says so.
+        replace(&scenario, lost, &swapped, Some(scenario::image_under_test().unwrap()));
         three_members(&scenario, &swapped);
         scenario.all_ready(FORMING);
         scenario.soon_says(lost, "kaas: ready");

@@ -16,6 +16,7 @@ use contract::image::ImageFacts;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::records::Progress;
+use crate::host::disk::{DataDisk, beside_worker};
 use crate::intake::config::{Config, ControlPlane, Worker};
 
 /// Where the plan of this boot is kept for everybody to read.
@@ -34,6 +35,8 @@ pub struct Observed {
     pub rendezvous_closed: bool,
     /// The Kubernetes minor that the node is being upgraded to, if it is.
     pub upgrading: Option<String>,
+    /// The disk of a worker's local volumes, if it has one.
+    pub volumes: Option<Disk>,
 }
 
 /// Where a node keeps what outlives a reboot.
@@ -55,6 +58,15 @@ pub enum Disk {
 }
 
 impl Disk {
+    /// The disk that an examination has found, if it may be used.
+    pub fn of(found: &DataDisk) -> Option<Self> {
+        match found {
+            DataDisk::Blank { disk } | DataDisk::Interrupted { disk, .. } => Some(Self::Fresh(disk.path.clone())),
+            DataDisk::Ours { disk, .. } => Some(Self::Ours(disk.path.clone())),
+            _ => None,
+        }
+    }
+
     /// Its device.
     pub fn path(&self) -> &Path {
         match self {
@@ -89,6 +101,11 @@ pub enum Step {
     },
     /// Lay what outlives a reboot on the scratch partition under the same paths.
     KeepOnScratch,
+    /// Mount a worker's disk for local volumes; before that, prepare it unless that was done.
+    LocalVolumes {
+        /// The disk.
+        disk: PathBuf,
+    },
     /// Save the configuration, so that the OVF environment is not needed again.
     SaveConfiguration,
     /// Remove the secrets from guestinfo, where any local user can read them.
@@ -174,6 +191,7 @@ impl Step {
             Self::PrepareDataDisk { .. } => "preparing the data disk",
             Self::MountDataDisk { .. } => "mounting the data disk",
             Self::KeepOnScratch => "laying what is kept on the scratch partition",
+            Self::LocalVolumes { .. } => "mounting the disk for local volumes",
             Self::SaveConfiguration => "saving the configuration",
             Self::Scrub => "removing secrets from guestinfo",
             Self::HostName => "setting the host name",
@@ -216,7 +234,9 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.title())?;
         match self {
-            Self::PrepareDataDisk { disk } | Self::MountDataDisk { disk } => write!(f, " {}", disk.display()),
+            Self::PrepareDataDisk { disk } | Self::MountDataDisk { disk } | Self::LocalVolumes { disk } => {
+                write!(f, " {}", disk.display())
+            }
             Self::Programs { version, .. } | Self::EndUpgrade { version } => write!(f, " {version}"),
             _ => Ok(()),
         }
@@ -249,6 +269,14 @@ impl Plan {
             _ => None,
         })
     }
+
+    /// The disk that the plan mounts for a worker's local volumes.
+    pub fn volumes_disk(&self) -> Option<&Path> {
+        self.steps.iter().find_map(|step| match step {
+            Step::LocalVolumes { disk } => Some(disk.as_path()),
+            _ => None,
+        })
+    }
 }
 
 /// Decides what is to be done on this boot.
@@ -267,15 +295,6 @@ pub fn decide(config: &Config, observed: &Observed) -> Result<Plan, Finding> {
         )),
         (Config::Worker(_), Keeping::DataDisk(disk)) => Err(beside_worker(disk.path())),
     }
-}
-
-/// That a VM which is a worker was given the data disk of a control node.
-pub fn beside_worker(disk: &Path) -> Finding {
-    codes::DISK_BESIDE_WORKER.finding(
-        disk.display().to_string(),
-        "it is the data disk of a control node, and this VM is a worker",
-        "Detach the disk, and give it to a VM of its own; or reset this VM first",
-    )
 }
 
 /// Says that an image lacks a minor.
@@ -302,7 +321,12 @@ fn worker(config: &Worker, observed: &Observed) -> Result<Plan, Finding> {
     }
     steps.extend([Step::Scrub, Step::HostName, Step::Trust, Step::Surroundings, Step::Time, Step::Access, Step::Join]);
     // The cluster has said which addresses are its own.
-    steps.extend([Step::Firewall, Step::Proxy, Step::ProgramsOfCluster, Step::Runtime, Step::Images]);
+    steps.extend([Step::Firewall, Step::Proxy, Step::ProgramsOfCluster]);
+    // Whose the volumes are is certain once it has joined, and no pod runs before they are there.
+    if let Some(disk) = &observed.volumes {
+        steps.push(Step::LocalVolumes { disk: disk.path().to_owned() });
+    }
+    steps.extend([Step::Runtime, Step::Images]);
     steps.extend([Step::Kubelet, Step::ServiceNetwork, Step::PodNetwork, Step::NodeReady]);
     let goal = if joined { Goal::Resume } else { Goal::Form };
     Ok(Plan { goal, node: config.node.name.clone(), image: observed.image.version.clone(), steps })

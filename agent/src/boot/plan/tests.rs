@@ -18,6 +18,7 @@ fn first_boot() -> Observed {
         progress: Progress::default(),
         rendezvous_closed: false,
         upgrading: None,
+        volumes: None,
     }
 }
 
@@ -136,6 +137,23 @@ fn a_worker_that_has_joined_has_no_etcd_no_disk_and_no_virtual_address() {
     assert!(!plan.steps.contains(&Step::SaveConfiguration));
     let place = |wanted: &Step| plan.steps.iter().rposition(|step| step == wanted).unwrap();
     assert!(place(&Step::Join) < place(&Step::Firewall), "what the cluster has said counts at once");
+}
+
+#[test]
+fn a_worker_with_a_disk_mounts_it_once_it_has_joined_and_before_any_pod_runs() {
+    for (joined, config) in [(false, worker()), (true, joined())] {
+        for disk in [Disk::Fresh("/dev/sdb".into()), Disk::Ours("/dev/sdb".into())] {
+            let without = super::decide(&Config::Worker(config.clone()), &of_worker(joined)).unwrap();
+            let observed = Observed { volumes: Some(disk), ..of_worker(joined) };
+            let mut plan = super::decide(&Config::Worker(config.clone()), &observed).unwrap();
+            assert_eq!((plan.data_disk(), plan.volumes_disk()), (None, Some(Path::new("/dev/sdb"))));
+            let place = |wanted: &Step| plan.steps.iter().position(|step| step == wanted).unwrap();
+            let mounts = Step::LocalVolumes { disk: "/dev/sdb".into() };
+            assert!(place(&Step::Join) < place(&mounts) && place(&mounts) < place(&Step::Runtime));
+            plan.steps.retain(|step| *step != mounts);
+            assert_eq!(plan.steps, without.steps, "nothing else differs");
+        }
+    }
 }
 
 #[test]

@@ -130,6 +130,7 @@ mod tests {
     fn secrets_are_refused_on_the_command_line_and_never_repeated() {
         for (argument, secret) in [
             ("deployment-secret=x7$Qm!p2<Wz", "x7$Qm"),
+            ("join-token=abcdef.0123456789abcdef", "0123"),
             ("console-password-hash=$6$salt$hash", "salt"),
             ("http-proxy=http://me:word@proxy:3128", "word"),
             ("snapshot-target=https://me:word@files/snapshots/", "word"),

@@ -120,7 +120,7 @@ impl StepContext {
         let mut arguments = Vec::new();
         if let Config::Worker(worker) = config {
             kubelet::of_worker(&mut settings, &worker.registration, self.node.platform.bios_uuid());
-            arguments.extend(kubelet::labels(&worker.registration));
+            arguments.extend(kubelet::labels(&worker.registration, self.plan.volumes_disk().is_some()));
         }
         let content = format!("{settings:#}\n");
         let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;

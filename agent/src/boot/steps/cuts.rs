@@ -187,6 +187,7 @@ impl Machine {
             progress,
             rendezvous_closed: matches!(records.rendezvous()?, Record::Closed { .. }),
             upgrading: None,
+            volumes: None,
         };
         let plan = plan::decide(&config, &observed).map_err(|finding| anyhow::anyhow!("{}", finding.seen))?;
         let disk = Disk { path: self.disk(), size: disk::MINIMUM_SIZE, sector: 512, read_only: false };
@@ -245,7 +246,7 @@ fn serve_health() {
 
 /// An API server that calls the node ready, or not.
 fn serve_api(address: Ipv4Addr, base: &Path, ready: Arc<AtomicBool>) {
-    let answer = move |path: &str, _: &Value| match path {
+    let answer = move |path: &str, _: &Value| match path.split('?').next().unwrap_or_default() {
         "/readyz" => (200, json!("ok")),
         "/api/v1/nodes" | "/api/v1/nodes/node1" => {
             let says = if ready.load(Ordering::SeqCst) { "True" } else { "False" };
@@ -494,6 +495,7 @@ fn a_node_whose_firewall_cannot_be_laid_stays_off_the_network() {
             progress: machine.records().progress().unwrap(),
             rendezvous_closed: false,
             upgrading: None,
+            volumes: None,
         };
         let steps = plan::decide(&config, &observed).unwrap().steps;
         let at = |wanted: fn(&Step) -> bool| steps.iter().position(wanted).unwrap();

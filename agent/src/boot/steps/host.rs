@@ -37,6 +37,7 @@ impl StepContext {
             node: self.node.config.node().name.clone(),
             image_version: self.node.image.version.clone(),
             machine_id: text.parse::<MachineId>().context("reading /etc/machine-id")?,
+            local_volumes: None,
         };
         let (disk, identity) = disk::prepare(&target, &owner, &self.node.platform, self.node.runner())?;
         // If this step is run again, the disk is ours.
@@ -78,6 +79,7 @@ impl StepContext {
             None => self.secret = self.node.records.secret()?,
         }
         changed |= self.name_data_disk()?;
+        changed |= self.decide_on_volumes()?;
         if let Some(environment) = &self.environment {
             changed |= self.node.records.save_environment(environment)?;
         }

@@ -19,7 +19,7 @@ impl StepContext {
         if standing == Standing::Member {
             return self.belongs();
         }
-        // While it belongs to none, another form counts.
+        // While it belongs to none, another form counts: of one that has belonged to a cluster, the token in it.
         self.save_progress(|progress| progress.formed = false)?;
         let Some(token) = self.secret.clone() else { return Err(join::no_token(&standing).into()) };
         // The cluster may refuse the address of a lease, and a DHCP server give another one for it.
@@ -52,7 +52,10 @@ impl StepContext {
 
     /// From here on the token is of no use to this node.
     fn belongs(&mut self) -> Result<StepOutcome, StepError> {
-        let formed = self.save_progress(|progress| progress.formed = true)?;
+        let formed = self.save_progress(|progress| {
+            progress.formed = true;
+            progress.credentials = true;
+        })?;
         self.secret = None;
         let erased = self.node.records.erase_secret()?;
         let certificates = certificates::inventory(self.node.root());

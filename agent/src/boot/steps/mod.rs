@@ -11,6 +11,7 @@ mod etcd;
 mod host;
 mod join;
 mod lease;
+mod volumes;
 #[cfg(test)]
 mod waits;
 
@@ -101,6 +102,7 @@ impl StepContext {
             Step::PrepareDataDisk { .. } => self.prepare_data_disk(),
             Step::MountDataDisk { .. } => self.mount_data_disk(),
             Step::KeepOnScratch => self.keep_on_scratch(),
+            Step::LocalVolumes { .. } => self.local_volumes(),
             Step::SaveConfiguration => self.save_configuration(),
             Step::Scrub => self.scrub(),
             Step::HostName => self.host_name(),

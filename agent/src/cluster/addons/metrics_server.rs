@@ -22,6 +22,8 @@ const NAME: &str = "metrics-server";
 const NAMESPACE: &str = "kube-system";
 /// The Secret with its certificate and key.
 pub const CERTIFICATE: &str = "metrics-server-certificate";
+/// By which requests for metrics are led there.
+const REGISTRATION: &str = "v1beta1.metrics.k8s.io";
 /// Where its pod sees them.
 const MOUNTED: &str = "/certificate";
 /// Where its pod sees the cluster's authority.
@@ -121,7 +123,7 @@ pub fn credentials(authority: &Certified, now: SystemTime) -> Result<Vec<Value>,
         json!({
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
-            "metadata": {"name": "v1beta1.metrics.k8s.io", "labels": labels},
+            "metadata": {"name": REGISTRATION, "labels": labels},
             "spec": {
                 "group": "metrics.k8s.io",
                 "version": "v1beta1",
@@ -132,6 +134,18 @@ pub fn credentials(authority: &Certified, now: SystemTime) -> Result<Vec<Value>,
             },
         }),
     ])
+}
+
+/// What leads requests for metrics to it, by kind and name alone.
+pub fn registration() -> Value {
+    json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": REGISTRATION}})
+}
+
+/// What [`credentials`] makes, by kind and name alone.
+pub fn beside() -> Vec<Value> {
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": CERTIFICATE, "namespace": NAMESPACE}});
+    vec![secret, registration()]
 }
 
 /// Whether a Secret, as the API server has it, holds a certificate of this authority that is good for long.

@@ -33,7 +33,8 @@ pub fn workers(config: &ControlPlane, authority: &str) -> Vec<Value> {
     workers::objects(config, authority)
 }
 
-/// The annotation that says which build's add-ons these are, and with which settings.
+/// The annotation that says which build's add-ons these are, and with which settings. Each object of an add-on has it: one
+/// that lacks it was not reached when they were applied.
 pub const BUILD: &str = "kaas.local/build";
 
 /// The label on all objects of an add-on, with its name.
@@ -47,7 +48,7 @@ const ALL: [&str; 4] = [CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SERVICE_VIP
 pub struct AddOn {
     /// The property that chooses it.
     pub name: &'static str,
-    /// What its workloads have as [`BUILD`].
+    /// What its objects have as [`BUILD`].
     pub mark: String,
     /// The file of the image with the kinds of objects that it brings, which must be known before `objects`.
     pub kinds: Option<&'static str>,
@@ -59,9 +60,7 @@ impl AddOn {
     fn new(name: &'static str, mark: String, mut objects: Vec<Value>) -> Self {
         for object in &mut objects {
             object["metadata"]["labels"][LABEL] = name.into();
-            if Workload::of(object).is_some() {
-                object["metadata"]["annotations"][BUILD] = mark.as_str().into();
-            }
+            object["metadata"]["annotations"][BUILD] = mark.as_str().into();
         }
         Self { name, mark, kinds: None, objects }
     }
@@ -225,6 +224,7 @@ mod tests {
         let all = wanted(&with_all(), &facts());
         let objects: Vec<&Value> = all.iter().flat_map(|add_on| &add_on.objects).collect();
         assert!(objects.iter().all(|object| object["metadata"]["labels"][LABEL].is_string()));
+        assert!(objects.iter().all(|object| object["metadata"]["annotations"][BUILD].is_string()));
         let privileged = |namespace: &str| {
             let is_it = |object: &&&Value| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace;
             let found = objects.iter().find(is_it).unwrap_or_else(|| panic!("{namespace} is made by nobody"));

@@ -1,33 +1,31 @@
 //! What a tenant cluster lays so that workers can join it: who the cluster is, what it says to them, and their rights. The
 //! objects that kubeadm has too bear its names, so that its tokens fit (`kubeadm token create`).
 
+use contract::join_token;
 use contract::kubeconfig;
 use contract::ports;
 use serde_json::{Value, json};
 
 use super::rights::{NODE_READER, binding};
 use crate::cluster::join::published::{self, Published};
+use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
-
-/// The group of who shows a token that kubeadm made for joining.
-const BOOTSTRAPPERS: &str = "system:bootstrappers:kubeadm:default-node-token";
-
-/// The group of nodes.
-const NODES: &str = "system:nodes";
 
 /// All of them; none where no workers join. `authority` is the cluster's, in PEM.
 ///
 /// A worker is trusted with what its pods could learn anyway, and with its own node: it reads the list of nodes, services and
 /// their ends, for the pod network and kube-proxy, with the kubelet's certificate, the only one it has. What it may
 /// write is what Kubernetes lets a node write. Who breaks out of a pod gets no more than that.
+///
+/// kubeadm would lay one binding more, by which Kubernetes approves whatever node's certificate is asked for with a token. Here
+/// [`crate::cluster::kubernetes::approval`] does, and looks which node that is.
 pub(super) fn objects(config: &ControlPlane, authority: &str) -> Vec<Value> {
     if !config.role.takes_workers() {
         return Vec::new();
     }
     let cluster = &config.cluster;
     let server = format!("https://{}:{}", cluster.api_address(), ports::API);
-    let signers = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
-    let groups = [("Group", BOOTSTRAPPERS), ("Group", NODES)];
+    let groups = [("Group", join_token::GROUP), ("Group", NODES)];
     let (proof, facts) = ("kubeadm:bootstrap-signer-clusterinfo", "kaas:workers");
     vec![
         json!({
@@ -42,7 +40,6 @@ pub(super) fn objects(config: &ControlPlane, authority: &str) -> Vec<Value> {
         reader(facts, "kube-system", published::NAME),
         reader_binding(facts, "kube-system", &groups),
         binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", &groups[..1]),
-        binding("kubeadm:node-autoapprove-bootstrap", signers, &groups[..1]),
         // A worker that joins sees whose names and addresses are taken.
         binding("system:kaas:worker-node-reader", NODE_READER, &groups),
         binding("system:kaas:worker-proxier", "system:node-proxier", &groups[1..]),

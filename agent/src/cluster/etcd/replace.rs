@@ -18,9 +18,9 @@ use clap::Args;
 use contract::ports;
 use contract::properties::ControlNode;
 use contract::properties::parse::secret;
+use contract::replacement::Admitted;
 use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::client::{EtcdClient, Member};
 use super::peer_url;
@@ -168,22 +168,30 @@ pub fn command(root: &Path, options: &Options, out: &mut impl Write) -> anyhow::
     let since = until.duration_since(SystemTime::UNIX_EPOCH).context("the clock stands before 1970")?;
     let stage = Stage::Open { proof: Proof::of(&code), until: since.as_secs() };
     records.begin_entry(&Admission { node: lost.name.clone(), stage })?;
-    let until = humantime::format_rfc3339_seconds(until);
+    let admitted = Admitted {
+        node: lost.name.clone(),
+        code: code.expose().to_owned(),
+        expires: humantime::format_rfc3339_seconds(until).to_string(),
+        properties: config.agreed(),
+    };
     match options.output {
-        Output::Json => {
-            writeln!(out, "{:#}", json!({"node": lost.name, "code": code.expose(), "expires": until.to_string()}))?
-        }
-        Output::Text => writeln!(
-            out,
-            "{node} is no member any more. Deploy a VM from this cluster's OVA with a blank data disk, the properties \
-             that {node} had, and as its deployment secret\n  {code}\nIt works once, for {node} at {address} alone, \
-             until {until}. `kaas-agent status` on this node says how far it is.",
-            node = lost.name,
-            code = code.expose(),
-            address = lost.address,
-        )?,
+        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&admitted)?)?,
+        Output::Text => write!(out, "{}", text(&admitted, &lost))?,
     }
     Ok(())
+}
+
+/// What the person is told who makes the new VM.
+fn text(admitted: &Admitted, lost: &ControlNode) -> String {
+    let Admitted { node, code, expires, properties } = admitted;
+    let agreed: String = properties.iter().map(|(key, value)| format!("  {key}={value}\n")).collect();
+    format!(
+        "{node} is no member any more. Deploy a VM from the OVA of the image that this node runs, with a blank data disk and \
+         the properties that {node} had. These must be as the members have them now:\n{agreed}Its deployment secret \
+         is\n  {code}\nIt works once, for {node} at {} alone, until {expires}. `kaas-agent status` on this node says how far \
+         it is.\n",
+        lost.address,
+    )
 }
 
 fn listed<'a>(config: &'a ControlPlane, name: &str) -> Result<&'a ControlNode, Refusal> {
@@ -306,6 +314,21 @@ mod tests {
         records.forget::<Admission>().unwrap();
         records.forget::<Admission>().unwrap();
         assert_eq!(records.entry::<Admission>().unwrap(), None);
+    }
+
+    #[test]
+    fn what_the_members_agree_on_is_said_as_it_is_now() {
+        let mut config = three_nodes();
+        config.cluster.kubernetes_minor = "1.34".to_owned();
+        let admitted = Admitted {
+            node: "node3".to_owned(),
+            code: "c0de".to_owned(),
+            expires: "2026-01-01T00:00:00Z".to_owned(),
+            properties: config.agreed(),
+        };
+        let text = text(&admitted, &config.cluster.control_nodes[2]);
+        assert!(text.contains("\n  kubernetes-version=1.34\n") && text.contains("\n  c0de\n"), "{text}");
+        assert!(text.contains("node3 at 10.0.0.13 alone"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 /// Ports by protocol.
@@ -19,15 +18,10 @@ enum Transport {
     Sctp,
 }
 
-/// `GET /api/v1/pods` (Kubernetes API reference, `Pod` v1). In the host's network each port of a container is a host port:
-/// the API server fills it in.
+/// What of a pod tells its host ports, as `GET /api/v1/pods` lists it (Kubernetes API reference, `Pod` v1). In the host's
+/// network each port of a container is a host port: the API server fills it in.
 #[derive(Deserialize)]
-struct List {
-    items: Vec<Pod>,
-}
-
-#[derive(Deserialize)]
-struct Pod {
+pub struct Pod {
     spec: Spec,
 }
 
@@ -62,23 +56,12 @@ fn tcp() -> String {
 }
 
 impl HostPorts {
-    /// What the pods of a node ask for, out of a list of them.
-    ///
-    /// # Errors
-    /// It is no list of pods.
-    pub fn of_pods(list: &[u8]) -> anyhow::Result<Self> {
-        let list: List = serde_json::from_slice(list).context("understanding the list of pods")?;
-        let specs = list.items.into_iter().map(|pod| pod.spec).filter(|spec| spec.host_network);
+    /// What the pods of a node ask for.
+    pub fn of_pods(pods: Vec<Pod>) -> Self {
+        let specs = pods.into_iter().map(|pod| pod.spec).filter(|spec| spec.host_network);
         let ports = specs.flat_map(|spec| spec.containers.into_iter().chain(spec.init_containers));
         let ports = ports.flat_map(|container| container.ports).filter(|port| port.host_port != 0);
-        Ok(Self(ports.filter_map(|port| Some((port.host_port, protocol(&port.protocol)?))).collect()))
-    }
-
-    /// What they ask for together.
-    #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
-        self.0.extend(other.0);
-        self
+        Self(ports.filter_map(|port| Some((port.host_port, protocol(&port.protocol)?))).collect())
     }
 
     /// Each port with its protocol, as nft(8) calls it.
@@ -110,19 +93,14 @@ mod tests {
 
     #[test]
     fn pods_in_the_hosts_network_open_the_ports_that_they_name() {
-        let list = json!({"items": [
+        let pods = json!([
             {"spec": {"hostNetwork": true, "containers": [
                 {"ports": [{"containerPort": 80, "hostPort": 80}, {"hostPort": 53, "protocol": "UDP"}]}, {}]}},
             {"spec": {"hostNetwork": true, "containers": [], "initContainers": [{"ports": [{"hostPort": 9000}]}]}},
             {"spec": {"containers": [{"ports": [{"hostPort": 8080}]}]}},
             {"spec": {"hostNetwork": true, "containers": [{"ports": [{"containerPort": 7}]}]}},
-        ]});
-        let ports = HostPorts::of_pods(list.to_string().as_bytes()).unwrap();
+        ]);
+        let ports = HostPorts::of_pods(serde_json::from_value(pods).unwrap());
         assert_eq!(ports.iter().collect::<Vec<_>>(), [("udp", 53), ("tcp", 80), ("tcp", 9000)]);
-        let more = HostPorts::of_pods(
-            br#"{"items": [{"spec": {"hostNetwork": true, "containers": [{"ports": [{"hostPort": 81}]}]}}]}"#,
-        );
-        assert_eq!(ports.and(more.unwrap()).iter().count(), 4);
-        assert!(HostPorts::of_pods(b"{}").is_err());
     }
 }

@@ -28,7 +28,7 @@ use crate::host::command::{self, Runner};
 use crate::host::files;
 use crate::host::nftables::Table;
 
-pub use host_ports::HostPorts;
+pub use host_ports::{HostPorts, Pod};
 pub use rules::Rules;
 
 /// What pods have asked for last, for an agent that starts again: it closes nothing that was open.

@@ -7,7 +7,7 @@ use ipnet::Ipv4Net;
 
 use super::HostPorts;
 use crate::cluster::pod_network::desired::{BRIDGE, DEVICE};
-use crate::cluster::pod_network::packets::OF_A_NODE;
+use crate::cluster::pod_network::packets::{OF_A_NODE, TO_A_NODE};
 use crate::host::nftables::set;
 use crate::intake::config::{Config, Worker};
 
@@ -167,16 +167,19 @@ impl Rules {
             rules.push(format!("ip daddr {others} ip protocol {VRRP} drop"));
             rules.push(format!("iifname != \"{BRIDGE}\" ip daddr {others} tcp dport {} drop", set(&tcp(&WITHIN))));
         }
+        // With this node's address a pod would come from the nodes' network, which may be the administrators' too.
+        let administrated = if self.administrators.is_empty() { Vec::new() } else { tcp(&[Caller::Administrators]) };
         let nodes: Vec<Ipv4Addr> = self.control_nodes.iter().copied().chain(self.virtual_address).collect();
         if !nodes.is_empty() {
-            let mut theirs = tcp(&[Caller::ControlNodes, Caller::Nodes]);
-            if !self.administrators.is_empty() {
-                // With this node's address a pod would come from the nodes' network, which may be the administrators' too.
-                theirs.extend(tcp(&[Caller::Administrators]));
-            }
+            let theirs = [tcp(&[Caller::ControlNodes, Caller::Nodes]), administrated.clone()].concat();
             rules.push(format!("ip daddr {} tcp dport {} drop", set(&nodes), set(&theirs)));
             rules.push(format!("ip daddr {} udp dport {} drop", set(&nodes), ports::MEMBERLIST));
         }
+        // Workers, which no configuration names.
+        let to_a_node = format!("meta mark & {TO_A_NODE:#x} == {TO_A_NODE:#x}");
+        let theirs = [tcp(&[Caller::Nodes]), administrated].concat();
+        rules.push(format!("{to_a_node} tcp dport {} drop", set(&theirs)));
+        rules.push(format!("{to_a_node} udp dport {} drop", ports::MEMBERLIST));
         rules.push(format!("iifname \"{BRIDGE}\" accept"));
         rules.push(format!("iifname \"{DEVICE}\" oifname \"{BRIDGE}\" accept"));
         // What a service or a host port sends on. Nobody else is shown the way to the pods.

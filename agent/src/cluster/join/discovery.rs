@@ -15,9 +15,13 @@ use std::collections::BTreeMap;
 use x509_parser::pem::Pem;
 
 use super::{Error, refused_token};
+use crate::cluster::pki;
 
 /// Where it is.
 pub(super) const PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
+
+/// How many hashes are shown: anyone may have sent them.
+const NAMED: usize = 3;
 
 /// What the name of a signature begins with; the token's name follows.
 const SIGNATURE: &str = "jws-kubeconfig-";
@@ -72,11 +76,16 @@ fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
         let Ok(certificate) = pem.parse_x509() else { continue };
         let hash = Fingerprint::of(certificate.public_key().raw).to_string();
         if hash == pinned {
-            return Ok(encode(&pem));
+            return Ok(pki::pem("CERTIFICATE", &pem.contents));
         }
         seen.push(hash);
     }
-    let seen = if seen.is_empty() { "none at all".to_owned() } else { seen.join(", ") };
+    let more = match seen.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} others"),
+    };
+    seen.truncate(NAMED);
+    let seen = if seen.is_empty() { "none at all".to_owned() } else { seen.join(", ") + &more };
     Err(codes::JOIN_WRONG_CA.finding(
         properties::CLUSTER_CA_HASH,
         format!("the cluster at the address shows {seen}"),
@@ -88,12 +97,6 @@ fn pinned_of(bundle: &str, pinned: &str) -> Result<String, Finding> {
 pub(super) fn hash_of(authority: &str) -> Option<String> {
     let pem = Pem::iter_from_buffer(authority.as_bytes()).next()?.ok()?;
     Fingerprint::of_key_of(&pem.contents).map(|hash| hash.to_string())
-}
-
-fn encode(pem: &Pem) -> String {
-    let encoded = base64::prelude::BASE64_STANDARD.encode(&pem.contents);
-    let lines: Vec<&str> = encoded.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 /// Whether the token has signed the text: a detached JWS (RFC 7515, appendix F) with HMAC-SHA-256.
@@ -119,6 +122,19 @@ pub(super) mod tests {
         let input = format!("{header}.{}", BASE64_URL_SAFE_NO_PAD.encode(text));
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), input.as_bytes());
         (format!("{SIGNATURE}{id}"), format!("{header}..{}", BASE64_URL_SAFE_NO_PAD.encode(tag.as_ref())))
+    }
+
+    #[test]
+    fn a_strangers_many_authorities_are_told_in_a_line() {
+        let certificate = |_| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            rcgen::CertificateParams::default().self_signed(&key).unwrap().pem()
+        };
+        let bundle: String = (0..10).map(certificate).collect();
+        let finding = pinned_of(&bundle, "sha256:00").unwrap_err();
+        assert!(finding.seen.ends_with(" and 7 others") && finding.seen.len() < 400, "{finding}");
+        let three: String = (0..3).map(certificate).collect();
+        assert!(!pinned_of(&three, "sha256:00").unwrap_err().seen.contains("others"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Whether a cluster may take a worker: pure judgement of what it has said.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use contract::codes;
 use contract::finding::Finding;
@@ -28,14 +28,9 @@ pub(super) struct Version {
     pub git_version: String,
 }
 
-/// `GET /api/v1/nodes`.
+/// A node, as `GET /api/v1/nodes` lists it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Nodes {
-    items: Vec<Node>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Node {
+pub(super) struct Node {
     metadata: Metadata,
     #[serde(default)]
     spec: Spec,
@@ -80,9 +75,16 @@ struct NodeInfo {
 }
 
 impl Node {
+    /// Whether it has this name.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.metadata.name == name
+    }
+
+    /// Whether this is its address. Of several it has the first: nobody takes away all that are free.
     fn has(&self, address: Ipv4Addr) -> bool {
         let mut internal = self.status.addresses.iter().filter(|one| one.kind == "InternalIP");
-        internal.any(|one| one.address.parse() == Ok(address))
+        let first = internal.next().and_then(|one| one.address.parse::<IpAddr>().ok());
+        first.is_some_and(|first| first.to_canonical() == address)
     }
 }
 
@@ -99,10 +101,10 @@ pub(super) fn is_the_cluster(given: &str, named: &str) -> Result<(), Finding> {
 }
 
 /// The newest minor of the image that may join: not newer than the oldest API server, and not too old for the newest.
-pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &Nodes) -> Result<String, Finding> {
+pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result<String, Finding> {
     let of = |version: &str| Minor::of(version.trim_start_matches('v'));
     // An API server is of the version of its node's kubelet, or newer while that node is being upgraded.
-    let control = nodes.items.iter().filter(|node| node.metadata.labels.contains_key(CONTROL_PLANE));
+    let control = nodes.iter().filter(|node| node.metadata.labels.contains_key(CONTROL_PLANE));
     let control: Vec<Minor> = control.filter_map(|node| of(&node.status.node_info.kubelet_version)).collect();
     let all: Vec<Minor> = control.into_iter().chain(of(&api.git_version)).collect();
     let may = |minor: Minor| all.iter().all(|server| minor <= *server && is_near(minor, *server));
@@ -128,12 +130,12 @@ pub(super) fn is_nobody_else(
     worker: &Worker,
     machine: Option<Uuid>,
     published: &Published,
-    nodes: &Nodes,
+    nodes: &[Node],
 ) -> Result<(), Finding> {
     let (name, address) = (&worker.node.name, worker.node.address());
     let own = machine.map(provider_id);
-    let others = || nodes.items.iter().filter(|node| own.is_none() || node.spec.provider_id != own);
-    if let Some(other) = others().find(|node| node.metadata.name == *name) {
+    let others = || nodes.iter().filter(|node| own.is_none() || node.spec.provider_id != own);
+    if let Some(other) = others().find(|node| node.is_called(name)) {
         let machine = other.spec.provider_id.as_deref().map(|id| format!(", on {id}")).unwrap_or_default();
         return Err(codes::JOIN_NAME_IN_USE.finding(
             properties::NODE_NAME,
@@ -167,8 +169,8 @@ mod tests {
 
     const OWN: Uuid = Uuid::from_u128(7);
 
-    fn nodes(items: serde_json::Value) -> Nodes {
-        serde_json::from_value(json!({ "items": items })).unwrap()
+    fn nodes(items: serde_json::Value) -> Vec<Node> {
+        serde_json::from_value(items).unwrap()
     }
 
     fn control(kubelet: &str) -> serde_json::Value {
@@ -219,6 +221,9 @@ mod tests {
         ] {
             assert_eq!(judge(&worker(), items.clone()).unwrap_err().code, code, "{items}");
         }
+        let claims = json!([{"metadata": {"name": "liar"}, "status": {"addresses": [
+            {"type": "InternalIP", "address": "10.0.0.66"}, {"type": "InternalIP", "address": "10.0.0.21"}]}}]);
+        assert_eq!(judge(&worker(), claims), Ok(()), "nobody claims all addresses");
         let mut bold = worker();
         bold.node.interfaces[0].address = "10.0.0.12/24".parse::<ipnet::Ipv4Net>().unwrap().into();
         assert_eq!(judge(&bold, json!([])).unwrap_err().code, "join.address-in-use", "a control node's, which is off");

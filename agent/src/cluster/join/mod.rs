@@ -3,7 +3,7 @@
 //! ```text
 //! cluster-info, from anyone ─► authority, if its hash is the pinned one and the token has signed it
 //! with the token:  what the cluster says to workers, its version, its nodes ─► judged
-//!                  a request for a certificate, which the cluster approves by itself ─► the worker's credentials
+//!                  a request for a certificate, which a control node approves ─► the worker's credentials
 //! ```
 //!
 //! It is kubeadm's way (`kubeadm join`: discovery by a token, TLS bootstrap of the kubelet), with the same objects in the
@@ -33,15 +33,17 @@ use contract::secret::Secret;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::cluster::kubernetes::answer;
+use crate::cluster::kubernetes::{answer, pages};
 use crate::cluster::pki::Certified;
 use crate::host::https::{Answer, Client};
 use crate::intake::config::{Said, Worker};
 
 pub use credentials::{Standing, standing};
 use discovery::Token;
-use judge::Nodes;
+use judge::Node;
 use published::Published;
+#[cfg(test)]
+pub(in crate::cluster) use request::object;
 
 /// Why a worker has not joined.
 #[derive(Debug)]
@@ -86,6 +88,8 @@ pub struct Admission {
     pub authority: String,
     /// What the worker goes by from now on.
     pub said: Said,
+    /// Whether the cluster has a node of the worker's name, which is this VM.
+    known: bool,
     client: Client,
 }
 
@@ -105,11 +109,12 @@ impl Joining<'_> {
         let published: Published = Published::read(&self.told(&client, published::PATH)?)?;
         judge::is_the_cluster(&cluster.name, &published.cluster)?;
         let version: judge::Version = read(&self.told(&client, "/version")?)?;
-        let nodes: Nodes = read(&self.told(&client, "/api/v1/nodes")?)?;
+        let nodes = self.nodes(&client)?;
         let kubernetes_minor = judge::minor(self.image, &version, &nodes)?;
         judge::is_nobody_else(self.worker, self.machine, &published, &nodes)?;
         let Published { network, control_nodes, .. } = published;
-        Ok(Admission { authority, said: Said { network, control_nodes, kubernetes_minor }, client })
+        let known = nodes.iter().any(|node| node.is_called(&self.worker.node.name));
+        Ok(Admission { authority, said: Said { network, control_nodes, kubernetes_minor }, known, client })
     }
 
     /// The certificate by which the cluster knows this node.
@@ -117,12 +122,23 @@ impl Joining<'_> {
     /// # Errors
     /// [`Error`]: waiting, until the cluster has signed it.
     pub fn certificate(&self, admission: &Admission) -> Result<Certified, Error> {
-        request::certificate(self, &admission.client)
+        request::certificate(self, &admission.client, admission.known)
+    }
+
+    fn nodes(&self, client: &Client) -> Result<Vec<Node>, Error> {
+        pages::items("/api/v1/nodes", |path| match pages::unless_too_long(client.get(path)).transpose() {
+            Some(answer) => self.granted(answer).map(|answer| Some(answer.body)),
+            None => Ok(None),
+        })
     }
 
     /// The answer to a question that the token gives the right to ask.
     fn told(&self, client: &Client, path: &str) -> Result<Answer, Error> {
-        let answer = self.found(client.get(path), "has not published what workers need")?;
+        self.granted(client.get(path))
+    }
+
+    fn granted(&self, answer: anyhow::Result<Answer>) -> Result<Answer, Error> {
+        let answer = self.found(answer, "has not published what workers need")?;
         match answer.code {
             200 => Ok(answer),
             401 => Err(refused_token("the API server does not take it").into()),
@@ -157,14 +173,14 @@ fn refused_token(why: &str) -> Finding {
     codes::JOIN_TOKEN_REFUSED.finding(
         properties::JOIN_TOKEN,
         why,
-        "Make a new one on a control node of the cluster, `kubeadm token create --print-join-command`, and give it in the \
-         form, on the console, or with `kaas-agent configure`",
+        "Make a new one on a control node of the cluster, `kubeadm token create --ttl 1h --print-join-command`, and give it \
+         in the form, on the console, or with `kaas-agent configure --from -`",
     )
 }
 
 /// That a worker belongs nowhere and has nothing to join with.
 pub fn no_token(standing: &Standing) -> Finding {
-    let action = "Give it a new join token: in the form, on the console, or with `kaas-agent configure`";
+    let action = "Give it a new join token: in the form, on the console, or with `kaas-agent configure --from -`";
     match standing {
         Standing::Expired(ended) => expired(*ended, action),
         _ => codes::JOIN_TOKEN_MISSING.finding(

@@ -1,5 +1,6 @@
 //! The request for the certificate by which the cluster knows a node: the kubelet's own (Kubernetes, "TLS
-//! bootstrapping"), made here so that a refusal is seen. The cluster's controllers approve and sign it.
+//! bootstrapping"), made here so that a refusal is seen. A control node approves it ([`crate::cluster::kubernetes::approval`]), and the
+//! cluster's controllers sign it.
 
 use std::fs;
 use std::io;
@@ -50,7 +51,7 @@ struct Condition {
     message: String,
 }
 
-pub(super) fn certificate(joining: &Joining<'_>, client: &Client) -> Result<Certified, Error> {
+pub(super) fn certificate(joining: &Joining<'_>, client: &Client, known: bool) -> Result<Certified, Error> {
     let key = key(joining)?;
     let own = &joining.worker.node.name;
     // By its key's name it is found again after a cut.
@@ -76,9 +77,14 @@ pub(super) fn certificate(joining: &Joining<'_>, client: &Client) -> Result<Cert
         return Err(codes::JOIN_DENIED.finding("the worker's certificate", seen, action).into());
     }
     let Some(encoded) = request.status.certificate else {
-        return Err(Error::Waiting(format!(
-            "waiting for the cluster to sign the worker's certificate: request {name}"
-        )));
+        let mut what = format!("waiting for the cluster to sign the worker's certificate: request {name}");
+        if known {
+            what.push_str(&format!(
+                "; it has a node {own} already: unless the token names {own}, delete that on a control node with kubectl \
+                 delete node {own}"
+            ));
+        }
+        return Err(Error::Waiting(what));
     };
     let decoded = BASE64_STANDARD.decode(encoded).context("decoding the worker's certificate")?;
     let certificate = String::from_utf8(decoded).context("reading the worker's certificate")?;
@@ -103,8 +109,8 @@ fn key(joining: &Joining<'_>) -> anyhow::Result<KeyPair> {
     Ok(key)
 }
 
-/// The request of the kubelet of a node. Usages and subject are those that the cluster approves by itself.
-fn object(name: &str, node: &str, key: &KeyPair) -> anyhow::Result<Value> {
+/// The request of the kubelet of a node. Usages and subject are those that control nodes approve.
+pub(in crate::cluster) fn object(name: &str, node: &str, key: &KeyPair) -> anyhow::Result<Value> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");

@@ -90,7 +90,7 @@ impl Cluster {
                 _ if code != 200 => (code, json!({"message": "no"})),
                 published::PATH => (200, published.clone()),
                 "/version" => (200, json!({"gitVersion": mood.version})),
-                "/api/v1/nodes" => (200, json!({"items": mood.nodes})),
+                path if path.starts_with("/api/v1/nodes?") => page(&mood.nodes, path),
                 path if body.is_object() => {
                     let name = body["metadata"]["name"].as_str().unwrap().to_owned();
                     assert!(path.ends_with("/certificatesigningrequests"), "{path}");
@@ -139,6 +139,15 @@ impl Cluster {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// The nodes one by one, whatever the limit.
+fn page(nodes: &Value, path: &str) -> (u16, Value) {
+    let from: usize = path.split_once("continue=").map_or(0, |(_, from)| from.parse().unwrap());
+    let nodes = nodes.as_array().unwrap();
+    let next = if from + 1 < nodes.len() { (from + 1).to_string() } else { String::new() };
+    let items: Vec<&Value> = nodes.iter().skip(from).take(1).collect();
+    (200, json!({"metadata": {"continue": next}, "items": items}))
 }
 
 static IMAGE: std::sync::OnceLock<ImageFacts> = std::sync::OnceLock::new();
@@ -226,7 +235,7 @@ fn what_the_cluster_is_not_made_for_is_refused_with_its_code() {
     assert_eq!(cluster.refused().code, "join.version-skew");
     cluster.is(|mood| {
         mood.version = "v1.36.3";
-        mood.nodes = json!([{"metadata": {"name": "worker1"}}]);
+        mood.nodes = json!([{"metadata": {"name": "another"}}, {"metadata": {"name": "worker1"}}]);
     });
     assert_eq!(cluster.refused().code, "join.name-in-use");
     cluster.is(|mood| {

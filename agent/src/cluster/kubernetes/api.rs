@@ -9,7 +9,7 @@ use contract::ports;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{ADMINISTRATOR, PROGRAMS, answer};
+use super::{ADMINISTRATOR, PROGRAMS, answer, pages};
 use crate::cluster::pki::{Leaf, read_kubeconfig};
 use crate::host::command::{Command, Runner};
 use crate::host::files;
@@ -71,6 +71,11 @@ impl Api {
         serde_json::from_slice(&self.get(path)?).context("understanding the API server's answer")
     }
 
+    /// All objects of the list at a path.
+    pub(super) fn list<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Vec<T>> {
+        pages::items(path, |path| pages::unless_too_long(self.get(path)))
+    }
+
     /// The object at a path, if there is one.
     pub(super) fn find<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Option<T>> {
         let answer = self.client.get(path)?;
@@ -129,8 +134,8 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with a list of nodes.
     pub fn nodes(&self) -> anyhow::Result<Vec<Node>> {
-        let list: List = self.read("/api/v1/nodes").context("listing the nodes")?;
-        let mut nodes: Vec<Node> = list.items.into_iter().map(Node::from).collect();
+        let items: Vec<Item> = self.list("/api/v1/nodes").context("listing the nodes")?;
+        let mut nodes: Vec<Node> = items.into_iter().map(Node::from).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(nodes)
     }
@@ -145,11 +150,6 @@ fn unready(body: &str) -> String {
         .map(|line| line.split_whitespace().next().unwrap_or_default())
         .collect();
     if names.is_empty() { body.lines().next().unwrap_or_default().to_owned() } else { names.join(", ") }
-}
-
-#[derive(Deserialize)]
-struct List {
-    items: Vec<Item>,
 }
 
 #[derive(Deserialize)]
@@ -249,15 +249,15 @@ mod tests {
 
     #[test]
     fn a_node_without_conditions_is_not_ready() {
-        let list: List = serde_json::from_str(
-            r#"{"items": [
+        let items: Vec<Item> = serde_json::from_str(
+            r#"[
                 {"metadata": {"name": "b"}},
                 {"metadata": {"name": "a"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
                 {"metadata": {"name": "c"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
-            ]}"#,
+            ]"#,
         )
         .unwrap();
-        let nodes: Vec<Node> = list.items.into_iter().map(Node::from).collect();
+        let nodes: Vec<Node> = items.into_iter().map(Node::from).collect();
         assert_eq!(nodes.iter().map(|node| node.ready).collect::<Vec<_>>(), [false, true, false]);
     }
 }

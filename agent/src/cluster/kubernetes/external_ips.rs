@@ -7,20 +7,11 @@ use contract::finding::Findings;
 use serde::Deserialize;
 
 use super::api::Api;
-use super::pages::pages;
 
 /// How many are named.
 const NAMED: usize = 3;
 
-/// How many Services are asked for at once.
-const PAGE: usize = 100;
-
-/// `GET /api/v1/services` (Kubernetes API reference, `ServiceList`).
-#[derive(Deserialize)]
-struct List {
-    items: Vec<Item>,
-}
-
+/// A Service, as `GET /api/v1/services` lists it (Kubernetes API reference, `Service` v1).
 #[derive(Deserialize)]
 struct Item {
     metadata: Name,
@@ -46,22 +37,17 @@ impl Api {
     /// # Errors
     /// The API does not answer, or not with lists of Services.
     pub fn external_ips(&self, led: bool) -> anyhow::Result<Findings> {
-        let listed = pages(&format!("/api/v1/services?limit={PAGE}"), |path| self.get(path));
-        judge(led, &listed.context("listing the Services")?)
+        Ok(judge(led, self.list("/api/v1/services").context("listing the Services")?))
     }
 }
 
-fn judge(led: bool, pages: &[Vec<u8>]) -> anyhow::Result<Findings> {
-    let mut found = Vec::new();
-    for page in pages {
-        let List { items } = serde_json::from_slice(page).context("understanding the list of Services")?;
-        let taking = items.into_iter().filter(|item| !item.spec.external_ips.is_empty());
-        found.extend(taking.map(|Item { metadata: at, spec }| {
-            format!("{}/{} ({})", at.namespace, at.name, spec.external_ips.join(", "))
-        }));
-    }
+fn judge(led: bool, services: Vec<Item>) -> Findings {
+    let taking = services.into_iter().filter(|item| !item.spec.external_ips.is_empty());
+    let named =
+        |Item { metadata: at, spec }: Item| format!("{}/{} ({})", at.namespace, at.name, spec.external_ips.join(", "));
+    let mut found: Vec<String> = taking.map(named).collect();
     if found.is_empty() {
-        return Ok(Findings::default());
+        return Findings::default();
     }
     let more = match found.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -72,11 +58,13 @@ fn judge(led: bool, pages: &[Vec<u8>]) -> anyhow::Result<Findings> {
         true => "this node leads what goes to these addresses to the pods of the Services, whoever has the addresses",
         false => "nothing leads these addresses to the pods of the Services any more",
     };
-    Ok(Findings::from(codes::SERVICE_EXTERNAL_IPS.finding(
-        "Service",
-        format!("there are external IPs of {}{more}: {effect}", found.join(", ")),
-        "Take `externalIPs` out of them; use NodePorts, or a load balancer that gives Services their addresses",
-    )))
+    codes::SERVICE_EXTERNAL_IPS
+        .finding(
+            "Service",
+            format!("there are external IPs of {}{more}: {effect}", found.join(", ")),
+            "Take `externalIPs` out of them; use NodePorts, or a load balancer that gives Services their addresses",
+        )
+        .into()
 }
 
 #[cfg(test)]
@@ -88,17 +76,17 @@ mod tests {
         json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"externalIPs": addresses, "ports": []}})
     }
 
-    fn page(services: &[Value]) -> Vec<u8> {
-        json!({"metadata": {}, "items": services}).to_string().into_bytes()
+    fn judged_of(led: bool, services: &[Value]) -> Findings {
+        judge(led, serde_json::from_value(json!(services)).unwrap())
     }
 
     #[test]
-    fn services_with_external_ips_are_found_on_all_pages_and_the_first_are_named() {
+    fn services_with_external_ips_are_found_and_the_first_are_named() {
         let cluster_dns = json!({"metadata": {"namespace": "kube-system", "name": "kube-dns"}, "spec": {"ports": []}});
-        let first = page(&[service("web", &[]), cluster_dns, service("dns", &["192.0.2.53"])]);
+        let first = [service("web", &[]), cluster_dns, service("dns", &["192.0.2.53"])];
         let judged = |led: bool, others: usize| {
-            let others: Vec<Value> = (0..others).map(|number| service(&format!("s{number}"), &["192.0.2.1"])).collect();
-            let found = judge(led, &[first.clone(), page(&others)]).unwrap();
+            let others = (0..others).map(|number| service(&format!("s{number}"), &["192.0.2.1"]));
+            let found = judged_of(led, &first.iter().cloned().chain(others).collect::<Vec<_>>());
             assert!(!found.has_errors());
             let finding = found.iter().next().unwrap();
             assert_eq!(finding.code, "service.external-ips");
@@ -108,7 +96,6 @@ mod tests {
         assert!(one.starts_with("there are external IPs of shop/dns (192.0.2.53): this node leads"), "{one}");
         let many = judged(false, 6);
         assert!(many.contains("shop/s1 (192.0.2.1) and 4 more: nothing leads"), "{many}");
-        assert!(judge(true, &[page(&[service("web", &[])])]).unwrap().is_empty());
-        assert!(judge(true, &[b"{}".to_vec()]).is_err());
+        assert!(judged_of(true, &[service("web", &[])]).is_empty());
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
+use contract::local_volumes;
 use contract::ports;
 use contract::properties::{ControlNode, Taint};
 use serde_json::{Value, json};
@@ -158,7 +159,7 @@ pub fn forget_pods(root: &Path) -> io::Result<()> {
 /// Makes the configuration that of a worker's kubelet, in the VM with this BIOS UUID.
 ///
 /// There are no static pods. The cluster's authority, whose key a worker does not have, signs the serving certificate:
-/// the kubelet asks for it, and control nodes approve it ([`super::serving`]).
+/// the kubelet asks for it, and control nodes approve it ([`super::approval`]).
 pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Option<Uuid>) {
     if let Some(settings) = kubelet.as_object_mut() {
         for name in ["staticPodPath", "tlsCertFile", "tlsPrivateKeyFile"] {
@@ -178,9 +179,11 @@ pub fn provider_id(bios_uuid: Uuid) -> String {
     format!("vsphere://{bios_uuid}")
 }
 
-/// The argument with a worker's labels, which the configuration has no place for; none without labels.
-pub fn labels(registration: &Registration) -> Option<String> {
-    let labels: Vec<String> = registration.labels().iter().map(ToString::to_string).collect();
+/// The argument with a worker's labels, which the configuration has no place for; none without labels. One says whether it
+/// has a disk for local volumes.
+pub fn labels(registration: &Registration, local_volumes: bool) -> Option<String> {
+    let mut labels: Vec<String> = registration.labels().iter().map(ToString::to_string).collect();
+    labels.extend(local_volumes.then(|| format!("{}=true", local_volumes::LABEL)));
     (!labels.is_empty()).then(|| format!("--node-labels={}", labels.join(",")))
 }
 

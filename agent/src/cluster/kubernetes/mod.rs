@@ -9,6 +9,7 @@
 pub mod answer;
 pub mod api;
 pub mod api_server;
+pub mod approval;
 pub mod containerd;
 mod external_ips;
 #[cfg(test)]
@@ -16,11 +17,11 @@ pub(crate) mod fake_api;
 pub mod kubeadm;
 pub mod kubelet;
 mod network_policies;
-mod pages;
+pub mod objects;
+pub(in crate::cluster) mod pages;
 pub mod pods;
 pub mod proxy;
 pub mod rollout;
-pub mod serving;
 pub mod upgrade;
 
 /// The programs of this cluster's minor: a link that is laid at each boot.
@@ -41,6 +42,8 @@ pub const ADMINISTRATOR: &str = "/etc/kubernetes/admin.conf";
 pub const SUPER_ADMINISTRATOR: &str = "/etc/kubernetes/super-admin.conf";
 /// The container runtime's socket.
 pub const RUNTIME: &str = "unix:///run/containerd/containerd.sock";
+/// The group of nodes.
+pub const NODES: &str = "system:nodes";
 /// The DNS domain of services.
 pub const DOMAIN: &str = "cluster.local";
 /// Where volume plugins are looked for: the usual place is below the read-only /usr.

@@ -1,37 +1,68 @@
 //! Lists of the API server, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks"): however long a
-//! list is, each answer is read whole.
+//! list is, and whatever somebody has put into it, each answer is read whole.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-/// The part of a list that says where the next page begins.
+use crate::host::https;
+
+/// How many objects are asked for at once. If their answer is longer than any that is read, so many are asked for one by one.
+const PAGE: usize = 100;
+
+/// A page of a list.
 #[derive(Deserialize)]
-struct Page {
+struct Page<T> {
+    #[serde(default)]
     metadata: Metadata,
+    items: Vec<T>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Metadata {
-    /// Empty or missing on the last page.
+    /// Where the next page begins. Empty or missing on the last one.
     #[serde(default, rename = "continue")]
     next: String,
 }
 
-/// The pages of the list at a path that has a limit among its parameters; `get` asks for one.
+/// Tells an answer that is too long, which is none, from other failures.
+pub fn unless_too_long<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match answer {
+        Err(error) if error.root_cause().is::<https::TooLong>() => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// All objects of the list at a path. `get` asks for one page, and gives none that is too long.
 ///
 /// # Errors
-/// Those of `get`, or what it gives is no list.
-pub(super) fn pages(path: &str, mut get: impl FnMut(&str) -> anyhow::Result<Vec<u8>>) -> anyhow::Result<Vec<Vec<u8>>> {
-    let mut pages = vec![get(path)?];
-    while let Some(last) = pages.last() {
-        let Page { metadata } = serde_json::from_slice(last).context("understanding a page of a list")?;
-        if metadata.next.is_empty() {
-            break;
+/// Those of `get`, or what it gives is no list of such objects.
+pub fn items<T, E>(path: &str, mut get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>) -> Result<Vec<T>, E>
+where
+    T: DeserializeOwned,
+    E: From<anyhow::Error>,
+{
+    let joint = if path.contains('?') { '&' } else { '?' };
+    let (mut items, mut from, mut singles) = (Vec::new(), String::new(), 0_usize);
+    loop {
+        let limit = if singles > 0 { 1 } else { PAGE };
+        let body = match get(&format!("{path}{joint}limit={limit}{from}"))? {
+            Some(body) => body,
+            None if singles > 0 => return Err(anyhow!("an object of the list {path} is too long").into()),
+            None => {
+                singles = PAGE;
+                continue;
+            }
+        };
+        singles = singles.saturating_sub(1);
+        let page: Page<T> = serde_json::from_slice(&body).context("understanding a page of a list")?;
+        items.extend(page.items);
+        if page.metadata.next.is_empty() {
+            return Ok(items);
         }
-        let next: String = url::form_urlencoded::byte_serialize(metadata.next.as_bytes()).collect();
-        pages.push(get(&format!("{path}&continue={next}"))?);
+        let next: String = url::form_urlencoded::byte_serialize(page.metadata.next.as_bytes()).collect();
+        from = format!("&continue={next}");
     }
-    Ok(pages)
 }
 
 #[cfg(test)]
@@ -39,21 +70,38 @@ mod tests {
     use super::*;
     use anyhow::bail;
 
+    fn all(path: &str, get: impl Fn(&str) -> anyhow::Result<&'static str>) -> anyhow::Result<Vec<u32>> {
+        items(path, |path| unless_too_long(get(path).map(|text| text.as_bytes().to_vec())))
+    }
+
     #[test]
     fn all_pages_are_asked_for_or_none_is_given() {
-        let path = "/api/v1/pods?limit=5";
-        let pages_of = |path| {
-            pages(path, |path| match path {
-                "/api/v1/pods?limit=5" => Ok(br#"{"metadata": {"continue": "a+b="}}"#.to_vec()),
-                "/api/v1/pods?limit=5&continue=a%2Bb%3D" => Ok(br#"{"metadata": {"continue": "c"}}"#.to_vec()),
-                "/api/v1/pods?limit=5&continue=c" => Ok(br#"{"metadata": {"continue": ""}}"#.to_vec()),
-                "/short" => Ok(br#"{"metadata": {}}"#.to_vec()),
-                "/strange" => Ok(b"[]".to_vec()),
+        let of = |path: &str| {
+            all(path, |path| match path {
+                "/pods?limit=100" => Ok(r#"{"metadata": {"continue": "a+b="}, "items": [1, 2]}"#),
+                "/pods?limit=100&continue=a%2Bb%3D" => Ok(r#"{"metadata": {"continue": "c"}, "items": []}"#),
+                "/pods?limit=100&continue=c" => Ok(r#"{"metadata": {"continue": ""}, "items": [3]}"#),
+                "/short?x=y&limit=100" => Ok(r#"{"metadata": {}, "items": [4]}"#),
+                "/strange?limit=100" => Ok("[]"),
                 other => bail!("{other}"),
             })
         };
-        assert_eq!(pages_of(path).unwrap().len(), 3);
-        assert_eq!(pages_of("/short").unwrap().len(), 1);
-        assert!(pages_of("/strange").is_err() && pages_of("/expired").is_err());
+        assert_eq!(of("/pods").unwrap(), [1, 2, 3]);
+        assert_eq!(of("/short?x=y").unwrap(), [4]);
+        assert!(of("/strange").is_err() && of("/expired").is_err());
+    }
+
+    #[test]
+    fn a_page_of_long_objects_is_asked_for_one_by_one() {
+        let of = |path: &str| {
+            all(path, |path| match path {
+                "/long?limit=100" | "/longer?limit=100" | "/longer?limit=1" => Err(https::TooLong.into()),
+                "/long?limit=1" => Ok(r#"{"metadata": {"continue": "b"}, "items": [1]}"#),
+                "/long?limit=1&continue=b" => Ok(r#"{"items": [2]}"#),
+                other => bail!("{other}"),
+            })
+        };
+        assert_eq!(of("/long").unwrap(), [1, 2]);
+        assert!(of("/longer").unwrap_err().to_string().contains("an object of the list /longer is too long"));
     }
 }

@@ -4,20 +4,14 @@
 use anyhow::Context as _;
 use contract::swap::Losses;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::{reason, refused};
 use super::api::Api;
-use super::pages::pages;
-use crate::host::https::LONGEST;
 
 /// Selects pods whose containers may still run.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
-
-/// How many are asked for at once …
-const PAGE: usize = 5;
-/// … so that as many of the largest that etcd takes (1.5 MiB, its `--max-request-bytes`) fit into an answer that is read.
-const _: () = assert!(PAGE * (3 << 19) <= LONGEST);
 
 /// The annotation of a pod that a kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -73,17 +67,17 @@ impl Api {
     /// The API does not answer, or not with a list of pods.
     pub fn pods_to_move(&self, node: &str) -> anyhow::Result<Vec<Pod>> {
         let path = format!("/api/v1/pods?fieldSelector=spec.nodeName={node},{NOT_ENDED}");
-        let list: List = self.read(&path).with_context(|| format!("listing the pods of {node}"))?;
-        let moved = list.items.into_iter().filter(|item| !item.stays());
+        let items: Vec<Item> = self.list(&path).with_context(|| format!("listing the pods of {node}"))?;
+        let moved = items.into_iter().filter(|item| !item.stays());
         Ok(moved.map(Pod::from).collect())
     }
 
-    /// The pods of a node that are in its own network and have not ended, as the API server lists them, page by page.
+    /// The pods of a node that are in its own network and have not ended, as far as they matter to who asks.
     ///
     /// # Errors
-    /// The API does not answer, or not with lists.
-    pub fn pods_in_the_network_of(&self, node: &str) -> anyhow::Result<Vec<Vec<u8>>> {
-        let listed = pages(&in_the_network_of(node), |path| self.get(path));
+    /// The API does not answer, or not with lists of pods.
+    pub fn pods_in_the_network_of<T: DeserializeOwned>(&self, node: &str) -> anyhow::Result<Vec<T>> {
+        let listed = self.list(&in_the_network_of(node));
         listed.with_context(|| format!("listing the pods in the network of {node}"))
     }
 
@@ -121,12 +115,7 @@ impl Api {
 }
 
 fn in_the_network_of(node: &str) -> String {
-    format!("/api/v1/pods?fieldSelector=spec.nodeName={node},spec.hostNetwork=true,{NOT_ENDED}&limit={PAGE}")
-}
-
-#[derive(Deserialize)]
-struct List {
-    items: Vec<Item>,
+    format!("/api/v1/pods?fieldSelector=spec.nodeName={node},spec.hostNetwork=true,{NOT_ENDED}")
 }
 
 #[derive(Deserialize)]
@@ -191,7 +180,7 @@ mod tests {
     use super::*;
 
     fn items(items: &Value) -> Vec<Item> {
-        serde_json::from_value::<List>(json!({"items": items})).unwrap().items
+        serde_json::from_value(items.clone()).unwrap()
     }
 
     fn owned(kind: &str) -> Value {
@@ -226,6 +215,6 @@ mod tests {
     #[test]
     fn pods_that_have_ended_keep_no_port_of_their_node_open() {
         let selector = "spec.nodeName=cp1,spec.hostNetwork=true,status.phase!=Succeeded,status.phase!=Failed";
-        assert_eq!(in_the_network_of("cp1"), format!("/api/v1/pods?fieldSelector={selector}&limit=5"));
+        assert_eq!(in_the_network_of("cp1"), format!("/api/v1/pods?fieldSelector={selector}"));
     }
 }

@@ -72,6 +72,9 @@ impl Api {
 /// version (`k8s.io/kubernetes/pkg/controller/deployment/util`).
 const UNDER_WAY: [&str; 3] = ["NewReplicaSetCreated", "FoundNewReplicaSet", "ReplicaSetUpdated"];
 
+/// The reason once that has lasted for longer than it may.
+const STUCK: &str = "ProgressDeadlineExceeded";
+
 fn judge(workload: &Workload, object: Option<&Value>) -> Option<String> {
     let what = format!("the {} {}/{}", workload.kind.name(), workload.namespace, workload.name);
     let Some(object) = object else { return Some(format!("{what} is not there")) };
@@ -86,10 +89,16 @@ fn judge(workload: &Workload, object: Option<&Value>) -> Option<String> {
             let (available, progress) = (condition("Available"), condition("Progressing"));
             let reason = progress["reason"].as_str().unwrap_or_default();
             let coming = progress["status"] == "True" && UNDER_WAY.contains(&reason);
-            // Its controller has not looked at it yet.
-            let unseen = available.is_null();
-            if available["status"] == "True" || coming || unseen {
+            // Its controller has not looked at it yet, or not at what it is now: what is said is of before.
+            let seen = number(&status["observedGeneration"]) >= number(&object["metadata"]["generation"]);
+            if available.is_null() || !seen || coming {
                 return None;
+            }
+            if available["status"] == "True" {
+                // The pods of its former version go on.
+                let stuck = reason == STUCK;
+                return stuck
+                    .then(|| format!("the next version of {what} does not come up, the former one still runs"));
             }
             (number(&spec["replicas"]), number(&status["availableReplicas"]))
         }
@@ -131,8 +140,10 @@ mod tests {
         assert_eq!(with("True", "True", "NewReplicaSetAvailable"), None);
         assert_eq!(with("False", "True", "ReplicaSetUpdated"), None, "it comes up");
         let trouble = Some("of the deployment n/x 1 of 2 pods run".to_owned());
-        assert_eq!(with("False", "False", "ProgressDeadlineExceeded"), trouble);
+        assert_eq!(with("False", "False", STUCK), trouble);
         assert_eq!(with("False", "True", "NewReplicaSetAvailable"), trouble, "it ran, and does no more");
+        let stuck = "the next version of the deployment n/x does not come up, the former one still runs";
+        assert_eq!(with("True", "False", STUCK).unwrap(), stuck);
         let missing = Workload { kind: Kind::Deployment, namespace: "n".into(), name: "x".into() };
         assert_eq!(judge(&missing, None).unwrap(), "the deployment n/x is not there");
     }

@@ -175,3 +175,14 @@ fn the_kubelet_forgets_the_pods_of_an_earlier_boot() {
     kubelet::forget_pods(root.path()).unwrap();
     assert!(!checkpoint.exists());
 }
+
+#[test]
+fn a_worker_with_a_disk_for_local_volumes_registers_with_the_label_that_their_class_wants() {
+    use crate::intake::config::Registration;
+    let pool = Registration { pool: Some("edge".to_owned()), ..Registration::default() };
+    let label = format!("{}=true", contract::local_volumes::LABEL);
+    assert_eq!(kubelet::labels(&Registration::default(), false), None);
+    assert_eq!(kubelet::labels(&pool, false).unwrap(), "--node-labels=kaas.local/pool=edge");
+    assert_eq!(kubelet::labels(&Registration::default(), true).unwrap(), format!("--node-labels={label}"));
+    assert_eq!(kubelet::labels(&pool, true).unwrap(), format!("--node-labels=kaas.local/pool=edge,{label}"));
+}

@@ -39,6 +39,8 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +57,13 @@ pub use leaf::Leaf;
 /// Certificates are valid from this long before they are made: a peer's clock
 /// may be behind. Peers whose clocks differ by more do not form a cluster.
 pub const BACKDATE: Duration = Duration::from_secs(60 * 60);
+
+/// A block of PEM (RFC 7468), as Go and OpenSSL write it.
+pub fn pem(label: &str, der: &[u8]) -> String {
+    let encoded = BASE64_STANDARD.encode(der);
+    let lines: Vec<&str> = encoded.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
 
 /// A certificate and its private key, both in PEM. The key is zeroed when dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

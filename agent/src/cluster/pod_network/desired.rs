@@ -90,12 +90,14 @@ pub fn mac(address: Ipv4Addr) -> String {
 }
 
 /// What should be there, once this node has its pod CIDR. The warnings name
-/// nodes that are left out.
+/// nodes that are left out: of two that contradict each other the one that came later, for a node may choose its pod CIDR when it comes.
 pub fn desired(settings: &Settings, underlay: &Underlay, nodes: &Nodes) -> (Option<Desired>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut remotes: BTreeMap<Ipv4Net, Remote> = BTreeMap::new();
     let own = nodes.get(&settings.node).map(|node| node.pod_cidr);
-    for (name, node) in nodes {
+    let mut in_order: Vec<_> = nodes.iter().collect();
+    in_order.sort_by_key(|(_, node)| &node.created);
+    for (name, node) in in_order {
         let range = node.pod_cidr;
         let overlaps = |other: &Ipv4Net| other.contains(&range) || range.contains(other);
         if !settings.pod_cidr.contains(&range) {

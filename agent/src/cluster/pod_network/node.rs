@@ -14,6 +14,8 @@ pub struct Node {
     pub address: Ipv4Addr,
     /// The range that its pods get their addresses from.
     pub pod_cidr: Ipv4Net,
+    /// When it came, as the API server writes it: in the order of time, as text.
+    pub created: String,
 }
 
 /// All nodes that have an address and a pod CIDR, by name.
@@ -74,6 +76,8 @@ pub(super) struct Metadata {
     pub name: String,
     #[serde(default)]
     pub resource_version: String,
+    #[serde(default)]
+    creation_timestamp: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -100,7 +104,8 @@ impl Object {
         let internal = self.status.addresses.iter().filter(|address| address.r#type == "InternalIP");
         let address = internal.filter_map(|address| address.address.parse().ok()).next()?;
         let pod_cidr: Ipv4Net = self.spec.pod_cidr.as_ref()?.parse().ok()?;
-        (pod_cidr.network() == pod_cidr.addr()).then_some(Node { address, pod_cidr })
+        let created = self.metadata.creation_timestamp.clone();
+        (pod_cidr.network() == pod_cidr.addr()).then_some(Node { address, pod_cidr, created })
     }
 }
 

@@ -1,5 +1,5 @@
 //! What happens to packets at the edge of the pod network: pods leave with the node's address, and packets of the
-//! cluster's nodes are marked as such. That follows the list of nodes, so the pod network keeps a table of its own; who is
+//! cluster's nodes and to them are marked as such. That follows the list of nodes, so the pod network keeps a table of its own; who is
 //! let in, marked or not, is decided by [`crate::cluster::firewall`]. Without this table nobody passes for a node that the
 //! configuration does not name.
 
@@ -11,6 +11,9 @@ use crate::host::nftables::{Table, set};
 /// The bit of a packet's mark that says that it comes from a node of the cluster. kube-proxy and the CNI plugins have other
 /// bits (0x2000, 0x4000, 0x8000).
 pub const OF_A_NODE: u32 = 0x10_0000;
+
+/// The bit of a packet's mark that says that this node sends it on to another node of the cluster.
+pub const TO_A_NODE: u32 = 0x20_0000;
 
 /// The table.
 pub(in crate::cluster) const fn table() -> Table {
@@ -28,16 +31,24 @@ pub(in crate::cluster) const fn table() -> Table {
 /// says that it comes from a node, and comes the way that leads to that node.
 pub(in crate::cluster) fn content(pod_cidr: Ipv4Net, desired: &Desired) -> String {
     let nodes: Vec<_> = desired.remotes.values().map(|remote| remote.address).collect();
-    let known = match nodes.as_slice() {
-        [] => String::new(),
-        nodes => {
-            format!("\t\tip saddr {} fib saddr . iif oif exists meta mark set meta mark | {OF_A_NODE:#x}\n", set(nodes))
-        }
+    let (known, there) = match nodes.as_slice() {
+        [] => (String::new(), String::new()),
+        nodes => (
+            format!(
+                "\t\tip saddr {} fib saddr . iif oif exists meta mark set meta mark | {OF_A_NODE:#x}\n",
+                set(nodes)
+            ),
+            format!("\t\tip daddr {} meta mark set meta mark | {TO_A_NODE:#x}\n", set(nodes)),
+        ),
     };
     format!(
         "\tchain input {{\n\
          \t\ttype filter hook input priority filter - 10; policy accept;\n\
          {known}\
+         \t}}\n\
+         \tchain forward {{\n\
+         \t\ttype filter hook forward priority filter - 10; policy accept;\n\
+{there}\
          \t}}\n\
          \tchain postrouting {{\n\
          \t\ttype nat hook postrouting priority srcnat; policy accept;\n\

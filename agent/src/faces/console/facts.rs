@@ -93,7 +93,7 @@ impl Facts {
             virtual_address: config.and_then(Config::virtual_address).map(|one| one.to_string()),
             certificates: certificates(root, now),
             fingerprint: fingerprint(&pki.join("apiserver.crt")),
-            disk: space(&files::below(root, paths::DATA)),
+            disk: space(&files::below(root, data_disk(config))),
         }
     }
 
@@ -139,11 +139,20 @@ fn versions(root: &Path, image: &ImageFacts, config: Option<&Config>) -> Vec<(&'
     rows
 }
 
+/// Where the node's data disk is mounted, if it has one: what a worker has at the place of others is on its system disk.
+fn data_disk(config: Option<&Config>) -> &'static str {
+    match config {
+        Some(Config::Worker(_)) => paths::LOCAL_VOLUMES,
+        Some(Config::ControlPlane(_)) | None => paths::DATA,
+    }
+}
+
 /// Of the data disk that the plan of this boot names.
 fn identity(root: &Path) -> Option<crate::host::disk::Identity> {
     let text = fs::read(files::below(root, crate::boot::plan::PATH)).ok()?;
     let plan: crate::boot::plan::Plan = serde_json::from_slice(&text).ok()?;
-    crate::host::disk::Slots::read(plan.data_disk()?).ok()?.newest().cloned()
+    let disk = plan.data_disk().or(plan.volumes_disk())?;
+    crate::host::disk::Slots::read(disk).ok()?.newest().cloned()
 }
 
 /// The soonest to end first.

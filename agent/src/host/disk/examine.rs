@@ -13,7 +13,7 @@ use super::blank;
 use super::device::Disk;
 use super::identity::{DiskState, Identity};
 use super::layout;
-use super::refused::not_ours;
+use super::refused::{not_ours, of_worker, words_of_worker};
 use super::slots::{Later, Preparation, Slots};
 use crate::host::command::{Command, Error, Runner};
 use crate::host::disk::ownership::{self, Claimant};
@@ -85,10 +85,15 @@ pub struct Examination {
 
 /// What one disk holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Content {
+pub(super) enum Content {
     Blank,
     Interrupted(Preparation),
     Ours {
+        identity: Box<Identity>,
+        redundant: bool,
+    },
+    /// The local volumes of a worker.
+    Volumes {
         identity: Box<Identity>,
         redundant: bool,
     },
@@ -100,8 +105,39 @@ enum Content {
     Unreadable(String),
 }
 
-/// Looks at the disks of this node. `claimant` is this VM with its image; `system_root` is where the system's root
-/// file system is mounted (`/`, or `/sysroot` in the initrd).
+/// The disks of this node besides its system disk, looked at once. Whose counts is decided after that: a node's data disk,
+/// or the disk of a worker's local volumes ([`Self::for_worker`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disks(pub(super) Vec<(Disk, Content)>);
+
+impl Disks {
+    /// Looks at all of them. `system_root` is where the system's root file system is mounted (`/`, or `/sysroot` in the
+    /// initrd).
+    ///
+    /// # Errors
+    /// The disks cannot be listed at all. What is wrong with a disk is found later.
+    pub fn look(platform: &Platform, system_root: &Path, runner: &dyn Runner) -> io::Result<Self> {
+        let mut seen = Vec::new();
+        for path in platform.data_disk_candidates(system_root)? {
+            seen.push(match Disk::open(&path, platform) {
+                Ok(disk) => {
+                    let content = look(&disk, platform.bios_uuid(), runner)
+                        .unwrap_or_else(|error| Content::Unreadable(error.to_string()));
+                    (disk, content)
+                }
+                Err(error) => (nothing_known(path), Content::Unreadable(error.to_string())),
+            });
+        }
+        Ok(Self(seen))
+    }
+
+    /// Decides which of them is the data disk of a node with a control plane. `claimant` is this VM with its image.
+    pub fn for_node(&self, claimant: &Claimant) -> Examination {
+        decide(&self.0, claimant)
+    }
+}
+
+/// Looks at the disks of this node, and decides which is its data disk: see [`Disks`].
 ///
 /// # Errors
 /// The disks cannot be listed at all. What is wrong with a disk is a finding.
@@ -111,18 +147,7 @@ pub fn examine(
     system_root: &Path,
     runner: &dyn Runner,
 ) -> io::Result<Examination> {
-    let mut seen = Vec::new();
-    for path in platform.data_disk_candidates(system_root)? {
-        seen.push(match Disk::open(&path, platform) {
-            Ok(disk) => {
-                let content = look(&disk, platform.bios_uuid(), runner)
-                    .unwrap_or_else(|error| Content::Unreadable(error.to_string()));
-                (disk, content)
-            }
-            Err(error) => (nothing_known(path), Content::Unreadable(error.to_string())),
-        });
-    }
-    Ok(decide(seen, claimant))
+    Ok(Disks::look(platform, system_root, runner)?.for_node(claimant))
 }
 
 fn nothing_known(path: PathBuf) -> Disk {
@@ -145,8 +170,10 @@ fn look(disk: &Disk, own: Option<Uuid>, runner: &dyn Runner) -> io::Result<Conte
             DiskState::Erasing => Ok(()),
             _ => layout::check_table(&disk.path, identity.disk, disk.size, runner).map(drop),
         };
+        let (of, redundant) = (Box::new(identity.clone()), slots.is_redundant());
         return Ok(match table {
-            Ok(()) => Content::Ours { identity: Box::new(identity.clone()), redundant: slots.is_redundant() },
+            Ok(()) if of.local_volumes.is_some() => Content::Volumes { identity: of, redundant },
+            Ok(()) => Content::Ours { identity: of, redundant },
             Err(reason) => Content::Damaged(format!("it bears a valid identity of {}, but {reason}", identity.node)),
         });
     }
@@ -191,18 +218,21 @@ fn describe(disk: &Disk, place: u64, runner: &dyn Runner) -> String {
     }
 }
 
-fn decide(seen: Vec<(Disk, Content)>, claimant: &Claimant) -> Examination {
+/// Whether a disk may be the one that is looked for, and cannot be read or trusted.
+pub(super) fn is_trouble(content: &Content) -> bool {
+    matches!(content, Content::Damaged(_) | Content::Later(_) | Content::Unreadable(_))
+}
+
+fn decide(seen: &[(Disk, Content)], claimant: &Claimant) -> Examination {
     let mut findings = Findings::default();
     let is_ours = |content: &Content| matches!(content, Content::Ours { .. });
-    let is_trouble =
-        |content: &Content| matches!(content, Content::Damaged(_) | Content::Later(_) | Content::Unreadable(_));
 
     // Disks that might be the true data disk decide first: while one cannot
     // be read, no other is taken in its stead.
     let ours = seen.iter().filter(|(_, content)| is_ours(content)).count();
     let trouble = seen.iter().any(|(_, content)| is_trouble(content));
     if ours > 1 || trouble {
-        for (disk, content) in &seen {
+        for (disk, content) in seen {
             if let Some(finding) = of_no_use(disk, content, ours > 1) {
                 findings.push(finding);
             }
@@ -210,14 +240,13 @@ fn decide(seen: Vec<(Disk, Content)>, claimant: &Claimant) -> Examination {
         return Examination { data_disk: DataDisk::Ambiguous, findings };
     }
 
-    let chosen = choose(&seen);
-    let data_disk = match chosen {
+    let data_disk = match choose(seen) {
         Choice::One(index) => {
             let (disk, content) = &seen[index];
             for (other, content) in seen.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, seen)| seen) {
-                findings.push(left_alone(other, content, disk));
+                findings.push(left_alone(other, content, &format!("{} is the data disk", disk.path.display())));
             }
-            take(disk.clone(), content, claimant, &mut findings)
+            take(disk, content, claimant, &mut findings)
         }
         Choice::None if seen.is_empty() => {
             findings.push(codes::DISK_ABSENT.finding(
@@ -227,45 +256,56 @@ fn decide(seen: Vec<(Disk, Content)>, claimant: &Claimant) -> Examination {
             ));
             DataDisk::Absent
         }
-        Choice::None => {
-            let mut foreign = None;
-            for (disk, content) in &seen {
-                if let Content::Foreign(what) = content {
-                    findings.push(codes::DISK_FOREIGN.finding(
-                        disk.path.display().to_string(),
-                        format!("it holds {what}, which is not the appliance's; nothing was changed"),
-                        "Detach this disk, or attach it where it belongs; an empty new disk is taken, a used one never",
-                    ));
-                    foreign = foreign.or_else(|| Some(disk.clone()));
-                } else if *content == Content::Blank {
-                    findings.push(codes::DISK_WAITING.finding(
-                        disk.path.display().to_string(),
-                        "it is empty and is not used while another disk holds foreign data",
-                        "Detach the other disk",
-                    ));
-                }
-            }
-            foreign.map_or(DataDisk::Ambiguous, |disk| DataDisk::Foreign { disk })
-        }
-        Choice::Many(names) => {
-            findings.push(codes::DISK_AMBIGUOUS.finding(
-                names.join(", "),
-                "more than one disk is empty: which one is to be the data disk cannot be known",
-                "Detach all empty disks but one",
-            ));
-            DataDisk::Ambiguous
-        }
+        Choice::None => not_empty(seen, &mut findings),
+        Choice::Many(names) => several(&names, &mut findings),
     };
     Examination { data_disk, findings }
 }
 
-enum Choice {
+/// Among disks of which none can be taken at least one holds something.
+pub(super) fn not_empty(seen: &[(Disk, Content)], findings: &mut Findings) -> DataDisk {
+    let mut foreign = None;
+    for (disk, content) in seen {
+        match content {
+            Content::Foreign(what) => findings.push(codes::DISK_FOREIGN.finding(
+                disk.path.display().to_string(),
+                format!("it holds {what}, which is not the appliance's; nothing was changed"),
+                "Detach this disk, or attach it where it belongs; an empty new disk is taken, a used one never",
+            )),
+            Content::Volumes { identity, .. } => findings.push(of_worker(&disk.path, identity)),
+            Content::Blank => {
+                findings.push(codes::DISK_WAITING.finding(
+                    disk.path.display().to_string(),
+                    "it is empty and is not used while another disk holds foreign data",
+                    "Detach the other disk",
+                ));
+                continue;
+            }
+            _ => continue,
+        }
+        foreign = foreign.or_else(|| Some(disk.clone()));
+    }
+    foreign.map_or(DataDisk::Ambiguous, |disk| DataDisk::Foreign { disk })
+}
+
+/// More than one disk could be taken.
+pub(super) fn several(names: &[String], findings: &mut Findings) -> DataDisk {
+    findings.push(codes::DISK_AMBIGUOUS.finding(
+        names.join(", "),
+        "more than one disk is empty: which one is to be the data disk cannot be known",
+        "Detach all empty disks but one",
+    ));
+    DataDisk::Ambiguous
+}
+
+pub(super) enum Choice {
     None,
     One(usize),
     Many(Vec<String>),
 }
 
-fn choose(seen: &[(Disk, Content)]) -> Choice {
+/// Which disk to take where none makes the choice itself doubtful.
+pub(super) fn choose(seen: &[(Disk, Content)]) -> Choice {
     let indexes = |wanted: fn(&Content) -> bool| -> Vec<usize> {
         (0..seen.len()).filter(|index| wanted(&seen[*index].1)).collect()
     };
@@ -275,7 +315,7 @@ fn choose(seen: &[(Disk, Content)]) -> Choice {
     if let [one] = ours[..] {
         return Choice::One(one);
     }
-    if indexes(|content| matches!(content, Content::Foreign(_))).is_empty() {
+    if indexes(|content| matches!(content, Content::Foreign(_) | Content::Volumes { .. })).is_empty() {
         let blank = indexes(|content| *content == Content::Blank);
         for indexes in [interrupted, blank] {
             match indexes[..] {
@@ -288,7 +328,43 @@ fn choose(seen: &[(Disk, Content)]) -> Choice {
     Choice::None
 }
 
-fn take(disk: Disk, content: &Content, claimant: &Claimant, findings: &mut Findings) -> DataDisk {
+fn take(disk: &Disk, content: &Content, claimant: &Claimant, findings: &mut Findings) -> DataDisk {
+    if let Content::Ours { identity, redundant } = content {
+        usable(disk, findings);
+        if let Err(refusal) = ownership::may_take(identity, claimant) {
+            findings.push(not_ours(&disk.path.display().to_string(), identity, &refusal, claimant));
+            return DataDisk::HeldElsewhere { disk: disk.clone(), identity: identity.as_ref().clone() };
+        }
+        return ours(disk, identity, *redundant, findings);
+    }
+    take_new(disk, content, findings)
+}
+
+/// Takes a disk that is blank or was begun to be prepared.
+pub(super) fn take_new(disk: &Disk, content: &Content, findings: &mut Findings) -> DataDisk {
+    usable(disk, findings);
+    match content {
+        Content::Interrupted(preparation) => {
+            DataDisk::Interrupted { disk: disk.clone(), preparation: preparation.clone() }
+        }
+        _ => DataDisk::Blank { disk: disk.clone() },
+    }
+}
+
+/// Takes a disk that is its node's.
+pub(super) fn ours(disk: &Disk, identity: &Identity, redundant: bool, findings: &mut Findings) -> DataDisk {
+    if !redundant && identity.state != DiskState::Erasing {
+        findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
+            disk.path.display().to_string(),
+            "one of its two identity slots is not whole; the other one is used and the first written anew",
+            "Nothing, if power was lost just before; otherwise check the storage",
+        ));
+    }
+    DataDisk::Ours { disk: disk.clone(), identity: identity.clone() }
+}
+
+/// Says what keeps the chosen disk from being used.
+pub(super) fn usable(disk: &Disk, findings: &mut Findings) {
     let name = disk.path.display().to_string();
     if disk.read_only {
         findings.push(codes::DISK_READ_ONLY.finding(
@@ -304,28 +380,10 @@ fn take(disk: Disk, content: &Content, claimant: &Claimant, findings: &mut Findi
             format!("Enlarge or replace it: a data disk has at least {} GiB", MINIMUM_SIZE >> 30),
         ));
     }
-    match content {
-        Content::Ours { identity, redundant } => {
-            if let Err(refusal) = ownership::may_take(identity, claimant) {
-                findings.push(not_ours(&name, identity, &refusal, claimant));
-                return DataDisk::HeldElsewhere { disk, identity: identity.as_ref().clone() };
-            }
-            if !redundant && identity.state != DiskState::Erasing {
-                findings.push(codes::DISK_IDENTITY_DAMAGED.finding(
-                    &name,
-                    "one of its two identity slots is not whole; the other one is used and the first written anew",
-                    "Nothing, if power was lost just before; otherwise check the storage",
-                ));
-            }
-            DataDisk::Ours { disk, identity: identity.as_ref().clone() }
-        }
-        Content::Interrupted(preparation) => DataDisk::Interrupted { disk, preparation: preparation.clone() },
-        _ => DataDisk::Blank { disk },
-    }
 }
 
 /// What is wrong with a disk that keeps the choice from being made.
-fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
+pub(super) fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
     let name = disk.path.display().to_string();
     let finding = match content {
         Content::Ours { identity, .. } if several => codes::DISK_AMBIGUOUS.finding(
@@ -356,16 +414,18 @@ fn of_no_use(disk: &Disk, content: &Content, several: bool) -> Option<Finding> {
     Some(finding)
 }
 
-fn left_alone(disk: &Disk, content: &Content, taken: &Disk) -> Finding {
+/// That a disk is left alone; `because` says for what.
+pub(super) fn left_alone(disk: &Disk, content: &Content, because: &str) -> Finding {
     let what = match content {
         Content::Blank => "it is empty".to_owned(),
         Content::Interrupted(_) => "a preparation was begun on it".to_owned(),
         Content::Foreign(what) => format!("it holds {what}"),
+        Content::Volumes { identity, .. } => format!("it holds {}", words_of_worker(identity)),
         _ => "it is a data disk too".to_owned(),
     };
     codes::DISK_SPARE.finding(
         disk.path.display().to_string(),
-        format!("{what}; it is left alone, {} is the data disk", taken.path.display()),
+        format!("{what}; it is left alone, {because}"),
         "Detach it if it is not needed",
     )
 }

@@ -9,11 +9,12 @@ use std::process::Command;
 use contract::platform::CONTAINER_FILE;
 use contract::platform::Container;
 use contract::swap::Use;
+use nix::fcntl::{FallocateFlags, fallocate};
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{DataDisk, DiskState, Examination, Identity, MINIMUM_SIZE, MachineId, Owner, examine};
-use crate::host::command::Host;
+use crate::host::command::{self, Host, Runner};
 use crate::host::disk::ownership::Claimant;
 use crate::host::files;
 use crate::host::platform::Platform;
@@ -108,12 +109,13 @@ pub(crate) fn owner() -> Owner {
         node: "cp-1".into(),
         image_version: "0.1.0".into(),
         machine_id: "0123456789abcdef0123456789abcdef".parse::<MachineId>().unwrap(),
+        local_volumes: None,
     }
 }
 
 /// The identity of a disk in use by [`OWN`], of a node that belongs to no cluster yet.
 pub(crate) fn identity() -> Identity {
-    let Owner { cluster, node, image_version, machine_id } = owner();
+    let Owner { cluster, node, image_version, machine_id, local_volumes } = owner();
     Identity {
         disk: Uuid::from_u128(1),
         cluster_id: None,
@@ -128,11 +130,28 @@ pub(crate) fn identity() -> Identity {
         state: DiskState::Unformed,
         publisher: None,
         swap: None,
+        local_volumes,
     }
 }
 
 pub(crate) fn put(disk: &Path, place: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(disk).unwrap().write_all_at(bytes, place).unwrap();
+}
+
+/// Zeroes ranges of a plain file as blkdiscard does those of a block device, by making holes.
+pub(crate) struct Holes;
+
+impl Runner for Holes {
+    fn run(&self, command: &command::Command) -> Result<Vec<u8>, command::Error> {
+        let line = command.to_string();
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["blkdiscard", "--zeroout", offset, length, disk] = words[..] else { return Host.run(command) };
+        let number = |word: &str| word.split_once('=').unwrap().1.parse::<i64>().unwrap();
+        let file = OpenOptions::new().write(true).open(disk).unwrap();
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(&file, flags, number(offset), number(length)).unwrap();
+        Ok(Vec::new())
+    }
 }
 
 /// Gives the test's own thread a mount namespace that vanishes with it.

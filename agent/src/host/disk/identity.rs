@@ -108,6 +108,17 @@ pub struct Identity {
     /// The swap that is prepared or not committed yet; see [`crate::host::disk::ownership`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
+    /// Present on the disk of a worker's local volumes, which is no node's data disk. Such a disk takes part in no swap: an
+    /// image that does not know of this field calls it a later version's and leaves it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_volumes: Option<LocalVolumes>,
+}
+
+/// Whose local volumes a disk holds, besides the names of node and cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalVolumes {
+    /// The hash of the public key of the cluster's authority: a cluster's name may be used again, its key is not.
+    pub authority_hash: String,
 }
 
 /// A swap, from its preparation or the release of the disk until it is committed.

@@ -1,4 +1,5 @@
-//! The data disk: what it is, whose it is, how it is made and mounted.
+//! The data disk: what it is, whose it is, how it is made and mounted. That of a control node, and the one that a worker may
+//! have for local volumes.
 //!
 //! Only a disk that was proved blank is ever formatted; anything that is not
 //! understood is refused with a finding. There is no way to override that.
@@ -20,12 +21,14 @@ mod refused;
 mod resume;
 pub mod scratch;
 pub mod slots;
+mod volumes;
 
 pub use device::Disk;
-pub use examine::{DataDisk, Examination, MINIMUM_SIZE, examine};
-pub use identity::{DiskState, Identity, MachineId, Swap};
+pub use examine::{DataDisk, Disks, Examination, MINIMUM_SIZE, examine};
+pub use identity::{DiskState, Identity, LocalVolumes, MachineId, Swap};
 pub(crate) use mount::is_mounted;
-pub use mount::{mount, unmount};
+pub use mount::{check_volumes, mount, mount_volumes, unmount};
 pub use prepare::{Owner, Target, prepare};
-pub use refused::OVERRULED;
+pub use refused::{OVERRULED, beside_worker};
 pub use slots::{Preparation, Slots};
+pub use volumes::{Expected, VolumesOwner, taken as taken_volumes};

@@ -1,9 +1,9 @@
 //! Mounts the data partition and lays its directories under the paths of the
 //! table in [`contract::paths`]. Formats nothing.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use contract::codes;
@@ -23,6 +23,16 @@ use crate::host::platform::Platform;
 /// Below this much free space nothing can be relied on to be saved, in bytes.
 const FULL: u64 = 16 << 20;
 
+/// How a data partition is mounted.
+struct Mounting {
+    /// Where.
+    point: PathBuf,
+    /// With which options.
+    flags: MsFlags,
+    /// What a person can do when its file system is beyond repair.
+    salvage: &'static str,
+}
+
 /// Mounts the data disk and its bind mounts; what is mounted already stays.
 /// Before that a slot that is not whole is written anew, and the partition of a disk
 /// that has grown grows with it. Whose the disk is does not change: see the adoption of a disk.
@@ -33,38 +43,100 @@ const FULL: u64 = 16 << 20;
 pub fn mount(disk: &Disk, identity: &Identity, platform: &Platform, runner: &dyn Runner) -> Result<Identity, Finding> {
     let name = disk.path.display().to_string();
     let data = platform.path(paths::DATA);
-    let mounted = is_mounted(&data).map_err(|error| failed(&name, "reading the mounts", error))?;
-    let identity = keep_identity(disk, identity).map_err(|error| failed(&name, "writing its identity", error))?;
-    if !mounted {
-        // Maintenance says so if the disk has grown and its partition has not.
-        let range = grow::table(disk, identity.disk, runner)
-            .or_else(|error| {
-                log::warn!("{name}: {error}");
-                layout::check_table(&disk.path, identity.disk, disk.size, runner)
-            })
-            .map_err(|error| failed(&name, "finding its data partition", error))?;
-        let node = device::partition(&disk.path, layout::DATA_NUMBER, &range, platform, runner)
-            .map_err(|error| failed(&name, "reaching its data partition", format!("{error:#}")))?;
-        check(&node, &name, runner)?;
-        fs::create_dir_all(&data).map_err(|error| failed(&name, "making the mount point", error))?;
-        let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME;
-        nix::mount::mount(Some(&node), &data, Some("ext4"), flags, Some("errors=remount-ro")).map_err(|error| {
-            match error {
-                nix::Error::EROFS | nix::Error::EACCES => read_only(&name),
-                error => failed(&name, &format!("mounting {} on {}", node.display(), data.display()), error),
-            }
-        })?;
-        if let Err(error) = grow::file_system(&node, range.end - range.start, runner) {
-            log::warn!("{name}: {error}");
-        }
+    let mounting = Mounting {
+        point: data.clone(),
+        flags: MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME,
+        salvage: "Keep the disk; restore the node from the cluster's other nodes or from a snapshot",
+    };
+    let (identity, _) = mount_partition(disk, identity, &mounting, platform, runner)?;
+    let free = room(&data, &name)?;
+    if free.0 < FULL {
+        return Err(codes::DISK_FULL.finding(
+            name,
+            format!("{} MiB of {} MiB are free", free.0 >> 20, free.1 >> 20),
+            "Enlarge the data disk, then power the VM off and on",
+        ));
     }
-    room(&data, &name)?;
     for (directory, mode, point) in paths::binds() {
         let (source, target) = (data.join(directory), platform.path(point));
         bind(&source, mode, &target)
             .map_err(|error| failed(&name, &format!("laying {directory} on {}", target.display()), error))?;
     }
     Ok(identity)
+}
+
+/// Mounts the disk of a worker's local volumes, as [`mount()`] does a data disk. A full one is mounted as well: those who have
+/// filled it are who can make room. Says whether anything was mounted.
+///
+/// # Errors
+/// A finding that says what failed; a mount that was made remains.
+pub fn mount_volumes(
+    disk: &Disk,
+    identity: &Identity,
+    platform: &Platform,
+    runner: &dyn Runner,
+) -> Result<bool, Finding> {
+    let name = disk.path.display().to_string();
+    let point = platform.path(paths::LOCAL_VOLUMES);
+    let mounting = Mounting {
+        point: point.clone(),
+        // Pods start programs that they have laid there.
+        flags: MsFlags::MS_NODEV | MsFlags::MS_NOSUID,
+        salvage: "Keep the disk, and copy from it what can be read; then reset this worker, or remove it and let another one \
+                  join: its volumes are lost with it",
+    };
+    let (_, mounted) = mount_partition(disk, identity, &mounting, platform, runner)?;
+    room(&point, &name)?;
+    // The volumes in it are open to everybody, for any pod's user; the directory of all is root's, as whom they are made.
+    fs::set_permissions(&point, Permissions::from_mode(0o700))
+        .map_err(|error| failed(&name, &format!("closing {}", point.display()), error))?;
+    Ok(mounted)
+}
+
+/// Looks whether the mounted disk of a worker's local volumes still takes writes: it does not after an error of its storage.
+///
+/// # Errors
+/// A finding that says so.
+pub fn check_volumes(disk: &Disk, platform: &Platform) -> Result<(), Finding> {
+    room(&platform.path(paths::LOCAL_VOLUMES), &disk.path.display().to_string()).map(drop)
+}
+
+/// Mounts the data partition. Says how its identity stands now, and whether it was not mounted before.
+fn mount_partition(
+    disk: &Disk,
+    identity: &Identity,
+    mounting: &Mounting,
+    platform: &Platform,
+    runner: &dyn Runner,
+) -> Result<(Identity, bool), Finding> {
+    let name = disk.path.display().to_string();
+    let point = &mounting.point;
+    let mounted = is_mounted(point).map_err(|error| failed(&name, "reading the mounts", error))?;
+    let identity = keep_identity(disk, identity).map_err(|error| failed(&name, "writing its identity", error))?;
+    if mounted {
+        return Ok((identity, false));
+    }
+    // Maintenance says so if the disk has grown and its partition has not.
+    let range = grow::table(disk, identity.disk, runner)
+        .or_else(|error| {
+            log::warn!("{name}: {error}");
+            layout::check_table(&disk.path, identity.disk, disk.size, runner)
+        })
+        .map_err(|error| failed(&name, "finding its data partition", error))?;
+    let node = device::partition(&disk.path, layout::DATA_NUMBER, &range, platform, runner)
+        .map_err(|error| failed(&name, "reaching its data partition", format!("{error:#}")))?;
+    check(&node, &name, mounting.salvage, runner)?;
+    fs::create_dir_all(point).map_err(|error| failed(&name, "making the mount point", error))?;
+    nix::mount::mount(Some(&node), point, Some("ext4"), mounting.flags, Some("errors=remount-ro")).map_err(
+        |error| match error {
+            nix::Error::EROFS | nix::Error::EACCES => read_only(&name),
+            error => failed(&name, &format!("mounting {} on {}", node.display(), point.display()), error),
+        },
+    )?;
+    if let Err(error) = grow::file_system(&node, range.end - range.start, runner) {
+        log::warn!("{name}: {error}");
+    }
+    Ok((identity, true))
 }
 
 /// Unmounts what [`mount()`] has mounted, in reverse order; what is not mounted
@@ -112,7 +184,7 @@ fn keep_identity(disk: &Disk, identity: &Identity) -> io::Result<Identity> {
 
 /// Replays the journal and repairs what is safe to repair (e2fsck(8): status 1
 /// means repaired, 4 and more that something is left).
-fn check(node: &Path, disk: &str, runner: &dyn Runner) -> Result<(), Finding> {
+fn check(node: &Path, disk: &str, salvage: &str, runner: &dyn Runner) -> Result<(), Finding> {
     match runner.run(&Command::new("e2fsck").arg("-p").arg(node)) {
         Ok(_) => Ok(()),
         Err(Error::Failed { status, tail, .. }) => match status.code() {
@@ -123,29 +195,21 @@ fn check(node: &Path, disk: &str, runner: &dyn Runner) -> Result<(), Finding> {
             _ => Err(codes::DISK_DAMAGED.finding(
                 disk,
                 format!("its file system cannot be repaired safely: {tail}"),
-                "Keep the disk; restore the node from the cluster's other nodes or from a snapshot",
+                salvage,
             )),
         },
         Err(error) => Err(failed(disk, "checking its file system", error)),
     }
 }
 
-/// A disk that is filling up is maintenance's matter.
-fn room(data: &Path, disk: &str) -> Result<(), Finding> {
+/// What is free, and how large the file system is, in bytes. A disk that is filling up is maintenance's matter.
+fn room(data: &Path, disk: &str) -> Result<(u64, u64), Finding> {
     let space = statvfs(data).map_err(|error| failed(disk, "measuring its free space", error))?;
     if space.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY) {
         return Err(read_only(disk));
     }
     let block = space.fragment_size();
-    let (free, total) = (space.blocks_available() * block, space.blocks() * block);
-    if free < FULL {
-        return Err(codes::DISK_FULL.finding(
-            disk,
-            format!("{} MiB of {} MiB are free", free >> 20, total >> 20),
-            "Enlarge the data disk, then power the VM off and on",
-        ));
-    }
-    Ok(())
+    Ok((space.blocks_available() * block, space.blocks() * block))
 }
 
 fn bind(source: &Path, mode: u32, target: &Path) -> io::Result<()> {

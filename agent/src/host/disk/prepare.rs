@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::blank;
 use super::device::{self, Disk};
 use super::examine::{DataDisk, MINIMUM_SIZE};
-use super::identity::{DiskState, Identity, MachineId};
+use super::identity::{DiskState, Identity, LocalVolumes, MachineId};
 use super::layout;
 use super::resume::may_resume;
 use super::slots::{self, Preparation};
@@ -51,6 +51,8 @@ pub struct Owner {
     pub image_version: String,
     /// The running machine ID.
     pub machine_id: MachineId,
+    /// Present if the disk is to hold a worker's local volumes and nothing else.
+    pub local_volumes: Option<LocalVolumes>,
 }
 
 /// Makes a data disk, or finishes making it.
@@ -162,6 +164,7 @@ fn hand_over(disk: &Disk, preparation: &Preparation, owner: &Owner) -> Result<Id
         state: DiskState::Unformed,
         publisher: None,
         swap: None,
+        local_volumes: owner.local_volumes.clone(),
     };
     for _ in 0..2 {
         slots::write(&disk.path, &identity).map_err(|error| failed(disk, "writing its identity", error))?;

@@ -1,5 +1,7 @@
 //! Why this VM may not take a data disk, in words, with the way out. Decides nothing.
 
+use std::path::Path;
+
 use contract::codes::{self, Code};
 use contract::finding::Finding;
 
@@ -14,6 +16,33 @@ pub const OVERRULED: [&Code; 5] = [
     &codes::IMAGE_FROM_VERSION,
     &codes::IMAGE_PUBLISHER,
 ];
+
+/// That a VM which is a worker was given the data disk of a control node.
+pub fn beside_worker(disk: &Path) -> Finding {
+    codes::DISK_BESIDE_WORKER.finding(
+        disk.display().to_string(),
+        "it is the data disk of a control node, and this VM is a worker",
+        "Detach the disk, and give it to a VM of its own; or reset this VM first",
+    )
+}
+
+/// What stands on the disk of a worker's local volumes.
+pub(super) fn words_of_worker(identity: &Identity) -> String {
+    format!("the local volumes of worker {} of cluster {}", identity.node, identity.cluster)
+}
+
+/// That a VM was given the disk with the local volumes of a worker that it is not.
+pub(super) fn of_worker(disk: &Path, identity: &Identity) -> Finding {
+    codes::DISK_OF_WORKER.finding(
+        disk.display().to_string(),
+        format!("it holds {}, and this VM is not that worker; nothing was changed", words_of_worker(identity)),
+        format!(
+            "Detach it. A VM that joins that cluster as {} finds its volumes on it; elsewhere its fourth partition can be \
+             mounted to copy them: mount -o ro,noload",
+            identity.node
+        ),
+    )
+}
 
 /// Why this VM may not take a data disk of ours.
 pub(super) fn not_ours(name: &str, identity: &Identity, refusal: &Refusal, claimant: &Claimant) -> Finding {

@@ -1,6 +1,8 @@
 //! A configuration as the properties that give it: for filling in forms of
 //! further nodes, and for the lab.
 
+use std::collections::BTreeMap;
+
 use contract::properties as table;
 use contract::role::Role;
 use contract::secret::Secret;
@@ -26,6 +28,36 @@ impl Config {
         all.sort_by_key(|(key, _)| place(key));
         let set = all.into_iter().filter_map(|(key, value)| Some((key, value?)));
         set.filter(|(_, value)| !value.is_empty()).collect()
+    }
+}
+
+/// What all members of a cluster agree on: a replacement is let in with the same values alone. The members' other properties
+/// may differ, or are a node's own.
+const AGREED: [&str; 12] = [
+    table::CLUSTER_NAME,
+    table::CONTROL_NODES,
+    table::API_VIP,
+    table::KUBERNETES_VERSION,
+    table::POD_CIDR,
+    table::SERVICE_CIDR,
+    table::POD_SECURITY,
+    table::VXLAN_PORT,
+    table::CLUSTER_DNS,
+    table::CLUSTER_METRICS,
+    table::LOCAL_VOLUMES,
+    table::SERVICE_VIPS,
+];
+
+impl ControlPlane {
+    /// What it agrees on with the other members, as properties. What is not set has an empty text: a form may have another
+    /// value from before.
+    pub fn agreed(&self) -> BTreeMap<String, String> {
+        let used = |key: &&str| table::find(key).is_some_and(|property| property.need(self.role).is_some());
+        let mut agreed: BTreeMap<String, String> =
+            AGREED.into_iter().filter(used).map(|key| (key.to_owned(), String::new())).collect();
+        let set = of_control_plane(self, None).into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        agreed.extend(set.filter(|(key, _)| AGREED.contains(&key.as_str())));
+        agreed
     }
 }
 

@@ -172,11 +172,13 @@ impl Document {
     }
 
     /// Tells one set of properties from another: the SHA-256 of keys and values,
-    /// in hexadecimal digits. None without a deployment secret: it was read
-    /// before and scrubbed. With one, nobody can guess what the rest is.
+    /// in hexadecimal digits. None without a deployment secret or a join token: it was
+    /// read before and scrubbed. With one, nobody can guess what the rest is.
     pub fn fingerprint(&self) -> Option<String> {
-        let secret = properties::find(properties::DEPLOYMENT_SECRET)?;
-        self.value(secret).ok()??;
+        let has = |key| matches!(properties::find(key).map(|property| self.value(property)), Some(Ok(Some(_))));
+        if ![properties::DEPLOYMENT_SECRET, properties::JOIN_TOKEN].into_iter().any(has) {
+            return None;
+        }
         let mut pairs: Vec<_> = self.properties.iter().collect();
         pairs.sort_by(|one, other| (&one.0, one.1.as_str()).cmp(&(&other.0, other.1.as_str())));
         let mut hash = Sha256::new();
@@ -384,6 +386,7 @@ mod tests {
         assert_ne!(of(&[(NODE_NAME, "cp2"), secret]).unwrap(), one);
         assert_ne!(of(&[(NODE_NAME, "cp1"), (DEPLOYMENT_SECRET, "t")]).unwrap(), one);
         assert_ne!(of(&[(NODE_NAME, ""), ("cp1", ""), secret]), of(&[(NODE_NAME, "cp1"), ("", ""), secret]));
+        assert!(of(&[(NODE_NAME, "w1"), ("join-token", "abcdef.0123456789abcdef")]).is_some(), "a worker's");
         assert_eq!(of(&[(NODE_NAME, "cp1"), (DEPLOYMENT_SECRET, "")]), None, "a scrubbed one was read before");
     }
 

@@ -17,6 +17,7 @@ mod left;
 mod limits;
 mod lost;
 mod obstacles;
+mod open;
 mod order;
 mod other_cluster;
 mod ova;

@@ -1,3 +1,6 @@
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
 use super::*;
 
 fn answer(status: u16, body: &Value) -> Answer {
@@ -31,7 +34,10 @@ fn pods_that_stay_with_their_node_have_not_to_move() {
     assert_eq!(pod(json!({})).unwrap().name, "p");
     assert!(pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})).unwrap().ending);
     let owner = |kind: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": true}]}});
-    assert!(pod(owner("ReplicaSet")).is_some());
+    assert!(!pod(owner("ReplicaSet")).unwrap().bare);
+    assert!(pod(json!({})).unwrap().bare);
+    let owned = json!({"metadata": {"ownerReferences": [{"kind": "ConfigMap"}]}});
+    assert!(pod(owned).unwrap().bare, "who owns it does not start it elsewhere");
     assert!(pod(owner("DaemonSet")).is_none());
     assert!(pod(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})).is_none());
     assert!(pod(json!({"status": {"phase": "Succeeded"}})).is_none());
@@ -55,13 +61,14 @@ fn a_claim_is_kept_on_the_node_that_its_volume_names() {
 fn a_node_is_ready_when_it_says_so() {
     let of = |ready: &str| {
         node(
-            &json!({"metadata": {"name": "w1", "uid": "u"}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
+            &json!({"metadata": {"name": "w1", "uid": "u", "labels": {"node-role.kubernetes.io/control-plane": ""}}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
             "status": {"addresses": [{"type": "Hostname", "address": "w1"}, {"type": "InternalIP", "address": "10.0.0.9"}],
-                "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
+                "nodeInfo": {"kubeletVersion": "v1.36.2"}, "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
         )
     };
     let seen = of("True");
-    assert!(seen.ready && seen.cordoned);
+    assert!(seen.ready && seen.cordoned && seen.control);
+    assert_eq!(seen.minor().unwrap().to_string(), "1.36");
     assert_eq!(seen.address, Some([10, 0, 0, 9].into()));
     assert_eq!((seen.name.as_str(), seen.uid.as_str(), seen.provider.as_str()), ("w1", "u", "vsphere://x"));
     assert!(!of("Unknown").ready && !of("False").ready);
@@ -73,6 +80,8 @@ fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
     let body = leave(&seen);
     assert_eq!((&body["metadata"]["uid"], &body["spec"]["unschedulable"]), (&json!("u"), &json!(true)));
     assert_eq!(body["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"], "");
+    let left = json!({"metadata": {"name": "w1", "uid": "u", "labels": body["metadata"]["labels"]}});
+    assert!(node(&left).excluded && !seen.excluded);
 }
 
 #[test]
@@ -80,6 +89,7 @@ fn a_tokens_secret_is_one_that_kubeadm_knows() {
     let token = Token::new("w1", 1_800_000_000);
     let secret = secret(&token);
     assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
+    assert_eq!(secret["metadata"]["annotations"]["kaas.local/node"], "w1", "it is good for this node alone");
     assert_eq!(secret["type"], "bootstrap.kubernetes.io/token");
     let data = &secret["stringData"];
     assert_eq!(data["token-id"], token.id);
@@ -90,4 +100,34 @@ fn a_tokens_secret_is_one_that_kubeadm_knows() {
         (&json!("true"), &json!("true"))
     );
     assert_eq!(data["auth-extra-groups"], "system:bootstrappers:kubeadm:default-node-token");
+}
+
+#[test]
+fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = crate::node::tests::client(format!("http://{}", listener.local_addr().unwrap()));
+    // Longer than texts that are shown.
+    let next = format!("{}==", "a".repeat(600));
+    let second = format!("/api/v1/nodes?limit=1&continue={}%3D%3D", "a".repeat(600));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let page = |name: &str, next: &str| {
+                json!({"metadata": {"continue": next}, "items": [{"metadata": {"name": name}}]}).to_string()
+            };
+            let body = match request.split(' ').nth(1).unwrap() {
+                "/api/v1/nodes?limit=100" => "x".repeat(9 << 20),
+                "/api/v1/nodes?limit=1" => page("w1", &next),
+                path if path == second => page("w2", ""),
+                other => panic!("{other} is not asked of the API here"),
+            };
+            // Who asks may have heard enough.
+            let _ =
+                write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        }
+    });
+    let nodes = client.wait(Cluster::nodes(&client)).unwrap();
+    assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["w1", "w2"]);
 }

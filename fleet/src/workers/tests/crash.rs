@@ -2,8 +2,8 @@
 //! command that is killed before, after or in the middle; another one that takes over. Whoever goes on brings everything
 //! to its end, and what must never happen panics in the fakes.
 
-use super::fake::{Does, Fault, Given, World, pool, replace};
-use crate::workers::{Kept, Rollout, State, Wish};
+use super::fake::{Does, Fault, Given, World, pool, remove, replace};
+use crate::workers::{Changes, Kept, State, Wish};
 
 /// What a command does that something goes wrong with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl Way {
         match self {
             Self::Create => Wish::Create(Box::new(pool(2))),
             Self::Add => Wish::Add(1),
-            Self::Remove => Wish::Remove("t-w1".to_owned()),
-            Self::Replace => replace("two", Rollout::default()),
+            Self::Remove => remove("t-w1"),
+            Self::Replace => replace("two", Changes::default()),
         }
     }
 

@@ -8,13 +8,15 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, pool, template};
 use crate::hypervisor::{PowerState, Vm, VmRef};
 use crate::upgrade::Reason;
-use crate::workers::{Action, Machine, NodeSeen, Pool, Seen, State, next};
+use crate::workers::{Action, Discards, Machine, NodeSeen, Pool, Seen, State, next};
 
 /// Machines, VMs and nodes, without time that passes between decision and effect.
 struct Model {
     pool: Pool,
     machines: Vec<Machine>,
     seen: Seen,
+    /// VMs that run where nobody looks.
+    unseen: Vec<Vm>,
     made: u128,
 }
 
@@ -26,6 +28,8 @@ enum Happens {
     Recovers(usize),
     IsCordoned(usize),
     LosesItsVm(usize),
+    LosesPower(usize),
+    IsMovedOutOfSight(usize),
     IsWanted(usize),
     IsAnotherImage,
 }
@@ -37,6 +41,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         2 => (0..6usize).prop_map(Happens::Recovers),
         1 => (0..6usize).prop_map(Happens::IsCordoned),
         1 => (0..6usize).prop_map(Happens::LosesItsVm),
+        1 => (0..6usize).prop_map(Happens::LosesPower),
+        1 => (0..6usize).prop_map(Happens::IsMovedOutOfSight),
         1 => (0..5usize).prop_map(Happens::IsWanted),
         1 => Just(Happens::IsAnotherImage),
     ]
@@ -59,8 +65,8 @@ impl Model {
             Happens::FallsIll(at) => self.seen.nodes.iter_mut().skip(at).take(1).for_each(|node| node.ready = false),
             Happens::Recovers(at) => {
                 for node in self.seen.nodes.iter_mut().skip(at).take(1) {
-                    let on = self.seen.vms.iter().any(|vm| vm.name == node.name && vm.power == PowerState::On);
-                    node.ready = on;
+                    let mut vms = self.seen.vms.iter().chain(&self.unseen);
+                    node.ready = vms.any(|vm| vm.name == node.name && vm.power == PowerState::On);
                 }
             }
             Happens::IsCordoned(at) => {
@@ -71,6 +77,21 @@ impl Model {
                 self.seen.nodes.iter_mut().filter(|node| node.name == lost.name).for_each(|node| node.ready = false);
             }
             Happens::LosesItsVm(_) => {}
+            Happens::LosesPower(at) => {
+                let mut members = self.machines.iter().filter(|machine| machine.state == State::Member);
+                let name = members.nth(at).map(|machine| machine.name.clone());
+                for vm in self.seen.vms.iter_mut().filter(|vm| Some(&vm.name) == name.as_ref()) {
+                    vm.power = PowerState::Off;
+                }
+                for node in self.seen.nodes.iter_mut().filter(|node| Some(&node.name) == name.as_ref()) {
+                    node.ready = false;
+                }
+            }
+            Happens::IsMovedOutOfSight(at) => {
+                let name = self.seen.nodes.iter().filter(|node| node.ready).nth(at).map(|node| node.name.clone());
+                let place = self.seen.vms.iter().position(|vm| Some(&vm.name) == name.as_ref());
+                self.unseen.extend(place.map(|place| self.seen.vms.remove(place)));
+            }
             Happens::IsWanted(count) => self.pool.count = count,
             Happens::IsAnotherImage => self.pool.template = template(&format!("image-{}", self.made)),
         }
@@ -94,6 +115,9 @@ impl Model {
             Action::PowerOn(_) => {
                 assert_eq!(self.vm(&name).power, PowerState::Off);
                 self.vm(&name).power = PowerState::On;
+                if machine.state == State::Member {
+                    return;
+                }
                 machine.state = State::Joining;
                 let provider = format!("vsphere://{}", machine.vm.unwrap());
                 let node = NodeSeen {
@@ -103,6 +127,9 @@ impl Model {
                     ready: true,
                     cordoned: false,
                     address: None,
+                    excluded: false,
+                    control: false,
+                    kubelet: String::new(),
                 };
                 self.seen.nodes.push(node);
             }
@@ -111,7 +138,10 @@ impl Model {
             Action::Leave(_, why) => (machine.state, machine.reason) = (State::Leaving, Some(why)),
             Action::RemoveToken(_) => machine.token = None,
             Action::Cordon(_) => {
-                self.seen.nodes.iter_mut().filter(|node| node.name == name).for_each(|node| node.cordoned = true)
+                for node in self.seen.nodes.iter_mut().filter(|node| node.name == name) {
+                    (node.cordoned, node.excluded) = (true, true);
+                }
+                machine.cordoned = Some(0);
             }
             Action::Drain(_) => self.seen.pods.clear(),
             Action::PowerOff(_) => self.vm(&name).power = PowerState::Off,
@@ -147,6 +177,8 @@ impl Model {
             expires: u64::MAX,
             joined_seconds: None,
             reason: None,
+            cordoned: None,
+            discards: Discards::default(),
         });
     }
 
@@ -175,6 +207,14 @@ impl Model {
             "{available} do their part, {} must, and these go: {leaving:?}",
             self.pool.floor()
         );
+        let gone = |action: &Action| match action {
+            Action::Leave(name, _) | Action::DeleteNode(name) => {
+                let is_ready = self.seen.nodes.iter().any(|node| node.name == *name && node.ready);
+                is_ready && self.seen.vms.iter().all(|vm| vm.name != *name)
+            }
+            _ => false,
+        };
+        assert!(!next.actions.iter().any(gone), "what is not seen is taken for gone: {:?}", next.actions);
         let adds = next.actions.iter().filter(|action| matches!(action, Action::Add { .. })).count();
         let has_vm = |machine: &Machine| self.seen.vms.iter().any(|vm| vm.name == machine.name);
         let there = self.machines.iter().filter(|machine| machine.stays() || has_vm(machine)).count();
@@ -201,12 +241,14 @@ proptest! {
         prop_assume!(surge + missing > 0);
         let mut wanted = pool(count);
         (wanted.rollout.max_surge, wanted.rollout.max_unavailable) = (surge, missing);
-        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Seen::default(), made: 0 };
+        let mut model = Model { pool: wanted, machines: Vec::new(), seen: Seen { now: 10, ..Seen::default() }, unseen: Vec::new(), made: 0 };
         for event in &events {
             model.happens(event);
             model.round();
         }
-        // Everybody recovers: it comes to its end.
+        // Everybody recovers, and a person goes on: it comes to its end.
+        model.pool.powers_on = true;
+        model.seen.vms.append(&mut model.unseen);
         for node in &mut model.seen.nodes {
             let leaves = model.machines.iter().any(|one| one.name == node.name && one.state == State::Leaving);
             (node.ready, node.cordoned) = (true, node.cordoned && leaves);

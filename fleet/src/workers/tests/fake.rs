@@ -18,8 +18,8 @@ use crate::hypervisor::{
     Staged, Stamp, Vm, VmRef,
 };
 use crate::workers::{
-    Addresses, Arrived, Cluster, Evicted, Image, Kept, NodeSeen, Notice, PodSeen, Pool, Rollout, Site, Template, Token,
-    Wish, Workers, WorkersStatus, records,
+    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, PodSeen, Pool, Rollout,
+    Site, Template, Token, Wish, Workers, WorkersStatus, records,
 };
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -93,6 +93,8 @@ pub struct Machine {
     whole: bool,
     token: String,
     powered: Option<Instant>,
+    /// It was powered on, and its node is there already.
+    returns: bool,
 }
 
 #[derive(Default)]
@@ -113,6 +115,12 @@ pub struct State {
     pub blocked: BTreeSet<String>,
     /// Whether the API is cut off.
     pub cut: bool,
+    /// Since when nodes leave the addresses of services to others, by UID.
+    left: BTreeMap<String, u64>,
+    /// Version of kubelets that join.
+    pub kubelet: String,
+    /// How long a VM takes to be made.
+    pub making: Duration,
     /// The fewest workers that did their part since that was last asked.
     fewest: usize,
     /// The most VMs that there were.
@@ -169,11 +177,18 @@ pub fn pool(count: usize) -> Pool {
         addresses: Some(Addresses { first: [10, 0, 0, 20].into(), last: [10, 0, 0, 29].into(), prefix: 24 }),
         rollout: Rollout::default(),
         made: 0,
+        powers_on: false,
     }
 }
 
-pub fn replace(image: &str, rollout: Rollout) -> Wish {
-    Wish::Replace { template: Box::new(template(image)), ova: format!("{image}.ova").into(), rollout }
+pub fn replace(image: &str, changes: Changes) -> Wish {
+    let Template { image, kubernetes, .. } = template(image);
+    let ova = format!("{}.ova", image.digest).into();
+    Wish::Replace { image, kubernetes, ova, changes: Box::new(changes), discards: Discards::default() }
+}
+
+pub fn remove(worker: &str) -> Wish {
+    Wish::Remove { worker: worker.to_owned(), discards: Discards::default() }
 }
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
@@ -197,7 +212,7 @@ impl World {
         let stamp = Stamp { deployment: Uuid::from_u128(0xbad), node: "t-w1".to_owned(), swap: None };
         let mut strange = vm("t-w1", Uuid::from_u128(0xb01), Some(stamp));
         strange.power = PowerState::On;
-        let machine = |vm| Machine { vm, whole: true, token: String::new(), powered: None };
+        let machine = |vm| Machine { vm, whole: true, token: String::new(), powered: None, returns: false };
         world.lock().machines = vec![machine(strange), machine(vm("by-hand", Uuid::from_u128(0xb02), None))];
         world
     }
@@ -259,7 +274,24 @@ impl World {
         self.give_with(wish, TakeOver::FromAnyone, watch::channel(false).1).await
     }
 
+    /// What is told without a change.
+    pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
+        self.acting(watch::channel(false).1, async |workers| workers.status().await).await
+    }
+
     pub async fn give_with(&self, wish: Wish, over: TakeOver, cancelled: watch::Receiver<bool>) -> Given {
+        let gone = self.acting(cancelled, async |workers| workers.go(&wish, over).await);
+        tokio::select! {
+            biased;
+            () = self.died.notified() => Given::Killed,
+            gone = gone => match gone {
+                Ok((arrived, status)) => Given::Arrived(arrived, Box::new(status)),
+                Err(error) => Given::Failed(error),
+            },
+        }
+    }
+
+    async fn acting<T>(&self, cancelled: watch::Receiver<bool>, act: impl AsyncFnOnce(&Workers<'_>) -> T) -> T {
         let (world, clock) = (self.clone(), || self.now());
         let workers = Workers {
             hypervisor: &world,
@@ -275,14 +307,7 @@ impl World {
             pause_limit: Duration::from_secs(1200),
             cancelled,
         };
-        tokio::select! {
-            biased;
-            () = self.died.notified() => Given::Killed,
-            gone = workers.go(&wish, over) => match gone {
-                Ok((arrived, status)) => Given::Arrived(arrived, Box::new(status)),
-                Err(error) => Given::Failed(error),
-            },
-        }
+        act(&workers).await
     }
 
     async fn die(&self) -> ! {
@@ -398,15 +423,42 @@ impl State {
                 joined.push((machine.vm.name.clone(), machine.vm.uuid()));
             }
         }
+        for machine in &mut self.machines {
+            let own = format!("vsphere://{}", machine.vm.uuid());
+            let mut nodes = self.nodes.iter_mut();
+            let due = machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant);
+            if due && let Some(node) = nodes.find(|node| node.provider == own) {
+                (node.ready, machine.returns) = (true, false);
+            }
+        }
         for (name, uuid) in joined {
             self.made += 1;
             let uid = format!("node-{}", self.made);
             let provider = format!("vsphere://{uuid}");
             let address = u8::try_from(self.made).ok().map(|last| [10, 9, 0, last].into());
-            let pod =
-                PodSeen { namespace: "web".to_owned(), name: format!("of-{name}"), uid: uid.clone(), ending: false };
+            let pod = PodSeen {
+                namespace: "web".to_owned(),
+                name: format!("of-{name}"),
+                uid: uid.clone(),
+                ending: false,
+                bare: false,
+            };
             self.pods.insert(name.clone(), vec![Pod { seen: pod, ended: None }]);
-            self.nodes.push(NodeSeen { name, uid, provider, ready: true, cordoned: false, address });
+            for machine in self.machines.iter_mut().filter(|machine| machine.vm.uuid() == uuid) {
+                machine.returns = false;
+            }
+            let kubelet = self.kubelet.clone();
+            self.nodes.push(NodeSeen {
+                name,
+                uid,
+                provider,
+                ready: true,
+                cordoned: false,
+                excluded: false,
+                control: false,
+                kubelet,
+                address,
+            });
         }
         for pods in self.pods.values_mut() {
             pods.retain(|pod| pod.ended.is_none_or(|at| at > instant));
@@ -426,6 +478,22 @@ impl State {
             bail!(Error::new(Kind::Changed, anyhow::anyhow!("it has changed")));
         }
         Ok(machine)
+    }
+
+    /// A worker's VM loses its power.
+    pub fn lose_power(&mut self, name: &str) {
+        let own = self.machines.iter_mut().find(|machine| is_ours(&machine.vm) && machine.vm.name == name);
+        let vm = &mut own.expect("its VM").vm;
+        vm.power = PowerState::Off;
+        let uuid = vm.uuid();
+        self.off(uuid);
+    }
+
+    /// The pods of a worker lose their controller.
+    pub fn bare(&mut self, node: &str) {
+        for pod in self.pods.get_mut(node).into_iter().flatten() {
+            pod.seen.bare = true;
+        }
     }
 
     /// Cuts a worker off: its node says nothing any more.
@@ -533,13 +601,17 @@ impl Hypervisor for World {
                 let mut vm = vm(&name, Uuid::from_u128(0xe00 + state.made), Some(stamp));
                 vm.version = image;
                 let uuid = vm.uuid();
-                state.machines.push(Machine { vm, whole: false, token, powered: None });
+                state.machines.push(Machine { vm, whole: false, token, powered: None, returns: false });
                 Ok(uuid)
             }
         });
         let doubt =
             |error: anyhow::Error| Error::new(if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient }, error);
         permit.still().await?;
+        let making = self.lock().making;
+        if !making.is_zero() {
+            tokio::time::sleep(making).await;
+        }
         let uuid = half.await.map_err(doubt)?;
         self.change("add.end", permit, move |state| {
             state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).expect("half a VM").whole = true;
@@ -558,18 +630,22 @@ impl Hypervisor for World {
             assert!(machine.whole, "{seen} is half a VM and was to be powered on");
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");
             (machine.vm.power, machine.powered) = (PowerState::On, Some(now));
+            machine.returns = true;
             Ok(())
         })
         .await
     }
 
     async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Permit) -> Result<ShutDown> {
-        let seen = vm.clone();
+        let (seen, now) = (vm.clone(), self.now());
         self.change("shut_down", permit, move |state| {
             let name = seen.name.clone();
             let own = format!("vsphere://{}", seen.uuid());
-            let ready = state.nodes.iter().any(|node| node.provider == own && node.ready);
-            assert!(!ready || !state.has_pods(&name), "{seen} has pods and was to be shut down");
+            if let Some(node) = state.nodes.iter().find(|node| node.provider == own && node.ready) {
+                assert!(!state.has_pods(&name), "{seen} has pods and was to be shut down");
+                let left = state.left.get(&node.uid).is_some_and(|left| left + 4 <= now);
+                assert!(left, "services are still reached by {seen} and it was to be shut down");
+            }
             state.own(&seen)?.vm.power = PowerState::Off;
             state.off(seen.uuid());
             Ok(ShutDown::Off)
@@ -656,10 +732,11 @@ impl Cluster for World {
     }
 
     async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
-        let seen = node.clone();
+        let (seen, now) = (node.clone(), self.now());
         self.ask("cordon", Does::ChangesCluster, move |state| {
             let node = state.nodes.iter_mut().find(|node| node.uid == seen.uid).context("no such node")?;
-            node.cordoned = true;
+            (node.cordoned, node.excluded) = (true, true);
+            state.left.entry(seen.uid.clone()).or_insert(now);
             Ok(())
         })
         .await

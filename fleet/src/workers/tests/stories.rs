@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::fake::{Fault, Given, World, pool, replace};
+use super::fake::{Does, Fault, Given, World, pool, remove, replace, template};
 use crate::authority::TakeOver;
-use crate::hypervisor::PowerState;
-use crate::workers::{Arrived, LocalVolumes, NodeSeen, Pool, Rollout, State, Wish};
+use crate::hypervisor::{PowerState, Size};
+use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, State, Wish};
 
 fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -51,12 +51,12 @@ async fn workers_by_dhcp_are_as_many_as_are_wanted_and_their_nodes_say_their_add
 async fn a_worker_comes_and_the_one_that_is_named_goes() {
     let world = World::with(2).await;
     assert_eq!(world.give(Wish::Add(1)).await.done().available, 3);
-    let status = world.give(Wish::Remove("t-w2".to_owned())).await.done();
+    let status = world.give(remove("t-w2")).await.done();
     let left: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
     assert_eq!(left, ["t-w1", "t-w3"]);
     assert_eq!(world.own(), left);
     assert_eq!(world.lock().nodes.len(), 2);
-    let missing = world.give(Wish::Remove("t-w2".to_owned())).await;
+    let missing = world.give(remove("t-w2")).await;
     assert!(matches!(&missing, Given::Failed(error) if error.to_string().contains("there is no worker t-w2")));
     // A name is never used again.
     let status = world.give(Wish::Add(1)).await.done();
@@ -66,25 +66,59 @@ async fn a_worker_comes_and_the_one_that_is_named_goes() {
 #[tokio::test(start_paused = true)]
 async fn all_are_replaced_and_never_fewer_do_their_part() {
     let world = World::with(3).await;
-    let status = world.give(replace("two", Rollout::default())).await.done();
+    let status = world.give(replace("two", Changes::default())).await.done();
     assert!(status.workers.iter().all(|worker| worker.up_to_date && worker.available), "{status:?}");
     assert_eq!((world.fewest(), world.most()), (3, 4));
     assert_eq!(world.own().len(), 3);
     // The same again is nothing to do.
     let made = world.kept().await.unwrap().pool.made;
-    world.give(replace("two", Rollout::default())).await.done();
+    world.give(replace("two", Changes::default())).await.done();
     assert_eq!(world.kept().await.unwrap().pool.made, made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_image_alone_leaves_workers_as_they_were_made_otherwise() {
+    let world = World::new();
+    let mut edge = pool(2);
+    edge.template.size = Size { processors: 4, memory: 8192, data_disk: Some(1 << 30) };
+    edge.template.taints.insert("edge=true:NoSchedule".to_owned());
+    (edge.rollout.max_surge, edge.rollout.drain_seconds) = (2, 900);
+    world.give(Wish::Create(Box::new(edge.clone()))).await.done();
+    world.give(replace("two", Changes::default())).await.done();
+    let kept = world.kept().await.unwrap();
+    edge.template.image = template("two").image;
+    assert_eq!((&kept.pool.template, &kept.pool.rollout), (&edge.template, &edge.rollout));
+    assert!(kept.machines.iter().all(|machine| machine.template == edge.template), "{kept:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_counts_by_what_its_kubelet_runs() {
+    let world = World::with(2).await;
+    let behind = |kubelet: &str| world.lock().nodes[0].kubelet = kubelet.to_owned();
+    // It has joined between two minors of its control nodes: newer is no harm, older is.
+    behind("v1.37.0");
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
+    behind("v1.35.4");
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
+    // One that would be behind again is the only one: nobody goes round in circles.
+    world.lock().kubelet = "v1.35.4".to_owned();
+    let (arrived, _) = world.give(replace("two", Changes::default())).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.skew"]);
+    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert_eq!(world.kept().await.unwrap().pool.made, 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_room_for_a_further_one_so_many_are_missing_as_may_be() {
     let world = World::with(3).await;
-    let rollout = Rollout { max_surge: 0, max_unavailable: 1, ..Rollout::default() };
-    world.give(replace("two", rollout)).await.done();
+    let changes = Changes { max_surge: Some(0), max_unavailable: Some(1), ..Changes::default() };
+    world.give(replace("two", changes)).await.done();
     assert_eq!((world.fewest(), world.most()), (2, 3));
-    let rollout = Rollout { max_surge: 0, max_unavailable: 0, ..Rollout::default() };
-    let refused = world.give(replace("three", rollout)).await;
-    let late = world.give(replace("three", Rollout { join_seconds: 1501, ..Rollout::default() })).await;
+    let changes = Changes { max_surge: Some(0), max_unavailable: Some(0), ..Changes::default() };
+    let refused = world.give(replace("three", changes)).await;
+    let late = world.give(replace("three", Changes { join_seconds: Some(1501), ..Changes::default() })).await;
     assert!(matches!(&late, Given::Failed(error) if error.to_string().contains("at most 1500 s to join")), "{late:?}");
     assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("none can be replaced")));
 }
@@ -93,7 +127,7 @@ async fn without_room_for_a_further_one_so_many_are_missing_as_may_be() {
 async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_on() {
     let world = World::with(2).await;
     world.lock().ill.insert("two".to_owned());
-    let (arrived, status) = world.give(replace("two", Rollout::default())).await.arrived();
+    let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     assert_eq!(codes(&arrived), ["workers.not-joined"]);
     assert!(matches!(arrived, Arrived::Stopped(_)));
     assert_eq!((status.available, world.fewest()), (2, 2));
@@ -101,11 +135,14 @@ async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_
     let failed = &status.workers[2];
     assert_eq!((failed.state, failed.power), (State::Failed, Some(PowerState::On)));
     assert!(world.lock().tokens.is_empty());
+    let (arrived, _) = world.give(Wish::Continue).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)));
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"], "nobody has said that it is made anew");
     let (arrived, _) = world.give(Wish::GoOn).await.arrived();
     assert!(matches!(arrived, Arrived::Stopped(_)));
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w4"], "the one that had failed is made anew");
     // Back to the image that works: the failed one goes.
-    world.give(replace("one", Rollout::default())).await.done();
+    world.give(replace("one", Changes::default())).await.done();
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
 }
 
@@ -113,16 +150,25 @@ async fn an_image_whose_workers_never_join_stops_at_the_first_and_a_person_goes_
 async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
     let world = World::with(2).await;
     world.lock().blocked.insert("t-w1".to_owned());
-    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     let words = waits[0].to_string();
     assert_eq!(words, "t-w1: web/of-t-w1: its disruption budget [workers.drain-blocked]");
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
     // Asked for twice, one goes.
-    world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    world.give(remove("t-w1")).await.arrived();
     assert_eq!(world.kept().await.unwrap().pool.count, 1);
     world.lock().blocked.clear();
     assert_eq!(world.give(Wish::GoOn).await.done().wanted, 1);
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_a_person_has_cordoned_leaves_its_services_addresses_to_others_first() {
+    let world = World::with(2).await;
+    world.lock().nodes[0].cordoned = true;
+    // What it must not do panics in the fake.
+    world.give(remove("t-w1")).await.done();
     assert_eq!(world.own(), ["t-w2"]);
 }
 
@@ -131,25 +177,77 @@ async fn volumes_that_are_nowhere_else_keep_a_worker_unless_they_are_discarded()
     let world = World::with(2).await;
     world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
     world.lock().add_disk("t-w1");
-    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.local-volumes"]);
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("web/data"));
     assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
-    let rollout = Rollout { local_volumes: LocalVolumes::Discard, ..Rollout::default() };
-    world.give(replace("one", rollout)).await.done();
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_nobody_starts_elsewhere_keep_a_worker_unless_they_are_discarded() {
+    let world = World::with(2).await;
+    world.lock().bare("t-w1");
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.bare-pods"]);
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    assert!(waits[0].to_string().contains("web/of-t-w1"));
+    assert!(!world.lock().nodes[0].cordoned, "it does its part until then");
+    let discards = Discards { bare_pods: true, ..Discards::default() };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of_no_other() {
+    let world = World::with(2).await;
+    let claim = |worker: &str| world.lock().claims.insert(worker.to_owned(), vec!["web/data".to_owned()]);
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let discarding = |image: &str| match replace(image, Changes::default()) {
+        Wish::Replace { image, kubernetes, ova, changes, .. } => {
+            Wish::Replace { image, kubernetes, ova, changes, discards }
+        }
+        other => panic!("{other:?}"),
+    };
+    claim("t-w1");
+    let status = world.give(discarding("two")).await.done();
+    assert!(status.workers.iter().all(|worker| worker.discards == Discards::default()), "{status:?}");
+    claim("t-w3");
+    let (arrived, _) = world.give(remove("t-w3")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.local-volumes"]);
+    world.lock().claims.clear();
+    world.give(Wish::GoOn).await.done();
+
+    // It holds as long as they are outdated, and not for one that a person names without that word.
+    world.give(Wish::Pause).await.done();
+    let discards_of_first = async || world.kept().await.unwrap().machines[0].discards.local_volumes;
+    world.give(discarding("three")).await.arrived();
+    assert!(discards_of_first().await);
+    world.give(replace("two", Changes::default())).await.done();
+    assert!(!discards_of_first().await);
+    world.give(discarding("three")).await.arrived();
+    claim("t-w4");
+    let (arrived, _) = world.give(remove("t-w4")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.local-volumes"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_paused_goes_on_when_a_person_says_so_and_workers_still_come() {
     let world = World::with(2).await;
-    let paused = Rollout { paused: true, ..Rollout::default() };
-    let (arrived, status) = world.give(replace("two", paused)).await.arrived();
+    world.give(Wish::Pause).await.done();
+    // Whoever wants another image does not lift the pause of somebody else.
+    let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     assert_eq!(codes(&arrived), ["workers.paused"]);
     assert!(status.paused && status.workers.iter().all(|worker| !worker.up_to_date));
     let (_, status) = world.give(Wish::Add(1)).await.arrived();
     assert_eq!((status.available, status.workers[2].up_to_date), (3, true));
+    // Who brings a tenant up again does not say that, and powers on what is off all the same.
+    world.lock().lose_power("t-w1");
+    let (arrived, status) = world.give(Wish::Continue).await.arrived();
+    assert_eq!((codes(&arrived), status.available), (vec!["workers.paused"], 3));
     let status = world.give(Wish::GoOn).await.done();
     assert!(!status.paused && status.workers.iter().all(|worker| worker.up_to_date));
 }
@@ -159,9 +257,9 @@ async fn while_too_few_do_their_part_none_is_taken_away() {
     let world = World::with(2).await;
     world.lock().silence("t-w1");
     world.lock().silence("t-w2");
-    let (arrived, status) = world.give(replace("two", Rollout::default())).await.arrived();
+    let (arrived, status) = world.give(replace("two", Changes::default())).await.arrived();
     // A network that is cut off makes all of them look alike: none goes.
-    assert_eq!(codes(&arrived), ["workers.too-few"]);
+    assert_eq!(codes(&arrived), ["workers.not-ready", "workers.not-ready", "workers.too-few"]);
     assert_eq!(status.workers.len(), 3, "{status:?}");
     for node in &mut world.lock().nodes {
         node.ready = true;
@@ -175,7 +273,7 @@ async fn a_worker_that_is_cut_off_can_be_removed_and_its_node_goes_after_its_vm(
     let world = World::with(2).await;
     world.lock().silence("t-w1");
     // Its pod is told to end, and nobody says that it has.
-    world.give(Wish::Remove("t-w1".to_owned())).await.done();
+    world.give(remove("t-w1")).await.done();
     assert_eq!(world.own(), ["t-w2"]);
     assert_eq!(world.lock().nodes.len(), 1);
 }
@@ -194,11 +292,52 @@ async fn a_vm_that_somebody_has_removed_is_made_good() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn workers_without_power_are_named_and_powered_on_by_whoever_goes_on() {
+    let world = World::with(2).await;
+    world.lock().lose_power("t-w1");
+    // Somebody may have shut it down: a command for another one says so, and leaves it off.
+    let (arrived, status) = world.give(Wish::Add(1)).await.arrived();
+    assert_eq!((codes(&arrived), status.available), (vec!["workers.vm-state"], 2));
+    assert!(matches!(&arrived, Arrived::Paused(waits) if waits[0].worker.as_deref() == Some("t-w1")));
+    world.lock().lose_power("t-w2");
+    assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_node_was_removed_or_says_nothing_is_named_and_nothing_is_called_done() {
+    let world = World::with(2).await;
+    world.lock().nodes.retain(|node| node.name != "t-w1");
+    world.lock().silence("t-w2");
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let named: Vec<_> = waits.iter().map(|wait| (wait.worker.as_deref(), wait.reason.code.as_str())).collect();
+    assert_eq!(named, [(Some("t-w1"), "workers.not-ready"), (Some("t-w2"), "workers.not-ready")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_nodes_are_ready() {
+    let world = World::with(2).await;
+    let all = std::mem::take(&mut world.lock().machines);
+    world.set_fault(None);
+    let (arrived, status) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.vm-unseen"; 2]);
+    assert!(status.workers.iter().all(|worker| worker.state == State::Member), "{status:?}");
+    // Nor is the node of one removed that a person wants to go.
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.vm-unseen"; 2]);
+    let changed = |(_, does): &(&str, Does)| matches!(does, Does::ChangesCluster);
+    assert!(!world.lock().calls.iter().any(changed) && world.lock().nodes.len() == 2);
+    world.lock().machines = all;
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_vm_whose_stamp_was_changed_is_left_alone() {
     let world = World::with(2).await;
     let of_first = |machine: &&mut super::fake::Machine| machine.vm.uuid().as_u128() >= 0xe00;
     world.lock().machines.iter_mut().find(of_first).unwrap().vm.stamp = None;
-    let (arrived, _) = world.give(Wish::Remove("t-w1".to_owned())).await.arrived();
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-odd"]);
     assert_eq!(world.lock().machines.len(), 4);
 }
@@ -212,6 +351,47 @@ async fn while_the_api_is_cut_off_nothing_is_done_and_then_it_goes_on() {
     assert_eq!(world.own().len(), 2);
     world.lock().cut = false;
     assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_api_is_cut_off_what_is_kept_is_told_and_a_pause_is_noted_at_once() {
+    let world = World::with(2).await;
+    world.lock().cut = true;
+    let before = world.now();
+    let (arrived, status) = world.give(Wish::Pause).await.arrived();
+    assert!(world.now() - before < 5, "it waits for the cluster");
+    assert_eq!((codes(&arrived), status.paused), (vec!["workers.api-silent"], true));
+    assert!(world.kept().await.unwrap().pool.rollout.paused);
+    let told = world.status().await.unwrap().unwrap();
+    assert_eq!(told, status);
+    let why: Vec<_> = told.waits.iter().map(|wait| wait.reason.code.as_str()).collect();
+    assert_eq!((told.looked, told.done, why), (false, false, vec!["workers.api-silent"]));
+    let names: Vec<_> = told.workers.iter().map(|worker| (worker.name.as_str(), worker.state)).collect();
+    assert_eq!(names, [("t-w1", State::Member), ("t-w2", State::Member)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_workers_whose_vms_are_made_slowly_are_made_once_each() {
+    let world = World::new();
+    world.lock().making = Duration::from_secs(60);
+    let mut many = Pool { addresses: None, ..pool(20) };
+    many.rollout.join_seconds = 1500;
+    world.set_fault(None);
+    assert_eq!(world.give(Wish::Create(Box::new(many))).await.done().available, 20);
+    let made = world.lock().calls.iter().filter(|(name, _)| *name == "add").count();
+    assert_eq!(made, 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_takes_longer_than_its_token_leaves_time_for_is_not_made_again_and_again() {
+    let world = World::new();
+    world.lock().making = Duration::from_secs(1000);
+    let (arrived, status) = world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.too-slow"]);
+    assert!(matches!(arrived, Arrived::Stopped(_)) && world.lock().tokens.is_empty(), "{status:?}");
+    world.lock().making = Duration::ZERO;
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,6 +412,45 @@ async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once() {
+    let find = World::with(1).await;
+    find.set_fault(None);
+    find.give(Wish::Add(1)).await.done();
+    let at = find.lock().calls.iter().position(|(name, _)| *name == "power_on").expect("a power-on") + 1;
+    let killed = async || {
+        let world = World::with(1).await;
+        world.set_fault(Some((at, Fault::KilledAfter)));
+        assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
+        world.set_fault(None);
+        tokio::time::sleep(Duration::from_secs(7200)).await;
+        world
+    };
+    let world = killed().await;
+    let before = world.now();
+    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert!(world.now() - before < 300, "it is waited for");
+    // Nor does another command wait for it.
+    let world = killed().await;
+    let before = world.now();
+    let (arrived, _) = world.give_with(Wish::Add(1), TakeOver::FromAnyone, watch::channel(false).1).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.not-joined"]);
+    assert!(world.now() - before < 300, "it is waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
+    let world = World::with(1).await;
+    world.lock().ill.insert("one".to_owned());
+    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    // Who goes on ends once that is noted.
+    let cancelled = watch::channel(true).1;
+    assert_eq!(world.give_with(Wish::GoOn, TakeOver::FromTheDead, cancelled).await.arrived().0, Arrived::Cancelled);
+    assert_eq!(world.kept().await.unwrap().machines[1].state, State::Leaving);
+    assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
+    assert_eq!(world.own(), ["t-w1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
     let world = World::with(1).await;
     let other = NodeSeen {
@@ -241,6 +460,9 @@ async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
         ready: true,
         cordoned: false,
         address: None,
+        excluded: false,
+        control: false,
+        kubelet: String::new(),
     };
     world.lock().nodes.push(other.clone());
     let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
@@ -255,7 +477,7 @@ async fn asked_to_end_it_ends_where_it_can_be_continued() {
     let world = World::with(2).await;
     world.lock().ill.insert("two".to_owned());
     let (cancel, cancelled) = watch::channel(false);
-    let given = world.give_with(replace("two", Rollout::default()), TakeOver::FromTheDead, cancelled);
+    let given = world.give_with(replace("two", Changes::default()), TakeOver::FromTheDead, cancelled);
     let asked = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
         cancel.send_replace(true);
@@ -274,7 +496,7 @@ async fn of_two_operators_one_is_told_of_the_other() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         world.give(Wish::Add(1)).await
     };
-    let (first, second) = tokio::join!(world.give(replace("two", Rollout::default())), second);
+    let (first, second) = tokio::join!(world.give(replace("two", Changes::default())), second);
     assert!(matches!(first.arrived().0, Arrived::Stopped(_)));
     assert!(matches!(&second, Given::Failed(error) if error.to_string().contains("is at work")), "{second:?}");
     assert_eq!(world.kept().await.unwrap().pool.count, 2);

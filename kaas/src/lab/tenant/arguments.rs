@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use fleet::workers::{LocalVolumes, Rollout};
 
 use super::super::{Engine, key_value};
+use super::wanted::{Changed, Lost, Made};
 use crate::output::{say, warn};
 use crate::ova::Output;
 use crate::upgrade::Over;
@@ -18,8 +18,8 @@ pub const TENANT_OVA: &str = "kaas-tenant";
 pub enum Tenant {
     /// Starts a tenant cluster beside a control cluster, and lets its workers join.
     ///
-    /// Given again after it was ended, it goes on. The tenant is a lab as well: `kaas lab` and `kaas upgrade` take its
-    /// name.
+    /// Given again after it was ended, or after a power cut, it goes on; a pause holds, and what has failed stays as it is,
+    /// until `kaas lab tenant resume`. The tenant is a lab as well: `kaas lab` and `kaas upgrade` take its name.
     Up(UpArguments),
     /// Makes further workers.
     AddWorker {
@@ -36,17 +36,21 @@ pub enum Tenant {
         /// The worker.
         worker: String,
         #[command(flatten)]
+        lost: Lost,
+        #[command(flatten)]
         at: At,
     },
     /// Replaces workers by ones from another image, or of another size: a new one joins, then an old one leaves.
+    ///
+    /// What is not said stays as the workers have it. A pause holds: `kaas lab tenant resume` lifts it.
     ReplaceWorkers {
         /// The tenants' OVA, or a directory with one.
         #[arg(long, value_name = "FILE")]
         ova: PathBuf,
         #[command(flatten)]
-        made: Made,
+        changed: Changed,
         #[command(flatten)]
-        rollout: RolloutArguments,
+        lost: Lost,
         #[command(flatten)]
         at: At,
     },
@@ -60,12 +64,16 @@ pub enum Tenant {
     ReplaceControlPlane {
         /// The control node.
         node: String,
-        /// The tenants' OVA, or a directory with one, if not what the tenant was made from.
+        /// The tenants' OVA, or a directory with one, if not the image of the other control nodes.
         #[arg(long, value_name = "FILE")]
         ova: Option<PathBuf>,
-        /// Size of its data disk in MiB.
-        #[arg(long, default_value_t = 8192)]
-        data_disk: u64,
+        /// A property that it is to have otherwise than the lost one had and the cluster goes by now; may be given several
+        /// times.
+        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+        properties: Vec<(String, String)>,
+        /// Size of its data disk in MiB, if not that of the other control nodes.
+        #[arg(long, value_name = "MIB")]
+        data_disk: Option<u64>,
         /// How long to wait for it, in minutes.
         #[arg(long, default_value_t = 15)]
         limit: u64,
@@ -93,7 +101,7 @@ impl Tenant {
 /// Which tenant, and how to say what becomes of it.
 #[derive(Args)]
 pub struct At {
-    /// Name of the tenant: at most 10 characters.
+    /// Name of the tenant: at most 15 characters.
     #[arg(long, default_value = "tenant")]
     pub(super) name: String,
     /// How to say it. With JSON, progress goes to standard error.
@@ -169,70 +177,4 @@ pub enum WorkerAddresses {
     Static,
     /// A DHCP server of the lab leases them.
     Dhcp,
-}
-
-/// What workers are made like.
-#[derive(Args)]
-pub struct Made {
-    /// Memory of each worker in MiB.
-    #[arg(long, default_value_t = 2048)]
-    pub(super) worker_memory: u32,
-    /// Virtual processors of each worker.
-    #[arg(long, default_value_t = 2)]
-    pub(super) worker_processors: u32,
-    /// Size of a data disk of each worker in MiB, for volumes that are kept on it; none without it.
-    #[arg(long, value_name = "MIB")]
-    pub(super) worker_data_disk: Option<u64>,
-    /// A label of the workers' nodes; may be given several times.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
-    pub(super) labels: Vec<(String, String)>,
-    /// A taint of the workers' nodes; may be given several times.
-    #[arg(long = "taint", value_name = "KEY=VALUE:EFFECT")]
-    pub(super) taints: Vec<String>,
-}
-
-/// How workers are replaced.
-#[derive(Args)]
-pub struct RolloutArguments {
-    /// How many VMs there may be beyond the wanted workers meanwhile.
-    #[arg(long, default_value_t = 1)]
-    max_surge: usize,
-    /// How many of the wanted workers may be missing meanwhile.
-    #[arg(long, default_value_t = 0)]
-    max_unavailable: usize,
-    /// How long pods may take to move away from a worker, in seconds; then a person is waited for.
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    drain: u64,
-    /// How long a worker may take to join, in seconds; then no further one is made.
-    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
-    join_limit: u64,
-    /// What becomes of volumes that are kept on a worker and nowhere else.
-    #[arg(long, value_enum, default_value = "keep")]
-    local_volumes: Volumes,
-}
-
-/// What becomes of volumes that are kept on a worker and nowhere else.
-#[derive(Clone, Copy, ValueEnum)]
-enum Volumes {
-    /// The worker stays until a person has seen to them.
-    Keep,
-    /// They are lost with the worker.
-    Discard,
-}
-
-impl RolloutArguments {
-    /// As the library takes it.
-    pub(super) fn rollout(&self) -> Rollout {
-        Rollout {
-            max_surge: self.max_surge,
-            max_unavailable: self.max_unavailable,
-            drain_seconds: self.drain,
-            join_seconds: self.join_limit,
-            paused: false,
-            local_volumes: match self.local_volumes {
-                Volumes::Keep => LocalVolumes::Keep,
-                Volumes::Discard => LocalVolumes::Discard,
-            },
-        }
-    }
 }

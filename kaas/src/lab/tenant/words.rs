@@ -1,10 +1,7 @@
 //! What is said of a tenant's workers.
 
-use fleet::workers::{Action, Arrived, Notice, State, Wait, WorkersStatus};
+use fleet::workers::{Action, Arrived, Discards, Notice, State, Wait, WorkersStatus};
 use serde::Serialize;
-
-/// The code of a pause that a person wants.
-pub const PAUSED: &str = "workers.paused";
 
 /// Where a run has come to, for programs.
 #[derive(Serialize)]
@@ -39,6 +36,12 @@ fn name(arrived: &Arrived) -> &'static str {
     }
 }
 
+/// What is waited for, and what has stopped, one a line.
+pub fn reasons(waits: &[Wait], stopped: &[Wait]) -> String {
+    let line = |what: &'static str| move |wait: &Wait| format!("\n  {what}: {wait}");
+    waits.iter().map(line("waiting")).chain(stopped.iter().map(line("stopped"))).collect()
+}
+
 /// Where a run has come to.
 pub fn arrived(arrived: &Arrived, status: &WorkersStatus) -> String {
     let waits = |waits: &[Wait]| waits.iter().map(|wait| format!("\n  {wait}")).collect::<String>();
@@ -54,10 +57,13 @@ pub fn arrived(arrived: &Arrived, status: &WorkersStatus) -> String {
 
 /// Where the workers stand, one a line.
 pub fn status(status: &WorkersStatus) -> String {
-    if !status.looked {
-        return format!("{} workers are wanted; what there is cannot be looked at now", status.wanted);
-    }
-    let mut text = format!("{} of {} workers are Ready; image {}", status.available, status.wanted, status.image);
+    let mut text = match status.looked {
+        true => format!("{} of {} workers are Ready; image {}", status.available, status.wanted, status.image),
+        false => format!(
+            "{} workers are wanted; image {}; what there is cannot be looked at now, and this is what is kept",
+            status.wanted, status.image
+        ),
+    };
     if status.paused {
         text += "; replacement is paused";
     }
@@ -66,6 +72,7 @@ pub fn status(status: &WorkersStatus) -> String {
         let state = match worker.state {
             State::New => "new",
             State::Joining => "joining",
+            State::Member if !status.looked => "has joined",
             State::Member if worker.available => "Ready",
             State::Member => "not Ready",
             State::Failed => "failed",
@@ -73,9 +80,18 @@ pub fn status(status: &WorkersStatus) -> String {
         };
         let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}", worker.image) };
         let why = worker.reason.as_ref().map_or_else(String::new, |why| format!("  {why}"));
-        text += &format!("\n  {}\t{address}\t{state}{old}{why}", worker.name);
+        text += &format!("\n  {}\t{address}\t{state}{old}{why}{}", worker.name, lost(worker.discards));
     }
     text
+}
+
+fn lost(discards: Discards) -> &'static str {
+    match discards {
+        Discards { local_volumes: true, bare_pods: true } => "  its local volumes and bare pods are lost with it",
+        Discards { local_volumes: true, bare_pods: false } => "  its local volumes are lost with it",
+        Discards { local_volumes: false, bare_pods: true } => "  its bare pods are lost with it",
+        Discards { local_volumes: false, bare_pods: false } => "",
+    }
 }
 
 /// What happens.
@@ -109,18 +125,59 @@ fn begun(action: &Action) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::collections::BTreeSet;
 
-    use fleet::workers::REASONS;
+    use fleet::upgrade::Reason;
+    use fleet::workers::WorkerStatus;
     use serde_json::{Value, json};
 
     use super::*;
 
+    /// A worker in a state.
+    pub fn worker(name: &str, state: State) -> WorkerStatus {
+        WorkerStatus {
+            name: name.to_owned(),
+            address: None,
+            state,
+            image: "kaas-tenant 0.1.0".to_owned(),
+            up_to_date: true,
+            available: false,
+            vm: None,
+            power: None,
+            joined_seconds: None,
+            reason: None,
+            discards: Discards::default(),
+        }
+    }
+
+    /// These workers, looked at.
+    pub fn status(workers: &[WorkerStatus]) -> WorkersStatus {
+        WorkersStatus {
+            pool: "workers".to_owned(),
+            wanted: 1,
+            looked: true,
+            available: 0,
+            image: "kaas-tenant 0.1.0".to_owned(),
+            paused: false,
+            workers: workers.to_vec(),
+            waits: Vec::new(),
+            stopped: Vec::new(),
+            done: false,
+        }
+    }
+
     #[test]
-    fn a_pause_has_a_code_that_is_documented() {
-        assert!(REASONS.iter().any(|(code, _)| *code == PAUSED));
-        assert!(REASONS.iter().any(|(code, _)| *code == "workers.skew"));
+    fn what_is_kept_is_told_while_nothing_can_be_looked_at() {
+        let reason = Reason::new("workers.api-silent", "it does not answer");
+        let waits = vec![Wait { worker: None, reason, lasting: false }];
+        let worker =
+            WorkerStatus { reason: Some(Reason::new("workers.asked", "it goes")), ..worker("t-w1", State::Leaving) };
+        let status = WorkersStatus { looked: false, paused: true, waits, ..status(&[worker]) };
+        let told = super::status(&status) + &reasons(&status.waits, &status.stopped);
+        for part in ["cannot be looked at", "is paused", "t-w1\t\tleaving  it goes", "waiting: it does not answer"] {
+            assert!(told.contains(part), "{told}");
+        }
     }
 
     #[test]
@@ -131,18 +188,7 @@ mod tests {
 
     #[test]
     fn workers_are_told_one_a_line_and_as_json_with_the_outcome_beside_them() {
-        let status = WorkersStatus {
-            pool: "workers".to_owned(),
-            wanted: 1,
-            looked: true,
-            available: 0,
-            image: "kaas-tenant 0.1.0".to_owned(),
-            paused: false,
-            workers: Vec::new(),
-            waits: Vec::new(),
-            stopped: Vec::new(),
-            done: false,
-        };
+        let status = status(&[]);
         assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0");
         let told = serde_json::to_value(Outcome::of(&Arrived::Done, &status)).unwrap();
         let part = |key: &str| told[key].clone();

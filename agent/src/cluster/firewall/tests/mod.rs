@@ -175,9 +175,9 @@ fn services_and_pods_open_ports_but_none_of_the_nodes_own() {
     keeper.lay(node, &three_nodes());
     network.sees("a stranger", stranger, NODE, &[30_080, 30_081, 30_999], &[30_082, 30_083, 80, NO_PURPOSE]);
 
-    let ports = br#"{"items": [{"spec": {"hostNetwork": true, "containers": [
-        {"ports": [{"hostPort": 7777}, {"hostPort": 2379}, {"hostPort": 10257}]}]}}]}"#;
-    keeper.firewall.open(HostPorts::of_pods(ports).unwrap()).unwrap();
+    let pods = r#"[{"spec": {"hostNetwork": true, "containers": [
+        {"ports": [{"hostPort": 7777}, {"hostPort": 2379}, {"hostPort": 10257}]}]}}]"#;
+    keeper.firewall.open(HostPorts::of_pods(serde_json::from_str(pods).unwrap())).unwrap();
     assert!(keeper.lay(node, &three_nodes()));
     let control_nodes = tcp(&[Caller::ControlNodes, Caller::Loopback]);
     network.sees("a stranger", stranger, NODE, &[NO_PURPOSE], &control_nodes);
@@ -213,9 +213,15 @@ fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anyw
     for there in [PEER, virtual_address] {
         network.sees("a pod", pod, there, &[api, endpoint, ports::KUBELET], &[ssh, ports::ETCD_PEER]);
     }
+    // A worker, which the list of nodes names alone.
+    let _worker = listening(stranger, &all());
+    network.sees("a pod", pod, STRANGER, &[ssh, ports::MEMBERLIST], &[]);
+    pod_network_knows(node, Some(STRANGER));
+    network.sees("a pod", pod, STRANGER, &[endpoint, ports::KUBELET, NO_PURPOSE], &[ssh, ports::MEMBERLIST]);
     config.node.admin_networks.clear();
     assert!(keeper.lay(node, &config));
     network.sees("a pod", pod, PEER, &[ssh], &[ports::ETCD_PEER]);
+    network.sees("a pod", pod, STRANGER, &[ssh], &[ports::MEMBERLIST]);
 }
 
 /// A service that somebody has given the tunnel's port as its NodePort, where the tunnel's is of their range.

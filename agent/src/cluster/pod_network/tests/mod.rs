@@ -28,7 +28,8 @@ fn underlay() -> Underlay {
 fn nodes(list: &[(&str, &str, &str)]) -> Nodes {
     list.iter()
         .map(|(name, address, range)| {
-            let node = Node { address: address.parse().unwrap(), pod_cidr: range.parse().unwrap() };
+            let (address, pod_cidr) = (address.parse().unwrap(), range.parse().unwrap());
+            let node = Node { address, pod_cidr, created: String::new() };
             ((*name).to_owned(), node)
         })
         .collect()
@@ -154,6 +155,19 @@ fn nodes_that_contradict_others_are_left_out_and_named() {
 }
 
 #[test]
+fn a_node_that_comes_later_takes_no_pods_from_another_one() {
+    let mut all = three();
+    all.values_mut().for_each(|node| node.created = "2026-01-31T12:00:00Z".to_owned());
+    let known = wanted(&all);
+    let mut thief = nodes(&[("a", "10.0.0.21", "10.244.2.0/24")]);
+    thief.values_mut().for_each(|node| node.created = "2026-01-31T12:00:01Z".to_owned());
+    all.extend(thief);
+    let (desired, warnings) = desired(&settings(), &underlay(), &all);
+    assert_eq!(desired.unwrap().remotes, known.remotes);
+    assert_eq!(warnings, ["a's pod CIDR 10.244.2.0/24 overlaps another node's"]);
+}
+
+#[test]
 fn nothing_is_wanted_before_this_node_has_its_range() {
     let mut others = three();
     others.remove("node-1");
@@ -251,6 +265,7 @@ fn the_cni_configuration_carries_range_and_mtu() {
 fn packets_of_the_nodes_that_are_known_are_marked_and_nobody_elses() {
     let content = |nodes: &Nodes| packets::content(settings().pod_cidr, &wanted(nodes));
     let three = content(&three());
+    assert!(three.contains("ip daddr { 10.0.0.12, 10.0.0.13 } meta mark set"), "{three}");
     assert!(three.contains("ip saddr { 10.0.0.12, 10.0.0.13 } fib saddr . iif oif exists meta mark set"), "{three}");
     assert!(three.contains("ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16"), "{three}");
     let alone = content(&nodes(&[("node-1", "10.0.0.11", "10.244.0.0/24")]));

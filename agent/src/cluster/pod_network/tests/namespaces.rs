@@ -136,7 +136,10 @@ fn pods_of_two_nodes_reach_each_other() {
             .iter()
             .map(|(node, range)| {
                 let pod_cidr = format!("10.244.{range}.0/24").parse().unwrap();
-                (format!("node-{node}"), Node { address: Ipv4Addr::new(10, 77, 0, *node), pod_cidr })
+                (
+                    format!("node-{node}"),
+                    Node { address: Ipv4Addr::new(10, 77, 0, *node), pod_cidr, created: String::new() },
+                )
             })
             .collect();
         let namespace = if number == 1 { &one } else { &two };

@@ -1,11 +1,13 @@
 //! Decisions, alone and in simulated clusters that lose messages, power and disks.
 
+use contract::pod_security::PodSecurity;
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::cluster::rendezvous::meeting::{Answer, CLOCK_LIMIT, Own, Said, Verdict, hear, judge};
 use crate::cluster::rendezvous::message::{Facts, Hello};
 use crate::cluster::rendezvous::{Membership, Progress, Why};
+use crate::intake::config::fixture::{in_a_tenant, three_nodes};
 
 fn cluster(number: u128) -> Uuid {
     Uuid::from_u128(number)
@@ -21,6 +23,31 @@ fn said(first: bool, state: Membership) -> Answer {
 
 fn silent(first: bool, why: Why) -> Answer {
     Answer { first, said: Err(why) }
+}
+
+/// Who replaces a lost node is told this alone.
+#[test]
+fn what_members_must_agree_on_is_what_a_replacement_is_told() {
+    type Change = fn(&mut crate::intake::config::Cluster);
+    let changes: [Change; 9] = [
+        |cluster| cluster.name.push('x'),
+        |cluster| drop(cluster.control_nodes.pop()),
+        |cluster| cluster.virtual_address = None,
+        |cluster| cluster.kubernetes_minor = "1.35".to_owned(),
+        |cluster| cluster.pod_cidr = cluster.service_cidr,
+        |cluster| cluster.service_cidr = cluster.pod_cidr,
+        |cluster| cluster.vxlan_port += 1,
+        |cluster| cluster.pod_security = PodSecurity::Privileged,
+        |cluster| cluster.add_ons.metrics = !cluster.add_ons.metrics,
+    ];
+    let before = in_a_tenant(three_nodes());
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut after = before.clone();
+        change(&mut after.cluster);
+        assert_eq!(Facts::of(&before, "i").differences(&Facts::of(&after, "i")).len(), 1, "{number}");
+        let (before, after) = (before.agreed(), after.agreed());
+        assert_eq!(before.iter().filter(|(key, value)| after[*key] != **value).count(), 1, "{number}");
+    }
 }
 
 #[test]

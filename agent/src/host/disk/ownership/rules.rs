@@ -88,9 +88,10 @@ pub fn taken(identity: &Identity, own: &Use) -> Identity {
 }
 
 /// The identity once `own` has released the disk in a clean shutdown; none if it is
-/// not its to release, or belongs to no cluster yet. `id` names the swap that this begins.
+/// not its to release, belongs to no cluster yet, or holds a worker's local volumes, which are their node's in whatever VM. `id` names the swap that this begins.
 pub fn released(identity: &Identity, own: &Use, id: Uuid) -> Option<Identity> {
-    if identity.state != DiskState::Formed || identity.holder.is_none() || identity.holder != own.vm {
+    let of_worker = identity.local_volumes.is_some();
+    if of_worker || identity.state != DiskState::Formed || identity.holder.is_none() || identity.holder != own.vm {
         return None;
     }
     let swap = match &identity.swap {

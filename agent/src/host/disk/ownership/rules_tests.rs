@@ -140,6 +140,8 @@ fn a_third_vm_makes_the_second_the_one_to_go_back_to() {
 fn only_the_holder_of_a_clusters_disk_releases_it() {
     assert_eq!(released(&disk(), &vm(B, "1.0.0"), ID), None);
     assert_eq!(released(&Identity { state: DiskState::Unformed, ..disk() }, &vm(A, "1.0.0"), ID), None);
+    let volumes = Some(crate::host::disk::LocalVolumes { authority_hash: "sha256:ours".into() });
+    assert_eq!(released(&Identity { local_volumes: volumes, ..disk() }, &vm(A, "1.0.0"), ID), None, "a worker's");
     assert_eq!(released(&Identity { state: DiskState::Erasing, ..disk() }, &vm(A, "1.0.0"), ID), None);
     assert_eq!(released(&Identity { holder: None, ..disk() }, &vm(A, "1.0.0"), ID), None);
     let nameless = Use { vm: None, ..vm(A, "1.0.0") };

@@ -1,0 +1,121 @@
+//! What of a Node object tells whose a name and an address are. A node writes its own addresses.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::Deserialize;
+
+use crate::intake::config::ControlPlane;
+
+/// Names by which clients on a node or in a pod reach what is no node's.
+const NAMES: [&str; 2] = ["kubernetes", "localhost"];
+
+#[derive(Deserialize)]
+pub(super) struct Node {
+    metadata: Metadata,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    /// Such as `2026-01-31T12:00:00Z`: in the order of time, as text.
+    #[serde(default)]
+    creation_timestamp: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    addresses: Vec<Address>,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+impl Node {
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// Whether its kubelet says that it is ready, and said so lately.
+    pub fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+    }
+
+    /// Its only address, if it has exactly one, in the four numbers of IPv4.
+    pub fn only_address(&self) -> Option<Ipv4Addr> {
+        let mut internal = self.internal();
+        let first = internal.next()?.parse().ok();
+        first.filter(|_| internal.next().is_none())
+    }
+
+    /// The address that counts against others: the first, so that nobody keeps all others from their own.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.internal().next()?.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+    }
+
+    /// Whether another node came later.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        self.metadata.creation_timestamp < other.metadata.creation_timestamp
+    }
+
+    fn internal(&self) -> impl Iterator<Item = &str> {
+        self.status.addresses.iter().filter(|one| one.kind == "InternalIP").map(|one| one.address.as_str())
+    }
+}
+
+/// Why no worker may have a name, if that is so.
+pub(super) fn reserved_name(name: &str, config: &ControlPlane) -> Option<&'static str> {
+    if contract::properties::parse::names::label(name).is_err() {
+        return Some("which is no node's name");
+    }
+    if config.cluster.control_nodes.iter().any(|node| node.name == name) {
+        return Some("which is a control node's");
+    }
+    NAMES.contains(&name).then_some("by which others are reached")
+}
+
+/// Whose an address is, if it is one that no worker has. Workers may be in any subnet, and nothing names theirs to control
+/// nodes: so what a worker may not have is what is known to be something else.
+pub(super) fn reserved_address(address: Ipv4Addr, config: &ControlPlane) -> Option<&'static str> {
+    let ControlPlane { cluster, node, .. } = config;
+    let [first, ..] = address.octets();
+    let no_hosts = first == 0 || first >= 224 || address.is_loopback() || address.is_link_local();
+    let networks = || node.interfaces.iter().filter_map(|interface| interface.address.known());
+    let ends = |network: ipnet::Ipv4Net| {
+        network.prefix_len() < 31 && (network.network() == address || network.broadcast() == address)
+    };
+    let mut gateways =
+        node.interfaces.iter().filter_map(|one| one.gateway).chain(node.routes.iter().map(|one| one.gateway));
+    let mut servers = node.ntp_servers.iter().filter_map(|server| server.parse().ok());
+    let of_control_nodes = cluster.control_nodes.iter().any(|one| one.address == address)
+        || networks().any(|network| network.addr() == address);
+    [
+        (of_control_nodes, "which is a control node's"),
+        (cluster.virtual_address == Some(address), "which is the virtual IP"),
+        (cluster.service_cidr.contains(&address), "which is a service's"),
+        (cluster.pod_cidr.contains(&address), "which is a pod's"),
+        (cluster.add_ons.service_addresses.iter().any(|range| range.contains(address)), "which is for services"),
+        (gateways.any(|gateway| gateway == address), "which is a gateway's"),
+        (node.dns_servers.contains(&address), "which is a DNS server's"),
+        (servers.any(|server: Ipv4Addr| server == address), "which is a time server's"),
+        (no_hosts || networks().any(ends), "which is no host's"),
+    ]
+    .into_iter()
+    .find_map(|(is_so, whose)| is_so.then_some(whose))
+}

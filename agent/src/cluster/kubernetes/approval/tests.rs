@@ -1,0 +1,350 @@
+//! What a worker, somebody who is root on one, and somebody with a join token are given.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::UNIX_EPOCH;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use contract::ports;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::*;
+use crate::cluster::join;
+use crate::cluster::kubernetes::fake_api::FakeApi;
+use crate::cluster::pki::{self, Authorities};
+use crate::host::fake_server;
+use crate::intake::config::fixture::{in_a_tenant, three_nodes};
+
+fn config() -> ControlPlane {
+    let mut config = in_a_tenant(three_nodes());
+    let pool = |first, last| contract::properties::AddressRange {
+        first: [10, 0, 0, first].into(),
+        last: [10, 0, 0, last].into(),
+    };
+    config.cluster.add_ons.service_addresses = vec![pool(200, 219)];
+    config.node.dns_servers = vec![[10, 0, 0, 2].into()];
+    config.node.ntp_servers = vec!["10.0.0.3".to_owned(), "time.example.com".to_owned()];
+    config
+}
+
+/// A Node object that came in this second.
+fn node(name: &str, addresses: &[&str], second: u8) -> Value {
+    let hostname = json!({"type": "Hostname", "address": name});
+    let internal = addresses.iter().map(|address| json!({"type": "InternalIP", "address": address}));
+    let addresses: Vec<Value> = [hostname].into_iter().chain(internal).collect();
+    json!({
+        "metadata": {"name": name, "creationTimestamp": format!("2026-01-31T12:00:{second:02}Z")},
+        "status": {"addresses": addresses},
+    })
+}
+
+fn ready(mut node: Value) -> Value {
+    node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    node
+}
+
+fn nodes(of: Vec<Value>) -> Vec<Node> {
+    serde_json::from_value(Value::from(of)).unwrap()
+}
+
+/// What a kubelet asks for.
+#[derive(Clone, Copy)]
+struct Serving<'a> {
+    user: &'a str,
+    common: &'a str,
+    names: &'a [&'a str],
+    addresses: &'a [&'a str],
+    usages: &'a [&'a str],
+}
+
+const GOOD: Serving<'static> = Serving {
+    user: "system:node:worker1",
+    common: "system:node:worker1",
+    names: &["worker1"],
+    addresses: &["10.0.0.21"],
+    usages: &["digital signature", "server auth"],
+};
+
+fn spec(asked: &Serving<'_>) -> Spec {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, asked.common);
+    let dns = asked.names.iter().map(|name| SanType::DnsName((*name).try_into().unwrap()));
+    let addresses = asked.addresses.iter().map(|address| SanType::IpAddress(address.parse().unwrap()));
+    params.subject_alt_names = dns.chain(addresses).collect();
+    let request = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+    Spec {
+        request: Some(BASE64_STANDARD.encode(request)),
+        signer_name: serving::SIGNER.to_owned(),
+        username: asked.user.to_owned(),
+        groups: vec!["system:nodes".to_owned(), "system:authenticated".to_owned()],
+        usages: asked.usages.iter().map(|usage| (*usage).to_owned()).collect(),
+    }
+}
+
+fn serves(asked: &Serving<'_>, of: Vec<Value>) -> Result<(), Refusal> {
+    serving::judge(&spec(asked), &config(), &nodes(of))
+}
+
+fn cluster() -> Vec<Value> {
+    vec![node("node1", &["10.0.0.11"], 1), node("worker1", &["10.0.0.21"], 2), node("worker2", &["10.0.0.22"], 3)]
+}
+
+#[test]
+fn a_kubelet_gets_a_certificate_for_itself_and_for_nobody_else() {
+    assert_eq!(serves(&GOOD, cluster()), Ok(()));
+    for (asked, why) in [
+        (Serving { user: "system:serviceaccount:x:y", ..GOOD }, "no node that asks"),
+        (Serving { common: "system:node:worker2", ..GOOD }, "another one's"),
+        (Serving { names: &["worker1", "worker2"], ..GOOD }, "it names worker2"),
+        (Serving { addresses: &[], ..GOOD }, "no address"),
+        (Serving { addresses: &["10.0.0.21", "::ffff:10.0.0.21"], ..GOOD }, "none of IPv4"),
+        (Serving { usages: &["server auth", "client auth"], ..GOOD }, "other uses"),
+        (Serving { usages: &["digital signature"], ..GOOD }, "other uses"),
+        (Serving { user: "system:node:node1", common: "system:node:node1", ..GOOD }, "a control node's"),
+        (Serving { user: "system:node:kubernetes", common: "system:node:kubernetes", ..GOOD }, "others are reached"),
+        (Serving { user: "system:node:kubernetes.default.svc", ..GOOD }, "no node's name"),
+    ] {
+        let Err(Refusal::Never(said)) = serves(&asked, cluster()) else { panic!("{why}") };
+        assert!(said.contains(why), "{said}");
+    }
+    for (asked, why) in [
+        (
+            Serving { user: "system:node:worker9", common: "system:node:worker9", names: &["worker9"], ..GOOD },
+            "no such node",
+        ),
+        (Serving { addresses: &["10.0.0.11"], ..GOOD }, "it names 10.0.0.11"),
+        (Serving { addresses: &["10.0.0.21", "10.0.0.23"], ..GOOD }, "it names 10.0.0.23"),
+    ] {
+        let Err(Refusal::Now(said)) = serves(&asked, cluster()) else { panic!("{why}") };
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn a_request_that_hides_another_one_is_denied() {
+    let (honest, other) = (spec(&GOOD), spec(&Serving { addresses: &["10.0.0.10"], ..GOOD }));
+    let text =
+        |spec: &Spec| String::from_utf8(BASE64_STANDARD.decode(spec.request.as_ref().unwrap()).unwrap()).unwrap();
+    let both = text(&honest).replace("END CERTIFICATE REQUEST", "END X") + &text(&other);
+    let spec = Spec { request: Some(BASE64_STANDARD.encode(both)), ..honest };
+    let refused = serving::judge(&spec, &config(), &nodes(cluster()));
+    assert_eq!(refused, Err(Refusal::never("it is not one block of PEM and nothing else")));
+}
+
+#[test]
+fn what_a_node_object_says_gives_no_address_that_is_known_to_be_another_ones() {
+    let with = |addresses: &[&str]| vec![node("worker1", addresses, 2), node("worker2", &["10.0.0.22"], 1)];
+    for (address, why) in [
+        ("10.0.0.10", "the virtual IP"),
+        ("10.0.0.12", "a control node's"),
+        ("10.96.0.1", "a service's"),
+        ("10.244.3.7", "a pod's"),
+        ("10.0.0.207", "for services"),
+        ("10.0.0.1", "a gateway's"),
+        ("10.0.0.2", "a DNS server's"),
+        ("10.0.0.3", "a time server's"),
+        ("127.0.0.1", "no host's"),
+        ("0.0.0.0", "no host's"),
+        ("169.254.169.254", "no host's"),
+        ("224.0.0.18", "no host's"),
+        ("255.255.255.255", "no host's"),
+        ("10.0.0.255", "no host's"),
+        ("10.0.0.22", "node worker2, which was there before"),
+    ] {
+        let asked = Serving { addresses: &[address], ..GOOD };
+        let Err(Refusal::Now(said)) = serves(&asked, with(&[address])) else { panic!("{address} is approved") };
+        assert!(said.contains(why), "{address}: {said}");
+    }
+    // The same as IPv6 has it, and beside an honest one: Go makes four bytes of such a name.
+    for addresses in [&["::ffff:10.0.0.10"][..], &["10.0.0.21", "::ffff:10.0.0.10"], &["10.0.0.21", "10.96.0.1"], &[]] {
+        let refused = serves(&GOOD, with(addresses));
+        assert!(matches!(refused, Err(Refusal::Now(ref said)) if said.contains("exactly one")), "{refused:?}");
+    }
+    // A worker in a subnet of its own, behind a router.
+    assert_eq!(serves(&Serving { addresses: &["192.168.77.21"], ..GOOD }, with(&["192.168.77.21"])), Ok(()));
+}
+
+#[test]
+fn of_two_nodes_with_one_address_the_older_one_is_right_and_one_node_counts_once() {
+    let with = |other: &[&str], second| vec![node("worker1", &["10.0.0.21"], 5), node("liar", other, second)];
+    assert_eq!(serves(&GOOD, with(&["10.0.0.21"], 6)), Ok(()), "the liar came later");
+    assert_eq!(serves(&GOOD, with(&["10.0.0.66", "10.0.0.21"], 4)), Ok(()), "nobody claims all addresses");
+    for (address, second) in [("10.0.0.21", 4), ("10.0.0.21", 5), ("::ffff:10.0.0.21", 4)] {
+        let Err(Refusal::Now(said)) = serves(&GOOD, with(&[address], second)) else { panic!("{address} is approved") };
+        assert!(said.contains("node liar"), "{said}");
+    }
+}
+
+fn joins_as(name: &str) -> Spec {
+    let object = join::object("kaas", name, &KeyPair::generate().unwrap()).unwrap();
+    let mut spec = object["spec"].clone();
+    spec["username"] = json!("system:bootstrap:abcdef");
+    spec["groups"] = json!(["system:bootstrappers", contract::join_token::GROUP]);
+    serde_json::from_value(spec).unwrap()
+}
+
+fn token(node: Option<&str>) -> joining::Token {
+    let annotations: BTreeMap<_, _> = node.map(|node| (contract::join_token::NODE, node)).into_iter().collect();
+    serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+}
+
+#[test]
+fn a_token_is_good_for_its_own_node_or_a_new_one_and_for_none_that_is_at_work() {
+    let of = vec![ready(node("worker1", &["10.0.0.21"], 2)), node("lost", &["10.0.0.22"], 3)];
+    let judge = |name: &str, token: Option<&joining::Token>| {
+        joining::judge(&joins_as(name), token, &config(), &nodes(of.clone()))
+    };
+    let (any, own, lost, at_work) = (token(None), token(Some("new")), token(Some("lost")), token(Some("worker1")));
+    assert_eq!(judge("new", Some(&any)), Ok(()), "by kubeadm");
+    assert_eq!(judge("new", Some(&own)), Ok(()));
+    assert_eq!(judge("lost", Some(&lost)), Ok(()), "it joins again");
+    for (name, token, why) in [
+        ("node1", Some(&any), "a control node's"),
+        ("node3", Some(&token(Some("node3"))), "a control node's"),
+        ("kubernetes", Some(&any), "others are reached"),
+        ("worker2", Some(&own), "its token is for new, and it asks to be worker2"),
+        ("worker1", Some(&own), "its token is for new"),
+        ("new", None, "no longer there"),
+    ] {
+        let Err(Refusal::Never(said)) = judge(name, token) else { panic!("{name} is not denied") };
+        assert!(said.contains(why), "{said}");
+    }
+    for (name, token, why) in [
+        ("worker1", &any, "which is ready"),
+        ("worker1", &at_work, "which is ready"),
+        ("lost", &any, "kubectl delete node lost"),
+    ] {
+        let Err(Refusal::Now(said)) = judge(name, Some(token)) else { panic!("{name} does not wait") };
+        assert!(said.contains(why), "{said}");
+    }
+    let stranger = Spec { groups: vec!["system:bootstrappers".to_owned()], ..joins_as("new") };
+    assert!(matches!(joining::judge(&stranger, Some(&any), &config(), &[]), Err(Refusal::Never(_))));
+    let server = Spec { usages: vec!["client auth".to_owned(), "server auth".to_owned()], ..joins_as("new") };
+    assert!(matches!(joining::judge(&server, Some(&any), &config(), &[]), Err(Refusal::Never(_))));
+    for (user, id) in
+        [("system:bootstrap:abcdef", Some("abcdef")), ("system:bootstrap:../../x", None), ("system:node:w", None)]
+    {
+        assert_eq!(joining::token_of(&Spec { username: user.to_owned(), ..joins_as("new") }), id);
+    }
+}
+
+/// An API server with requests, which gives lists one by one.
+struct Cluster {
+    config: ControlPlane,
+    root: TempDir,
+    said: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Cluster {
+    fn start(last: u8, requests: Vec<(&'static str, Spec)>) -> Self {
+        let (root, mut config) = (tempfile::tempdir().unwrap(), config());
+        let address = Ipv4Addr::new(127, 0, 92, last);
+        config.node.interfaces[0].address = format!("{address}/24").parse::<ipnet::Ipv4Net>().unwrap().into();
+        config.cluster.control_nodes[0].address = address;
+        let pki = root.path().join("pki");
+        Authorities::make(std::time::SystemTime::now()).unwrap().ensure(&pki).unwrap();
+        pki::ensure_member(&config.cluster.control_nodes[0], &pki, std::time::SystemTime::now()).unwrap();
+        FakeApi::lay_kubeconfig(root.path(), &pki);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&said);
+        let listed: Vec<Value> = requests.into_iter().map(|(name, spec)| request(name, &spec)).collect();
+        let answer = move |path: &str, body: &Value| {
+            let (at, query) = path.split_once('?').unwrap_or((path, ""));
+            let page = |all: &[Value]| {
+                let from: usize = query.split_once("continue=").map_or(0, |(_, from)| from.parse().unwrap());
+                let next = if from + 1 < all.len() { (from + 1).to_string() } else { String::new() };
+                let items: Vec<&Value> = all.iter().skip(from).take(1).collect();
+                (200, json!({"metadata": {"continue": next}, "items": items}))
+            };
+            match at {
+                REQUESTS => {
+                    let of = |one: &&Value| query.contains(one["spec"]["signerName"].as_str().unwrap());
+                    page(&listed.iter().filter(of).cloned().collect::<Vec<_>>())
+                }
+                "/api/v1/nodes" => page(&cluster()),
+                "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef" => (200, json!({"metadata": {}})),
+                path if path.ends_with("/approval") => {
+                    noted.lock().unwrap().push((path.replace(REQUESTS, ""), body["status"]["conditions"][0].clone()));
+                    (if path.contains("bad") { 500 } else { 200 }, json!({"message": "no"}))
+                }
+                other => panic!("{other} is not asked of the API here"),
+            }
+        };
+        fake_server::serve((address, ports::API).into(), &pki.join("etcd/server"), Box::new(answer));
+        Self { config, root, said }
+    }
+
+    fn decide(&self) -> Decided {
+        let api = Api::as_administrator(self.config.address(), self.root.path(), Duration::from_secs(60)).unwrap();
+        api.approve_workers(&self.config, UNIX_EPOCH + Duration::from_secs(1_800_000_000)).unwrap()
+    }
+}
+
+fn request(name: &str, spec: &Spec) -> Value {
+    json!({
+        "metadata": {"name": name, "uid": "u", "creationTimestamp": "2026-01-31T12:00:00Z"},
+        "spec": {"request": spec.request, "signerName": spec.signer_name, "username": spec.username,
+            "groups": spec.groups, "usages": spec.usages},
+    })
+}
+
+#[test]
+fn each_request_is_decided_by_itself_and_what_is_said_of_it_is_short_and_plain() {
+    let long = format!("a\u{1b}[2J{}", "x".repeat(5000));
+    let strange = [long.as_str()];
+    let renewed = Spec { signer_name: joining::SIGNER.to_owned(), ..spec(&GOOD) };
+    let huge = Spec { request: Some("A".repeat(1 << 20)), ..spec(&GOOD) };
+    let cluster = Cluster::start(
+        1,
+        vec![
+            ("csr-bad", spec(&GOOD)),
+            ("csr-long", spec(&Serving { names: &strange, ..GOOD })),
+            ("csr-huge", huge),
+            ("csr-good", spec(&GOOD)),
+            ("csr-waits", spec(&Serving { addresses: &["10.0.0.23"], ..GOOD })),
+            ("csr-renewed", renewed),
+            ("kaas-new", joins_as("new")),
+        ],
+    );
+    let decided = cluster.decide();
+    assert_eq!(decided.approved, ["kaas-new of system:bootstrap:abcdef", "csr-good of system:node:worker1"]);
+    assert_eq!(decided.denied.len(), 2, "{decided:?}");
+    assert!(decided.denied.iter().all(|text| text.len() <= 300 && !text.contains('\u{1b}')), "{decided:?}");
+    assert!(decided.denied[1].contains("longer than any kubelet's"), "{decided:?}");
+    assert_eq!(decided.waiting.len(), 2, "{decided:?}");
+    assert!(decided.waiting[0].contains("the API server answers 500: no"), "{decided:?}");
+    let finding = decided.findings().iter().next().unwrap().clone();
+    assert_eq!((finding.code.as_str(), decided.findings().has_errors()), ("worker.not-approved", false));
+    assert!(finding.seen.contains("it names 10.0.0.23"), "{finding}");
+    let said = cluster.said.lock().unwrap();
+    let said: Vec<_> =
+        said.iter().map(|(path, condition)| (path.as_str(), condition["type"].as_str().unwrap())).collect();
+    assert_eq!(
+        said,
+        [
+            ("/kaas-new/approval", "Approved"),
+            ("/csr-bad/approval", "Approved"),
+            ("/csr-long/approval", "Denied"),
+            ("/csr-huge/approval", "Denied"),
+            ("/csr-good/approval", "Approved"),
+        ]
+    );
+}
+
+#[test]
+fn a_request_waits_in_silence_until_the_node_object_could_have_been_written() {
+    let mut waits: Request = serde_json::from_value(request("csr", &spec(&GOOD))).unwrap();
+    let made = humantime::parse_rfc3339("2026-01-31T12:00:00Z").unwrap();
+    assert!(!waits.is_late(made + PATIENCE) && waits.is_late(made + PATIENCE + Duration::from_secs(1)));
+    waits.metadata.creation_timestamp.clear();
+    assert!(!waits.is_late(made + PATIENCE * 2));
+    let many: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+    assert_eq!(named(&many), "0; 1; 2; and 997 more");
+    assert_eq!(Decided::default().findings(), Findings::default());
+}

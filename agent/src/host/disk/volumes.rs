@@ -1,0 +1,199 @@
+//! The disk of a worker's local volumes, if the worker has one: which of its disks that is. Changes nothing.
+//!
+//! Such a disk belongs to a node of a cluster, in whatever VM: volumes are bound to their node's name. A VM that the cluster
+//! has let in under that name takes it; all others refuse it. An empty one is taken before the worker joins, and not later:
+//! a disk that a running worker is given may be a pod's.
+
+use contract::codes;
+use contract::finding::{Finding, Findings};
+use uuid::Uuid;
+
+use super::device::Disk;
+use super::examine::{
+    self, Choice, Content, DataDisk, Disks, Examination, choose, is_trouble, left_alone, not_empty, of_no_use,
+};
+use super::identity::{DiskState, Identity, LocalVolumes};
+use super::refused::{beside_worker, of_worker};
+use super::slots::Slots;
+use crate::host::platform::Platform;
+
+/// A worker that may have a disk for local volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumesOwner {
+    /// The hash of the public key of its cluster's authority.
+    pub authority_hash: String,
+    /// The node's name.
+    pub node: String,
+    /// Which disk is expected.
+    pub expected: Expected,
+}
+
+/// Which disk for local volumes a worker expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// It has not joined yet, or had decided on a disk before that: an empty one is taken.
+    Any,
+    /// It has joined without one: an empty one is left alone.
+    Nothing,
+    /// The one that it has, with this GPT disk GUID: there must not be another in its place.
+    Disk(Uuid),
+}
+
+impl VolumesOwner {
+    /// Whether a disk with this identity holds this node's volumes.
+    fn owns(&self, identity: &Identity) -> bool {
+        let hash = identity.local_volumes.as_ref().map(|volumes| &volumes.authority_hash);
+        hash == Some(&self.authority_hash) && identity.node == self.node
+    }
+
+    fn expects(&self, identity: &Identity) -> bool {
+        match self.expected {
+            Expected::Disk(known) => identity.disk == known,
+            Expected::Any | Expected::Nothing => true,
+        }
+    }
+
+    /// What stands on the disk, besides the names.
+    pub fn mark(&self) -> LocalVolumes {
+        LocalVolumes { authority_hash: self.authority_hash.clone() }
+    }
+}
+
+type Seen = (Disk, Content);
+
+impl Disks {
+    /// Decides which of them is the disk of a worker's local volumes. None is no finding, unless there was one before.
+    pub fn for_worker(&self, owner: &VolumesOwner) -> Examination {
+        let mut findings = Findings::default();
+        let data_disk = decide(&self.0, owner, &mut findings);
+        Examination { data_disk, findings }
+    }
+
+    /// The disk of local volumes of the VM with this BIOS UUID, if a reset has marked it as to be erased.
+    pub fn erasing_volumes(&self, own: Option<Uuid>) -> Option<&Disk> {
+        let marked = |identity: &Identity| identity.state == DiskState::Erasing && identity.holder == own;
+        self.0.iter().find_map(|(disk, content)| match content {
+            Content::Volumes { identity, .. } if marked(identity) => Some(disk),
+            _ => None,
+        })
+    }
+}
+
+/// The disks with local volumes that this VM has taken; one that cannot be read is none of them.
+///
+/// # Errors
+/// The disks cannot be listed.
+pub fn taken(platform: &Platform) -> std::io::Result<Vec<(Disk, Identity)>> {
+    let disks = platform.data_disk_candidates(platform.root())?;
+    let own = |path| {
+        let slots = Slots::read(path).ok().filter(|slots| slots.later().is_none())?;
+        let identity = slots.newest()?;
+        let ours = identity.local_volumes.is_some() && identity.holder == platform.bios_uuid();
+        ours.then(|| identity.clone()).zip(Disk::open(path, platform).ok())
+    };
+    Ok(disks.iter().filter_map(|path| own(path).map(|(identity, disk)| (disk, identity))).collect())
+}
+
+fn decide(seen: &[Seen], owner: &VolumesOwner, findings: &mut Findings) -> DataDisk {
+    for (disk, content) in seen {
+        if matches!(content, Content::Ours { .. }) {
+            findings.push(beside_worker(&disk.path));
+        }
+    }
+    let own: Vec<&Seen> = seen.iter().filter(|(_, content)| is_own(content, owner)).collect();
+    // A disk that cannot be read may be the one, unless it is known which one that is.
+    let trouble = seen.iter().any(|(_, content)| is_trouble(content));
+    let doubtful = trouble && owner.expected == Expected::Any;
+    match own[..] {
+        _ if !findings.is_empty() => DataDisk::Ambiguous,
+        [(disk, Content::Volumes { identity, redundant })] if !doubtful => {
+            spare(seen, findings);
+            examine::usable(disk, findings);
+            examine::ours(disk, identity, *redundant, findings)
+        }
+        [_, _, ..] => {
+            own.iter().for_each(|(disk, _)| findings.push(one_of_several(disk, owner)));
+            DataDisk::Ambiguous
+        }
+        _ => without(seen, owner, findings),
+    }
+}
+
+fn is_own(content: &Content, owner: &VolumesOwner) -> bool {
+    matches!(content, Content::Volumes { identity, .. } if owner.owns(identity) && owner.expects(identity))
+}
+
+/// Where none of the disks is certainly the worker's.
+fn without(seen: &[Seen], owner: &VolumesOwner, findings: &mut Findings) -> DataDisk {
+    for (disk, content) in seen {
+        match content {
+            Content::Volumes { identity, .. } if !owner.owns(identity) => {
+                findings.push(of_worker(&disk.path, identity));
+            }
+            content if owner.expected != Expected::Nothing => {
+                findings.extend(of_no_use(disk, content, false).map(for_worker).into());
+            }
+            _ => {}
+        }
+    }
+    if let Expected::Disk(known) = owner.expected {
+        findings.push(absent(known));
+    }
+    if !findings.is_empty() {
+        return DataDisk::Ambiguous;
+    }
+    if owner.expected == Expected::Nothing {
+        spare(seen, findings);
+        return DataDisk::Absent;
+    }
+    match choose(seen) {
+        Choice::One(index) => examine::take_new(&seen[index].0, &seen[index].1, findings),
+        Choice::Many(names) => examine::several(&names, findings),
+        Choice::None if seen.is_empty() => DataDisk::Absent,
+        Choice::None => not_empty(seen, findings),
+    }
+}
+
+/// Names what is of the appliance's making, or nobody's. What others have put on a worker's disks, such as pods, is theirs.
+fn spare(seen: &[Seen], findings: &mut Findings) {
+    for (disk, content) in seen {
+        if let Content::Blank | Content::Interrupted(_) = content {
+            findings.push(left_alone(
+                disk,
+                content,
+                "a worker takes a disk for local volumes before it joins, and one only",
+            ));
+        }
+    }
+}
+
+fn one_of_several(disk: &Disk, owner: &VolumesOwner) -> Finding {
+    codes::DISK_AMBIGUOUS.finding(
+        disk.path.display().to_string(),
+        format!("it holds the local volumes of worker {}, and so does another one", owner.node),
+        "Detach all of them but one",
+    )
+}
+
+/// A worker has no other copy of its volumes than the disk.
+fn for_worker(mut finding: Finding) -> Finding {
+    if finding.code == codes::DISK_AMBIGUOUS.code {
+        "Detach it and keep it: its fourth partition may still be readable elsewhere. Then give this worker an empty disk, \
+         or reset it"
+            .clone_into(&mut finding.action);
+    }
+    finding
+}
+
+fn absent(known: Uuid) -> Finding {
+    codes::DISK_VOLUMES_ABSENT.finding(
+        "data disk",
+        format!("this worker keeps local volumes on the disk with the GUID {known}, which is not attached"),
+        "Attach that disk again: the worker goes on by itself. If it is lost, its volumes are: reset this worker, or remove it \
+         and let another one join",
+    )
+}
+
+#[cfg(test)]
+#[path = "volumes_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+//! What belongs together of what the agent brings into the cluster, and how much of it is there.
+
+use std::fs;
+use std::net::Ipv4Addr;
+
+use anyhow::Context as _;
+use contract::properties::CLUSTER_METRICS;
+use serde_json::Value;
+
+use crate::cluster::addons::{self, AddOn, metrics_server};
+use crate::cluster::kubernetes::AUTHORITY;
+use crate::cluster::kubernetes::api;
+use crate::cluster::kubernetes::objects::named;
+use crate::host::command::Runner;
+use crate::host::files;
+use crate::upgrade::swap::context::SwapContext;
+
+/// Gives the cluster's object of the kind and name of another one, if there is one.
+pub(super) type Find<'a> = &'a dyn Fn(&Value) -> anyhow::Result<Option<Value>>;
+
+/// An add-on, or something else that is applied at once.
+pub(super) struct Part {
+    /// What it is called.
+    pub(super) name: &'static str,
+    /// What its objects are marked with; none of what is applied anew each time.
+    mark: Option<String>,
+    kinds: Option<&'static str>,
+    objects: Vec<Value>,
+    /// What is made otherwise: kind and name alone.
+    beside: Vec<Value>,
+}
+
+impl Part {
+    /// All that the cluster is to have.
+    ///
+    /// # Errors
+    /// The cluster's authority cannot be read, which workers are told.
+    pub(super) fn all(context: &SwapContext, wanted: &[AddOn]) -> anyhow::Result<Vec<Self>> {
+        let mut all: Vec<Self> = wanted.iter().map(Self::of).collect();
+        let unmarked = |name, objects| Self { name, mark: None, kinds: None, objects, beside: Vec::new() };
+        if context.config.role.takes_workers() {
+            let authority = files::below(&context.root, AUTHORITY);
+            let authority = fs::read_to_string(authority).context("reading the cluster's authority")?;
+            all.push(unmarked("what workers join with", addons::workers(&context.config, &authority)));
+        }
+        let priorities = addons::priorities(context.config.cluster.pod_security);
+        if !priorities.is_empty() {
+            all.push(unmarked("who may have the system's priorities", priorities));
+        }
+        Ok(all)
+    }
+
+    fn of(add_on: &AddOn) -> Self {
+        let AddOn { name, mark, kinds, objects } = add_on.clone();
+        let beside = if name == CLUSTER_METRICS { metrics_server::beside() } else { Vec::new() };
+        Self { name, mark: Some(mark), kinds, objects, beside }
+    }
+
+    /// The names of what is not there.
+    pub(super) fn absent(&self, find: Find<'_>) -> anyhow::Result<Vec<String>> {
+        let mut absent = Vec::new();
+        for object in self.objects.iter().chain(&self.beside) {
+            if find(object)?.is_none() {
+                absent.push(named(object));
+            }
+        }
+        Ok(absent)
+    }
+
+    /// Whether each object of it is there, of this build and with these settings: kubectl may have been ended between two.
+    pub(super) fn is_current(&self, find: Find<'_>) -> anyhow::Result<bool> {
+        let Some(mark) = &self.mark else { return Ok(false) };
+        for object in &self.objects {
+            let there = find(object)?;
+            if there.is_none_or(|there| there["metadata"]["annotations"][addons::BUILD] != mark.as_str()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether it is an add-on.
+    pub(super) fn is_marked(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    /// Applies it.
+    ///
+    /// # Errors
+    /// kubectl's own; applying again completes it.
+    pub(super) fn apply(&self, runner: &dyn Runner, address: Ipv4Addr) -> anyhow::Result<()> {
+        if let Some(kinds) = self.kinds {
+            api::apply_kinds(runner, address, kinds).with_context(|| format!("applying the kinds of {}", self.name))?;
+        }
+        api::apply(runner, address, &self.objects).with_context(|| format!("applying {}", self.name))?;
+        Ok(())
+    }
+}

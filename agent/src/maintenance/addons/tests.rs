@@ -1,0 +1,181 @@
+//! Add-ons in a cluster that is not there: what is applied of them, and what comes back.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use contract::pod_security::PodSecurity;
+use contract::properties::AddressRange;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::*;
+use crate::cluster::kubernetes::AUTHORITY;
+use crate::cluster::kubernetes::objects::named;
+use crate::host::command::{Command, Error};
+use crate::upgrade::swap::manager::tests::context;
+
+/// What a cluster has, what was asked of it, and the kind of object before which `kubectl apply` is ended once.
+#[derive(Default)]
+struct Cluster {
+    objects: Mutex<BTreeMap<String, Value>>,
+    asked: Mutex<Vec<String>>,
+    cut: Mutex<Option<&'static str>>,
+}
+
+impl Cluster {
+    fn find(&self, object: &Value) -> Option<Value> {
+        self.objects.lock().unwrap().get(&named(object)).cloned()
+    }
+
+    fn delete(&self, name: &str) {
+        self.objects.lock().unwrap().remove(name).unwrap_or_else(|| panic!("{name} is not there"));
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.objects.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// Does as in a cluster whose nodes all run this image for good, or not.
+    fn care(&self, context: &SwapContext, may: bool) -> anyhow::Result<Findings> {
+        let wanted = addons::wanted(&context.config, &context.image);
+        let find = |object: &Value| Ok(self.find(object));
+        let may = || Ok(may);
+        let now = SystemTime::now();
+        Care { context, runner: self, find: &find, may: &may, now }.take(&wanted)?
+    }
+
+    /// The commands since this was last asked.
+    fn commands(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+impl Runner for Cluster {
+    fn run(&self, command: &Command) -> Result<Vec<u8>, Error> {
+        let words: Vec<String> = command.to_string().split(' ').skip(3).map(str::to_owned).collect();
+        self.asked.lock().unwrap().push(words.join(" "));
+        let list: Value = serde_json::from_slice(command.given()).unwrap_or_default();
+        for object in list["items"].as_array().into_iter().flatten() {
+            if object["kind"].as_str() == *self.cut.lock().unwrap() {
+                *self.cut.lock().unwrap() = None;
+                let (command, tail) = (command.to_string(), "killed".to_owned());
+                return Err(Error::Failed { command, status: ExitStatus::from_raw(9), tail });
+            }
+            self.objects.lock().unwrap().insert(named(object), object.clone());
+        }
+        let secret = words.iter().any(|word| word == "secret").then(|| {
+            let name = format!("Secret kube-system/{}", metrics_server::CERTIFICATE);
+            self.objects.lock().unwrap().get(&name).map(Value::to_string).unwrap_or_default()
+        });
+        Ok(secret.unwrap_or_default().into_bytes())
+    }
+}
+
+/// A tenant that is to have all but local volumes.
+fn tenant() -> (TempDir, SwapContext) {
+    let root = tempfile::tempdir().unwrap();
+    Authorities::make(SystemTime::now()).unwrap().ensure(&files::below(root.path(), PKI)).unwrap();
+    assert!(files::below(root.path(), AUTHORITY).exists());
+    let mut context = context(root.path(), None);
+    context.config.role = Role::TenantControlPlane;
+    let chosen = &mut context.config.cluster.add_ons;
+    chosen.metrics = true;
+    let first = std::net::Ipv4Addr::new(10, 0, 0, 50);
+    chosen.service_addresses = vec![AddressRange { first, last: first }];
+    (root, context)
+}
+
+#[test]
+fn addons_of_another_build_are_renewed_and_looked_at_once() {
+    let root = tempfile::tempdir().unwrap();
+    let mut context = context(root.path(), None);
+    let now = SystemTime::now();
+    let cluster = Cluster::default();
+    context.config.cluster.pod_security = PodSecurity::Privileged;
+    // Where pods may do everything, nothing is said of their priorities.
+    for (level, build, commands) in [
+        (PodSecurity::Privileged, "one", 1),
+        (PodSecurity::Privileged, "one", 0),
+        (PodSecurity::Baseline, "one", 1),
+        (PodSecurity::Baseline, "two", 2),
+    ] {
+        context.config.cluster.pod_security = level;
+        context.image.build = build.to_owned();
+        assert!(cluster.care(&context, true).unwrap().is_empty());
+        let asked = cluster.commands();
+        assert_eq!(asked.len(), commands, "{level:?} {build}: {asked:?}");
+        let done = fs::read_to_string(files::below(root.path(), SEEN)).unwrap();
+        assert_eq!(done, seen(&context, now));
+        assert!(done.contains(level.name()), "{done}");
+        assert_ne!(done, seen(&context, now + Duration::from_secs(MONTH)));
+    }
+    context.image.build = "three".to_owned();
+    cluster.care(&context, false).unwrap();
+    assert!(cluster.commands().is_empty(), "not all nodes run it for good");
+}
+
+#[test]
+fn a_tenant_gets_the_add_ons_that_it_is_to_have_and_loses_the_others() {
+    let (_root, context) = tenant();
+    let cluster = Cluster::default();
+    cluster.care(&context, true).unwrap();
+    insta::assert_snapshot!(cluster.commands().join("\n"));
+}
+
+#[test]
+fn what_was_applied_in_part_is_applied_again() {
+    for cut in ["IPAddressPool", "DaemonSet", "APIService", "Service"] {
+        let (_root, mut context) = tenant();
+        let (whole, cluster) = (Cluster::default(), Cluster::default());
+        whole.care(&context, true).unwrap();
+        *cluster.cut.lock().unwrap() = Some(cut);
+        cluster.care(&context, true).unwrap_err();
+        cluster.care(&context, true).unwrap();
+        assert_eq!(cluster.names(), whole.names(), "{cut}");
+        // The same for what was there, with another pool.
+        let last = std::net::Ipv4Addr::new(10, 0, 0, 59);
+        context.config.cluster.add_ons.service_addresses[0].last = last;
+        *cluster.cut.lock().unwrap() = Some("IPAddressPool");
+        cluster.care(&context, true).unwrap_err();
+        cluster.care(&context, true).unwrap();
+        let objects = cluster.objects.lock().unwrap();
+        assert_eq!(objects["IPAddressPool metallb-system/kaas"]["spec"]["addresses"][0], "10.0.0.50-10.0.0.59");
+    }
+}
+
+#[test]
+fn what_somebody_deletes_comes_back_and_is_said() {
+    let (_root, context) = tenant();
+    let cluster = Cluster::default();
+    cluster.care(&context, true).unwrap();
+    let all = cluster.names();
+    assert!(cluster.care(&context, true).unwrap().is_empty());
+    cluster.commands();
+    for gone in &all {
+        cluster.delete(gone);
+        // Not while an image is swapped.
+        let said = cluster.care(&context, false).unwrap();
+        assert!(said.iter().any(|finding| finding.code == "add-on.not-ready" && finding.seen.contains(gone)), "{gone}");
+        assert!(cluster.commands().is_empty(), "{gone}");
+        assert!(!cluster.care(&context, true).unwrap().is_empty(), "{gone}");
+        assert_eq!(cluster.names(), all, "{gone}");
+        assert!(cluster.care(&context, true).unwrap().is_empty(), "{gone}");
+        cluster.commands();
+    }
+}
+
+#[test]
+fn what_another_node_has_applied_with_other_settings_is_left_alone() {
+    let (_root, context) = tenant();
+    let cluster = Cluster::default();
+    cluster.care(&context, true).unwrap();
+    for object in cluster.objects.lock().unwrap().values_mut() {
+        object["metadata"]["annotations"][addons::BUILD] = "another".into();
+    }
+    cluster.commands();
+    assert!(cluster.care(&context, true).unwrap().is_empty());
+    assert!(cluster.commands().is_empty());
+}

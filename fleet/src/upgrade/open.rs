@@ -1,0 +1,38 @@
+//! Whether the last upgrade of a deployment is still open, for who changes its VMs otherwise.
+
+use uuid::Uuid;
+
+use super::entry::{Outcome, plan_of};
+use super::progress::Progress;
+use super::salvage;
+use crate::authority::Store;
+use crate::hypervisor::Stamp;
+
+/// An upgrade that has not come to an end after which nothing follows: VMs of both images are there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenUpgrade {
+    /// The names of its swaps: new VMs are stamped with them.
+    swaps: Vec<Uuid>,
+    /// Whether all nodes run the new image, and it only waits to be made final or taken back.
+    pub upgraded: bool,
+}
+
+impl OpenUpgrade {
+    /// The open upgrade that the journals in the store are of; none if there is none, or it has ended.
+    ///
+    /// # Errors
+    /// When the journal cannot be read: nobody knows then what becomes of the VMs.
+    pub async fn find(store: &dyn Store) -> anyhow::Result<Option<Self>> {
+        let Some(entries) = salvage::read(store).await? else { return Ok(None) };
+        let Some(plan) = plan_of(&entries) else { return Ok(None) };
+        let outcome = Progress::of(plan, &entries).outcome;
+        let open = matches!(outcome, None | Some(Outcome::Upgraded));
+        let swaps = plan.nodes.iter().map(|node| node.swap).collect();
+        Ok(open.then(|| Self { swaps, upgraded: outcome.is_some() }))
+    }
+
+    /// Whether a VM was made by it.
+    pub fn made(&self, stamp: &Stamp) -> bool {
+        stamp.swap.is_some_and(|swap| self.swaps.contains(&swap))
+    }
+}

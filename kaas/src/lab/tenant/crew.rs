@@ -1,0 +1,227 @@
+//! The workers of one tenant: what is asked of them, and what they came to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use fleet::authority::DirectoryStore;
+use fleet::hypervisor::{Hypervisor, Placement, Size};
+use fleet::node::Client;
+use fleet::upgrade::{Cancelled, Target};
+use fleet::workers::{
+    Arrived, Away, Cluster, Image, Notice, Pool, Rollout, Site, Template, Wish, Workers, WorkersStatus, cluster_minor,
+    kubelet_minor,
+};
+use lab::{Lab as OpenLab, LabHypervisor};
+use tokio::sync::watch;
+
+use super::arguments::{At, UpArguments};
+use super::words;
+use crate::output::{json, result, say, warn};
+use crate::ova::Output;
+use crate::upgrade::{Ending, Signals, advised};
+
+/// Ended otherwise than was asked for; exit status 4.
+const STOPPED: u8 = 4;
+/// Not at an end; resuming goes on; exit status 3.
+const PAUSED: u8 = 3;
+
+/// The one pool of a lab's tenant.
+const POOL: &str = "workers";
+
+/// The image of an OVA, as workers are made from it.
+pub fn image(target: &Target) -> Image {
+    Image { digest: target.digest.clone(), name: format!("{} {}", target.name, target.image) }
+}
+
+fn api(lab: &OpenLab) -> anyhow::Result<(Client, Site)> {
+    Ok((Client::from_inside(&lab.kubeconfig()?, lab.network_namespace())?, lab.site()?))
+}
+
+/// The workers of one tenant, and how they are told of.
+pub struct Crew<'a> {
+    lab: Arc<OpenLab>,
+    at: &'a At,
+    /// Its API, and what workers are told of it; or why nobody can ask it.
+    api: anyhow::Result<(Client, Site)>,
+}
+
+impl<'a> Crew<'a> {
+    /// Of a lab's tenant. Whether its API can be asked is known once something needs it.
+    pub(super) fn of(lab: OpenLab, at: &'a At) -> Self {
+        Self { api: api(&lab), lab: Arc::new(lab), at }
+    }
+
+    fn client(&self) -> anyhow::Result<&Client> {
+        match &self.api {
+            Ok((client, _)) => Ok(client),
+            Err(why) => Err(anyhow::anyhow!("{why:#}")),
+        }
+    }
+
+    /// The first workers.
+    pub(super) fn first(&self, target: Target, arguments: &UpArguments) -> anyhow::Result<Pool> {
+        let template = Template {
+            image: image(&target),
+            kubernetes: self.minor(&target)?,
+            size: Size { processors: 2, memory: 2048, data_disk: None },
+            labels: BTreeMap::new(),
+            taints: BTreeSet::new(),
+        };
+        let mut pool = Pool {
+            name: POOL.to_owned(),
+            prefix: self.at.name.clone(),
+            count: arguments.workers,
+            template,
+            ova: target.ova,
+            addresses: self.lab.worker_addresses(),
+            rollout: Rollout::default(),
+            made: 0,
+            powers_on: false,
+        };
+        arguments.made.changes().apply(&mut pool);
+        Ok(pool)
+    }
+
+    /// The minor that kubelets of an image run in the cluster, if they may join it.
+    pub(super) fn minor(&self, target: &Target) -> anyhow::Result<String> {
+        let client = self.client()?;
+        let cluster = client.wait(cluster_minor(client))?;
+        let kubelet = kubelet_minor(&target.kubernetes, cluster).map_err(|why| anyhow::anyhow!("{why}"))?;
+        Ok(kubelet.to_string())
+    }
+
+    /// Where the workers stand; none if there are none yet.
+    pub(super) fn looked(&self) -> anyhow::Result<Option<WorkersStatus>> {
+        self.with("lab tenant status", Ending::AtOnce, async |workers| workers.status().await)
+    }
+
+    /// Says where they stand.
+    pub(super) fn status(&self) -> anyhow::Result<ExitCode> {
+        let status = self.looked()?.context("there are no workers yet; `kaas lab tenant up` makes them")?;
+        match self.at.output {
+            Output::Json => json(&status)?,
+            Output::Text => result(&(words::status(&status) + &words::reasons(&status.waits, &status.stopped)))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Notes a wish, goes on until it is so, and says what came of it.
+    pub(super) fn go(&self, what: &str, wish: &Wish) -> anyhow::Result<ExitCode> {
+        // A pause is a note: it needs no API.
+        if *wish != Wish::Pause {
+            self.client()?;
+        }
+        let gone =
+            self.with(what, Ending::WhereItCanBeContinued, async |workers| workers.go(wish, self.at.over.take()).await);
+        match gone {
+            Err(error) if error.is::<Cancelled>() => {
+                warn(&format!("{error:#}"));
+                Ok(ExitCode::from(PAUSED))
+            }
+            gone => self.arrived(wish, &gone.map_err(advised)?),
+        }
+    }
+
+    /// Says where a run has come to, and with which status to end. Who wanted a pause has it.
+    fn arrived(&self, wish: &Wish, (arrived, status): &(Arrived, WorkersStatus)) -> anyhow::Result<ExitCode> {
+        let exit = exit_status(wish, arrived, status);
+        if let Output::Json = self.at.output {
+            json(&words::Outcome::of(arrived, status))?;
+            return Ok(ExitCode::from(exit));
+        }
+        let mut text = words::arrived(arrived, status);
+        for wait in &status.stopped {
+            let Some(worker) = &wait.worker else { continue };
+            let said = self.lab.refusals_of(worker).into_iter().map(|said| format!("\n  {worker} says: {said}"));
+            text.extend(said);
+            text += &format!("\n  {worker}'s console log is {}", self.lab.console(worker).display());
+        }
+        match exit {
+            0 => say(&text),
+            PAUSED => warn(&text),
+            _ => warn(&format!("error: {text}")),
+        }
+        Ok(ExitCode::from(exit))
+    }
+
+    fn with<T>(
+        &self,
+        what: &str,
+        ending: Ending,
+        act: impl AsyncFnOnce(&Workers<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let store = DirectoryStore::at(self.lab.workers());
+        let (cancel, cancelled) = watch::channel(false);
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let away;
+        let (cluster, site): (&dyn Cluster, Site) = match &self.api {
+            Ok((client, site)) => (client, site.clone()),
+            Err(why) => {
+                away = Away(format!("{why:#}"));
+                (&away, Site::default())
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let control = LabHypervisor::new(Arc::clone(&self.lab)).vms().await?;
+            let beside = control.into_iter().next().context("the tenant has no control node to put workers beside")?;
+            let workers = Workers {
+                hypervisor: &LabHypervisor::of_workers(Arc::clone(&self.lab), POOL),
+                cluster,
+                store: &store,
+                beside,
+                placement: Placement::default(),
+                site,
+                what,
+                watch: &|notice: &Notice<'_>| self.at.say(&words::notice(notice)),
+                clock: &clock,
+                pace: Duration::from_secs(1),
+                pause_limit: Duration::from_secs(self.at.pause_limit),
+                cancelled,
+            };
+            let signals = Signals::taken()?;
+            tokio::select! {
+                acted = act(&workers) => acted,
+                // What is being done on other threads is not waited for.
+                status = signals.ended(ending, &cancel) => std::process::exit(status.into()),
+            }
+        })
+    }
+}
+
+/// A pause is what was asked for, once no worker comes or goes.
+fn exit_status(wish: &Wish, arrived: &Arrived, status: &WorkersStatus) -> u8 {
+    let moves = status.workers.iter().any(|worker| worker.state.moves());
+    match arrived {
+        Arrived::Done => 0,
+        Arrived::Paused(_) if *wish == Wish::Pause && !moves => 0,
+        Arrived::Paused(_) | Arrived::Cancelled => PAUSED,
+        Arrived::Stopped(_) => STOPPED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::workers::State;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_status_says_done_waiting_or_stopped() {
+        let paused = || Arrived::Paused(Vec::new());
+        let with = |wish: &Wish, arrived: &Arrived, state: State| {
+            exit_status(wish, arrived, &words::tests::status(&[words::tests::worker("t-w1", state)]))
+        };
+        let of = |wish: &Wish, arrived: &Arrived| with(wish, arrived, State::Member);
+        assert_eq!(of(&Wish::Add(1), &Arrived::Done), 0);
+        assert_eq!(of(&Wish::GoOn, &Arrived::Cancelled), 3);
+        assert_eq!(of(&Wish::GoOn, &paused()), 3);
+        assert_eq!(of(&Wish::Pause, &paused()), 0);
+        // What was begun may not have ended.
+        assert_eq!(with(&Wish::Pause, &paused(), State::Leaving), 3);
+        assert_eq!(of(&Wish::GoOn, &Arrived::Stopped(Vec::new())), 4);
+    }
+}

@@ -1,0 +1,260 @@
+//! A lab's control nodes as they were planned: made where they are not, and powered on.
+
+use std::{fs, io};
+
+use anyhow::{Context, bail};
+use fleet::hypervisor::Stamp;
+use fleet::upgrade::OpenUpgrade;
+
+use super::records::VmRecord;
+use super::{Asking, Lab, NewVm, PlannedNode};
+
+/// How large the VM of a control node is.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSize {
+    /// Memory in MiB.
+    pub memory: u32,
+    /// Number of virtual processors.
+    pub processors: u32,
+    /// Size of the data disk in bytes.
+    pub data_disk: u64,
+}
+
+/// What of a planned control node is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// No VM.
+    Nothing,
+    /// One that was never finished: it has no disk, and was never on.
+    Half,
+    /// A VM, or two in an upgrade.
+    Whole,
+}
+
+impl Lab {
+    /// Makes a control node's VM, powered off.
+    pub(super) fn import_node(&self, node: &PlannedNode, size: NodeSize) -> anyhow::Result<()> {
+        self.import(&NewVm {
+            name: node.name.clone(),
+            memory: size.memory,
+            processors: size.processors,
+            data_disk: Some(size.data_disk),
+            network_interface: true,
+            properties: node.properties.clone(),
+            source: None,
+            engine: self.record.engine,
+            stamp: Some(Stamp { deployment: self.deployment(), node: node.name.clone(), swap: None }),
+        })
+    }
+
+    /// Whether a command that was killed has made nothing but the lab itself: it may lack the operator's keys. One with a disk
+    /// had VMs.
+    ///
+    /// # Errors
+    /// When its directory cannot be read.
+    pub fn is_empty(&self) -> anyhow::Result<bool> {
+        let disks = self.directory.path().join("disks");
+        let has_disks = match fs::read_dir(&disks) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            entries => entries.with_context(|| format!("reading {}", disks.display()))?.next().is_some(),
+        };
+        Ok(!has_disks && self.vms()?.is_empty())
+    }
+
+    /// Makes the control nodes' VMs that a command which was killed has not made, or not to the end. That was before any of
+    /// them was on.
+    ///
+    /// # Errors
+    /// When a node that had a VM has none any more, or the host refuses; doing it again goes on.
+    pub fn complete(&self, size: NodeSize) -> anyhow::Result<()> {
+        let records = self.stamped_nodes()?;
+        let were_on = records.iter().any(|vm| self.was_on(vm));
+        for node in &self.plan().nodes {
+            match self.made(node, &records) {
+                Made::Whole => continue,
+                Made::Nothing if were_on => {
+                    bail!("{0} has no VM any more: `kaas lab tenant replace-control-plane {0}` gives it one", node.name)
+                }
+                Made::Half => self.destroy(&node.name)?,
+                Made::Nothing => {}
+            }
+            self.import_node(node, size)?;
+        }
+        Ok(())
+    }
+
+    fn was_on(&self, vm: &VmRecord) -> bool {
+        self.console(&vm.name).exists()
+    }
+
+    fn made(&self, node: &PlannedNode, records: &[VmRecord]) -> Made {
+        match of(node, records).as_slice() {
+            [] => Made::Nothing,
+            // The disk of one that was on is on its way to another VM, or was taken out.
+            [vm] if vm.disks.is_empty() && vm.name == node.name && !self.was_on(vm) => Made::Half,
+            _ => Made::Whole,
+        }
+    }
+
+    /// Powers on the VM of each control node that has its data disk. A node that an upgrade is swapping is left to that, and
+    /// `asking.say` is told.
+    ///
+    /// # Errors
+    /// When somebody is at work on the control nodes, or a VM does not start.
+    pub fn power_on_nodes(&self, asking: &Asking<'_>) -> anyhow::Result<()> {
+        if self.to_power_on(None, &|_| {})?.is_empty() {
+            return Ok(());
+        }
+        self.held(asking, async |hold| {
+            let open = OpenUpgrade::find(hold.store()).await?;
+            for vm in self.to_power_on(open.as_ref(), asking.say)? {
+                hold.confirm().await?;
+                self.power_on(&vm)?;
+                (asking.say)(&format!("{vm} is on; its console log is {}", self.console(&vm).display()));
+            }
+            Ok(())
+        })
+    }
+
+    /// The VMs that are off and ought to be on.
+    fn to_power_on(&self, open: Option<&OpenUpgrade>, say: &dyn Fn(&str)) -> anyhow::Result<Vec<String>> {
+        let records = self.stamped_nodes()?;
+        let mut off = Vec::new();
+        for node in &self.plan().nodes {
+            let vms = of(node, &records);
+            let is_new =
+                |vm: &&VmRecord| vm.stamp.as_ref().is_some_and(|stamp| open.is_some_and(|open| open.made(stamp)));
+            if open.is_some_and(|open| !open.upgraded) && vms.iter().any(is_new) {
+                say(&format!(
+                    "{} is left as it is: an upgrade is swapping it, `kaas upgrade resume` goes on",
+                    node.name
+                ));
+                continue;
+            }
+            for vm in vms.into_iter().filter(|vm| !vm.disks.is_empty()) {
+                if !self.is_not_off(vm)? {
+                    off.push(vm.name.clone());
+                }
+            }
+        }
+        Ok(off)
+    }
+}
+
+/// A control node's VMs among those that say whose they are.
+fn of<'r>(node: &PlannedNode, records: &'r [VmRecord]) -> Vec<&'r VmRecord> {
+    let is_its = |record: &&VmRecord| record.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
+    records.iter().filter(is_its).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::role::Role;
+    use tempfile::TempDir;
+    use uuid::Uuid;
+
+    use super::super::environment::tests::tree_in;
+    use super::super::plan::{Wishes, plan};
+    use super::super::records::LabDirectory;
+    use super::super::{EngineRecord, Record};
+    use super::*;
+
+    /// A lab of three planned nodes without VMs.
+    fn lab() -> (TempDir, Lab) {
+        let state = tempfile::tempdir().unwrap();
+        let wishes = Wishes { name: "x".to_owned(), nodes: 3, timeout_factor: 1, ..Wishes::default() };
+        let record = Record {
+            engine: EngineRecord::Container,
+            replacements: None,
+            source: tree_in(&state.path().join("tree"), Role::ControlPlane.into()),
+            tools: state.path().join("tools"),
+            plan: plan(&wishes, &"5ec4e7".repeat(6)).unwrap(),
+            name_on_host: None,
+            deployment: None,
+            beside: None,
+        };
+        let lab = Lab::assemble(LabDirectory::of(state.path(), "x").unwrap(), record).unwrap();
+        (state, lab)
+    }
+
+    /// Gives a VM to a node, with its data disk or without.
+    fn add(lab: &Lab, vm: &str, node: &str, swap: Option<Uuid>, has_disk: bool) {
+        let stamp = Some(Stamp { deployment: lab.deployment(), node: node.to_owned(), swap });
+        let new = NewVm {
+            name: vm.to_owned(),
+            memory: 1,
+            processors: 1,
+            data_disk: None,
+            network_interface: true,
+            properties: [].into(),
+            source: None,
+            engine: EngineRecord::Container,
+            stamp,
+        };
+        lab.make_vm(&new).unwrap();
+        if has_disk {
+            let mut record = lab.directory.load_vm(vm).unwrap();
+            record.disks.push(Uuid::new_v4());
+            lab.directory.save_vm(&record).unwrap();
+        }
+    }
+
+    fn made(lab: &Lab) -> Vec<Made> {
+        let records = lab.stamped_nodes().unwrap();
+        lab.plan().nodes.iter().map(|node| lab.made(node, &records)).collect()
+    }
+
+    #[test]
+    fn what_a_killed_command_has_not_made_is_made_and_nothing_else() {
+        let (_state, lab) = lab();
+        assert!(lab.is_empty().unwrap());
+        assert_eq!(made(&lab), [Made::Nothing; 3]);
+        add(&lab, "cp1", "cp1", None, true);
+        // A record, and nothing that follows it; and what is there before the record.
+        add(&lab, "cp2", "cp2", None, false);
+        std::fs::create_dir_all(lab.directory.vm("cp3")).unwrap();
+        assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);
+        assert_eq!(made(&lab), [Made::Whole, Made::Half, Made::Nothing]);
+        let mut second = lab.directory.load_vm("cp2").unwrap();
+        second.disks.push(Uuid::from_u128(2));
+        lab.directory.save_vm(&second).unwrap();
+        // There is nothing to burn a CD-ROM with, which comes after the record.
+        let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
+        let why = format!("{:#}", lab.complete(size).unwrap_err());
+        assert!(why.contains("making the CD-ROM"), "{why}");
+        assert_eq!(lab.vms().unwrap(), ["cp1", "cp2", "cp3"]);
+        assert_eq!(lab.directory.load_vm("cp3").unwrap().memory, 2048);
+    }
+
+    #[test]
+    fn nothing_is_made_for_a_node_that_lost_its_vm_or_whose_disk_is_on_its_way() {
+        let (_state, lab) = lab();
+        add(&lab, "cp1", "cp1", None, true);
+        add(&lab, "cp2", "cp2", None, false);
+        for was_on in ["cp1", "cp2"] {
+            lab.directory.mark_power_on(was_on).unwrap();
+        }
+        assert_eq!(made(&lab), [Made::Whole, Made::Whole, Made::Nothing]);
+        let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
+        let why = lab.complete(size).unwrap_err().to_string();
+        assert!(why.starts_with("cp3 has no VM any more"), "{why}");
+        assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);
+        // Its disks are not a killed command's.
+        let disks = lab.directory.path().join("disks");
+        std::fs::create_dir_all(&disks).unwrap();
+        std::fs::write(disks.join("x.raw"), "").unwrap();
+        assert!(!lab.is_empty().unwrap());
+    }
+
+    #[test]
+    fn the_vm_that_has_the_data_disk_is_powered_on_and_no_other_one() {
+        let (_state, lab) = lab();
+        let swap = Some(Uuid::from_u128(7));
+        // After a swap; before its end; and one of which the disk is on its way.
+        add(&lab, "cp1-abcdef1", "cp1", swap, true);
+        add(&lab, "cp2", "cp2", None, false);
+        add(&lab, "cp2-abcdef1", "cp2", swap, true);
+        add(&lab, "cp3", "cp3", None, false);
+        assert_eq!(lab.to_power_on(None, &|_| {}).unwrap(), ["cp1-abcdef1", "cp2-abcdef1"]);
+    }
+}

@@ -1,0 +1,38 @@
+//! One command at a time on a deployment's control nodes, whatever program gives it.
+
+use anyhow::Context;
+use fleet::authority::{DirectoryStore, Hold, TakeOver};
+use tokio::runtime::Builder;
+
+use super::Lab;
+
+/// Who asks to change a deployment, and how it is told of waits.
+pub struct Asking<'a> {
+    /// What it does: others are told so meanwhile.
+    pub what: &'a str,
+    /// From whom the deployment may be taken.
+    pub over: TakeOver,
+    /// Is told what is waited for.
+    pub say: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Lab {
+    /// Does something while no other command changes the control nodes of this lab: an upgrade's neither.
+    ///
+    /// # Errors
+    /// Somebody is at work on them; or what `act` says.
+    pub(super) fn held<T>(
+        &self,
+        asking: &Asking<'_>,
+        act: impl AsyncFnOnce(&Hold<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let store = DirectoryStore::at(self.upgrades());
+        let runtime = Builder::new_current_thread().enable_all().build().context("starting to wait")?;
+        runtime.block_on(async {
+            let hold = Hold::take(&store, asking.what, asking.over, asking.say).await?;
+            let done = act(&hold).await;
+            hold.release().await;
+            done
+        })
+    }
+}
