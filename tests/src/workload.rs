@@ -1,5 +1,5 @@
-//! A workload that needs no image beyond the appliance's own: CoreDNS, for its
-//! health page, is the server; kubectl, for its plain HTTP, is the client.
+//! A workload that needs no image beyond those that every node has: CoreDNS, for its health page, is the server. The client
+//! is the node's kubectl, for its plain HTTP, in the network of a pod and with the pod's resolvers.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,6 +8,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::scenario::Scenario;
+
+/// Asks a server for its page from a pod's place in the network: the pod's name, the server.
+const CLIENT: &str = r#"
+pod=$(crictl pods --quiet --state ready --name "^$1\$")
+pid=$(crictl inspectp --output go-template --template '{{.info.pid}}' "$pod")
+cat "/proc/$pid/root/etc/resolv.conf" >"/run/$1"
+export CLIENT="/run/$1" SERVER="$2"
+exec nsenter --net="/proc/$pid/ns/net" unshare --mount sh -ec '
+    mount --bind "$CLIENT" /etc/resolv.conf
+    exec kubectl --server="$SERVER" --request-timeout=20s get --raw /health'
+"#;
 
 /// A server and the ways to reach it.
 pub struct Workload<'a> {
@@ -87,20 +98,17 @@ impl<'a> Workload<'a> {
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {
                 "nodeName": node,
-                "restartPolicy": "OnFailure",
                 "automountServiceAccountToken": false,
-                "containers": [{
-                    "name": "client", "image": self.kubernetes(node), "imagePullPolicy": "Never",
-                    "command": ["/usr/local/bin/kubernetes", "kubectl", format!("--server={server}"),
-                        "--request-timeout=20s", "get", "--raw", "/health"],
-                }],
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "client", "image": self.pause(node), "imagePullPolicy": "Never"}],
             },
         }));
         self.scenario.wait(&format!("a pod on {node} to reach {server}"), self.limit, || {
-            let phase = ["get", "pod", &name, "--output=jsonpath={.status.phase}"];
-            Ok(self.scenario.lab().kubectl(&phase)? == "Succeeded")
+            let vm = self.scenario.vm_of(node);
+            let said =
+                self.scenario.lab().run_inside(&vm, &["sh", "-ec", CLIENT, "client", &name, server], self.limit)?;
+            Ok(said.trim() == "OK")
         });
-        assert_eq!(self.scenario.kubectl(&["logs", &name]).trim(), "OK", "the server's health page");
         self.scenario.kubectl(&["delete", "pod", &name, "--wait=false"]);
     }
 
@@ -114,8 +122,8 @@ impl<'a> Workload<'a> {
         format!("kaas.local/coredns:v{}", text(&self.image(node)["coredns"]))
     }
 
-    fn kubernetes(&self, node: &str) -> String {
-        format!("kaas.local/kube-apiserver:v{}", text(&self.image(node)["kubernetes"][0]["version"]))
+    fn pause(&self, node: &str) -> String {
+        format!("kaas.local/pause:v{}", text(&self.image(node)["pause"]))
     }
 
     fn apply(&self, object: &Value) {

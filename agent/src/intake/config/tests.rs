@@ -213,7 +213,7 @@ fn a_tenant_has_its_add_ons_unless_they_are_left_out_and_a_control_cluster_has_d
     assert_eq!((chosen.dns, chosen.metrics, chosen.local_volumes), (false, false, false));
     assert_eq!(chosen.addresses(), "192.168.10.200-192.168.10.219,192.168.10.224-192.168.10.231");
     assert_eq!(add_ons(changed(&[]).unwrap()), AddOns::default());
-    let intake = changed(&[("service-vips", Some("192.168.10.200")), ("cluster-metrics", Some("true"))]).unwrap();
+    let intake = changed(&[("service-vips", Some("192.168.10.200")), ("cluster-metrics", Some("false"))]).unwrap();
     assert_eq!(codes(&intake.warnings), ["property.not-used"; 2]);
     // What an earlier image has formed has what that brought, also in a tenant.
     let mut saved = serde_json::to_value(of_a_tenant(&[]).unwrap().config).unwrap();
