@@ -76,10 +76,11 @@ pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (D
     let role = roles.first();
     let mut form = Form { document, role, secret, findings: Findings::default(), wrong: BTreeSet::new() };
     form.role = form.role_of(roles);
-    let source = form.value(properties::ADDRESS);
+    // In the order of the form: so an untouched one is known by what it lacks.
+    let (name, source) = (form.value(properties::NODE_NAME), form.value(properties::ADDRESS));
     let mut draft = Draft {
         role: Some(form.role),
-        name: form.value(properties::NODE_NAME),
+        name,
         address: source.and_then(|source| match source {
             AddressSource::Static(address) => Some(address),
             AddressSource::Dhcp => None,
