@@ -13,6 +13,9 @@ pub struct Minor {
     minor: u32,
 }
 
+/// How many minors a kubelet may be older than an API server (Kubernetes, "Version Skew Policy", "kubelet").
+const BEHIND: usize = 3;
+
 /// A text that is no minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a minor is two numbers with a dot between them, such as 1.36")]
@@ -30,6 +33,11 @@ impl Minor {
     /// (version skew policy, "Supported component upgrade order").
     pub fn next(self) -> Self {
         Self { minor: self.minor + 1, ..self }
+    }
+
+    /// Whether a kubelet of this minor may speak to an API server of another one: it is not newer, and not too old.
+    pub fn may_speak_to(self, server: Self) -> bool {
+        std::iter::successors(Some(self), |minor| Some(minor.next())).take(BEHIND + 1).any(|minor| minor == server)
     }
 }
 

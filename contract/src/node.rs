@@ -8,6 +8,11 @@ use uuid::Uuid;
 use crate::kubernetes_upgrade;
 use crate::swap::{EvacuationState, Image, Losses, SwapState};
 
+/// How Kubernetes names the machine of a node with this BIOS UUID: as vSphere's cloud provider does.
+pub fn provider_id(bios_uuid: Uuid) -> String {
+    format!("vsphere://{bios_uuid}")
+}
+
 /// A node, as `GET /v1/node` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {

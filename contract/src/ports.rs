@@ -87,6 +87,17 @@ pub enum Caller {
 }
 
 impl Caller {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Everybody,
+        Self::Administrators,
+        Self::AdministratorsAndNodes,
+        Self::NodesAndPods,
+        Self::Nodes,
+        Self::ControlNodes,
+        Self::Loopback,
+    ];
+
     /// Whose packets pass the firewall, in words.
     fn words(self) -> &'static str {
         match self {

@@ -149,31 +149,16 @@ fn of<'r>(node: &PlannedNode, records: &'r [VmRecord]) -> Vec<&'r VmRecord> {
 
 #[cfg(test)]
 mod tests {
-    use contract::role::Role;
     use tempfile::TempDir;
     use uuid::Uuid;
 
-    use super::super::environment::tests::tree_in;
-    use super::super::plan::{Wishes, plan};
-    use super::super::records::LabDirectory;
-    use super::super::{EngineRecord, Record};
+    use super::super::{EngineRecord, fixture};
     use super::*;
 
     /// A lab of three planned nodes without VMs.
     fn lab() -> (TempDir, Lab) {
         let state = tempfile::tempdir().unwrap();
-        let wishes = Wishes { name: "x".to_owned(), nodes: 3, timeout_factor: 1, ..Wishes::default() };
-        let record = Record {
-            engine: EngineRecord::Container,
-            replacements: None,
-            source: tree_in(&state.path().join("tree"), Role::ControlPlane.into()),
-            tools: state.path().join("tools"),
-            plan: plan(&wishes, &"5ec4e7".repeat(6)).unwrap(),
-            name_on_host: None,
-            deployment: None,
-            beside: None,
-        };
-        let lab = Lab::assemble(LabDirectory::of(state.path(), "x").unwrap(), record).unwrap();
+        let lab = fixture::lab(state.path(), 3, fixture::source(&state.path().join("tree")));
         (state, lab)
     }
 

@@ -79,9 +79,7 @@ pub(crate) mod tests {
     use contract::role::{Role, Roles};
     use tempfile::TempDir;
 
-    use super::super::plan::{Wishes, plan};
-    use super::super::records::LabDirectory;
-    use super::super::{EngineRecord, Lab, NewVm, Record};
+    use super::super::{EngineRecord, NewVm, fixture};
     use super::*;
 
     /// A root tree of an image with these roles, as far as its form is concerned.
@@ -151,24 +149,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// A lab without VMs: nothing of it is on the host but its directory.
-    fn lab(state: &Path, source: Source) -> Lab {
-        let wishes = Wishes { name: "x".to_owned(), nodes: 1, ..Wishes::default() };
-        let (engine, tools) = (EngineRecord::Container, state.join("tools"));
-        let plan = plan(&wishes, "s").unwrap();
-        let record = Record {
-            engine,
-            replacements: None,
-            source,
-            tools,
-            plan,
-            name_on_host: None,
-            deployment: None,
-            beside: None,
-        };
-        Lab::assemble(LabDirectory::of(state, "x").unwrap(), record).unwrap()
-    }
-
     fn vm(properties: BTreeMap<String, String>) -> NewVm {
         NewVm {
             name: "cp1".to_owned(),
@@ -186,7 +166,7 @@ pub(crate) mod tests {
     #[test]
     fn a_vm_whose_properties_are_refused_is_not_made() {
         let (directory, source) = tree(Role::ControlPlane.into());
-        let lab = lab(directory.path(), source);
+        let lab = fixture::lab(directory.path(), 1, source);
         let error = format!("{:#}", lab.import(&vm(options(&[(TIMEOUT_FACTOR, "256")]))).unwrap_err());
         assert!(error.starts_with("importing cp1: vCenter would refuse the properties: property"), "{error}");
         assert_eq!(lab.vms().unwrap(), [""; 0]);
@@ -195,7 +175,7 @@ pub(crate) mod tests {
     #[test]
     fn a_vm_that_lacks_a_value_is_not_powered_on() {
         let (directory, source) = tree(Role::ControlPlane.into());
-        let lab = lab(directory.path(), source);
+        let lab = fixture::lab(directory.path(), 1, source);
         // There is nothing to burn its CD-ROM with, which comes after its record.
         lab.import(&vm(BTreeMap::new())).unwrap_err();
         let mut record = lab.directory.load_vm("cp1").unwrap();

@@ -20,6 +20,8 @@ mod engine;
 mod engine_record;
 mod engines;
 mod environment;
+#[cfg(test)]
+mod fixture;
 mod forward;
 mod hold;
 mod host;
@@ -262,6 +264,14 @@ impl Lab {
     /// The network namespace that its VMs are reached from.
     pub fn network_namespace(&self) -> PathBuf {
         self.network.path()
+    }
+
+    /// The network namespace that a VM of the container engine is in while it is on.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub fn namespace_of(&self, vm: &str) -> anyhow::Result<PathBuf> {
+        Ok(self.network.container_namespace(self.directory.load_vm(vm)?.port()))
     }
 
     /// Where a VM's console log is kept.

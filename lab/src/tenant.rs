@@ -149,19 +149,16 @@ mod tests {
     use super::super::environment::tests::tree_in;
     use super::super::plan::{Wishes, plan};
     use super::super::records::{self, LabDirectory};
-    use super::super::{Asking, BlankVm, EngineRecord, Record};
+    use super::super::{Asking, BlankVm, Record, fixture};
     use super::*;
 
     /// A lab as its directory remembers it; nothing of it is on the host.
     fn lab(state: &Path, name: &str, beside: Option<(Beside, u8)>) -> Lab {
-        let source = tree_in(&state.join("tree"), Role::ControlPlane.into());
         let (beside, tenant) = beside.unzip();
-        let plan = plan(&Wishes { name: name.to_owned(), nodes: 1, tenant, ..Wishes::default() }, "s").unwrap();
-        let (engine, tools) = (EngineRecord::Container, state.join("tools"));
-        let name_on_host = Some(format!("{name}-host"));
-        let record = Record { engine, replacements: None, source, tools, plan, name_on_host, deployment: None, beside };
-        let directory = LabDirectory::of(state, name).unwrap();
-        records::save(&directory.record(), &record).unwrap();
+        let wishes = Wishes { name: name.to_owned(), nodes: 1, tenant, ..Wishes::default() };
+        let record = fixture::record(state, &wishes, fixture::source(&state.join("tree")));
+        let record = Record { name_on_host: Some(format!("{name}-host")), beside, ..record };
+        records::save(&LabDirectory::of(state, name).unwrap().record(), &record).unwrap();
         Lab::open(state, name).unwrap()
     }
 

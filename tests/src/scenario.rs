@@ -16,6 +16,7 @@ use lab::{
     EngineRecord, Hardware, Kvm, Lab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory, find_ova,
     obtain, state_directory, until,
 };
+use serde_json::Value;
 
 use crate::lab_command::LabCommand;
 use crate::lab_names;
@@ -232,6 +233,21 @@ impl Scenario {
     /// kubectl's answer.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         self.lab().kubectl(arguments).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Has kubectl apply an object.
+    pub fn apply(&self, object: &Value) {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), object.to_string()).expect("a temporary file");
+        self.kubectl(&["apply", "--filename", file.path().to_str().expect("a temporary file's name")]);
+    }
+
+    /// The container image of a part that the image of a node carries, such as `coredns`.
+    pub fn carried(&self, node: &str, part: &str) -> String {
+        let said = self.inside(&self.vm_of(node), &["cat", "/usr/lib/kaas/image.json"]);
+        let image: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("image.json of {node}: {error}"));
+        let version = image[part].as_str().unwrap_or_else(|| panic!("image.json of {node} has no version of {part}"));
+        format!("kaas.local/{part}:v{version}")
     }
 
     /// What a program inside a VM prints.

@@ -42,7 +42,8 @@ impl Stranger {
         let lab = scenario.lab().network_namespace();
         let address = pod_address(scenario, node, 250);
         let stranger = Self { namespace: lab.with_added_extension("pod"), address };
-        stranger.plug(&name(&lab.with_added_extension(scenario.vm_of(node))), "scenario", "kaas.pods", 24);
+        let vm = scenario.lab().namespace_of(&scenario.vm_of(node)).unwrap_or_else(|error| panic!("{error:#}"));
+        stranger.plug(&name(&vm), "scenario", "kaas.pods", 24);
         ip(&format!("-n {} route add default via {}", name(&stranger.namespace), beside(address, 1)));
         stranger
     }

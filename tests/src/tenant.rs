@@ -1,7 +1,6 @@
 //! A tenant beside a scenario's control cluster, driven by the operator's command, and a workload that is requested from
 //! outside while its workers come and go.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Output;
 use std::time::Instant;
@@ -116,8 +115,8 @@ impl<'a> Tenant<'a> {
         let lab = self.scenario.lab();
         let control = &lab.plan().nodes[0];
         let has_addresses = control.properties.contains_key(SERVICE_VIPS);
-        for object in objects(&self.coredns(), has_addresses) {
-            self.apply(&object);
+        for object in objects(&self.scenario.carried(&control.name, "coredns"), has_addresses) {
+            self.scenario.apply(&object);
         }
         self.scenario.wait("two pods of the server to be ready", MOMENT, || {
             let ready = ["get", "deployment", "web", "--output=jsonpath={.status.availableReplicas}"];
@@ -147,14 +146,14 @@ impl<'a> Tenant<'a> {
             "storageClassName": local_volumes::CLASS, "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}},
         });
-        self.apply(&json!({
+        self.scenario.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "rows"}, "spec": claim,
         }));
-        self.apply(&json!({
+        self.scenario.apply(&json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rows"},
             "spec": {
                 "containers": [{
-                    "name": "rows", "image": self.coredns(), "imagePullPolicy": "Never", "args": ["-dns.port", "5353"],
+                    "name": "rows", "image": self.scenario.carried(&lab.plan().nodes[0].name, "coredns"), "imagePullPolicy": "Never", "args": ["-dns.port", "5353"],
                     "volumeMounts": [{"name": "rows", "mountPath": "/rows"}],
                 }],
                 "volumes": [{"name": "rows", "persistentVolumeClaim": {"claimName": "rows"}}],
@@ -191,21 +190,6 @@ impl<'a> Tenant<'a> {
         let answer = client.wait(client.ask_api(Method::GET, path, None)).unwrap_or_else(|error| panic!("{error:#}"));
         let list: Value = answer.json().unwrap_or_else(|error| panic!("{error:#}"));
         list["items"].as_array().expect("a list of Secrets").len()
-    }
-
-    /// The container image that pods of scenarios run: each node carries it.
-    fn coredns(&self) -> String {
-        let control = &self.scenario.lab().plan().nodes[0].name;
-        let image = self.scenario.inside(control, &["cat", "/usr/lib/kaas/image.json"]);
-        let image: Value = serde_json::from_str(&image).expect("image.json");
-        format!("kaas.local/coredns:v{}", image["coredns"].as_str().expect("a version of CoreDNS"))
-    }
-
-    fn apply(&self, object: &Value) {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        fs::write(file.path(), object.to_string()).expect("a temporary file");
-        let path = file.path().to_str().expect("a temporary file's name");
-        self.scenario.kubectl(&["apply", "--filename", path]);
     }
 }
 

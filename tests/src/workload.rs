@@ -1,11 +1,10 @@
 //! A workload that needs no image beyond those that every node has: CoreDNS, for its health page, is the server. The client
 //! is the node's kubectl, for its plain HTTP, in the network of a pod and with the pod's resolvers.
 
-use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::scenario::Scenario;
 
@@ -31,22 +30,22 @@ impl<'a> Workload<'a> {
     /// Starts the server on a node and waits until it is ready.
     pub fn start(scenario: &'a Scenario, node: &str, limit: Duration) -> Self {
         let workload = Self { scenario, limit };
-        workload.apply(&json!({
+        scenario.apply(&json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"},
             "data": {"Corefile": ".:5353 {\n    health :8080\n}\n"},
         }));
-        workload.apply(&json!({
+        scenario.apply(&json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
             "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
         }));
-        workload.apply(&json!({
+        scenario.apply(&json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
             "spec": {
                 "selector": {"matchLabels": {"app": "web"}},
                 "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
                     "nodeSelector": {"kubernetes.io/hostname": node},
                     "containers": [{
-                        "name": "web", "image": workload.coredns(node), "imagePullPolicy": "Never",
+                        "name": "web", "image": scenario.carried(node, "coredns"), "imagePullPolicy": "Never",
                         "args": ["-conf", "/etc/web/Corefile"],
                         "readinessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 2},
                         "volumeMounts": [{"name": "web", "mountPath": "/etc/web"}],
@@ -94,13 +93,13 @@ impl<'a> Workload<'a> {
     fn is_reached(&self, node: &str, how: &str, server: &str) {
         static CLIENTS: AtomicU32 = AtomicU32::new(0);
         let name = format!("client-{node}-{how}-{}", CLIENTS.fetch_add(1, Ordering::SeqCst));
-        self.apply(&json!({
+        self.scenario.apply(&json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {
                 "nodeName": node,
                 "automountServiceAccountToken": false,
                 "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "client", "image": self.pause(node), "imagePullPolicy": "Never"}],
+                "containers": [{"name": "client", "image": self.scenario.carried(node, "pause"), "imagePullPolicy": "Never"}],
             },
         }));
         self.scenario.wait(&format!("a pod on {node} to reach {server}"), self.limit, || {
@@ -111,29 +110,4 @@ impl<'a> Workload<'a> {
         });
         self.scenario.kubectl(&["delete", "pod", &name, "--wait=false"]);
     }
-
-    /// What the image that a node runs now says of itself.
-    fn image(&self, node: &str) -> Value {
-        let said = self.scenario.inside(&self.scenario.vm_of(node), &["cat", "/usr/lib/kaas/image.json"]);
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("image.json of {node}: {error}"))
-    }
-
-    fn coredns(&self, node: &str) -> String {
-        format!("kaas.local/coredns:v{}", text(&self.image(node)["coredns"]))
-    }
-
-    fn pause(&self, node: &str) -> String {
-        format!("kaas.local/pause:v{}", text(&self.image(node)["pause"]))
-    }
-
-    fn apply(&self, object: &Value) {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        fs::write(file.path(), object.to_string()).expect("a temporary file");
-        let path = file.path().to_str().expect("a temporary file's name");
-        self.scenario.kubectl(&["apply", "--filename", path]);
-    }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("image.json holds {value} where a text belongs"))
 }

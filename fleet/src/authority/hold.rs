@@ -177,11 +177,22 @@ impl<'a> Hold<'a> {
         self.store
     }
 
+    /// Lets go of old holds, but of none from the one on that is `needed`. What hinders that hinders nothing else.
+    pub async fn prune_to(&self, needed: impl Future<Output = anyhow::Result<Option<u64>>>) {
+        if !self.has_old() {
+            return;
+        }
+        match needed.await {
+            Ok(needed) => self.prune(needed).await,
+            Err(error) => log::debug!("old holds stay: {error:#}"),
+        }
+    }
+
     /// Removes directories of old holds, the lowest first, so that those that are left have no gaps: up to `needed`,
     /// from which on others still read. Of what cannot be removed the next command tries again.
     ///
     /// Only for who has taken the deployment: no judgement goes by what was before that one.
-    pub async fn prune(&self, needed: Option<u64>) {
+    pub(super) async fn prune(&self, needed: Option<u64>) {
         for &number in self.old.iter().take_while(|number| needed.is_none_or(|needed| **number < needed)) {
             if let Err(error) = self.store.remove(number).await {
                 log::debug!("removing hold {number}: {error:#}");
@@ -191,7 +202,7 @@ impl<'a> Hold<'a> {
     }
 
     /// Whether there are old holds to remove.
-    pub fn has_old(&self) -> bool {
+    pub(super) fn has_old(&self) -> bool {
         !self.old.is_empty()
     }
 

@@ -141,13 +141,7 @@ pub async fn last(store: &dyn Store) -> anyhow::Result<Option<String>> {
 
 /// Lets go of old holds, but of none from the one on whose journal counts. What hinders that hinders nothing else.
 pub async fn prune(hold: &Hold<'_>) {
-    if !hold.has_old() {
-        return;
-    }
-    match find(hold.store()).await {
-        Ok(found) => hold.prune(found.map(|(number, _)| number)).await,
-        Err(error) => log::debug!("old holds stay: {error:#}"),
-    }
+    hold.prune_to(async { Ok(find(hold.store()).await?.map(|(number, _)| number)) }).await;
 }
 
 /// The last hold that has a journal, and that journal.

@@ -8,7 +8,6 @@ use uuid::Uuid;
 use super::action::Action;
 use super::cluster::{Cluster as _, Evicted, NodeSeen};
 use super::crew::Workers;
-use super::discards::Discards;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
 use super::reason;
@@ -104,21 +103,7 @@ impl Acting<'_> {
     async fn add(&self, records: &mut Records<'_>, address: Option<std::net::Ipv4Addr>) -> Result<Machine, Trouble> {
         let mut pool = records.kept().pool.clone();
         pool.made += 1;
-        let machine = Machine {
-            name: pool.machine_name(pool.made),
-            id: Uuid::new_v4(),
-            template: pool.template.clone(),
-            address,
-            state: State::New,
-            since: (self.workers.clock)(),
-            vm: None,
-            token: None,
-            expires: 0,
-            joined_seconds: None,
-            reason: None,
-            cordoned: None,
-            discards: Discards::default(),
-        };
+        let machine = Machine::new(&pool, Uuid::new_v4(), address, (self.workers.clock)());
         records.save_pool(pool).await.map_err(Trouble::store)?;
         Ok(machine)
     }

@@ -68,7 +68,7 @@ impl View<'_> {
             let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
             if machine.template == pool.template {
                 next.stopped.push(Wait { worker: Some(machine.name.clone()), reason: why, lasting: true });
-            } else if machine.token.is_none() {
+            } else if machine.token.is_none() && !self.seen.is_hidden(machine) {
                 next.actions.push(Action::Leave(machine.name.clone(), why));
             }
         }

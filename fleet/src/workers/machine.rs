@@ -73,6 +73,25 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// The next one of a pool, by the highest number that was given. Nothing is begun for it.
+    pub(super) fn new(pool: &Pool, id: Uuid, address: Option<Ipv4Addr>, since: u64) -> Self {
+        Self {
+            name: pool.machine_name(pool.made),
+            id,
+            template: pool.template.clone(),
+            address,
+            state: State::New,
+            since,
+            vm: None,
+            token: None,
+            expires: 0,
+            joined_seconds: None,
+            reason: None,
+            cordoned: None,
+            discards: Discards::default(),
+        }
+    }
+
     /// What its VM carries.
     pub fn stamp(&self, deployment: Uuid) -> Stamp {
         Stamp { deployment, node: self.name.clone(), swap: Some(self.id) }

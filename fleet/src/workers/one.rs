@@ -41,7 +41,7 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         Found::Vm(vm) => Some(vm),
     };
     match machine.state {
-        State::Joining | State::Member | State::Leaving if seen.is_hidden(machine) => {
+        State::Joining | State::Member | State::Failed | State::Leaving if seen.is_hidden(machine) => {
             Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, "its VM is not seen, and its node is Ready"))
         }
         State::New => new(pool, machine, found, seen),

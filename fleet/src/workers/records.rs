@@ -144,13 +144,7 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
 
 /// Lets go of old holds, but of none from the one on whose journals count.
 pub async fn prune(hold: &Hold<'_>) {
-    if !hold.has_old() {
-        return;
-    }
-    match find(hold.store()).await {
-        Ok(found) => hold.prune(found.map(|(number, _)| number)).await,
-        Err(error) => log::debug!("old holds stay: {error:#}"),
-    }
+    hold.prune_to(async { Ok(find(hold.store()).await?.map(|(number, _)| number)) }).await;
 }
 
 async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, Kept)>> {

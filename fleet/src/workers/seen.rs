@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::minor::Minor;
+use contract::node::provider_id;
 
 use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
@@ -94,7 +95,7 @@ impl Seen {
     /// A machine's node.
     pub fn node(&self, machine: &Machine) -> Node<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };
-        let own = machine.vm.map(|vm| format!("vsphere://{vm}"));
+        let own = machine.vm.map(provider_id);
         // The kubelet sets it when it makes the object: one without it is none of ours, or an earlier image's.
         if node.provider.is_empty() || own.is_some_and(|own| own.eq_ignore_ascii_case(&node.provider)) {
             Node::Own(node)

@@ -48,28 +48,15 @@ impl Site {
 mod tests {
     use super::super::tests::fake::pool;
     use super::*;
-    use crate::workers::{Discards, State};
 
     /// What the agent would refuse.
     #[test]
     fn a_worker_is_told_all_that_its_role_needs_and_nothing_that_it_does_not_use() {
         let mut pool = pool(1);
         pool.template.taints.insert("example.com/edge=true:NoSchedule".to_owned());
-        let machine = Machine {
-            name: pool.machine_name(1),
-            id: uuid::Uuid::from_u128(1),
-            template: pool.template.clone(),
-            address: pool.addresses.as_ref().and_then(|addresses| addresses.iter().next()),
-            state: State::New,
-            since: 0,
-            vm: None,
-            token: None,
-            expires: 0,
-            joined_seconds: None,
-            reason: None,
-            cordoned: None,
-            discards: Discards::default(),
-        };
+        let address = pool.addresses.as_ref().and_then(|addresses| addresses.iter().next());
+        pool.made = 1;
+        let machine = Machine::new(&pool, uuid::Uuid::from_u128(1), address, 0);
         let hash = format!("sha256:{}", "0a".repeat(32));
         let site = [(keys::CLUSTER_NAME, "t"), (keys::API_VIP, "10.0.0.10"), (keys::CLUSTER_CA_HASH, &hash)];
         let site = Site(site.map(|(key, value)| (key.to_owned(), value.to_owned())).into());

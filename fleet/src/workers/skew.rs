@@ -43,7 +43,7 @@ fn of_all(answering: Minor, nodes: &[NodeSeen]) -> Result<Minor, Reason> {
 /// # Errors
 /// When it carries none.
 pub fn kubelet_minor(carried: &[String], cluster: Minor) -> Result<Minor, Reason> {
-    let joins = |minor: &Minor| *minor <= cluster && minor.next().next().next() >= cluster;
+    let joins = |minor: &Minor| minor.may_speak_to(cluster);
     carried.iter().filter_map(|minor| minor.parse().ok()).filter(joins).max().ok_or_else(|| {
         let carried = carried.join(", ");
         let words = format!(

@@ -5,7 +5,6 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use contract::role::Role;
 use fleet::hypervisor::PowerState;
 use ova::ovf::{
     CdRomController, Descriptor, Firmware, HardDisk, Hardware, Network, NetworkAdapter, OperatingSystem, Product, Size,
@@ -14,11 +13,9 @@ use ova::ovf::{
 use tempfile::TempDir;
 
 use super::super::environment::form_of;
-use super::super::environment::tests::tree_in;
-use super::super::plan::{Wishes, plan};
 use super::super::qemu::machine::control_argument;
-use super::super::records::{LONGEST_VM, LabDirectory};
-use super::super::{EngineRecord, Hardware as QemuHardware, NewVm, Record};
+use super::super::records::LONGEST_VM;
+use super::super::{EngineRecord, Hardware as QemuHardware, NewVm, fixture};
 use super::*;
 
 /// A permit that is given so many times.
@@ -41,13 +38,7 @@ impl Permit for Times {
 /// A lab with one VM that is off and holds a disk, its state directory with it.
 fn lab() -> (TempDir, LabHypervisor) {
     let state = tempfile::tempdir().unwrap();
-    let wishes = Wishes { name: "x".to_owned(), nodes: 1, timeout_factor: 1, ..Wishes::default() };
-    let (engine, tools) = (EngineRecord::Container, state.path().join("tools"));
-    let source = tree_in(&state.path().join("tree"), Role::ControlPlane.into());
-    let plan = plan(&wishes, &"5ec4e7".repeat(6)).unwrap();
-    let record =
-        Record { engine, replacements: None, source, tools, plan, name_on_host: None, deployment: None, beside: None };
-    let lab = Lab::assemble(LabDirectory::of(state.path(), "x").unwrap(), record).unwrap();
+    let lab = fixture::lab(state.path(), 1, fixture::source(&state.path().join("tree")));
     let stamp = Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None };
     lab.make_vm(&vm("cp1", Some(stamp))).unwrap();
     let mut record = lab.directory.load_vm("cp1").unwrap();

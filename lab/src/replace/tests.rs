@@ -2,17 +2,13 @@
 
 use std::cell::RefCell;
 
-use contract::role::Role;
 use fleet::authority::TakeOver;
 use fleet::upgrade::Journal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::super::environment::tests::tree_in;
-use super::super::plan::{Wishes, plan};
 use super::super::process::ProcessId;
-use super::super::records::LabDirectory;
-use super::super::{EngineRecord, Hardware, Record};
+use super::super::{EngineRecord, Hardware, fixture};
 use super::*;
 
 const SWAP: Uuid = Uuid::from_u128(7);
@@ -20,20 +16,8 @@ const SWAP: Uuid = Uuid::from_u128(7);
 /// A lab of three nodes of which the third is off. The others have another image than it was made from.
 fn lab() -> (TempDir, Lab) {
     let state = tempfile::tempdir().unwrap();
-    let wishes = Wishes { name: "x".to_owned(), nodes: 3, timeout_factor: 1, ..Wishes::default() };
-    let source = tree_in(&state.path().join("old"), Role::ControlPlane.into());
-    let newer = tree_in(&state.path().join("new"), Role::ControlPlane.into());
-    let record = Record {
-        engine: EngineRecord::Container,
-        replacements: None,
-        source,
-        tools: state.path().join("tools"),
-        plan: plan(&wishes, &"5ec4e7".repeat(6)).unwrap(),
-        name_on_host: None,
-        deployment: None,
-        beside: None,
-    };
-    let lab = Lab::assemble(LabDirectory::of(state.path(), "x").unwrap(), record).unwrap();
+    let newer = fixture::source(&state.path().join("new"));
+    let lab = fixture::lab(state.path(), 3, fixture::source(&state.path().join("old")));
     for (node, number) in lab.plan().nodes.iter().zip(1..) {
         let stamp = Stamp { deployment: lab.deployment(), node: node.name.clone(), swap: None };
         add(&lab, &node.name, stamp, Some(number));

@@ -39,17 +39,6 @@ pub struct Rules {
 /// The protocol's number (RFC 9568, section 5.1.1.4).
 const VRRP: u8 = 112;
 
-/// All who have TCP ports.
-const EVERY: [Caller; 7] = [
-    Caller::Everybody,
-    Caller::Administrators,
-    Caller::AdministratorsAndNodes,
-    Caller::NodesAndPods,
-    Caller::Nodes,
-    Caller::ControlNodes,
-    Caller::Loopback,
-];
-
 /// Whose TCP ports nodes and pods reach.
 const WITHIN: [Caller; 2] = [Caller::NodesAndPods, Caller::AdministratorsAndNodes];
 
@@ -143,7 +132,7 @@ impl Rules {
         rules.push(format!("{} udp dport {} accept", of_a_node(), ports::MEMBERLIST));
         rules.push(format!("udp dport {} drop", ports::MEMBERLIST));
         rules.push(format!("iifname {} tcp dport {} accept", pods_devices(), set(&within)));
-        rules.push(format!("tcp dport {} drop", set(&self.own(&EVERY))));
+        rules.push(format!("tcp dport {} drop", set(&self.own(&Caller::ALL))));
 
         rules.push(
             "icmp type { echo-request, destination-unreachable, time-exceeded, parameter-problem } accept".into(),

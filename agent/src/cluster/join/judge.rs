@@ -1,21 +1,19 @@
 //! Whether a cluster may take a worker: pure judgement of what it has said.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use contract::codes;
 use contract::finding::Finding;
 use contract::image::ImageFacts;
 use contract::minor::Minor;
+use contract::node::provider_id;
 use contract::properties;
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::published::Published;
-use crate::cluster::kubernetes::kubelet::provider_id;
+use crate::cluster::kubernetes::addresses::{self, Address};
 use crate::intake::config::Worker;
-
-/// How many minors a kubelet may be older than the API server (Kubernetes, "Version Skew Policy").
-const BEHIND: usize = 3;
 
 /// The label of control nodes, as kubeadm gives it.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -60,13 +58,6 @@ struct Status {
     node_info: NodeInfo,
 }
 
-#[derive(Debug, Deserialize)]
-struct Address {
-    #[serde(rename = "type")]
-    kind: String,
-    address: String,
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NodeInfo {
@@ -80,11 +71,9 @@ impl Node {
         self.metadata.name == name
     }
 
-    /// Whether this is its address. Of several it has the first: nobody takes away all that are free.
+    /// Whether this is its address.
     fn has(&self, address: Ipv4Addr) -> bool {
-        let mut internal = self.status.addresses.iter().filter(|one| one.kind == "InternalIP");
-        let first = internal.next().and_then(|one| one.address.parse::<IpAddr>().ok());
-        first.is_some_and(|first| first.to_canonical() == address)
+        addresses::counting(&self.status.addresses).is_some_and(|own| own == address)
     }
 }
 
@@ -107,7 +96,7 @@ pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result
     let control = nodes.iter().filter(|node| node.metadata.labels.contains_key(CONTROL_PLANE));
     let control: Vec<Minor> = control.filter_map(|node| of(&node.status.node_info.kubelet_version)).collect();
     let all: Vec<Minor> = control.into_iter().chain(of(&api.git_version)).collect();
-    let may = |minor: Minor| all.iter().all(|server| minor <= *server && is_near(minor, *server));
+    let may = |minor: Minor| all.iter().all(|server| minor.may_speak_to(*server));
     let mut carried: Vec<Minor> = image.kubernetes.iter().filter_map(|one| one.minor.parse().ok()).collect();
     carried.sort_unstable();
     let chosen = carried.iter().rev().copied().find(|minor| !all.is_empty() && may(*minor));
@@ -119,10 +108,6 @@ pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result
             "Use an image of the control nodes' version, or upgrade those first",
         )
     })
-}
-
-fn is_near(minor: Minor, server: Minor) -> bool {
-    std::iter::successors(Some(minor), |next| Some(next.next())).take(BEHIND + 1).any(|next| next == server)
 }
 
 /// Whether no other node has the worker's name or address. One that this VM was before is no other.

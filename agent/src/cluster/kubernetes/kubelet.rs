@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use contract::local_volumes;
+use contract::node::provider_id;
 use contract::ports;
 use contract::properties::{ControlNode, Taint};
 use serde_json::{Value, json};
@@ -172,11 +173,6 @@ pub fn of_worker(kubelet: &mut Value, registration: &Registration, bios_uuid: Op
     }
     let taint = |taint: &Taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect});
     kubelet["registerWithTaints"] = registration.taints.iter().map(taint).collect();
-}
-
-/// How Kubernetes names the machine of a node: as vSphere's cloud provider does.
-pub fn provider_id(bios_uuid: Uuid) -> String {
-    format!("vsphere://{bios_uuid}")
 }
 
 /// The argument with a worker's labels, which the configuration has no place for; none without labels. One says whether it

@@ -6,6 +6,7 @@
 //! asked of another node, no token expires, and each phase can be run again
 //! after a power cut.
 
+pub(in crate::cluster) mod addresses;
 pub mod answer;
 pub mod api;
 pub mod api_server;

@@ -7,6 +7,8 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 
+use crate::cluster::kubernetes::addresses::{self, Address};
+
 /// A node, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -89,20 +91,13 @@ struct Spec {
 #[derive(Debug, Default, Deserialize)]
 struct NodeStatus {
     #[serde(default)]
-    addresses: Vec<NodeAddress>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NodeAddress {
-    r#type: String,
-    address: String,
+    addresses: Vec<Address>,
 }
 
 impl Object {
     /// The node, once it has all that is needed.
     pub(super) fn node(&self) -> Option<Node> {
-        let internal = self.status.addresses.iter().filter(|address| address.r#type == "InternalIP");
-        let address = internal.filter_map(|address| address.address.parse().ok()).next()?;
+        let address = addresses::internal(&self.status.addresses).find_map(|address| address.parse().ok())?;
         let pod_cidr: Ipv4Net = self.spec.pod_cidr.as_ref()?.parse().ok()?;
         let created = self.metadata.creation_timestamp.clone();
         (pod_cidr.network() == pod_cidr.addr()).then_some(Node { address, pod_cidr, created })

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, pool, template};
 use crate::hypervisor::{PowerState, Vm, VmRef};
 use crate::upgrade::Reason;
-use crate::workers::{Action, Discards, Machine, NodeSeen, Pool, Seen, State, next};
+use crate::workers::{Action, Machine, NodeSeen, Pool, Seen, State, next};
 
 /// Machines, VMs and nodes, without time that passes between decision and effect.
 struct Model {
@@ -165,21 +165,8 @@ impl Model {
         assert!(self.machines.iter().all(|machine| machine.address != address), "an address is given twice");
         self.pool.made += 1;
         self.made += 1;
-        self.machines.push(Machine {
-            name: self.pool.machine_name(self.pool.made),
-            id: Uuid::from_u128(0x1000 + self.made),
-            template: self.pool.template.clone(),
-            address,
-            state: State::New,
-            since: 0,
-            vm: None,
-            token: None,
-            expires: u64::MAX,
-            joined_seconds: None,
-            reason: None,
-            cordoned: None,
-            discards: Discards::default(),
-        });
+        let machine = Machine::new(&self.pool, Uuid::from_u128(0x1000 + self.made), address, 0);
+        self.machines.push(Machine { expires: u64::MAX, ..machine });
     }
 
     /// Decides once, and holds the decision to what must be.

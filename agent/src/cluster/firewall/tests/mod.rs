@@ -73,16 +73,7 @@ fn nft(node: &Namespace, input: &'static str) {
 
 /// The ports that the node itself listens at on all addresses, and one that has no purpose.
 fn all() -> Vec<u16> {
-    let callers = [
-        Caller::Everybody,
-        Caller::Administrators,
-        Caller::AdministratorsAndNodes,
-        Caller::NodesAndPods,
-        Caller::Nodes,
-        Caller::ControlNodes,
-        Caller::Loopback,
-    ];
-    [&tcp(&callers)[..], &[NO_PURPOSE]].concat()
+    [&tcp(&Caller::ALL)[..], &[NO_PURPOSE]].concat()
 }
 
 #[test]

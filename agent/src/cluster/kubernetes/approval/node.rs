@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::Deserialize;
 
+use crate::cluster::kubernetes::addresses::{self, Address};
 use crate::intake::config::ControlPlane;
 
 /// Names by which clients on a node or in a pod reach what is no node's.
@@ -34,13 +35,6 @@ struct Status {
 }
 
 #[derive(Deserialize)]
-struct Address {
-    #[serde(rename = "type")]
-    kind: String,
-    address: String,
-}
-
-#[derive(Deserialize)]
 struct Condition {
     #[serde(rename = "type")]
     kind: String,
@@ -59,23 +53,19 @@ impl Node {
 
     /// Its only address, if it has exactly one, in the four numbers of IPv4.
     pub fn only_address(&self) -> Option<Ipv4Addr> {
-        let mut internal = self.internal();
+        let mut internal = addresses::internal(&self.status.addresses);
         let first = internal.next()?.parse().ok();
         first.filter(|_| internal.next().is_none())
     }
 
-    /// The address that counts against others: the first, so that nobody keeps all others from their own.
+    /// The address that counts against others.
     pub fn address(&self) -> Option<IpAddr> {
-        self.internal().next()?.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+        addresses::counting(&self.status.addresses)
     }
 
     /// Whether another node came later.
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.metadata.creation_timestamp < other.metadata.creation_timestamp
-    }
-
-    fn internal(&self) -> impl Iterator<Item = &str> {
-        self.status.addresses.iter().filter(|one| one.kind == "InternalIP").map(|one| one.address.as_str())
     }
 }
 

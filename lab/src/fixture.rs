@@ -1,0 +1,35 @@
+//! Labs for tests: as their directories remember them, with nothing on the host.
+
+use std::path::Path;
+
+use contract::role::Role;
+
+use super::environment::tests::tree_in;
+use super::plan::{Wishes, plan};
+use super::records::LabDirectory;
+use super::{EngineRecord, Lab, Record, Source};
+
+/// What a lab of these wishes remembers, in the container engine and from this source.
+pub fn record(state: &Path, wishes: &Wishes, source: Source) -> Record {
+    Record {
+        engine: EngineRecord::Container,
+        replacements: None,
+        source,
+        tools: state.join("tools"),
+        plan: plan(wishes, &"5ec4e7".repeat(6)).unwrap(),
+        name_on_host: None,
+        deployment: None,
+        beside: None,
+    }
+}
+
+/// The lab `x` of so many planned control nodes, without VMs.
+pub fn lab(state: &Path, nodes: usize, source: Source) -> Lab {
+    let wishes = Wishes { name: "x".to_owned(), nodes, timeout_factor: 1, ..Wishes::default() };
+    Lab::assemble(LabDirectory::of(state, "x").unwrap(), record(state, &wishes, source)).unwrap()
+}
+
+/// What a control cluster's OVA leaves behind, in a directory.
+pub fn source(directory: &Path) -> Source {
+    tree_in(directory, Role::ControlPlane.into())
+}
