@@ -46,6 +46,8 @@ pub enum Needs {
     DataDisk,
     /// This node's etcd serves.
     Etcd,
+    /// The worker belongs to its cluster.
+    Membership,
     /// All steps of the boot are done.
     Node,
 }
@@ -56,8 +58,9 @@ fn tasks(role: Role, needs: Needs) -> &'static [Task] {
         (Role::ControlPlane | Role::TenantControlPlane, Needs::DataDisk) => DISK,
         (Role::ControlPlane | Role::TenantControlPlane, Needs::Etcd) => STORE,
         (Role::ControlPlane | Role::TenantControlPlane, Needs::Node) => CONTROL_PLANE,
+        (Role::ControlPlane | Role::TenantControlPlane, Needs::Membership) | (Role::Worker, Needs::Etcd) => &[],
         (Role::Worker, Needs::DataDisk) => SCRATCH,
-        (Role::Worker, Needs::Etcd) => &[],
+        (Role::Worker, Needs::Membership) => MEMBER,
         (Role::Worker, Needs::Node) => WORKER,
     }
 }
@@ -103,10 +106,14 @@ const SCRATCH: &[Task] = &[
 ];
 
 #[rustfmt::skip]
+const MEMBER: &[Task] = &[
+    Task { what: "the lease of the address", every: Duration::from_secs(10), work: Check(address::look) },
+];
+
+#[rustfmt::skip]
 const WORKER: &[Task] = &[
     Task { what: "the container runtime", every: MINUTE, work: Check(runtime::look) },
     Task { what: "the certificates", every: Duration::from_secs(600), work: Check(worker::certificates) },
-    Task { what: "the lease of the address", every: Duration::from_secs(10), work: Check(address::look) },
     Task { what: "the firewall", every: Duration::from_secs(10), work: Background(firewall::prepare) },
     Task { what: SURROUNDINGS, every: MINUTE, work: Check(surroundings::look) },
     Task { what: "the size of the data disk", every: MINUTE, work: Check(data_disk::look) },
@@ -170,7 +177,7 @@ mod tests {
 
     fn whole(role: Role, now: Instant) -> Maintenance {
         let mut maintenance = Maintenance::default();
-        for needs in [Needs::DataDisk, Needs::Etcd, Needs::Node] {
+        for needs in [Needs::DataDisk, Needs::Etcd, Needs::Membership, Needs::Node] {
             maintenance.begin(role, needs, now);
         }
         maintenance
@@ -229,7 +236,7 @@ mod tests {
         };
         let mut tasks: Vec<&Task> = [DISK, STORE, CONTROL_PLANE].into_iter().flatten().collect();
         // What workers do as well, they do at the same pace.
-        for task in [SCRATCH, WORKER].into_iter().flatten() {
+        for task in [SCRATCH, MEMBER, WORKER].into_iter().flatten() {
             match tasks.iter().find(|other| other.what == task.what) {
                 Some(other) => assert_eq!(other.every, task.every, "a worker looks at {} at another pace", task.what),
                 None => tasks.push(task),
