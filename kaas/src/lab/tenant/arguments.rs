@@ -145,7 +145,7 @@ pub struct UpArguments {
     /// Number of workers.
     #[arg(long, default_value_t = 2)]
     pub(super) workers: usize,
-    /// Where the workers have their addresses from.
+    /// Where the workers have their addresses from: this counts when the tenant is made, and holds for those that come later.
     #[arg(long, value_enum, default_value = "static")]
     pub(super) worker_addresses: WorkerAddresses,
     /// What runs the control nodes.
@@ -173,8 +173,8 @@ pub struct UpArguments {
 /// Where workers have their addresses from.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WorkerAddresses {
-    /// Each is given one.
+    /// Each is given one of the tenant's range in its properties.
     Static,
-    /// A DHCP server of the lab leases them.
+    /// A DHCP server of the lab leases those of the same range, and says the gateway: dnsmasq, of Debian's dnsmasq-base.
     Dhcp,
 }
