@@ -1,16 +1,20 @@
 //! The address that a DHCP server has leased to this node. A node of a cluster is known by its address: another one is
 //! told, not taken.
 
+use std::net::Ipv4Addr;
+
 use contract::codes;
 use contract::finding::{Finding, Findings};
 use contract::properties;
+use contract::properties::parse::addresses::overlap;
+use ipnet::Ipv4Net;
 
 use super::devices::{self, Device};
 use super::network::{failed, has};
 use super::networkd;
 use crate::host::bus::Bus;
 use crate::host::platform::Platform;
-use crate::intake::config::{Lease, Node};
+use crate::intake::config::{Lease, Node, Worker};
 
 /// What the node has of a DHCP server now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,25 +99,56 @@ pub fn standing(joined_with: &Lease, seen: &Seen) -> Standing {
     }
 }
 
-/// Refuses a lease whose subnet does not have the gateway that the form gives.
+/// Refuses a lease that contradicts the form: what a static address is checked against before anything is done. networkd has
+/// the address by then, unless somebody else on the network has it too.
 ///
 /// # Errors
-/// The finding that says so.
-pub fn has_gateway(node: &Node, lease: &Lease) -> Result<(), Finding> {
-    match node.interfaces[0].gateway {
-        Some(gateway) if !lease.address.contains(&gateway) => Err(codes::GATEWAY_OFF_SUBNET.finding(
-            properties::GATEWAY,
-            format!("the gateway {gateway} is not in {}, the subnet of the DHCP lease", lease.address.trunc()),
-            "Correct it, or leave it empty: then the DHCP server's is used",
-        )),
-        _ => Ok(()),
+/// All that is wrong with it.
+pub fn suits(worker: &Worker, lease: &Lease) -> Result<(), Findings> {
+    let Worker { node, cluster, .. } = worker;
+    let (own, subnet, primary) = (lease.address.addr(), lease.address.trunc(), &node.interfaces[0]);
+    let routers = || primary.gateway.into_iter().chain(node.routes.iter().map(|route| route.gateway));
+    let mut findings = Findings::default();
+    let others =
+        [(own == cluster.api_address, "the virtual IP of the API"), (routers().any(|one| one == own), "a gateway")];
+    for (_, what) in others.iter().filter(|(is_it, _)| *is_it) {
+        findings.push(codes::ADDRESS_DUPLICATE.finding(
+            properties::ADDRESS,
+            format!("the DHCP server leases {own} to this node, which the form gives as that of {what}"),
+            "Have the DHCP server lease another address to this VM, or correct the form",
+        ));
     }
+    if let Some(gateway) = primary.gateway.filter(|gateway| !subnet.contains(gateway)) {
+        findings.push(codes::GATEWAY_OFF_SUBNET.finding(
+            properties::GATEWAY,
+            format!("the gateway {gateway} is not in {subnet}, the subnet of the DHCP lease"),
+            "Correct it, or leave it empty: then the DHCP server's is used",
+        ));
+    }
+    let beside: Vec<Ipv4Net> = node.interfaces[1..].iter().filter_map(|other| other.address.known()).collect();
+    let near = |gateway: &Ipv4Addr| subnet.contains(gateway) || beside.iter().any(|other| other.contains(gateway));
+    for route in node.routes.iter().filter(|route| !near(&route.gateway)) {
+        findings.push(codes::ROUTES_GATEWAY.finding(
+            properties::ROUTES,
+            format!("the gateway of \"{route}\" is in no subnet of this VM; that of the DHCP lease is {subnet}"),
+            "Give a router in the subnet of the VM's address or of its data address",
+        ));
+    }
+    for other in beside.iter().filter(|other| overlap(other, &subnet)) {
+        findings.push(codes::RANGE_OVERLAP.finding(
+            properties::DATA_ADDRESS,
+            format!("the data subnet {} overlaps {subnet}, the subnet of the DHCP lease", other.trunc()),
+            "Connect the second adapter to another network",
+        ));
+    }
+    if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intake::config::fixture;
+    use crate::intake::config::{Interface, fixture};
+    use contract::properties::Route;
 
     fn lease(address: &str) -> Lease {
         Lease { address: address.parse().unwrap(), ntp_servers: Vec::new() }
@@ -134,11 +169,33 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_of_the_form_has_to_be_in_the_subnet_of_the_lease() {
-        let node = fixture::worker().node;
-        assert!(has_gateway(&node, &lease("10.0.0.21/24")).is_ok());
-        let finding = has_gateway(&node, &lease("10.7.0.21/24")).unwrap_err();
-        assert_eq!(finding.code, "gateway.off-subnet");
-        assert!(finding.seen.contains("10.7.0.0/24"), "{finding}");
+    fn a_lease_that_contradicts_the_form_is_refused_with_all_that_is_wrong() {
+        let mut worker = fixture::worker();
+        let refused = |worker: &Worker, address: &str| -> Vec<(String, String)> {
+            let findings = suits(worker, &lease(address)).err().unwrap_or_default();
+            findings.iter().map(|finding| (finding.code.clone(), finding.seen.clone())).collect()
+        };
+        assert!(refused(&worker, "10.0.0.21/24").is_empty());
+        let codes = |told: &[(String, String)]| told.iter().map(|(code, _)| code.clone()).collect::<Vec<_>>();
+        // The virtual IP, while nobody has it; and the gateway.
+        for (address, whose) in [("10.0.0.10/24", "the virtual IP of the API"), ("10.0.0.1/24", "a gateway")] {
+            let told = refused(&worker, address);
+            assert_eq!(codes(&told), ["address.duplicate"]);
+            assert!(told[0].1.contains(whose), "{told:?}");
+        }
+        worker.node.interfaces.push(Interface {
+            mac: None,
+            network: None,
+            address: "10.1.0.21/24".parse::<Ipv4Net>().unwrap().into(),
+            gateway: None,
+        });
+        let route =
+            |gateway: &str| Route { network: "10.30.0.0/16".parse().unwrap(), gateway: gateway.parse().unwrap() };
+        worker.node.routes = vec![route("10.0.0.254"), route("10.1.0.254")];
+        assert!(refused(&worker, "10.0.0.21/24").is_empty());
+        let told = refused(&worker, "10.7.0.21/24");
+        assert_eq!(codes(&told), ["gateway.off-subnet", "routes.gateway"]);
+        assert!(told.iter().all(|(_, seen)| seen.contains("10.7.0.0/24")), "{told:?}");
+        assert_eq!(codes(&refused(&worker, "10.0.0.21/15")), ["range.overlap"]);
     }
 }

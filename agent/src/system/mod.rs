@@ -14,6 +14,7 @@ pub mod host_clock;
 pub mod hostname;
 pub mod lease;
 pub mod network;
+mod network_files;
 mod networkd;
 pub mod proxy;
 pub mod time;

@@ -26,7 +26,7 @@ impl StepContext {
             kubelet::hold(self.node.root(), &self.node.services())?;
             return Err(finding.into());
         }
-        lease::has_gateway(&worker.node, &leased)?;
+        lease::suits(worker, &leased)?;
         let mut worker = worker.clone();
         worker.node.interfaces[0].address = Address::Dhcp { lease: Some(leased) };
         let config = Config::Worker(worker);
@@ -138,6 +138,19 @@ mod tests {
         assert_eq!((kept.node().time_servers(), &kept), (vec!["10.0.0.1".to_owned()], &context.node.config));
         let mut context = node(root.path(), &systemd, before(), false);
         assert!(context.take_lease().unwrap());
+    }
+
+    #[test]
+    fn a_lease_of_the_virtual_ip_is_not_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let systemd = FakeSystemd::new(root.path());
+        let mut context = node(root.path(), &systemd, None, false);
+        let Config::Worker(worker) = &mut context.node.config else { panic!("it is a worker") };
+        worker.cluster.api_address = [127, 0, 0, 1].into();
+        systemd.describe_links(&leased([127, 0, 0, 1]));
+        let Err(StepError::Refused(findings)) = context.take_lease() else { panic!("it is taken") };
+        assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.duplicate"]);
+        assert_eq!(context.node.config.address(), None);
     }
 
     #[test]

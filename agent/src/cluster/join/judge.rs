@@ -8,12 +8,13 @@ use contract::image::ImageFacts;
 use contract::minor::Minor;
 use contract::node::provider_id;
 use contract::properties;
+use contract::properties::parse::addresses::overlap;
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::published::Published;
 use crate::cluster::kubernetes::addresses::{self, Address};
-use crate::intake::config::Worker;
+use crate::intake::config::{ClusterNetwork, Worker};
 
 /// The label of control nodes, as kubeadm gives it.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -110,6 +111,23 @@ pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result
     })
 }
 
+/// Whether the worker's subnets, which its form or a DHCP server gives, are apart from the ranges that the cluster has for pods
+/// and services: what is in those, a node does not reach.
+pub(super) fn is_apart(worker: &Worker, network: ClusterNetwork) -> Result<(), Finding> {
+    let subnets = worker.node.interfaces.iter().filter_map(|interface| interface.address.known());
+    let ranges = [("pod CIDR", network.pod_cidr), ("service CIDR", network.service_cidr)];
+    for (index, subnet) in subnets.enumerate() {
+        if let Some((what, range)) = ranges.iter().find(|(_, range)| overlap(range, &subnet)) {
+            return Err(codes::RANGE_OVERLAP.finding(
+                if index == 0 { properties::ADDRESS } else { properties::DATA_ADDRESS },
+                format!("this VM's subnet {} overlaps the cluster's {what} {range}", subnet.trunc()),
+                "Connect this VM to another network, or correct the prefix length of its subnet",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether no other node has the worker's name or address. One that this VM was before is no other.
 pub(super) fn is_nobody_else(
     worker: &Worker,
@@ -185,6 +203,24 @@ mod tests {
                 assert!(finding.seen.contains(api) && finding.seen.contains("1.35 and 1.36"), "{finding}");
             }
         }
+    }
+
+    #[test]
+    fn a_subnet_that_the_cluster_has_for_pods_or_services_is_refused() {
+        let network = joined().cluster.said.unwrap().network;
+        let mut worker = worker();
+        assert_eq!(is_apart(&worker, network), Ok(()));
+        for (address, whose) in [("10.244.3.7/24", "pod CIDR"), ("10.96.0.9/12", "service CIDR")] {
+            let address: ipnet::Ipv4Net = address.parse().unwrap();
+            for given in [address.into(), Address::Dhcp { lease: Some(Lease { address, ntp_servers: Vec::new() }) }] {
+                worker.node.interfaces[0].address = given;
+                let finding = is_apart(&worker, network).unwrap_err();
+                assert_eq!((finding.code.as_str(), finding.subject.as_str()), ("range.overlap", "address"));
+                assert!(finding.seen.contains(whose), "{finding}");
+            }
+        }
+        worker.node.interfaces[0].address = Address::Dhcp { lease: None };
+        assert_eq!(is_apart(&worker, network), Ok(()));
     }
 
     #[test]
