@@ -18,7 +18,8 @@ impl StepContext {
             Seen::Leased(leased) => leased.clone(),
             Seen::Nothing { device } => {
                 lease::ask_again(&self.node.platform, self.node.bus(), &worker.node)?;
-                return Err(StepError::Waiting(format!("waiting for a DHCP lease on {device}")));
+                let own = worker.node.lease().map_or_else(String::new, |own| format!(" of {}", own.address.addr()));
+                return Err(StepError::Waiting(format!("waiting for a DHCP lease{own} on {device}")));
             }
         };
         let joined_with = worker.node.lease().filter(|_| self.progress.formed);
@@ -130,6 +131,10 @@ mod tests {
         assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.changed"]);
         assert_eq!(context.node.address().unwrap().octets(), [10, 0, 0, 21]);
         assert_eq!(context.node.services().state(kubelet::UNIT).unwrap(), "inactive");
+        systemd.describe_links(&json!({}));
+        let Err(StepError::Waiting(what)) = context.take_lease() else { panic!("it does not wait") };
+        assert_eq!(what, "waiting for a DHCP lease of 10.0.0.21 on lo");
+        systemd.describe_links(&leased([127, 0, 0, 1]));
         // The same address with something else around it is taken, and kept.
         let same = Some(Lease { address: "127.0.0.1/16".parse().unwrap(), ntp_servers: Vec::new() });
         let mut context = node(root.path(), &systemd, same, true);
