@@ -13,6 +13,7 @@ mod complete;
 mod container;
 mod credentials;
 mod devices;
+mod dhcp;
 mod directories;
 mod disk;
 mod engine;
@@ -50,6 +51,7 @@ use uuid::Uuid;
 
 use container::Containers;
 use contract::properties::ADDRESS;
+use contract::properties::parse::addresses::DHCP;
 use engines::Engines;
 use fleet::hypervisor::Stamp;
 use network::Network;
@@ -59,6 +61,7 @@ use records::{LabDirectory, VmRecord};
 pub use cluster::Up;
 pub use complete::NodeSize;
 pub use container::HeldLimit;
+pub use dhcp::check as check_dhcp;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
 pub use hold::Asking;
@@ -319,6 +322,8 @@ impl Lab {
         let source = vm.source.clone().unwrap_or_else(|| self.record.source.clone());
         let environment =
             environment::import(&source, &vm.properties, &mac).with_context(|| format!("importing {}", vm.name))?;
+        let address = vm.properties.get(ADDRESS).map(String::as_str).unwrap_or_default();
+        let by_dhcp = address.eq_ignore_ascii_case(DHCP);
         let record = VmRecord {
             name: vm.name.clone(),
             source,
@@ -327,12 +332,9 @@ impl Lab {
             stamp: vm.stamp.clone(),
             mac,
             port: Some(plan::port(uuid)),
-            address: vm
-                .properties
-                .get(ADDRESS)
-                .and_then(|address| address.split('/').next())
-                .filter(|address| !address.is_empty())
-                .map(str::to_owned),
+            address: address.split('/').next().filter(|it| !it.is_empty() && !by_dhcp).map(str::to_owned),
+            by_dhcp,
+            reserved: None,
             memory: vm.memory,
             processors: vm.processors,
             disks: Vec::new(),
@@ -390,7 +392,8 @@ impl Lab {
     /// # Errors
     /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
     pub fn run_inside(&self, vm: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-        let record = self.directory.load_vm(vm)?;
+        let mut record = self.directory.load_vm(vm)?;
+        record.address = self.reached_at(&record)?;
         self.engines.of(&record).run_inside(&record, arguments, limit)
     }
 
@@ -412,6 +415,7 @@ impl Lab {
             }
         }
         if self.record.beside.is_none() {
+            self.end_leases()?;
             self.network.remove()?;
         }
         // The record goes last: until then the lab can be found and removed again.

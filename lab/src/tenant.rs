@@ -46,7 +46,11 @@ impl Lab {
             if name == self.name || !Self::exists(&state, &name).unwrap_or_default() {
                 continue;
             }
-            let lab = Self::open(&state, &name)?;
+            let lab = match Self::open(&state, &name) {
+                // It was ended meanwhile.
+                Err(_) if !Self::exists(&state, &name).unwrap_or_default() => continue,
+                lab => lab?,
+            };
             if lab.record.beside.as_ref().is_some_and(|host| host.network == self.on_host()) {
                 tenants.push(lab);
             }
@@ -95,8 +99,11 @@ impl Lab {
         let text = fs::read_to_string(&kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
         let authority = Kubeconfig::parse(&text).context("reading the kubeconfig")?.authority;
         let of_nodes = &self.plan().nodes.first().context("a tenant without control nodes")?.properties;
+        // The DHCP server names it.
+        let leased = |key: &&str| self.leases_addresses() && *key == keys::GATEWAY;
         let mut site: BTreeMap<String, String> = SHARED
             .into_iter()
+            .filter(|key| !leased(key))
             .filter_map(|key| Some((key.to_owned(), of_nodes.get(key).filter(|value| !value.is_empty())?.clone())))
             .collect();
         site.insert(keys::API_VIP.to_owned(), self.plan().api.to_string());
@@ -105,9 +112,13 @@ impl Lab {
         Ok(Site(site))
     }
 
-    /// The addresses that the workers of a tenant get.
+    fn leases_addresses(&self) -> bool {
+        self.plan().tenant.as_ref().is_some_and(|tenant| tenant.dhcp)
+    }
+
+    /// The addresses that the workers of a tenant are given; none where they ask for one by DHCP.
     pub fn worker_addresses(&self) -> Option<Addresses> {
-        let tenant = self.plan().tenant.as_ref()?;
+        let tenant = self.plan().tenant.as_ref().filter(|tenant| !tenant.dhcp)?;
         Some(Addresses { first: tenant.first_worker, last: tenant.last_worker, prefix: tenant.prefix })
     }
 }
@@ -202,6 +213,10 @@ mod tests {
         let addresses: Vec<_> = tenant.worker_addresses().unwrap().iter().collect();
         assert_eq!(addresses.len(), 11);
         assert!(!addresses.contains(&tenant.plan().nodes[0].address) && !addresses.contains(&tenant.plan().api));
+        let mut record = tenant.record.clone();
+        record.plan.tenant.as_mut().unwrap().dhcp = true;
+        records::save(&tenant.directory.record(), &record).unwrap();
+        assert_eq!(Lab::open_tenant(state.path(), "blue").unwrap().worker_addresses(), None);
     }
 
     #[test]

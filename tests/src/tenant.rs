@@ -72,10 +72,24 @@ impl<'a> Tenant<'a> {
     /// # Panics
     /// It has not joined.
     pub fn joined_after(&self, worker: &str) -> u64 {
+        let found = self.of_worker(worker);
+        found["joined_seconds"].as_u64().unwrap_or_else(|| panic!("{worker} has not joined: {found}"))
+    }
+
+    /// The address that a worker is known by.
+    ///
+    /// # Panics
+    /// It has none.
+    pub fn address(&self, worker: &str) -> Ipv4Addr {
+        let found = self.of_worker(worker);
+        let address = found["address"].as_str().and_then(|address| address.parse().ok());
+        address.unwrap_or_else(|| panic!("{worker} has no address: {found}"))
+    }
+
+    fn of_worker(&self, worker: &str) -> Value {
         let status = self.run(&["status"]);
         let mut workers = status["workers"].as_array().expect("a list of workers").iter();
-        let found = workers.find(|one| one["name"] == worker).unwrap_or_else(|| panic!("no {worker} in {status}"));
-        found["joined_seconds"].as_u64().unwrap_or_else(|| panic!("{worker} has not joined: {status}"))
+        workers.find(|one| one["name"] == worker).unwrap_or_else(|| panic!("no {worker} in {status}")).clone()
     }
 
     /// What all processes of a worker, its pods' included, have in its memory (RSS), in MiB; pages that several share are

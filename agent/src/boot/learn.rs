@@ -72,7 +72,7 @@ pub(super) fn introduce(reporter: &Reporter, config: &Config) {
     reporter.update(|status| {
         status.role = Some(config.role());
         status.node = Some(config.node().name.clone());
-        status.address = Some(config.address());
+        status.address = config.address();
         status.cluster = Some(config.cluster_name().to_owned());
     });
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::properties as keys;
+use contract::properties::parse::addresses::DHCP;
 use contract::role::Role;
 
 use super::machine::Machine;
@@ -32,9 +33,13 @@ impl Site {
         set(keys::NODE_LABELS, labels.join(","));
         set(keys::NODE_TAINTS, taints.join(","));
         set(keys::JOIN_TOKEN, token.joined().expose().to_owned());
-        if let (Some(address), Some(addresses)) = (machine.address, &pool.addresses) {
-            set(keys::ADDRESS, format!("{address}/{}", addresses.prefix));
-        }
+        set(
+            keys::ADDRESS,
+            match (machine.address, &pool.addresses) {
+                (Some(address), Some(addresses)) => format!("{address}/{}", addresses.prefix),
+                _ => DHCP.to_owned(),
+            },
+        );
         properties
     }
 }
@@ -65,5 +70,9 @@ mod tests {
         let lacking: Vec<_> = needed.map(|property| property.key).filter(|key| !told.contains_key(*key)).collect();
         assert!(lacking.is_empty(), "{lacking:?}");
         assert_eq!((told[keys::ROLE].as_str(), told[keys::NODE_POOL].as_str()), ("worker", "general"));
+        assert_eq!(told[keys::ADDRESS], "10.0.0.20/24");
+        let leased = Machine { address: None, ..machine };
+        let told = site.properties(&Pool { addresses: None, ..pool }, &leased, &Token::new("w", 0));
+        assert_eq!(told[keys::ADDRESS], "dhcp");
     }
 }

@@ -68,6 +68,7 @@ mod tests {
             excluded: false,
             control,
             kubelet: kubelet.to_owned(),
+            address: None,
         };
         let of = |answering: &str, nodes: &[NodeSeen]| of_all(answering.parse().unwrap(), nodes);
         let worker = node("v1.34.1", false);

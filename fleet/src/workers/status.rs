@@ -9,7 +9,7 @@ use super::decide::{Next, next};
 use super::discards::Discards;
 use super::machine::State;
 use super::records::Kept;
-use super::seen::{Found, Seen};
+use super::seen::{Found, Node, Seen};
 use super::wait::Wait;
 use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
@@ -19,7 +19,7 @@ use crate::upgrade::Reason;
 pub struct WorkerStatus {
     /// Its name.
     pub name: String,
-    /// Its address; none where it asks for one by DHCP.
+    /// Its address; of one that asks for it by DHCP what its cluster knows it by, and none before it has joined.
     pub address: Option<Ipv4Addr>,
     /// How far it is.
     pub state: State,
@@ -80,10 +80,14 @@ impl WorkersStatus {
             .machines
             .iter()
             .map(|machine| {
+                let known_by = |seen: &Seen| match seen.node(machine) {
+                    Node::Own(node) => node.address,
+                    _ => None,
+                };
                 let power = |seen: &Seen| if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None };
                 WorkerStatus {
                     name: machine.name.clone(),
-                    address: machine.address,
+                    address: machine.address.or_else(|| seen.and_then(known_by)),
                     state: machine.state,
                     image: machine.template.image.name.clone(),
                     up_to_date: !seen.unwrap_or(&Seen::default()).is_outdated(&kept.pool, machine),

@@ -17,7 +17,7 @@ use lab::{
 };
 
 pub use self::arguments::Tenant;
-use self::arguments::{At, TENANT_OVA, UpArguments};
+use self::arguments::{At, TENANT_OVA, UpArguments, WorkerAddresses};
 use self::crew::{Crew, image};
 use super::{open_door, tools};
 use crate::output::{json, result};
@@ -130,6 +130,9 @@ fn import(
     (engine, workers): (EngineRecord, EngineRecord),
     tools: std::path::PathBuf,
 ) -> anyhow::Result<OpenLab> {
+    if arguments.worker_addresses == WorkerAddresses::Dhcp {
+        lab::check_dhcp()?;
+    }
     OpenLab::import_cluster(
         state,
         Up {
@@ -138,6 +141,7 @@ fn import(
                 nodes: arguments.control_planes,
                 properties: arguments.properties.iter().cloned().collect(),
                 timeout_factor: engine.timeout_factor(),
+                workers_by_dhcp: arguments.worker_addresses == WorkerAddresses::Dhcp,
                 ..Wishes::default()
             },
             engine,

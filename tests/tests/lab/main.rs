@@ -74,6 +74,7 @@ const SCENARIOS: &[Entry] = entries![
     tenant::long::a_server_answers_while_its_workers_are_added_removed_replaced_and_lost,
     tenant::long::a_tenants_lost_control_node_is_replaced,
     tenant::long::a_worker_keeps_its_local_volumes_and_starts_no_pod_without_their_disk,
+    tenant::long::a_worker_says_that_its_lease_has_changed_and_waits_for_its_own,
     trust::long::a_cluster_takes_its_publishers_images_until_it_is_told_of_another,
     upgrade::long::three_nodes_are_swapped_and_go_back_while_a_client_writes,
     upgrade::long::three_nodes_are_swapped_at_once_and_committed,

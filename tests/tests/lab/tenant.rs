@@ -205,4 +205,43 @@ pub mod long {
         assert_eq!(replaced["disks"].as_array().map(Vec::len), Some(1), "{replaced}");
         assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 4);
     }
+
+    /// Workers by DHCP join, and keep their addresses. A lease that changes one is told, and its node does no part of the
+    /// cluster until it has its own again.
+    pub fn a_worker_says_that_its_lease_has_changed_and_waits_for_its_own() {
+        let host = control(&Setting::one("host-d"));
+        let scenario = host.tenant_with("te", "1", "2", &["--worker-addresses", "dhcp"]);
+        let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());
+        let workers = tenant.workers();
+        let [one, two] = workers.as_slice() else { panic!("{workers:?}") };
+        let own = tenant.address(one);
+        assert_eq!(lab.address_of(one).unwrap(), Some(own.to_string()), "it is not what is leased");
+        let workload = Workload::start(&scenario, one, MOMENT);
+        workload.is_reached_by_name_from(two);
+
+        scenario.cut(one);
+        scenario.power_on(&[one.as_str()]);
+        scenario.soon_says(one, "kaas: ready");
+        assert_eq!(tenant.address(one), own, "a power cut has changed its address");
+
+        let is_ready = || -> anyhow::Result<bool> { Ok(lab.ready_nodes()?.contains(one)) };
+        let told = || -> anyhow::Result<Option<String>> {
+            let status = lab.status(one)?;
+            let mut findings = status["findings"].as_array().into_iter().flatten();
+            let told = findings.find(|finding| finding["code"] == "address.changed");
+            Ok(told.and_then(|finding| finding["seen"].as_str()).map(str::to_owned))
+        };
+        let other = lab.plan().tenant.as_ref().expect("a tenant's network").last_worker;
+        assert_ne!(own, other);
+        lab.lease_to(one, other).unwrap();
+        let seen = scenario.obtain("another address to be told", FORMING, told);
+        assert!(seen.contains(&own.to_string()) && seen.contains(&other.to_string()), "{seen}");
+        scenario.wait("the cluster to call it not ready", FORMING, || is_ready().map(|ready| !ready));
+        assert_eq!(tenant.address(one), own, "the cluster was told of another address");
+
+        lab.lease_to(one, own).unwrap();
+        scenario.wait("it to have its own address again", FORMING, || Ok(told()?.is_none()));
+        scenario.wait("the cluster to call it ready again", FORMING, is_ready);
+        workload.is_reached_by_address_from(two);
+    }
 }

@@ -22,6 +22,11 @@ impl StepContext {
         // While it belongs to none, another form counts: of one that has belonged to a cluster, the token in it.
         self.save_progress(|progress| progress.formed = false)?;
         let Some(token) = self.secret.clone() else { return Err(join::no_token(&standing).into()) };
+        // The cluster may refuse the address of a lease, and a DHCP server give another one for it.
+        if self.take_lease()? {
+            self.host_name()?;
+            worker = self.node.config.worker().map_err(anyhow::Error::from)?.clone();
+        }
         let admission = self.joining(&worker).ask(&token).map_err(|error| refused(error, &standing))?;
         worker.cluster.said = Some(admission.said.clone());
         let config = Config::Worker(worker.clone());

@@ -108,6 +108,7 @@ impl Joining<'_> {
         let client = Client::bearing(server, &authority, token.whole, self.timeout)?;
         let published: Published = Published::read(&self.told(&client, published::PATH)?)?;
         judge::is_the_cluster(&cluster.name, &published.cluster)?;
+        judge::is_apart(self.worker, published.network)?;
         let version: judge::Version = read(&self.told(&client, "/version")?)?;
         let nodes = self.nodes(&client)?;
         let kubernetes_minor = judge::minor(self.image, &version, &nodes)?;

@@ -126,6 +126,7 @@ impl Model {
                     provider,
                     ready: true,
                     cordoned: false,
+                    address: None,
                     excluded: false,
                     control: false,
                     kubelet: String::new(),

@@ -435,6 +435,7 @@ impl State {
             self.made += 1;
             let uid = format!("node-{}", self.made);
             let provider = format!("vsphere://{uuid}");
+            let address = u8::try_from(self.made).ok().map(|last| [10, 9, 0, last].into());
             let pod = PodSeen {
                 namespace: "web".to_owned(),
                 name: format!("of-{name}"),
@@ -456,6 +457,7 @@ impl State {
                 excluded: false,
                 control: false,
                 kubelet,
+                address,
             });
         }
         for pods in self.pods.values_mut() {

@@ -36,6 +36,18 @@ async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn workers_by_dhcp_are_as_many_as_are_wanted_and_their_nodes_say_their_addresses() {
+    let world = World::new();
+    let status = world.give(Wish::Create(Box::new(Pool { addresses: None, ..pool(12) }))).await.done();
+    assert_eq!(status.available, 12);
+    assert!(world.kept().await.unwrap().machines.iter().all(|machine| machine.address.is_none()));
+    let mut addresses: Vec<_> = status.workers.iter().map(|worker| worker.address.unwrap()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 12);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_comes_and_the_one_that_is_named_goes() {
     let world = World::with(2).await;
     assert_eq!(world.give(Wish::Add(1)).await.done().available, 3);
@@ -447,6 +459,7 @@ async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
         provider: "vsphere://00000000-0000-0000-0000-000000000bad".to_owned(),
         ready: true,
         cordoned: false,
+        address: None,
         excluded: false,
         control: false,
         kubelet: String::new(),

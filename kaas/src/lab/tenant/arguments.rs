@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::super::{Engine, key_value};
 use super::wanted::{Changed, Lost, Made};
@@ -145,6 +145,9 @@ pub struct UpArguments {
     /// Number of workers.
     #[arg(long, default_value_t = 2)]
     pub(super) workers: usize,
+    /// Where the workers have their addresses from: this counts when the tenant is made, and holds for those that come later.
+    #[arg(long, value_enum, default_value = "static")]
+    pub(super) worker_addresses: WorkerAddresses,
     /// What runs the control nodes.
     #[arg(long, value_enum, default_value = "container")]
     pub(super) engine: Engine,
@@ -165,4 +168,13 @@ pub struct UpArguments {
     /// How long to wait for the control nodes, in minutes.
     #[arg(long, default_value_t = 15)]
     pub(super) limit: u64,
+}
+
+/// Where workers have their addresses from.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorkerAddresses {
+    /// Each is given one of the tenant's range in its properties.
+    Static,
+    /// A DHCP server of the lab leases those of the same range, and says the gateway: dnsmasq, of Debian's dnsmasq-base.
+    Dhcp,
 }

@@ -68,7 +68,7 @@ pub fn status(status: &WorkersStatus) -> String {
         text += "; replacement is paused";
     }
     for worker in &status.workers {
-        let address = worker.address.map_or_else(String::new, |address| address.to_string());
+        let address = worker.address.map_or_else(|| "by DHCP".to_owned(), |address| address.to_string());
         let state = match worker.state {
             State::New => "new",
             State::Joining => "joining",
@@ -175,7 +175,9 @@ pub mod tests {
             WorkerStatus { reason: Some(Reason::new("workers.asked", "it goes")), ..worker("t-w1", State::Leaving) };
         let status = WorkersStatus { looked: false, paused: true, waits, ..status(&[worker]) };
         let told = super::status(&status) + &reasons(&status.waits, &status.stopped);
-        for part in ["cannot be looked at", "is paused", "t-w1\t\tleaving  it goes", "waiting: it does not answer"] {
+        for part in
+            ["cannot be looked at", "is paused", "t-w1\tby DHCP\tleaving  it goes", "waiting: it does not answer"]
+        {
             assert!(told.contains(part), "{told}");
         }
     }
