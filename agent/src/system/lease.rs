@@ -110,11 +110,11 @@ pub fn suits(worker: &Worker, lease: &Lease) -> Result<(), Findings> {
     let routers = || primary.gateway.into_iter().chain(node.routes.iter().map(|route| route.gateway));
     let mut findings = Findings::default();
     let others =
-        [(own == cluster.api_address, "the virtual IP of the API"), (routers().any(|one| one == own), "a gateway")];
+        [(own == cluster.api_address, "the virtual IP of the API"), (routers().any(|one| one == own), "a gateway's")];
     for (_, what) in others.iter().filter(|(is_it, _)| *is_it) {
         findings.push(codes::ADDRESS_DUPLICATE.finding(
             properties::ADDRESS,
-            format!("the DHCP server leases {own} to this node, which the form gives as that of {what}"),
+            format!("the DHCP server leases {own} to this node, which by the form is {what}"),
             "Have the DHCP server lease another address to this VM, or correct the form",
         ));
     }
@@ -178,7 +178,7 @@ mod tests {
         assert!(refused(&worker, "10.0.0.21/24").is_empty());
         let codes = |told: &[(String, String)]| told.iter().map(|(code, _)| code.clone()).collect::<Vec<_>>();
         // The virtual IP, while nobody has it; and the gateway.
-        for (address, whose) in [("10.0.0.10/24", "the virtual IP of the API"), ("10.0.0.1/24", "a gateway")] {
+        for (address, whose) in [("10.0.0.10/24", "the virtual IP of the API"), ("10.0.0.1/24", "a gateway's")] {
             let told = refused(&worker, address);
             assert_eq!(codes(&told), ["address.duplicate"]);
             assert!(told[0].1.contains(whose), "{told:?}");
