@@ -13,7 +13,7 @@ use fleet::workers::{Addresses, Site, ca_hash};
 
 use super::environment::asks_for;
 use super::plan::TENANTS;
-use super::{Beside, Lab, Source};
+use super::{Beside, EngineRecord, Lab, Source, records};
 
 /// What workers are told as the control nodes are, where that was given.
 const SHARED: [&str; 14] = [
@@ -108,12 +108,27 @@ impl Lab {
             .collect();
         site.insert(keys::API_VIP.to_owned(), self.plan().api.to_string());
         site.insert(keys::CLUSTER_CA_HASH.to_owned(), ca_hash(&authority)?);
-        site.insert(keys::TIMEOUT_FACTOR.to_owned(), self.replacements().timeout_factor().to_string());
+        site.insert(keys::TIMEOUT_FACTOR.to_owned(), self.worker_engine().timeout_factor().to_string());
         Ok(Site(site))
     }
 
     fn leases_addresses(&self) -> bool {
         self.plan().tenant.as_ref().is_some_and(|tenant| tenant.dhcp)
+    }
+
+    /// What runs the workers of a tenant that are made from now on.
+    pub fn worker_engine(&self) -> EngineRecord {
+        self.record.workers.unwrap_or_else(|| self.replacements())
+    }
+
+    /// Has workers of a tenant that are made from now on run by something else than before.
+    ///
+    /// # Errors
+    /// When that cannot be remembered.
+    pub fn set_worker_engine(&mut self, engine: EngineRecord) -> anyhow::Result<()> {
+        let _lock = self.directory.lock()?;
+        self.record.workers = Some(engine);
+        records::save(&self.directory.record(), &self.record)
     }
 
     /// The addresses that the workers of a tenant are given; none where they ask for one by DHCP.
@@ -148,8 +163,8 @@ mod tests {
 
     use super::super::environment::tests::tree_in;
     use super::super::plan::{Wishes, plan};
-    use super::super::records::{self, LabDirectory};
-    use super::super::{Asking, BlankVm, Record, fixture};
+    use super::super::records::LabDirectory;
+    use super::super::{Asking, BlankVm, Hardware, Record, fixture};
     use super::*;
 
     /// A lab as its directory remembers it; nothing of it is on the host.
@@ -217,6 +232,19 @@ mod tests {
         record.plan.tenant.as_mut().unwrap().dhcp = true;
         records::save(&tenant.directory.record(), &record).unwrap();
         assert_eq!(Lab::open_tenant(state.path(), "blue").unwrap().worker_addresses(), None);
+    }
+
+    #[test]
+    fn workers_that_are_made_from_now_on_are_run_by_what_was_said_last() {
+        let state = tempfile::tempdir().unwrap();
+        let host = lab(state.path(), "one", None);
+        let mut tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
+        assert_eq!(tenant.worker_engine(), tenant.replacements());
+        let emulated = EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick };
+        tenant.set_worker_engine(emulated).unwrap();
+        let again = Lab::open_tenant(state.path(), "blue").unwrap();
+        assert_eq!((again.worker_engine(), again.worker_engine().timeout_factor()), (emulated, 5));
+        assert_eq!(again.replacements(), EngineRecord::Container, "an upgrade's VMs are none of the workers'");
     }
 
     #[test]

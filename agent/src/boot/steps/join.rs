@@ -7,7 +7,7 @@ use contract::finding::Findings;
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates;
-use crate::cluster::join::{self, Joining, Standing, credentials};
+use crate::cluster::join::{self, CERTIFICATE, Joining, Standing, credentials};
 use crate::intake::config::{Config, Worker};
 
 impl StepContext {
@@ -57,7 +57,7 @@ impl StepContext {
             progress.credentials = true;
         })?;
         self.secret = None;
-        let erased = self.node.records.erase_secret()?;
+        let erased = self.node.records.erase_token()?;
         let certificates = certificates::inventory(self.node.root());
         self.node.reporter.update(|status| status.certificates = certificates);
         Ok((formed || erased).into())
@@ -79,7 +79,7 @@ fn refused(error: join::Error, standing: &Standing) -> StepError {
         join::Error::Refused(finding) => {
             let mut findings = Findings::from(*finding);
             if let Standing::Expired(ended) = standing {
-                findings.push(join::expired(*ended, "It joins again once its token is taken"));
+                findings.push(join::expired(CERTIFICATE, *ended, "It joins again once its token is taken"));
             }
             StepError::Refused(findings)
         }
