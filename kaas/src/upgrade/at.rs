@@ -48,6 +48,15 @@ impl At {
         self.open()?.find_ova(path)
     }
 
+    /// The name of the tenant that it is; none if it is a control cluster.
+    ///
+    /// # Errors
+    /// When there is no such lab.
+    pub(super) fn tenant(&self) -> anyhow::Result<Option<String>> {
+        let lab = self.open()?;
+        Ok(lab.plan().tenant.is_some().then(|| lab.name().to_owned()))
+    }
+
     /// Does what changes nothing that would have to be continued.
     pub(super) fn looking(
         &self,

@@ -88,7 +88,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             }
             at.changing(what, Some(&whose), Duration::ZERO, async |deployment| {
                 let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
-                say(&format!("all control nodes run Kubernetes {}", done.to));
+                say(&all_run(&done.to, at.tenant()?.as_deref()));
                 Ok(ExitCode::SUCCESS)
             })
         }
@@ -113,6 +113,16 @@ pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
     arguments
         .at
         .looking("adopt", None, async |deployment| adopt::run(deployment, arguments.yes, arguments.over.take()).await)
+}
+
+/// What is said at the end of an upgrade of Kubernetes. A tenant's workers are not part of it.
+fn all_run(minor: &str, tenant: Option<&str>) -> String {
+    let done = format!("all control nodes run Kubernetes {minor}");
+    let Some(name) = tenant else { return done };
+    format!(
+        "{done}; the workers go on as they are. `kaas lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
+         them there as well"
+    )
 }
 
 /// Says where a run has come to, and with which status to end.
@@ -161,6 +171,13 @@ mod tests {
             plan,
             entries: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_tenants_workers_are_named_once_its_control_nodes_run_another_minor() {
+        assert_eq!(all_run("1.36", None), "all control nodes run Kubernetes 1.36");
+        let told = all_run("1.36", Some("blue"));
+        assert!(told.contains("`kaas lab tenant replace-workers --name blue --kubernetes 1.36`"), "{told}");
     }
 
     #[test]

@@ -12,6 +12,8 @@ enum Way {
     Add,
     Remove,
     Replace,
+    /// All have lost their power, and nobody has seen it yet.
+    PowerOn,
 }
 
 impl Way {
@@ -19,6 +21,12 @@ impl Way {
         match self {
             Self::Create => World::new(),
             Self::Add | Self::Remove | Self::Replace => World::with(2).await,
+            Self::PowerOn => {
+                let world = World::with(2).await;
+                world.lock().unnoticed = true;
+                ["t-w1", "t-w2"].into_iter().for_each(|worker| world.lock().lose_power(worker));
+                world
+            }
         }
     }
 
@@ -28,6 +36,7 @@ impl Way {
             Self::Add => Wish::Add(1),
             Self::Remove => remove("t-w1"),
             Self::Replace => replace("two", Changes::default()),
+            Self::PowerOn => Wish::GoOn,
         }
     }
 
@@ -35,7 +44,7 @@ impl Way {
     fn is_noted(self, kept: Option<&Kept>) -> bool {
         let Some(kept) = kept else { return false };
         match self {
-            Self::Create => true,
+            Self::Create | Self::PowerOn => true,
             Self::Add => kept.pool.count == 3,
             Self::Remove => kept.pool.count == 1,
             Self::Replace => kept.pool.template.image.digest == "two",
@@ -44,7 +53,7 @@ impl Way {
 
     fn ends_with(self) -> usize {
         match self {
-            Self::Create | Self::Replace => 2,
+            Self::Create | Self::Replace | Self::PowerOn => 2,
             Self::Add => 3,
             Self::Remove => 1,
         }
@@ -53,7 +62,7 @@ impl Way {
     /// How few may do their part on the way, and how many VMs there may be.
     fn bounds(self) -> (usize, usize) {
         match self {
-            Self::Create => (0, 2),
+            Self::Create | Self::PowerOn => (0, 2),
             Self::Add => (2, 3),
             Self::Remove => (1, 2),
             Self::Replace => (2, 3),
@@ -139,4 +148,9 @@ async fn whatever_goes_wrong_while_one_is_removed() {
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_while_all_are_replaced() {
     everywhere(Way::Replace).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_all_are_powered_on() {
+    everywhere(Way::PowerOn).await;
 }
