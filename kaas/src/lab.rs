@@ -282,7 +282,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
 
 fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
     let properties = arguments.like.as_deref().map(|like| properties_of(lab, like)).transpose()?;
-    let ova = lab::find_ova(&arguments.ova)?;
+    let ova = lab.find_ova(&arguments.ova)?;
     let unpacked = Unpacked::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| say!("{what}"))?;
     lab.import(&NewVm {
         name: arguments.vm.clone(),

@@ -20,6 +20,7 @@ mod engine;
 mod engine_record;
 mod engines;
 mod environment;
+mod find_ova;
 #[cfg(test)]
 mod fixture;
 mod forward;
@@ -65,6 +66,7 @@ pub use container::HeldLimit;
 pub use dhcp::check as check_dhcp;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
+pub use find_ova::{find_ova, find_ova_of};
 pub use hold::Asking;
 pub use hypervisor::LabHypervisor;
 pub use plan::{LabPlan, PlannedNode, TenantNetwork, Wishes};
@@ -469,72 +471,4 @@ pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     Ok(tools)
-}
-
-/// The appliance that makes control clusters, as its image names it.
-const CONTROL_PLANE: &str = "kaas-control-plane";
-
-/// The OVA of a control node that `path` means: itself, the only one in a directory, or the only one there that is named
-/// as the builder names those.
-///
-/// # Errors
-/// When there is none, or more than one.
-pub fn find_ova(path: &Path) -> anyhow::Result<PathBuf> {
-    find_ova_of(path, CONTROL_PLANE)
-}
-
-/// As [`find_ova`], of the appliance of this name: of several OVAs the one called `NAME-VERSION.ova`.
-///
-/// # Errors
-/// As [`find_ova`].
-pub fn find_ova_of(path: &Path, appliance: &str) -> anyhow::Result<PathBuf> {
-    if path.is_file() {
-        return Ok(path.to_owned());
-    }
-    let entries = fs::read_dir(path).with_context(|| format!("looking for an OVA in {}", path.display()))?;
-    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    found.retain(|path| path.extension().is_some_and(|extension| extension == "ova"));
-    if found.len() > 1 {
-        let is_version = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
-        let is_named = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.strip_prefix(appliance).and_then(|rest| rest.strip_prefix('-')).is_some_and(is_version)
-        };
-        let named: Vec<PathBuf> = found.iter().filter(|path| is_named(path)).cloned().collect();
-        if named.len() == 1 {
-            found = named;
-        }
-    }
-    match found.as_slice() {
-        [one] => Ok(one.clone()),
-        [] => bail!("there is no OVA in {}; `make ova` builds one", path.display()),
-        _ => bail!("there are several OVAs in {}; name one of them", path.display()),
-    }
-}
-
-#[cfg(test)]
-mod find_ova_tests {
-    use super::*;
-
-    #[test]
-    fn of_several_ovas_the_one_of_the_appliance_is_meant() {
-        let directory = tempfile::tempdir().unwrap();
-        let found = |appliance: &str| {
-            let found = find_ova_of(directory.path(), appliance).map_err(|error| error.to_string());
-            found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-        };
-        let add = |name: &str| fs::write(directory.path().join(name), "").unwrap();
-        assert!(found("kaas-tenant").unwrap_err().starts_with("there is no OVA in "));
-        add("renamed.ova");
-        assert_eq!(found("kaas-tenant").unwrap(), "renamed.ova");
-        add("kaas-control-plane-0.1.0.ova");
-        add("kaas-tenant-0.1.0.ova");
-        add("kaas-tenant-notes-0.1.0.ova");
-        assert_eq!(found("kaas-tenant").unwrap(), "kaas-tenant-0.1.0.ova");
-        let control = find_ova(directory.path()).unwrap();
-        assert!(control.ends_with("kaas-control-plane-0.1.0.ova"));
-        assert_eq!(find_ova(&control).unwrap(), control);
-        add("kaas-tenant-0.2.0.ova");
-        assert!(found("kaas-tenant").unwrap_err().starts_with("there are several OVAs in "));
-    }
 }

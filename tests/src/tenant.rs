@@ -1,6 +1,7 @@
 //! A tenant beside a scenario's control cluster, driven by the operator's command, and a workload that is requested from
 //! outside while its workers come and go.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Output};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,12 +12,20 @@ use fleet::node::{Client, Method};
 use fleet::workers::{Cluster as _, Token};
 use serde_json::{Value, json};
 
-use crate::scenario::{MOMENT, Scenario};
+use crate::scenario::{FORMING, MOMENT, Scenario, Setting};
 use crate::tenant_command::{begin, command};
 
 /// The port that the server's health page is on, and that of its service.
 const PAGE: u16 = 8080;
 const SERVICE: u16 = 80;
+
+/// A control cluster of one node, which tenants are made beside.
+pub fn control(setting: &Setting) -> Scenario {
+    let scenario = Scenario::prepare(setting);
+    scenario.power_on(&["cp1"]);
+    scenario.all_ready(FORMING);
+    scenario
+}
 
 /// A tenant's commands.
 pub struct Tenant<'a> {
@@ -83,6 +92,34 @@ impl<'a> Tenant<'a> {
         let (token, client) = (change(Token::new(node, now(), 1)), self.client());
         client.wait(client.add_token(&token)).unwrap_or_else(|error| panic!("making a token for {node}: {error:#}"));
         token
+    }
+
+    /// Why it is refused.
+    ///
+    /// # Panics
+    /// It is not.
+    pub fn refuses(&self, arguments: &[&str]) -> String {
+        let output = command(arguments, self.scenario.lab().name());
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "kaas lab tenant {}: {why}", arguments.join(" "));
+        why
+    }
+
+    /// The versions of the kubelets by node, as the cluster knows them.
+    ///
+    /// # Panics
+    /// The API does not answer.
+    pub fn kubelets(&self) -> BTreeMap<String, String> {
+        let both = "{.metadata.name} {.status.nodeInfo.kubeletVersion}";
+        let said = self.scenario.kubectl(&[
+            "get",
+            "nodes",
+            &format!("--output=jsonpath={{range .items[*]}}{both}{{\"\\n\"}}{{end}}"),
+        ]);
+        said.lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(node, version)| (node.into(), version.into()))
+            .collect()
     }
 
     /// The names of the workers that do their part.

@@ -55,6 +55,9 @@ impl Acting<'_> {
             Action::PowerOn(_) => {
                 if machine.state == State::New {
                     save(records, with(State::Joining, None)).await?;
+                } else if let Node::Own(node) = seen.node(&machine) {
+                    let heard = Some(node.heard.clone()).filter(|heard| !heard.is_empty());
+                    save(records, Machine { heard, ..machine.clone() }).await?;
                 }
                 let vm = vm(seen, &machine)?;
                 if vm.power == PowerState::Off {
@@ -66,7 +69,11 @@ impl Acting<'_> {
                 // Of one that joins again it is how long it took at first.
                 let took = seen.now.saturating_sub(machine.since);
                 let joined_seconds = machine.joined_seconds.or(Some(took));
-                save(records, Machine { joined_seconds, ..with(State::Member, None) }).await
+                let mut joined = Machine { joined_seconds, ..with(State::Member, None) };
+                if let Some(minor) = node(seen, &machine)?.minor() {
+                    joined.template.kubernetes = minor.to_string();
+                }
+                save(records, joined).await
             }
             Action::Fail(_, why) => save(records, with(State::Failed, Some(why.clone()))).await,
             Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,

@@ -30,6 +30,8 @@ pub struct NodeSeen {
     pub control: bool,
     /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
     pub kubelet: String,
+    /// When its kubelet last said whether it is ready, in the API's words; empty if it never did.
+    pub heard: String,
 }
 
 impl NodeSeen {

@@ -75,6 +75,9 @@ pub struct Machine {
     /// What may be lost with it.
     #[serde(default)]
     pub discards: Discards,
+    /// When its node had said something last, as [`super::NodeSeen::heard`], before its VM was powered on again.
+    #[serde(default)]
+    pub heard: Option<String>,
 }
 
 impl Machine {
@@ -95,6 +98,7 @@ impl Machine {
             reason: None,
             cordoned: None,
             discards: Discards::default(),
+            heard: None,
         }
     }
 

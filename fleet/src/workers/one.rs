@@ -94,11 +94,11 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         Node::Absent if is_too_late(machine, seen) => {
             return fail(reason::NOT_JOINED, "its token has ended, and it has not joined".to_owned());
         }
-        Node::Own(node) if node.ready && is_older(node, machine) => {
+        Node::Own(node) if seen.is_ready(machine) && is_older(node, machine) => {
             let words = format!("it runs Kubernetes {}, and {} is wanted", node.kubelet, machine.template.kubernetes);
             return fail(reason::SKEW, words);
         }
-        Node::Own(node) if node.ready => return Step::Does(Action::Joined(name(machine))),
+        Node::Own(_) if seen.is_ready(machine) => return Step::Does(Action::Joined(name(machine))),
         _ if seen.now.saturating_sub(machine.since) <= limit => {}
         Node::Foreign => return fail(reason::NAME_IN_USE, "a node of its name runs on something else".to_owned()),
         Node::Own(_) => return fail(reason::NOT_JOINED, format!("it has joined, and is not Ready after {limit} s")),
@@ -146,7 +146,7 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
         _ => return odd_power(machine, vm),
     }
     let words = match seen.node(machine) {
-        Node::Own(node) if node.ready => return Step::Rests,
+        Node::Own(_) if seen.is_ready(machine) => return Step::Rests,
         Node::Own(_) => "its node is not Ready",
         Node::Absent => "its node is gone, and comes back only with a VM that starts anew: remove the worker",
         Node::Foreign => "a node of its name runs on something else",

@@ -25,6 +25,8 @@ pub struct WorkerStatus {
     pub state: State,
     /// Its image, for people.
     pub image: String,
+    /// Version of its kubelet, such as `v1.36.2`; none where its node says nothing.
+    pub kubelet: Option<String>,
     /// Whether it is made as the pool wants it now.
     pub up_to_date: bool,
     /// Whether it does its part: its VM runs, and its node is Ready and takes pods.
@@ -54,6 +56,8 @@ pub struct WorkersStatus {
     pub available: usize,
     /// The image that is wanted, for people.
     pub image: String,
+    /// The minor of Kubernetes that the workers are to run, or a newer one.
+    pub kubernetes: String,
     /// Whether the replacement of outdated workers is paused.
     pub paused: bool,
     /// The workers by number.
@@ -85,11 +89,16 @@ impl WorkersStatus {
                     _ => None,
                 };
                 let power = |seen: &Seen| if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None };
+                let kubelet = |seen: &Seen| match seen.node(machine) {
+                    Node::Own(node) => Some(node.kubelet.clone()).filter(|version| !version.is_empty()),
+                    Node::Absent | Node::Foreign => None,
+                };
                 WorkerStatus {
                     name: machine.name.clone(),
                     address: machine.address.or_else(|| seen.and_then(known_by)),
                     state: machine.state,
                     image: machine.template.image.name.clone(),
+                    kubelet: seen.and_then(kubelet),
                     up_to_date: !seen.unwrap_or(&Seen::default()).is_outdated(&kept.pool, machine),
                     available: seen.is_some_and(|seen| seen.is_available(machine)),
                     vm: machine.vm,
@@ -105,6 +114,7 @@ impl WorkersStatus {
             wanted: kept.pool.count,
             available: workers.iter().filter(|worker| worker.available).count(),
             image: kept.pool.template.image.name.clone(),
+            kubernetes: kept.pool.template.kubernetes.clone(),
             paused: kept.pool.rollout.paused,
             looked: seen.is_some(),
             done,

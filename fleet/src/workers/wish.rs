@@ -1,15 +1,15 @@
 //! What a person wants changed, as it is noted before anything follows from it.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
+use contract::minor::Minor;
 
 use super::changes::Changes;
 use super::discards::Discards;
 use super::machine::{Machine, State};
-use super::pool::{Image, Pool};
+use super::pool::{OvaImage, Pool};
 use super::reason;
 use super::records::Kept;
+use super::skew::worker_minor;
 use crate::upgrade::Reason;
 
 /// What a person wants.
@@ -31,14 +31,15 @@ pub enum Wish {
         /// Its name.
         worker: String,
     },
-    /// Workers of this image. Otherwise they are made, and replaced, as they were but for what is said; a pause holds.
+    /// Workers that are made otherwise, and of the newest minor of Kubernetes that their image carries and the cluster takes
+    /// now. They are made, and replaced, as they were but for what is said; a pause holds.
     Replace {
-        /// Their image.
-        image: Image,
-        /// As [`super::Template::kubernetes`].
-        kubernetes: String,
-        /// Where the image's OVA is.
-        ova: PathBuf,
+        /// Their image; none for the one that they have.
+        image: Option<OvaImage>,
+        /// The minor of the cluster's API servers.
+        cluster: Minor,
+        /// The minor that they are to run, if one is said: another one than they would run is refused.
+        kubernetes: Option<Minor>,
         /// What is said.
         changes: Box<Changes>,
         /// What may be lost with those that are replaced for it.
@@ -74,10 +75,16 @@ impl Wish {
             Self::Add(count) => kept.pool.count += count,
             Self::Remove { worker, discards } => remove(&mut kept, worker, *discards, now)?,
             Self::Rejoin { worker } => rejoin(&mut kept, worker, now)?,
-            Self::Replace { image, kubernetes, ova, changes, discards } => {
-                kept.pool.template.image.clone_from(image);
-                kept.pool.template.kubernetes.clone_from(kubernetes);
-                kept.pool.ova.clone_from(ova);
+            Self::Replace { image, cluster, kubernetes, changes, discards } => {
+                if let Some(OvaImage { image, ova, carries }) = image {
+                    kept.pool.template.image.clone_from(image);
+                    kept.pool.ova.clone_from(ova);
+                    kept.pool.carries.clone_from(carries);
+                }
+                let carries = &kept.pool.carries;
+                ensure!(!carries.is_empty(), "which Kubernetes the workers' image carries was not noted: name its OVA");
+                let minor = worker_minor(carries, *cluster, *kubernetes).map_err(|why| anyhow::anyhow!("{why}"))?;
+                kept.pool.template.kubernetes = minor.to_string();
                 changes.apply(&mut kept.pool);
                 replaced_with(&mut kept, *discards);
             }
@@ -102,7 +109,7 @@ fn leaves(machine: &mut Machine, now: u64, reason: Reason) {
 /// wants to go.
 fn replaced_with(kept: &mut Kept, discards: Discards) {
     for machine in kept.machines.iter_mut().filter(|machine| !is_asked(machine)) {
-        let is_outdated = machine.template != kept.pool.template;
+        let is_outdated = kept.pool.template.outdates(&machine.template, None);
         machine.discards = if is_outdated { discards } else { Discards::default() };
     }
 }

@@ -18,7 +18,7 @@ use lab::{
 
 pub use self::arguments::Tenant;
 use self::arguments::{At, TENANT_OVA, UpArguments, WorkerAddresses};
-use self::crew::{Crew, image};
+use self::crew::{Crew, ova_image};
 use super::{Engine, open_door, tools};
 use crate::output::{json, result};
 use crate::ova::Output;
@@ -46,13 +46,12 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
             Crew::of(open(&at)?, &at).go(what, &Wish::Remove { worker, discards: lost.discards() })
         }
         Tenant::RejoinWorker { worker, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Rejoin { worker }),
-        Tenant::ReplaceWorkers { ova, changed, lost, at } => {
-            let crew = Crew::of(open(&at)?, &at);
-            let target = Target::read(&lab::find_ova_of(&ova, TENANT_OVA)?)?;
-            let kubernetes = crew.minor(&target)?;
-            let (image, changes) = (image(&target), Box::new(changed.changes()));
-            let discards = lost.discards();
-            crew.go(what, &Wish::Replace { image, kubernetes, ova: target.ova, changes, discards })
+        Tenant::ReplaceWorkers { ova, kubernetes, changed, lost, at } => {
+            let lab = open(&at)?;
+            let image = ova.map(|ova| anyhow::Ok(ova_image(Target::read(&lab.find_ova(&ova)?)?))).transpose()?;
+            let crew = Crew::of(lab, &at);
+            let (cluster, changes, discards) = (crew.minor()?, Box::new(changed.changes()), lost.discards());
+            crew.go(what, &Wish::Replace { image, cluster, kubernetes, changes, discards })
         }
         Tenant::Pause(at) => Crew::of(open(&at)?, &at).go(what, &Wish::Pause),
         Tenant::Resume(at) => Crew::of(open(&at)?, &at).go(what, &Wish::GoOn),
@@ -60,8 +59,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::ReplaceControlPlane { node, ova, properties, data_disk, limit, at } => {
             let lab = open(&at)?;
             let say = |what: &str| at.say(what);
-            let source =
-                ova.map(|ova| unpacked(&lab::find_ova_of(&ova, TENANT_OVA)?, &lab.tools(), &say)).transpose()?;
+            let source = ova.map(|ova| unpacked(&lab.find_ova(&ova)?, &lab.tools(), &say)).transpose()?;
             let by = BlankVm {
                 source,
                 properties: properties.into_iter().collect(),

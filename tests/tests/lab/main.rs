@@ -17,6 +17,7 @@ mod qemu;
 mod set_up;
 mod swap;
 mod tenant;
+mod tenant_upgrade;
 mod three_nodes;
 mod trust;
 mod upgrade;
@@ -78,6 +79,8 @@ const SCENARIOS: &[Entry] = entries![
     tenant::long::a_tenants_lost_control_node_is_replaced,
     tenant::long::a_worker_keeps_its_local_volumes_and_starts_no_pod_without_their_disk,
     tenant::long::a_worker_says_that_its_lease_has_changed_and_waits_for_its_own,
+    tenant_upgrade::long::a_tenants_control_node_and_its_workers_go_to_a_newer_image,
+    tenant_upgrade::long::a_tenants_workers_follow_its_control_node_to_the_next_minor,
     trust::long::a_cluster_takes_its_publishers_images_until_it_is_told_of_another,
     upgrade::long::three_nodes_are_swapped_and_go_back_while_a_client_writes,
     upgrade::long::three_nodes_are_swapped_at_once_and_committed,

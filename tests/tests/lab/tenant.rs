@@ -1,13 +1,12 @@
 //! Tenant clusters beside a control cluster, on the container engine and from the OVAs: their workers come, are replaced
 //! and go, while a server on them is requested from outside the cluster.
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use scenarios::built_ova;
-use scenarios::requests::{Requested, Requests};
-use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
-use scenarios::tenant::Tenant;
+use scenarios::requests::while_requested;
+use scenarios::scenario::{FORMING, MOMENT, Setting};
+use scenarios::tenant::{Tenant, control};
 use scenarios::workload::Workload;
 use scenarios::writer::Writer;
 
@@ -16,14 +15,6 @@ const UNPLANNED: Duration = Duration::from_secs(180);
 
 /// How long the API may be away when a control node goes: etcd elects and the virtual IP moves, on a loaded machine.
 const API_MOVES: Duration = Duration::from_secs(20);
-
-/// A control cluster of one node.
-fn control(setting: &Setting) -> Scenario {
-    let scenario = Scenario::prepare(setting);
-    scenario.power_on(&["cp1"]);
-    scenario.all_ready(FORMING);
-    scenario
-}
 
 pub mod short {
     use super::*;
@@ -104,16 +95,6 @@ pub mod short {
 
 pub mod long {
     use super::*;
-
-    /// Requests while something is done, and what became of them.
-    fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> Requested {
-        let requests = Requests::start(scenario.lab().network_namespace(), page);
-        let began = Instant::now();
-        act();
-        let figures = requests.end();
-        scenario.reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
-        figures
-    }
 
     /// Planned work loses no request. Then a worker is cut off, and one is taken away with its VM: its pods run elsewhere.
     pub fn a_server_answers_while_its_workers_are_added_removed_replaced_and_lost() {

@@ -13,6 +13,8 @@ enum Way {
     Remove,
     Replace,
     Rejoin,
+    /// All have lost their power, and nobody has seen it yet.
+    PowerOn,
 }
 
 impl Way {
@@ -25,6 +27,12 @@ impl Way {
                 world.lock().expire("t-w1");
                 world
             }
+            Self::PowerOn => {
+                let world = World::with(2).await;
+                world.lock().unnoticed = true;
+                ["t-w1", "t-w2"].into_iter().for_each(|worker| world.lock().lose_power(worker));
+                world
+            }
         }
     }
 
@@ -35,6 +43,7 @@ impl Way {
             Self::Remove => remove("t-w1"),
             Self::Replace => replace("two", Changes::default()),
             Self::Rejoin => Wish::Rejoin { worker: "t-w1".to_owned() },
+            Self::PowerOn => Wish::GoOn,
         }
     }
 
@@ -42,7 +51,7 @@ impl Way {
     fn is_noted(self, kept: Option<&Kept>) -> bool {
         let Some(kept) = kept else { return false };
         match self {
-            Self::Create => true,
+            Self::Create | Self::PowerOn => true,
             Self::Add => kept.pool.count == 3,
             Self::Remove => kept.pool.count == 1,
             Self::Replace => kept.pool.template.image.digest == "two",
@@ -52,7 +61,7 @@ impl Way {
 
     fn ends_with(self) -> usize {
         match self {
-            Self::Create | Self::Replace | Self::Rejoin => 2,
+            Self::Create | Self::Replace | Self::Rejoin | Self::PowerOn => 2,
             Self::Add => 3,
             Self::Remove => 1,
         }
@@ -61,7 +70,7 @@ impl Way {
     /// How few may do their part on the way, and how many VMs there may be.
     fn bounds(self) -> (usize, usize) {
         match self {
-            Self::Create => (0, 2),
+            Self::Create | Self::PowerOn => (0, 2),
             Self::Add => (2, 3),
             Self::Remove | Self::Rejoin => (1, 2),
             Self::Replace => (2, 3),
@@ -152,4 +161,9 @@ async fn whatever_goes_wrong_while_one_joins_again() {
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_while_all_are_replaced() {
     everywhere(Way::Replace).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_all_are_powered_on() {
+    everywhere(Way::PowerOn).await;
 }

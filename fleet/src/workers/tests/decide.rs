@@ -149,6 +149,7 @@ impl Model {
                     excluded: false,
                     control: false,
                     kubelet: String::new(),
+                    heard: String::new(),
                 };
                 self.seen.nodes.push(node);
             }
@@ -227,6 +228,11 @@ impl Model {
         assert!(adds == 0 || there + adds <= self.pool.count + self.pool.rollout.max_surge, "{there} and {adds} more");
         let done = next.is_done();
         assert!(!done || adds == 0);
+        let runs = |machine: &Machine| {
+            let is_on = self.seen.vms.iter().any(|vm| vm.name == machine.name && vm.power == PowerState::On);
+            is_on && self.seen.nodes.iter().any(|node| node.name == machine.name && node.ready)
+        };
+        assert!(!done || self.machines.iter().all(runs), "it is done, and not all run: {:?}", self.machines);
         for action in next.actions {
             self.act(action);
         }

@@ -12,14 +12,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::authority::{Store, TakeOver};
+use crate::authority::{Hold, Store, TakeOver};
 use crate::hypervisor::{
     Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Size,
     Staged, Stamp, Vm, VmRef,
 };
 use crate::workers::{
-    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, PodSeen, Pool, Rollout,
-    Site, Template, Token, Wish, Workers, WorkersStatus, records,
+    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, OvaImage, PodSeen, Pool,
+    Records, Rollout, Site, Template, Token, Wish, Workers, WorkersStatus, records,
 };
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -123,6 +123,8 @@ pub struct State {
     left: BTreeMap<String, u64>,
     /// Version of kubelets that join.
     pub kubelet: String,
+    /// Whether the API takes nodes for Ready that have just lost their power.
+    pub unnoticed: bool,
     /// How long a VM takes to be made.
     pub making: Duration,
     /// The fewest workers that did their part since that was last asked.
@@ -178,6 +180,7 @@ pub fn pool(count: usize) -> Pool {
         count,
         template: template("one"),
         ova: "one.ova".into(),
+        carries: carries(),
         addresses: Some(Addresses { first: [10, 0, 0, 20].into(), last: [10, 0, 0, 29].into(), prefix: 24 }),
         rollout: Rollout::default(),
         made: 0,
@@ -185,10 +188,24 @@ pub fn pool(count: usize) -> Pool {
     }
 }
 
+/// What each image carries.
+fn carries() -> Vec<String> {
+    ["1.35", "1.36"].map(str::to_owned).to_vec()
+}
+
 pub fn replace(image: &str, changes: Changes) -> Wish {
     let Template { image, kubernetes, .. } = template(image);
     let ova = format!("{}.ova", image.digest).into();
-    Wish::Replace { image, kubernetes, ova, changes: Box::new(changes), discards: Discards::default() }
+    let image = Some(OvaImage { image, ova, carries: carries() });
+    let cluster = kubernetes.parse().unwrap();
+    Wish::Replace { image, cluster, kubernetes: None, changes: Box::new(changes), discards: Discards::default() }
+}
+
+/// Workers of the image that they have, in a cluster of this minor.
+pub fn raise(cluster: &str, kubernetes: Option<&str>) -> Wish {
+    let Wish::Replace { changes, discards, .. } = replace("one", Changes::default()) else { unreachable!() };
+    let kubernetes = kubernetes.map(|minor| minor.parse().unwrap());
+    Wish::Replace { image: None, cluster: cluster.parse().unwrap(), kubernetes, changes, discards }
 }
 
 pub fn remove(worker: &str) -> Wish {
@@ -267,6 +284,13 @@ impl World {
 
     pub async fn kept(&self) -> Option<Kept> {
         records::read(self).await.unwrap()
+    }
+
+    /// An earlier command has noted this.
+    pub async fn keep(&self, kept: Kept) {
+        let hold = Hold::take(self, "an earlier command", TakeOver::FromAnyone, &|_| {}).await.unwrap();
+        Records::begin(&hold, kept).await.unwrap();
+        hold.release().await;
     }
 
     pub async fn give(&self, wish: Wish) -> Given {
@@ -442,6 +466,7 @@ impl State {
             if due && let Some(node) = nodes.find(|node| node.provider == own) {
                 (node.ready, machine.returns) = (true, false);
                 self.expired.remove(&machine.vm.name);
+                node.heard = now.to_string();
             }
         }
         for (name, uuid) in joined {
@@ -471,6 +496,7 @@ impl State {
                 control: false,
                 kubelet,
                 address,
+                heard: now.to_string(),
             });
         }
         for pods in self.pods.values_mut() {
@@ -532,6 +558,9 @@ impl State {
     }
 
     fn off(&mut self, vm: Uuid) {
+        if self.unnoticed {
+            return;
+        }
         for node in self.nodes.iter_mut().filter(|node| node.provider == format!("vsphere://{vm}")) {
             node.ready = false;
         }

@@ -207,8 +207,8 @@ async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of
     let claim = |worker: &str| world.lock().claims.insert(worker.to_owned(), vec!["web/data".to_owned()]);
     let discards = Discards { local_volumes: true, ..Discards::default() };
     let discarding = |image: &str| match replace(image, Changes::default()) {
-        Wish::Replace { image, kubernetes, ova, changes, .. } => {
-            Wish::Replace { image, kubernetes, ova, changes, discards }
+        Wish::Replace { image, cluster, kubernetes, changes, .. } => {
+            Wish::Replace { image, cluster, kubernetes, changes, discards }
         }
         other => panic!("{other:?}"),
     };
@@ -301,6 +301,23 @@ async fn workers_without_power_are_named_and_powered_on_by_whoever_goes_on() {
     assert!(matches!(&arrived, Arrived::Paused(waits) if waits[0].worker.as_deref() == Some("t-w1")));
     world.lock().lose_power("t-w2");
     assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_lost_their_power_all_at_once_are_powered_on_and_done_when_each_has_said_that_it_is_ready() {
+    let world = World::with(3).await;
+    // Kubernetes has not seen yet that they are silent.
+    world.lock().unnoticed = true;
+    for worker in ["t-w1", "t-w2", "t-w3"] {
+        world.lock().lose_power(worker);
+    }
+    assert!(world.lock().nodes.iter().all(|node| node.ready));
+    let before = world.now();
+    let status = world.give(Wish::GoOn).await.done();
+    let is_on = |power: Option<PowerState>| power == Some(PowerState::On);
+    assert!(status.workers.iter().all(|worker| worker.available && is_on(worker.power)), "{status:?}");
+    assert!(world.lock().nodes.iter().all(|node| node.heard.parse::<u64>().unwrap() > before), "they were believed");
+    assert_eq!((world.own(), status.wanted), (vec!["t-w1".into(), "t-w2".into(), "t-w3".into()], 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -463,6 +480,7 @@ async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
         excluded: false,
         control: false,
         kubelet: String::new(),
+        heard: String::new(),
     };
     world.lock().nodes.push(other.clone());
     let (arrived, _) = world.give(Wish::Add(1)).await.arrived();

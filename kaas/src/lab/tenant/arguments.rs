@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use contract::minor::Minor;
 
 use super::super::{Engine, key_value};
 use super::wanted::{Changed, Lost, Made};
@@ -52,13 +53,20 @@ pub enum Tenant {
         #[command(flatten)]
         at: At,
     },
-    /// Replaces workers by ones from another image, or of another size: a new one joins, then an old one leaves.
+    /// Replaces workers by ones from another image, of another size, or of the next Kubernetes minor: a new one joins, then
+    /// an old one leaves.
     ///
-    /// What is not said stays as the workers have it. A pause holds: `kaas lab tenant resume` lifts it.
+    /// What is not said stays as the workers have it, but Kubernetes: workers run the newest minor that their image carries
+    /// and the control nodes permit, and those that run an older one are replaced. A pause holds: `kaas lab tenant resume`
+    /// lifts it.
     ReplaceWorkers {
-        /// The tenants' OVA, or a directory with one.
+        /// The tenants' OVA, or a directory with one. Not said, the image stays.
         #[arg(long, value_name = "FILE")]
-        ova: PathBuf,
+        ova: Option<PathBuf>,
+        /// The Kubernetes minor that the workers are to run, such as 1.36. If they would run another one, it is refused before
+        /// any worker is made: `kaas upgrade kubernetes` takes the control nodes there first.
+        #[arg(long, value_name = "MINOR")]
+        kubernetes: Option<Minor>,
         #[command(flatten)]
         changed: Changed,
         #[command(flatten)]

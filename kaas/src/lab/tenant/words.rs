@@ -57,11 +57,12 @@ pub fn arrived(arrived: &Arrived, status: &WorkersStatus) -> String {
 
 /// Where the workers stand, one a line.
 pub fn status(status: &WorkersStatus) -> String {
+    let made = format!("image {}, Kubernetes {}", status.image, status.kubernetes);
     let mut text = match status.looked {
-        true => format!("{} of {} workers are Ready; image {}", status.available, status.wanted, status.image),
+        true => format!("{} of {} workers are Ready; {made}", status.available, status.wanted),
         false => format!(
-            "{} workers are wanted; image {}; what there is cannot be looked at now, and this is what is kept",
-            status.wanted, status.image
+            "{} workers are wanted; {made}; what there is cannot be looked at now, and this is what is kept",
+            status.wanted
         ),
     };
     if status.paused {
@@ -79,7 +80,8 @@ pub fn status(status: &WorkersStatus) -> String {
             State::Failed => "failed",
             State::Leaving => "leaving",
         };
-        let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}", worker.image) };
+        let kubelet = worker.kubelet.as_ref().map_or_else(String::new, |version| format!(", Kubernetes {version}"));
+        let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}{kubelet}", worker.image) };
         let why = worker.reason.as_ref().map_or_else(String::new, |why| format!("  {why}"));
         text += &format!("\n  {}\t{address}\t{state}{old}{why}{}", worker.name, lost(worker.discards));
     }
@@ -143,6 +145,7 @@ pub mod tests {
             address: None,
             state,
             image: "kaas-tenant 0.1.0".to_owned(),
+            kubelet: None,
             up_to_date: true,
             available: false,
             vm: None,
@@ -161,6 +164,7 @@ pub mod tests {
             looked: true,
             available: 0,
             image: "kaas-tenant 0.1.0".to_owned(),
+            kubernetes: "1.36".to_owned(),
             paused: false,
             workers: workers.to_vec(),
             waits: Vec::new(),
@@ -185,6 +189,14 @@ pub mod tests {
     }
 
     #[test]
+    fn an_outdated_worker_is_told_with_its_image_and_what_its_kubelet_runs() {
+        let kubelet = Some("v1.35.4".to_owned());
+        let old = WorkerStatus { up_to_date: false, kubelet, ..worker("t-w1", State::Member) };
+        let told = super::status(&status(&[old]));
+        assert!(told.ends_with("t-w1\t\tnot Ready  outdated: kaas-tenant 0.1.0, Kubernetes v1.35.4"), "{told}");
+    }
+
+    #[test]
     fn each_word_for_where_a_run_has_come_to_is_its_own() {
         let all = [Arrived::Done, Arrived::Paused(Vec::new()), Arrived::Stopped(Vec::new()), Arrived::Cancelled];
         assert_eq!(all.iter().map(name).collect::<BTreeSet<_>>().len(), all.len());
@@ -193,7 +205,7 @@ pub mod tests {
     #[test]
     fn workers_are_told_one_a_line_and_as_json_with_the_outcome_beside_them() {
         let status = status(&[]);
-        assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0");
+        assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0, Kubernetes 1.36");
         let told = serde_json::to_value(Outcome::of(&Arrived::Done, &status)).unwrap();
         let part = |key: &str| told[key].clone();
         assert_eq!(
