@@ -160,10 +160,9 @@ fn returning(machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     let Some(vm) = vm else {
         return Step::Does(Action::Leave(name(machine), Reason::new(reason::VM_GONE, "its VM is gone")));
     };
-    let is_ready = matches!(seen.node(machine), Node::Own(node) if node.ready);
     match vm.power {
         // It does its part: it was mended otherwise, or had joined again when somebody asked for it once more.
-        PowerState::On if is_ready => Step::Does(Action::Joined(name(machine))),
+        PowerState::On if seen.is_ready(machine) => Step::Does(Action::Joined(name(machine))),
         PowerState::On => Step::Does(Action::PowerOff(name(machine))),
         PowerState::Off if machine.token.is_some() => Step::Does(Action::RemoveToken(name(machine))),
         PowerState::Off => Step::Does(Action::Invite(name(machine))),

@@ -82,7 +82,7 @@ impl Seen {
         let (wanted, made) = (&pool.template, &machine.template);
         match machine.state {
             State::New | State::Joining => !wanted.makes_like(made),
-            State::Member => {
+            State::Member | State::Returning => {
                 let node = if let Node::Own(node) = self.node(machine) { Some(node) } else { None };
                 wanted.outdates(made, node.and_then(NodeSeen::minor))
             }

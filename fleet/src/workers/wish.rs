@@ -1,6 +1,6 @@
 //! What a person wants changed, as it is noted before anything follows from it.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use contract::minor::Minor;
 
 use super::changes::Changes;

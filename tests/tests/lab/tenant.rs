@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use scenarios::built_ova;
 use scenarios::requests::while_requested;
-use scenarios::scenario::{FORMING, MOMENT, Setting};
+use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 use scenarios::tenant::{Tenant, control};
 use scenarios::workload::Workload;
 use scenarios::writer::Writer;
