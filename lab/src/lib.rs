@@ -42,6 +42,7 @@ mod wait;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -117,6 +118,10 @@ struct Record {
     /// the same name. In labs of earlier versions the name.
     #[serde(default)]
     name_on_host: Option<String>,
+    /// What runs the workers of a tenant that are made from now on; in labs of earlier versions what runs the VMs that take
+    /// another one's place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workers: Option<EngineRecord>,
     /// What its VMs are stamped with. Labs of earlier versions have none, and their VMs no stamp.
     #[serde(default)]
     deployment: Option<Uuid>,
@@ -349,8 +354,7 @@ impl Lab {
     /// Gives a VM its configuration and its blank data disk, of whoever has the lab's lock.
     pub(crate) fn finish_vm(&self, half: HalfVm) -> anyhow::Result<Uuid> {
         let HalfVm { mut record, document, data_disk } = half;
-        fs::write(self.directory.environment(&record.name), &document)?;
-        cdrom::burn(&self.tools(), document.as_bytes(), &self.directory.cdrom(&record.name))?;
+        self.lay_form(&record.name, &document)?;
         if let Some(capacity) = data_disk {
             record.disks.push(self.create_disk(capacity)?);
             self.directory.save_vm(&record)?;
@@ -392,6 +396,19 @@ impl Lab {
     pub fn run_inside(&self, vm: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
         let record = self.directory.load_vm(vm)?;
         self.engines.of(&record).run_inside(&record, arguments, limit)
+    }
+
+    /// A program inside a VM of the container engine, as root: to be started by whoever has a terminal for it. Virtual
+    /// machines have a [terminal](Lab::terminal) of their own.
+    ///
+    /// # Errors
+    /// When the VM is off, or a virtual machine.
+    pub fn command_inside(&self, vm: &str, arguments: &[&str]) -> anyhow::Result<Command> {
+        let record = self.directory.load_vm(vm)?;
+        match record.engine.unwrap_or(self.record.engine) {
+            EngineRecord::Container => self.engines.containers.command_inside(&record, arguments),
+            EngineRecord::Qemu { .. } => bail!("{vm} is a virtual machine, with a terminal of its own"),
+        }
     }
 
     /// Ends the lab: cuts every VM's power and removes everything, disks included; the tenants on its network first.

@@ -13,7 +13,7 @@ use fleet::workers::{Addresses, Site, ca_hash};
 
 use super::environment::asks_for;
 use super::plan::TENANTS;
-use super::{Beside, Lab, Source};
+use super::{Beside, EngineRecord, Lab, Source, records};
 
 /// What workers are told as the control nodes are, where that was given.
 const SHARED: [&str; 14] = [
@@ -101,8 +101,23 @@ impl Lab {
             .collect();
         site.insert(keys::API_VIP.to_owned(), self.plan().api.to_string());
         site.insert(keys::CLUSTER_CA_HASH.to_owned(), ca_hash(&authority)?);
-        site.insert(keys::TIMEOUT_FACTOR.to_owned(), self.replacements().timeout_factor().to_string());
+        site.insert(keys::TIMEOUT_FACTOR.to_owned(), self.worker_engine().timeout_factor().to_string());
         Ok(Site(site))
+    }
+
+    /// What runs the workers of a tenant that are made from now on.
+    pub fn worker_engine(&self) -> EngineRecord {
+        self.record.workers.unwrap_or_else(|| self.replacements())
+    }
+
+    /// Has workers of a tenant that are made from now on run by something else than before.
+    ///
+    /// # Errors
+    /// When that cannot be remembered.
+    pub fn set_worker_engine(&mut self, engine: EngineRecord) -> anyhow::Result<()> {
+        let _lock = self.directory.lock()?;
+        self.record.workers = Some(engine);
+        records::save(&self.directory.record(), &self.record)
     }
 
     /// The addresses that the workers of a tenant get.
@@ -137,8 +152,8 @@ mod tests {
 
     use super::super::environment::tests::tree_in;
     use super::super::plan::{Wishes, plan};
-    use super::super::records::{self, LabDirectory};
-    use super::super::{Asking, BlankVm, Record, fixture};
+    use super::super::records::LabDirectory;
+    use super::super::{Asking, BlankVm, Hardware, Record, fixture};
     use super::*;
 
     /// A lab as its directory remembers it; nothing of it is on the host.
@@ -202,6 +217,19 @@ mod tests {
         let addresses: Vec<_> = tenant.worker_addresses().unwrap().iter().collect();
         assert_eq!(addresses.len(), 11);
         assert!(!addresses.contains(&tenant.plan().nodes[0].address) && !addresses.contains(&tenant.plan().api));
+    }
+
+    #[test]
+    fn workers_that_are_made_from_now_on_are_run_by_what_was_said_last() {
+        let state = tempfile::tempdir().unwrap();
+        let host = lab(state.path(), "one", None);
+        let mut tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
+        assert_eq!(tenant.worker_engine(), tenant.replacements());
+        let emulated = EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick };
+        tenant.set_worker_engine(emulated).unwrap();
+        let again = Lab::open_tenant(state.path(), "blue").unwrap();
+        assert_eq!((again.worker_engine(), again.worker_engine().timeout_factor()), (emulated, 5));
+        assert_eq!(again.replacements(), EngineRecord::Container, "an upgrade's VMs are none of the workers'");
     }
 
     #[test]

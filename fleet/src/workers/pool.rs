@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hypervisor::Size;
 
-/// How long a join token is good for, in seconds: a worker that comes later is made anew.
+/// How long a join token is good for, in seconds, times the worker's timeout factor: a worker that comes later is made anew.
 pub(super) const TOKEN_SECONDS: u64 = 1800;
 /// How long making a worker's VM may take, in seconds, so that its token is good for long enough afterwards.
 const MAKING_SECONDS: u64 = 300;
@@ -92,7 +92,7 @@ pub struct Rollout {
     pub max_unavailable: usize,
     /// How long pods may take to move away, in seconds. Nothing is forced then: a person is waited for.
     pub drain_seconds: u64,
-    /// How long a worker may take to join, in seconds, from its power-on.
+    /// How long a worker may take to join, in seconds from its power-on, times its timeout factor.
     pub join_seconds: u64,
     /// Whether no outdated worker is replaced for now.
     #[serde(default)]

@@ -15,6 +15,11 @@ use super::token::Token;
 pub struct Site(pub BTreeMap<String, String>);
 
 impl Site {
+    /// How many times longer than usual workers are told to wait for anything.
+    pub(super) fn timeout_factor(&self) -> u32 {
+        self.0.get(keys::TIMEOUT_FACTOR).and_then(|text| text.parse().ok()).filter(|factor| *factor > 0).unwrap_or(1)
+    }
+
     /// The properties of one machine.
     pub(super) fn properties(&self, pool: &Pool, machine: &Machine, token: &Token) -> BTreeMap<String, String> {
         let mut properties = self.0.clone();
@@ -55,7 +60,7 @@ mod tests {
         let hash = format!("sha256:{}", "0a".repeat(32));
         let site = [(keys::CLUSTER_NAME, "t"), (keys::API_VIP, "10.0.0.10"), (keys::CLUSTER_CA_HASH, &hash)];
         let site = Site(site.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-        let told = site.properties(&pool, &machine, &Token::new(&machine.name, 0));
+        let told = site.properties(&pool, &machine, &Token::new(&machine.name, 0, 1));
         for (key, value) in &told {
             let property = keys::find(key).unwrap_or_else(|| panic!("{key} is no property"));
             assert!(property.need(Role::Worker).is_some(), "{key} is not a worker's");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::changes::Changes;
 use super::discards::Discards;
@@ -25,6 +25,11 @@ pub enum Wish {
         worker: String,
         /// What may be lost with it.
         discards: Discards,
+    },
+    /// A worker that is a member no more, as its certificate has expired, joins again with a new token.
+    Rejoin {
+        /// Its name.
+        worker: String,
     },
     /// Workers of this image. Otherwise they are made, and replaced, as they were but for what is said; a pause holds.
     Replace {
@@ -68,6 +73,7 @@ impl Wish {
             Self::Create(_) => {}
             Self::Add(count) => kept.pool.count += count,
             Self::Remove { worker, discards } => remove(&mut kept, worker, *discards, now)?,
+            Self::Rejoin { worker } => rejoin(&mut kept, worker, now)?,
             Self::Replace { image, kubernetes, ova, changes, discards } => {
                 kept.pool.template.image.clone_from(image);
                 kept.pool.template.kubernetes.clone_from(kubernetes);
@@ -107,10 +113,7 @@ fn is_asked(machine: &Machine) -> bool {
 }
 
 fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
-    let names: Vec<String> = kept.machines.iter().map(|machine| machine.name.clone()).collect();
-    let Some(machine) = kept.machines.iter_mut().find(|machine| machine.name == name) else {
-        bail!("there is no worker {name}; there are {}", names.join(", "));
-    };
+    let machine = named(&mut kept.machines, name)?;
     machine.discards = discards;
     // Asked for twice, it goes once.
     if is_asked(machine) {
@@ -126,6 +129,25 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
     Ok(())
 }
 
+/// A member, or one that was one and failed to join again, is given a new token.
+fn rejoin(kept: &mut Kept, name: &str, now: u64) -> anyhow::Result<()> {
+    let machine = named(&mut kept.machines, name)?;
+    let may = match machine.state {
+        State::Member | State::Returning => true,
+        State::Failed => machine.has_joined(),
+        State::New | State::Joining | State::Leaving => false,
+    };
+    ensure!(may, "{name} comes or goes, or has never joined: only a worker that has joined can join again");
+    (machine.state, machine.since, machine.reason) = (State::Returning, now, None);
+    Ok(())
+}
+
+fn named<'k>(machines: &'k mut [Machine], name: &str) -> anyhow::Result<&'k mut Machine> {
+    let names: Vec<String> = machines.iter().map(|machine| machine.name.clone()).collect();
+    let found = machines.iter_mut().find(|machine| machine.name == name);
+    found.with_context(|| format!("there is no worker {name}; there are {}", names.join(", ")))
+}
+
 /// What did not join is made anew.
 fn give_up(kept: &mut Kept, now: u64) {
     for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
@@ -134,15 +156,16 @@ fn give_up(kept: &mut Kept, now: u64) {
     }
 }
 
-/// What has no time to join any more is made anew, also what was never powered on; what is blocked, or was not watched,
-/// gets its time again.
+/// What has no time to join any more is made anew, also what was never powered on, or given another token if it had joined
+/// before; what is blocked, or was not watched, gets its time again.
 fn go_on(kept: &mut Kept, now: u64) {
     let pool = &kept.pool;
     for machine in &mut kept.machines {
         match machine.state {
+            State::Joining if !machine.has_time(pool, now) && machine.has_joined() => machine.state = State::Returning,
             State::Joining if !machine.has_time(pool, now) => machine.state = State::New,
             State::Joining | State::Leaving => machine.since = now,
-            State::New | State::Member | State::Failed => {}
+            State::New | State::Member | State::Returning | State::Failed => {}
         }
     }
 }

@@ -19,7 +19,7 @@ use lab::{
 pub use self::arguments::Tenant;
 use self::arguments::{At, TENANT_OVA, UpArguments};
 use self::crew::{Crew, image};
-use super::{open_door, tools};
+use super::{Engine, open_door, tools};
 use crate::output::{json, result};
 use crate::ova::Output;
 use crate::upgrade::advised;
@@ -34,10 +34,18 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
     let open = |at: &At| OpenLab::open_tenant(state, &at.name);
     match command {
         Tenant::Up(arguments) => up(state, &arguments),
-        Tenant::AddWorker { count, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Add(count)),
+        Tenant::AddWorker { count, worker_engine, at } => {
+            let mut lab = open(&at)?;
+            if let Some(engine) = worker_engine {
+                let engine = engine.record(&lab.tools(), lab::Hardware::Quick, &|what| at.say(what))?;
+                lab.set_worker_engine(engine)?;
+            }
+            Crew::of(lab, &at).go(what, &Wish::Add(count))
+        }
         Tenant::RemoveWorker { worker, lost, at } => {
             Crew::of(open(&at)?, &at).go(what, &Wish::Remove { worker, discards: lost.discards() })
         }
+        Tenant::RejoinWorker { worker, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Rejoin { worker }),
         Tenant::ReplaceWorkers { ova, changed, lost, at } => {
             let crew = Crew::of(open(&at)?, &at);
             let target = Target::read(&lab::find_ova_of(&ova, TENANT_OVA)?)?;
@@ -99,10 +107,11 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
         lab
     } else {
         let tools = tools(arguments.tools.clone())?;
-        let engine = arguments.engine.record(&tools, lab::Hardware::Quick)?;
+        let runs = |engine: Engine| engine.record(&Tools::at(&tools), lab::Hardware::Quick, &say);
+        let engine = runs(arguments.engine)?;
         let workers = match arguments.worker_engine {
             None => engine,
-            Some(workers) => workers.record(&tools, lab::Hardware::Quick)?,
+            Some(workers) => runs(workers)?,
         };
         import(state, arguments, size, unpacked(&ova, &Tools::at(&tools), &say)?, (engine, workers), tools)?
     };
@@ -141,7 +150,8 @@ fn import(
                 ..Wishes::default()
             },
             engine,
-            replacements: workers,
+            replacements: engine,
+            workers,
             source,
             tools,
             size,

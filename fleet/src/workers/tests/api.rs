@@ -84,7 +84,7 @@ fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
 
 #[test]
 fn a_tokens_secret_is_one_that_kubeadm_knows() {
-    let token = Token::new("w1", 1_800_000_000);
+    let token = Token::new("w1", 1_800_000_000, 1);
     let secret = secret(&token);
     assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
     assert_eq!(secret["metadata"]["annotations"]["kaas.local/node"], "w1", "it is good for this node alone");

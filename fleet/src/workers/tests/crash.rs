@@ -12,6 +12,7 @@ enum Way {
     Add,
     Remove,
     Replace,
+    Rejoin,
 }
 
 impl Way {
@@ -19,6 +20,11 @@ impl Way {
         match self {
             Self::Create => World::new(),
             Self::Add | Self::Remove | Self::Replace => World::with(2).await,
+            Self::Rejoin => {
+                let world = World::with(2).await;
+                world.lock().expire("t-w1");
+                world
+            }
         }
     }
 
@@ -28,6 +34,7 @@ impl Way {
             Self::Add => Wish::Add(1),
             Self::Remove => remove("t-w1"),
             Self::Replace => replace("two", Changes::default()),
+            Self::Rejoin => Wish::Rejoin { worker: "t-w1".to_owned() },
         }
     }
 
@@ -39,12 +46,13 @@ impl Way {
             Self::Add => kept.pool.count == 3,
             Self::Remove => kept.pool.count == 1,
             Self::Replace => kept.pool.template.image.digest == "two",
+            Self::Rejoin => kept.machine("t-w1").is_none_or(|machine| machine.state != State::Member),
         }
     }
 
     fn ends_with(self) -> usize {
         match self {
-            Self::Create | Self::Replace => 2,
+            Self::Create | Self::Replace | Self::Rejoin => 2,
             Self::Add => 3,
             Self::Remove => 1,
         }
@@ -55,7 +63,7 @@ impl Way {
         match self {
             Self::Create => (0, 2),
             Self::Add => (2, 3),
-            Self::Remove => (1, 2),
+            Self::Remove | Self::Rejoin => (1, 2),
             Self::Replace => (2, 3),
         }
     }
@@ -134,6 +142,11 @@ async fn whatever_goes_wrong_while_one_is_added() {
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_while_one_is_removed() {
     everywhere(Way::Remove).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_one_joins_again() {
+    everywhere(Way::Rejoin).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -111,6 +111,10 @@ pub struct State {
     made: u128,
     /// Images whose VMs never join.
     pub ill: BTreeSet<String>,
+    /// Workers whose certificates have expired: only a token lets them in again.
+    pub expired: BTreeSet<String>,
+    /// How many times longer than usual workers are told to wait; nothing is said of it at 0.
+    pub timeout_factor: u32,
     /// Nodes whose pods a PodDisruptionBudget keeps.
     pub blocked: BTreeSet<String>,
     /// Whether the API is cut off.
@@ -299,7 +303,7 @@ impl World {
             store: &world,
             beside: vm("cp1", Uuid::from_u128(0xc1), None),
             placement: Placement::default(),
-            site: Site(BTreeMap::from([("cluster-name".to_owned(), "t".to_owned())])),
+            site: self.site(),
             what: "a test",
             watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
             clock: &clock,
@@ -308,6 +312,12 @@ impl World {
             cancelled,
         };
         act(&workers).await
+    }
+
+    fn site(&self) -> Site {
+        let factor = Some(self.lock().timeout_factor).filter(|factor| *factor > 0);
+        let factor = factor.map(|factor| ("timeout-factor".to_owned(), factor.to_string()));
+        Site([("cluster-name".to_owned(), "t".to_owned())].into_iter().chain(factor).collect())
     }
 
     async fn die(&self) -> ! {
@@ -426,9 +436,12 @@ impl State {
         for machine in &mut self.machines {
             let own = format!("vsphere://{}", machine.vm.uuid());
             let mut nodes = self.nodes.iter_mut();
-            let due = machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant);
+            let is_good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
+            let is_known = is_good || !self.expired.contains(&machine.vm.name);
+            let due = machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant) && is_known;
             if due && let Some(node) = nodes.find(|node| node.provider == own) {
                 (node.ready, machine.returns) = (true, false);
+                self.expired.remove(&machine.vm.name);
             }
         }
         for (name, uuid) in joined {
@@ -497,6 +510,12 @@ impl State {
     /// Cuts a worker off: its node says nothing any more.
     pub fn silence(&mut self, node: &str) {
         self.nodes.iter_mut().find(|one| one.name == node).unwrap().ready = false;
+    }
+
+    /// A worker's certificate expires: the cluster knows it no more, also after it was off.
+    pub fn expire(&mut self, node: &str) {
+        self.silence(node);
+        self.expired.insert(node.to_owned());
     }
 
     pub fn add_disk(&mut self, name: &str) {
@@ -619,6 +638,20 @@ impl Hypervisor for World {
         .map_err(|error| {
             Error::new(if error.kind == Kind::Fenced { Kind::Fenced } else { Kind::InDoubt }, error.source)
         })
+    }
+
+    async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
+        let seen = vm.clone();
+        let token = properties["join-token"].split('.').next().unwrap_or_default().to_owned();
+        assert_eq!(properties["node-name"], seen.name);
+        self.change("give", permit, move |state| {
+            assert!(state.tokens.contains_key(&token), "{seen} is given a token that is not there");
+            let machine = state.own(&seen)?;
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and its form was to be changed");
+            machine.token = token;
+            Ok(())
+        })
+        .await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

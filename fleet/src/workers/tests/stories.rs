@@ -488,3 +488,48 @@ async fn of_two_operators_one_is_told_of_the_other() {
     assert!(matches!(&second, Given::Failed(error) if error.to_string().contains("is at work")), "{second:?}");
     assert_eq!(world.kept().await.unwrap().pool.count, 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_certificate_has_expired_joins_again_in_its_vm_with_a_new_token() {
+    let world = World::with(2).await;
+    let (vm, took) = {
+        let kept = world.kept().await.unwrap();
+        (kept.machines[0].vm, kept.machines[0].joined_seconds)
+    };
+    world.lock().expire("t-w1");
+    let rejoin = |worker: &str| Wish::Rejoin { worker: worker.to_owned() };
+    let status = world.give(rejoin("t-w1")).await.done();
+    assert_eq!((status.available, world.own().len()), (2, 2));
+    let kept = world.kept().await.unwrap();
+    assert_eq!((kept.machines[0].vm, kept.machines[0].joined_seconds), (vm, took), "it is the same VM");
+    assert!(world.lock().tokens.is_empty());
+    // One that does its part goes on with it.
+    let powered = |world: &World| world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count();
+    let before = powered(&world);
+    world.give(rejoin("t-w2")).await.done();
+    assert_eq!((powered(&world), world.fewest()), (before, 1));
+    let unknown = world.give(rejoin("t-w9")).await;
+    assert!(matches!(&unknown, Given::Failed(error) if error.to_string().contains("there is no worker t-w9")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_never_joined_is_made_anew_and_not_asked_to_join_again() {
+    let world = World::new();
+    world.lock().ill.insert("one".to_owned());
+    world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
+    let refused = world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await;
+    assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("has never joined")), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_are_told_to_wait_longer_have_longer_to_join() {
+    let world = World::new();
+    world.lock().ill.insert("one".to_owned());
+    world.lock().timeout_factor = 5;
+    let (arrived, _) = world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.joining"], "after 1200 s without a change it still has time");
+    let expires = *world.lock().tokens.values().next().expect("its token");
+    assert!(expires - world.now() > 6000, "its token is good for {} s", expires - world.now());
+    world.lock().ill.clear();
+    world.give(Wish::Continue).await.done();
+}

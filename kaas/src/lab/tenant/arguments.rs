@@ -26,6 +26,9 @@ pub enum Tenant {
         /// How many.
         #[arg(long, default_value_t = 1)]
         count: usize,
+        /// What runs them, and all workers that are made later. Not said, it stays.
+        #[arg(long, value_enum)]
+        worker_engine: Option<Engine>,
         #[command(flatten)]
         at: At,
     },
@@ -37,6 +40,15 @@ pub enum Tenant {
         worker: String,
         #[command(flatten)]
         lost: Lost,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Lets a worker join again whose certificate has expired: with a new token, in its VM.
+    ///
+    /// The VM is powered off meanwhile, unless the worker is Ready.
+    RejoinWorker {
+        /// The worker.
+        worker: String,
         #[command(flatten)]
         at: At,
     },
@@ -89,6 +101,7 @@ impl Tenant {
             Self::Up(_) => "lab tenant up",
             Self::AddWorker { .. } => "lab tenant add-worker",
             Self::RemoveWorker { .. } => "lab tenant remove-worker",
+            Self::RejoinWorker { .. } => "lab tenant rejoin-worker",
             Self::ReplaceWorkers { .. } => "lab tenant replace-workers",
             Self::Pause(_) => "lab tenant pause",
             Self::Resume(_) => "lab tenant resume",
@@ -148,7 +161,7 @@ pub struct UpArguments {
     /// What runs the control nodes.
     #[arg(long, value_enum, default_value = "container")]
     pub(super) engine: Engine,
-    /// What runs the workers, and VMs that take another one's place; the same without it.
+    /// What runs the workers; the same without it.
     #[arg(long, value_enum)]
     pub(super) worker_engine: Option<Engine>,
     /// A property for all control nodes; may be given several times. Workers get those that concern the site.

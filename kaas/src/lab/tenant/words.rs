@@ -75,6 +75,7 @@ pub fn status(status: &WorkersStatus) -> String {
             State::Member if !status.looked => "has joined",
             State::Member if worker.available => "Ready",
             State::Member => "not Ready",
+            State::Returning => "is given a new token",
             State::Failed => "failed",
             State::Leaving => "leaving",
         };
@@ -109,6 +110,7 @@ fn begun(action: &Action) -> String {
             format!("a further worker{}", address.map_or_else(String::new, |address| format!(" at {address}")))
         }
         Action::Import(name) => format!("{name}: its token and its VM are made"),
+        Action::Invite(name) => format!("{name}: it gets a new token to join again with"),
         Action::PowerOn(name) => format!("{name}: its VM is powered on"),
         Action::Joined(name) => format!("{name} has joined"),
         Action::Fail(name, why) => format!("{name} has failed: {why}"),
