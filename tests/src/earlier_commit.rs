@@ -1,9 +1,10 @@
 //! Tests of `.ci/earlier` in clones of a small repository: whence it has the commit that it pins, and what it says when
 //! there is none.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
 
 use tempfile::TempDir;
 
@@ -53,11 +54,16 @@ impl Stage {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    fn script(&self, command: &[&str]) -> Command {
+        let mut script = Command::new("sh");
+        script.arg(self.path("clone/.ci/earlier")).args(command);
+        script.env("XDG_CACHE_HOME", self.path("cache")).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        script
+    }
+
     /// What the script says on standard output, or else its errors.
     fn run(&self, command: &[&str]) -> Result<String, String> {
-        let mut script = Command::new("sh");
-        script.arg(self.path("clone/.ci/earlier")).args(command).env("XDG_CACHE_HOME", self.path("cache"));
-        let output = script.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+        let output = self.script(command).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
@@ -82,6 +88,25 @@ fn a_clone_has_the_commit_and_the_command_is_told_where_its_tree_is() {
     assert!(said.starts_with("image build --version ") && said.contains(" --kubernetes "), "{said}");
     assert!(said.ends_with(&format!(" --agent-source {}\n", tree.display())), "{said}");
     stage.has_the_tree_of_before();
+}
+
+#[test]
+fn a_second_build_waits_for_the_first_one() {
+    let stage = Stage::new(&[]);
+    stage.has_the_tree_of_before();
+    let first = File::open(stage.tree()).unwrap();
+    first.lock().unwrap();
+    let mut second = stage.script(&["echo", "built"]).stdout(Stdio::piped()).spawn().unwrap();
+    // proc_locks(5) marks who waits with an arrow.
+    let id = second.id().to_string();
+    let waits = |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == id);
+    while !fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
+        assert_eq!(second.try_wait().unwrap(), None, "it did not wait");
+        thread::yield_now();
+    }
+    drop(first);
+    let said = second.wait_with_output().unwrap();
+    assert!(said.status.success() && said.stdout.starts_with(b"built --version "), "{said:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use fleet::hypervisor::PowerState;
 use ova::ovf::{
@@ -244,6 +245,10 @@ async fn a_vm_whose_power_on_was_cut_short_is_neither_on_nor_off_and_is_ended_un
     // What such a command has left: a process that nobody noted.
     let argument = control_argument(&lab.0.directory.vm("cp1").join("qmp"));
     let mut left = Command::new("sh").args(["-c", "read line", &argument]).stdin(Stdio::piped()).spawn().unwrap();
+    // A process that was just started has no command line for a moment.
+    while fs::read(format!("/proc/{}/cmdline", left.id())).unwrap().is_empty() {
+        thread::yield_now();
+    }
     let power = async || lab.vms().await.unwrap().remove(0).power;
     assert_eq!(power().await, PowerState::Unknown);
     assert_eq!(lab.settle(&Times::of(0)).await.unwrap_err().kind, Kind::Fenced);
