@@ -77,7 +77,7 @@ mod tests {
         assert_eq!((told[keys::ROLE].as_str(), told[keys::NODE_POOL].as_str()), ("worker", "general"));
         assert_eq!(told[keys::ADDRESS], "10.0.0.20/24");
         let leased = Machine { address: None, ..machine };
-        let told = site.properties(&Pool { addresses: None, ..pool }, &leased, &Token::new("w", 0));
+        let told = site.properties(&Pool { addresses: None, ..pool }, &leased, &Token::new("w", 0, 1));
         assert_eq!(told[keys::ADDRESS], "dhcp");
     }
 }

@@ -12,6 +12,9 @@ pub mod long {
     use scenarios::tenant::Tenant;
     use scenarios::terminal::{Terminal, key};
 
+    /// What a form has otherwise, the code of the refusal, and words of it.
+    type Form<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
+
     /// A hash that is no cluster's.
     const OTHER_HASH: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
 
@@ -34,7 +37,7 @@ pub mod long {
         scenario.reached("a VM is made by hand");
         let [as_the_member, as_the_control_node] =
             [&member, &control].map(|name| format!("the cluster has another node {name}"));
-        let forms: [(&[(&str, &str)], &str, &str); 6] = [
+        let forms: [Form<'_>; 6] = [
             (&[(keys::CLUSTER_CA_HASH, OTHER_HASH)], "join.wrong-ca", "the cluster at the address shows sha256:"),
             (&[(keys::JOIN_TOKEN, &expired)], "join.token-refused", "it has expired, was deleted, or was mistyped"),
             (&[(keys::JOIN_TOKEN, &wrong_secret)], "join.token-refused", "its secret half is not the cluster's"),
