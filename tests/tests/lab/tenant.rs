@@ -186,8 +186,10 @@ pub mod long {
         let labelled = ["get", "nodes", "--selector=kaas.local/local-volumes=true", "--output=name"];
         assert_eq!(scenario.kubectl(&labelled).trim(), format!("node/{worker}"));
         tenant.keeps();
-        scenario
-            .inside(&worker, &["sh", "-c", "mountpoint /data/local-volumes; echo 7 > /data/local-volumes/pvc-*/rows"]);
+        scenario.inside(
+            &worker,
+            &["sh", "-c", "mountpoint /data/local-volumes && cd /data/local-volumes/pvc-* && echo 7 > rows"],
+        );
         let kept = || scenario.inside(&worker, &["sh", "-c", "cat /data/local-volumes/pvc-*/rows"]);
         let nodes = [format!("{}-cp1", lab.name()), worker.clone()];
         let ready = || scenario.ready(&[&nodes[0], &nodes[1]], FORMING);
