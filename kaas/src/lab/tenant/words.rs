@@ -193,7 +193,7 @@ pub mod tests {
         let kubelet = Some("v1.35.4".to_owned());
         let old = WorkerStatus { up_to_date: false, kubelet, ..worker("t-w1", State::Member) };
         let told = super::status(&status(&[old]));
-        assert!(told.ends_with("t-w1\t\tnot Ready  outdated: kaas-tenant 0.1.0, Kubernetes v1.35.4"), "{told}");
+        assert!(told.ends_with("t-w1\tby DHCP\tnot Ready  outdated: kaas-tenant 0.1.0, Kubernetes v1.35.4"), "{told}");
     }
 
     #[test]
