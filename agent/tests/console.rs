@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use agent::cluster::join::{Standing, no_token};
 use agent::cluster::records::{Progress, Records};
 use agent::intake::config::Config;
 use agent::status::{Phase, Reporter, Status};
@@ -169,7 +170,7 @@ impl Console {
         }
         let raw = String::from_utf8_lossy(&self.raw).into_owned();
         assert!(raw.contains("\x1b[?1049h") && raw.trim_end().contains("\x1b[?1049l"), "not restored");
-        for secret in ["right", "saltstring", "x7$Qm"] {
+        for secret in ["right", "saltstring", "x7$Qm", "fedcba9876543210"] {
             assert!(!raw.contains(secret), "{secret} was written to the terminal");
         }
     }
@@ -303,5 +304,48 @@ fn a_bad_property_is_mended_in_the_form() {
     console.shows("Saved. The agent goes on with it");
     let saved: serde_json::Value = serde_json::from_slice(&fs::read(&overrides).unwrap()).unwrap();
     assert_eq!(saved, serde_json::json!({ "gateway": "192.168.10.1" }));
+    console.leave();
+}
+
+#[test]
+fn a_worker_whose_certificate_has_expired_is_given_its_new_token_in_the_form() {
+    let root = node();
+    let image = include_str!("../src/intake/config/fixtures/image.json");
+    let image = image.replace("\"role\": \"control-plane\"", "\"role\": \"worker\"");
+    lay(root.path(), "usr/lib/kaas/image.json", image.as_bytes(), 0o644);
+    let kept = include_str!("../../tests/testdata/kept/config-worker.json");
+    let mut config: serde_json::Value = serde_json::from_str(kept).unwrap();
+    config["node"] = serde_json::json!({
+        "name": "worker1",
+        "interfaces": [{"mac": null, "network": null, "address": "10.0.0.21/24", "gateway": null}],
+        "dns_servers": [], "search_domains": [], "ntp_servers": [], "ssh_authorized_keys": [],
+        "console_password_hash": "$5$saltstring$uzdVN3XcAOYKRlFzn8F5/iMpo99aMD8sXQTYY9P10Z8",
+        "proxy": null, "extra_ca_certificates": [], "registry_mirror": null,
+    });
+    let config: Config = serde_json::from_value(config).unwrap();
+    let records = Records::new(root.path());
+    records.save_config(&config, &Secret::new("abcdef.0123456789abcdef".into())).unwrap();
+    records.save_progress(Progress { credentials: true, ..Progress::default() }).unwrap();
+    records.erase_token().unwrap();
+    reports(root.path(), |status| {
+        (status.phase, status.node) = (Phase::Refused, Some("worker1".into()));
+        status.findings = no_token(&Standing::Expired(SystemTime::UNIX_EPOCH)).into();
+    });
+
+    let mut console = Console::open(root.path());
+    console.shows("the worker's certificate ended");
+    console.type_in(ENTER);
+    console.shows("Give the console password");
+    console.type_in("right\r");
+    console.shows("Esc: lock");
+    // The form is the first entry, and the cursor is on the token.
+    console.type_in(ENTER);
+    console.shows("the worker's certificate ended");
+    console.type_in("fedcba.fedcba9876543210\x13");
+    // There is no agent here that could be started again.
+    let became = console.until("what became of it", |text| text.contains("Saved.") || text.contains("saved"));
+    assert!(!became.contains("Nothing was saved"), "{became}");
+    assert_eq!(records.secret().unwrap().unwrap().expose(), "fedcba.fedcba9876543210");
+    assert_eq!(records.config().unwrap().unwrap().node().name, "worker1");
     console.leave();
 }

@@ -71,6 +71,7 @@ codes! {
     ADDRESS_RESERVED, "address.subnet-reserved", Error, "An address is the first (network) or last (broadcast) one of its subnet.";
     ADDRESS_PREFIX, "address.prefix", Error, "A prefix length leaves no room for the cluster or covers far too much.";
     ADDRESS_DUPLICATE, "address.duplicate", Error, "Two things were given the same address.";
+    ADDRESS_DHCP, "address.dhcp", Error, "A control node is to have its address by DHCP: only a worker may.";
     NAME_DUPLICATE, "name.duplicate", Error, "Two control nodes were given the same name.";
     GATEWAY_OFF_SUBNET, "gateway.off-subnet", Error, "The gateway is not in the node's subnet.";
     GATEWAY_MISSING, "gateway.missing", Warning, "Servers outside the node's subnet are given, but no gateway to reach them.";
@@ -200,6 +201,8 @@ codes! {
     NETWORK_FAILED, "network.failed", Error, "An address could not be claimed.";
     FIREWALL_FAILED, "firewall.failed", Error, "The firewall's rules could not be loaded. At boot the node stays off the network until they are; on a node that runs, those that held before hold on, unless somebody has removed them.";
     ADDRESS_IN_USE, "address.in-use", Error, "Another device on the network has this node's address already.";
+    ADDRESS_CHANGED, "address.changed", Error, "A DHCP server has leased another address to a worker than the one that its cluster knows it by. Its kubelet is stopped: the cluster calls the node not ready, and lets no service use its pods.";
+    ADDRESS_LOST, "address.lost", Error, "The DHCP lease of a worker has ended, and no DHCP server gives another: the node has no address.";
 
     AUTHORITY_ENDS, "authority.ends-soon", Warning, "One of the cluster's certificate authorities ends within a year.";
     AUTHORITY_EXPIRED, "authority.expired", Error, "One of the cluster's certificate authorities has ended, or the VM's clock is wrong.";

@@ -115,7 +115,7 @@ pub struct Inside {
 
 /// What runs the VMs.
 #[derive(Clone, Copy, ValueEnum)]
-enum Engine {
+pub enum Engine {
     /// The image's root tree in system containers: native speed.
     Container,
     /// Virtual machines, under KVM where it works, else emulated.
@@ -123,10 +123,11 @@ enum Engine {
 }
 
 impl Engine {
-    fn record(self, tools: &Path, hardware: Hardware) -> anyhow::Result<EngineRecord> {
+    /// As a lab notes it. `say` is told why virtual machines are slow here, if they are.
+    fn record(self, tools: &Tools, hardware: Hardware, say: &dyn Fn(&str)) -> anyhow::Result<EngineRecord> {
         Ok(match self {
             Self::Container => EngineRecord::Container,
-            Self::Qemu => EngineRecord::Qemu { kvm: probe_kvm(tools)?, hardware },
+            Self::Qemu => EngineRecord::Qemu { kvm: probe_kvm(tools, say)?, hardware },
         })
     }
 }
@@ -217,12 +218,12 @@ fn open_door(lab: &OpenLab) -> anyhow::Result<PathBuf> {
 }
 
 /// Whether VMs run under KVM; says why not.
-fn probe_kvm(tools: &Path) -> anyhow::Result<bool> {
-    let kvm = Kvm::probe(&Tools::at(tools))?;
+fn probe_kvm(tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<bool> {
+    let kvm = Kvm::probe(tools)?;
     match kvm {
         Kvm::Runs => {}
-        Kvm::RunsNone => say!("KVM is there but runs no guests: the VMs are emulated and slow"),
-        Kvm::Absent => say!("there is no KVM here: the VMs are emulated and slow"),
+        Kvm::RunsNone => say("KVM is there but runs no guests: the VMs are emulated and slow"),
+        Kvm::Absent => say("there is no KVM here: the VMs are emulated and slow"),
     }
     Ok(kvm.runs_guests())
 }
@@ -242,7 +243,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         (None, None) => bail!("give an OVA with --ova"),
     };
     let hardware = if arguments.vsphere_hardware { Hardware::Vsphere } else { Hardware::Quick };
-    let engine = arguments.engine.record(&tools, hardware)?;
+    let engine = arguments.engine.record(&Tools::at(&tools), hardware, &|what| say!("{what}"))?;
     let lab = OpenLab::import_cluster(
         state,
         Up {
@@ -255,6 +256,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
             },
             engine,
             replacements: engine,
+            workers: engine,
             source,
             tools,
             size: NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 },
@@ -280,7 +282,7 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
 
 fn import(lab: &OpenLab, arguments: &ImportArguments) -> anyhow::Result<()> {
     let properties = arguments.like.as_deref().map(|like| properties_of(lab, like)).transpose()?;
-    let ova = lab::find_ova(&arguments.ova)?;
+    let ova = lab.find_ova(&arguments.ova)?;
     let unpacked = Unpacked::ensure(&ova, &cache_directory()?, &lab.tools(), &|what| say!("{what}"))?;
     lab.import(&NewVm {
         name: arguments.vm.clone(),

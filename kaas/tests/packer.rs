@@ -68,6 +68,23 @@ fn the_template_locks_what_the_site_adds_once_and_builds() {
     assert_eq!(runs(directory.path(), &[]), [build]);
 }
 
+/// Both specs are read by a test of `image`.
+#[test]
+fn what_its_head_says_to_give_is_there_to_be_given() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let lines: Vec<&str> = TEMPLATE.lines().filter_map(|line| line.strip_prefix("#   packer build ")).collect();
+    assert!(lines.len() > 1, "how it is called is said otherwise now");
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let given = words.windows(2).filter(|pair| pair[0] == "-var").map(|pair| pair[1].split_once('=').unwrap());
+        let given: Vec<(&str, &str)> = given.collect();
+        let directory = tempfile::tempdir().unwrap();
+        let built = runs(directory.path(), &given).pop().unwrap();
+        assert!(workspace.join(&built[2]).is_file(), "{line}: there is no {}", built[2]);
+        assert!(workspace.join(words.last().unwrap()).is_file(), "{line}");
+    }
+}
+
 #[test]
 fn kaas_knows_all_that_the_template_says() {
     let directory = tempfile::tempdir().unwrap();

@@ -28,6 +28,8 @@ pub struct Up {
     pub engine: EngineRecord,
     /// What is to run the VMs that take their place: an upgrade's, and those made by hand.
     pub replacements: EngineRecord,
+    /// What is to run the workers of a tenant.
+    pub workers: EngineRecord,
     /// What they are made from.
     pub source: Source,
     /// Where the tools tree is.
@@ -70,11 +72,12 @@ impl Lab {
                 node.properties.extend(wished);
             }
         }
-        let Up { engine, replacements, source, tools, size, .. } = up;
+        let Up { engine, replacements, workers, source, tools, size, .. } = up;
         let name_on_host = Some(name_on_host(&plan.name));
         let record = Record {
             engine,
             replacements: Some(replacements),
+            workers: Some(workers),
             source,
             tools,
             plan,

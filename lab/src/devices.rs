@@ -1,12 +1,13 @@
 //! What a lab's VMs hold: data disks, a CD-ROM, a network interface.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use uuid::Uuid;
 
-use super::{Lab, cdrom, disk};
+use super::{Lab, cdrom, disk, environment};
 
 impl Lab {
     /// Connects or fences a VM's network interface, now and at later power-ons.
@@ -119,6 +120,22 @@ impl Lab {
     pub fn environment(&self, vm: &str) -> anyhow::Result<String> {
         let path = self.directory.environment(vm);
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    }
+
+    /// Lays the CD-ROM with a VM's OVF environment.
+    pub(crate) fn lay_form(&self, vm: &str, document: &str) -> anyhow::Result<()> {
+        fs::write(self.directory.environment(vm), document)?;
+        cdrom::burn(&self.tools(), document.as_bytes(), &self.directory.cdrom(vm))
+    }
+
+    /// Fills in the form of a VM that is off anew, of whoever has the lab's lock: its guest reads it at its next power-on.
+    pub(crate) fn give_locked(&self, vm: &str, properties: &BTreeMap<String, String>) -> anyhow::Result<()> {
+        let mut record = self.off(vm, "filling in its form anew")?;
+        let form = environment::import(&record.source, properties, &record.mac)
+            .with_context(|| format!("filling in the form of {vm}"))?;
+        self.lay_form(vm, &form.document)?;
+        (record.unconfigured, record.cdrom_inserted) = (form.unconfigured, true);
+        self.directory.save_vm(&record)
     }
 
     /// Puts a CD-ROM with another OVF environment into the drive of a VM, on or off, as a person does who made it by

@@ -14,6 +14,7 @@ pub fn record(state: &Path, wishes: &Wishes, source: Source) -> Record {
     Record {
         engine: EngineRecord::Container,
         replacements: None,
+        workers: None,
         source,
         tools: state.join("tools"),
         plan: plan(wishes, &"5ec4e7".repeat(6)).unwrap(),

@@ -13,12 +13,14 @@ mod complete;
 mod container;
 mod credentials;
 mod devices;
+mod dhcp;
 mod directories;
 mod disk;
 mod engine;
 mod engine_record;
 mod engines;
 mod environment;
+mod find_ova;
 #[cfg(test)]
 mod fixture;
 mod forward;
@@ -42,6 +44,7 @@ mod wait;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -50,6 +53,7 @@ use uuid::Uuid;
 
 use container::Containers;
 use contract::properties::ADDRESS;
+use contract::properties::parse::addresses::DHCP;
 use engines::Engines;
 use fleet::hypervisor::Stamp;
 use network::Network;
@@ -59,8 +63,10 @@ use records::{LabDirectory, VmRecord};
 pub use cluster::Up;
 pub use complete::NodeSize;
 pub use container::HeldLimit;
+pub use dhcp::check as check_dhcp;
 pub use directories::{cache_directory, state_directory};
 pub use engine_record::{EngineRecord, Hardware};
+pub use find_ova::{find_ova, find_ova_of};
 pub use hold::Asking;
 pub use hypervisor::LabHypervisor;
 pub use plan::{LabPlan, PlannedNode, TenantNetwork, Wishes};
@@ -117,6 +123,10 @@ struct Record {
     /// the same name. In labs of earlier versions the name.
     #[serde(default)]
     name_on_host: Option<String>,
+    /// What runs the workers of a tenant that are made from now on; in labs of earlier versions what runs the VMs that take
+    /// another one's place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workers: Option<EngineRecord>,
     /// What its VMs are stamped with. Labs of earlier versions have none, and their VMs no stamp.
     #[serde(default)]
     deployment: Option<Uuid>,
@@ -319,6 +329,8 @@ impl Lab {
         let source = vm.source.clone().unwrap_or_else(|| self.record.source.clone());
         let environment =
             environment::import(&source, &vm.properties, &mac).with_context(|| format!("importing {}", vm.name))?;
+        let address = vm.properties.get(ADDRESS).map(String::as_str).unwrap_or_default();
+        let by_dhcp = address.eq_ignore_ascii_case(DHCP);
         let record = VmRecord {
             name: vm.name.clone(),
             source,
@@ -327,12 +339,9 @@ impl Lab {
             stamp: vm.stamp.clone(),
             mac,
             port: Some(plan::port(uuid)),
-            address: vm
-                .properties
-                .get(ADDRESS)
-                .and_then(|address| address.split('/').next())
-                .filter(|address| !address.is_empty())
-                .map(str::to_owned),
+            address: address.split('/').next().filter(|it| !it.is_empty() && !by_dhcp).map(str::to_owned),
+            by_dhcp,
+            reserved: None,
             memory: vm.memory,
             processors: vm.processors,
             disks: Vec::new(),
@@ -349,8 +358,7 @@ impl Lab {
     /// Gives a VM its configuration and its blank data disk, of whoever has the lab's lock.
     pub(crate) fn finish_vm(&self, half: HalfVm) -> anyhow::Result<Uuid> {
         let HalfVm { mut record, document, data_disk } = half;
-        fs::write(self.directory.environment(&record.name), &document)?;
-        cdrom::burn(&self.tools(), document.as_bytes(), &self.directory.cdrom(&record.name))?;
+        self.lay_form(&record.name, &document)?;
         if let Some(capacity) = data_disk {
             record.disks.push(self.create_disk(capacity)?);
             self.directory.save_vm(&record)?;
@@ -390,8 +398,22 @@ impl Lab {
     /// # Errors
     /// When the guest cannot be entered, the program fails, or it takes longer than `limit`.
     pub fn run_inside(&self, vm: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-        let record = self.directory.load_vm(vm)?;
+        let mut record = self.directory.load_vm(vm)?;
+        record.address = self.reached_at(&record)?;
         self.engines.of(&record).run_inside(&record, arguments, limit)
+    }
+
+    /// A program inside a VM of the container engine, as root: to be started by whoever has a terminal for it. Virtual
+    /// machines have a [terminal](Lab::terminal) of their own.
+    ///
+    /// # Errors
+    /// When the VM is off, or a virtual machine.
+    pub fn command_inside(&self, vm: &str, arguments: &[&str]) -> anyhow::Result<Command> {
+        let record = self.directory.load_vm(vm)?;
+        match record.engine.unwrap_or(self.record.engine) {
+            EngineRecord::Container => self.engines.containers.command_inside(&record, arguments),
+            EngineRecord::Qemu { .. } => bail!("{vm} is a virtual machine, with a terminal of its own"),
+        }
     }
 
     /// Ends the lab: cuts every VM's power and removes everything, disks included; the tenants on its network first.
@@ -412,6 +434,7 @@ impl Lab {
             }
         }
         if self.record.beside.is_none() {
+            self.end_leases()?;
             self.network.remove()?;
         }
         // The record goes last: until then the lab can be found and removed again.
@@ -448,72 +471,4 @@ pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     Ok(tools)
-}
-
-/// The appliance that makes control clusters, as its image names it.
-const CONTROL_PLANE: &str = "kaas-control-plane";
-
-/// The OVA of a control node that `path` means: itself, the only one in a directory, or the only one there that is named
-/// as the builder names those.
-///
-/// # Errors
-/// When there is none, or more than one.
-pub fn find_ova(path: &Path) -> anyhow::Result<PathBuf> {
-    find_ova_of(path, CONTROL_PLANE)
-}
-
-/// As [`find_ova`], of the appliance of this name: of several OVAs the one called `NAME-VERSION.ova`.
-///
-/// # Errors
-/// As [`find_ova`].
-pub fn find_ova_of(path: &Path, appliance: &str) -> anyhow::Result<PathBuf> {
-    if path.is_file() {
-        return Ok(path.to_owned());
-    }
-    let entries = fs::read_dir(path).with_context(|| format!("looking for an OVA in {}", path.display()))?;
-    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    found.retain(|path| path.extension().is_some_and(|extension| extension == "ova"));
-    if found.len() > 1 {
-        let is_version = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
-        let is_named = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.strip_prefix(appliance).and_then(|rest| rest.strip_prefix('-')).is_some_and(is_version)
-        };
-        let named: Vec<PathBuf> = found.iter().filter(|path| is_named(path)).cloned().collect();
-        if named.len() == 1 {
-            found = named;
-        }
-    }
-    match found.as_slice() {
-        [one] => Ok(one.clone()),
-        [] => bail!("there is no OVA in {}; `make ova` builds one", path.display()),
-        _ => bail!("there are several OVAs in {}; name one of them", path.display()),
-    }
-}
-
-#[cfg(test)]
-mod find_ova_tests {
-    use super::*;
-
-    #[test]
-    fn of_several_ovas_the_one_of_the_appliance_is_meant() {
-        let directory = tempfile::tempdir().unwrap();
-        let found = |appliance: &str| {
-            let found = find_ova_of(directory.path(), appliance).map_err(|error| error.to_string());
-            found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-        };
-        let add = |name: &str| fs::write(directory.path().join(name), "").unwrap();
-        assert!(found("kaas-tenant").unwrap_err().starts_with("there is no OVA in "));
-        add("renamed.ova");
-        assert_eq!(found("kaas-tenant").unwrap(), "renamed.ova");
-        add("kaas-control-plane-0.1.0.ova");
-        add("kaas-tenant-0.1.0.ova");
-        add("kaas-tenant-notes-0.1.0.ova");
-        assert_eq!(found("kaas-tenant").unwrap(), "kaas-tenant-0.1.0.ova");
-        let control = find_ova(directory.path()).unwrap();
-        assert!(control.ends_with("kaas-control-plane-0.1.0.ova"));
-        assert_eq!(find_ova(&control).unwrap(), control);
-        add("kaas-tenant-0.2.0.ova");
-        assert!(found("kaas-tenant").unwrap_err().starts_with("there are several OVAs in "));
-    }
 }

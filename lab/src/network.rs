@@ -8,7 +8,7 @@ use std::process::Command;
 use super::host::{ip, program, run};
 
 /// The bridge, inside the lab's namespace.
-const BRIDGE: &str = "lab";
+pub(super) const BRIDGE: &str = "lab";
 /// The network interface inside a system container.
 const CONTAINER_NIC: &str = "eth0";
 

@@ -43,6 +43,8 @@ pub struct Wishes {
     pub timeout_factor: u32,
     /// Which tenant of the network it is, from 0; none for a control cluster.
     pub tenant: Option<u8>,
+    /// Whether a DHCP server of the lab leases addresses to the workers.
+    pub workers_by_dhcp: bool,
 }
 
 /// A lab to be made.
@@ -72,6 +74,10 @@ pub struct TenantNetwork {
     pub last_worker: Ipv4Addr,
     /// The prefix length of the network.
     pub prefix: u8,
+    /// Whether a DHCP server of the lab leases those addresses; the workers' own otherwise, as in tenants of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dhcp: bool,
     /// Addresses for services, as a range.
     pub services: String,
 }
@@ -141,6 +147,7 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
             first_worker: host(first + WORKERS),
             last_worker: host(first + SERVICES - 1),
             prefix: PREFIX,
+            dhcp: wishes.workers_by_dhcp,
             services: format!("{}-{}", host(first + SERVICES), host(first + PER_TENANT - 1)),
         }),
     })

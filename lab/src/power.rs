@@ -34,6 +34,9 @@ impl Lab {
             return Err(refused).with_context(|| format!("powering {vm} on: vCenter would refuse it"));
         }
         engine.release(&record)?;
+        if record.by_dhcp {
+            self.serve_leases().with_context(|| format!("powering {vm} on"))?;
+        }
         self.directory.mark_power_on(vm)?;
         let started = engine.start(&record).with_context(|| format!("powering {vm} on"));
         match started {

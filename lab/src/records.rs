@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,6 +50,12 @@ pub struct VmRecord {
     pub port: Option<String>,
     /// Where the guest can be reached, when its properties say so.
     pub address: Option<String>,
+    /// Whether it asks for its address by DHCP.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_dhcp: bool,
+    /// The address that it is leased by DHCP; any of its tenant's without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Ipv4Addr>,
     /// Memory in MiB.
     pub memory: u32,
     /// Number of virtual processors.
@@ -299,8 +306,32 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A system container with a data disk that was never powered on.
+    pub(crate) fn vm(name: &str) -> VmRecord {
+        VmRecord {
+            name: name.to_owned(),
+            source: Source::Tree { tree: "/tree".into() },
+            engine: Some(EngineRecord::Container),
+            uuid: Uuid::from_u128(1),
+            stamp: Some(Stamp { deployment: Uuid::from_u128(2), node: name.to_owned(), swap: None }),
+            mac: "00:50:56:00:00:01".to_owned(),
+            port: Some("v0123456789ab".to_owned()),
+            address: None,
+            by_dhcp: true,
+            reserved: None,
+            memory: 2048,
+            processors: 2,
+            disks: vec![Uuid::from_u128(7)],
+            has_nic: true,
+            nic_connected: true,
+            cdrom_inserted: true,
+            unconfigured: Vec::new(),
+            process: None,
+        }
+    }
 
     #[test]
     fn names_are_labels_of_a_limited_length() {
@@ -317,25 +348,7 @@ mod tests {
     fn a_vm_is_remembered_and_its_disk_has_a_holder() {
         let state = tempfile::tempdir().unwrap();
         let directory = LabDirectory::of(state.path(), "x").unwrap();
-        let disk = Uuid::from_u128(7);
-        let vm = VmRecord {
-            name: "node1".to_owned(),
-            source: Source::Tree { tree: "/tree".into() },
-            engine: Some(EngineRecord::Container),
-            uuid: Uuid::from_u128(1),
-            stamp: Some(Stamp { deployment: Uuid::from_u128(2), node: "node1".to_owned(), swap: None }),
-            mac: "00:50:56:00:00:01".to_owned(),
-            port: Some("v0123456789ab".to_owned()),
-            address: None,
-            memory: 2048,
-            processors: 2,
-            disks: vec![disk],
-            has_nic: true,
-            nic_connected: true,
-            cdrom_inserted: true,
-            unconfigured: Vec::new(),
-            process: None,
-        };
+        let (vm, disk) = (vm("node1"), Uuid::from_u128(7));
         directory.save_vm(&vm).unwrap();
         assert_eq!(directory.load_vm("node1").unwrap(), vm);
         assert_eq!(directory.vms().unwrap(), ["node1"]);

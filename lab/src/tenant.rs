@@ -13,7 +13,7 @@ use fleet::workers::{Addresses, Site, ca_hash};
 
 use super::environment::asks_for;
 use super::plan::TENANTS;
-use super::{Beside, Lab, Source};
+use super::{Beside, EngineRecord, Lab, Source, records};
 
 /// What workers are told as the control nodes are, where that was given.
 const SHARED: [&str; 14] = [
@@ -46,7 +46,11 @@ impl Lab {
             if name == self.name || !Self::exists(&state, &name).unwrap_or_default() {
                 continue;
             }
-            let lab = Self::open(&state, &name)?;
+            let lab = match Self::open(&state, &name) {
+                // It was ended meanwhile.
+                Err(_) if !Self::exists(&state, &name).unwrap_or_default() => continue,
+                lab => lab?,
+            };
             if lab.record.beside.as_ref().is_some_and(|host| host.network == self.on_host()) {
                 tenants.push(lab);
             }
@@ -95,19 +99,41 @@ impl Lab {
         let text = fs::read_to_string(&kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
         let authority = Kubeconfig::parse(&text).context("reading the kubeconfig")?.authority;
         let of_nodes = &self.plan().nodes.first().context("a tenant without control nodes")?.properties;
+        // The DHCP server names it.
+        let leased = |key: &&str| self.leases_addresses() && *key == keys::GATEWAY;
         let mut site: BTreeMap<String, String> = SHARED
             .into_iter()
+            .filter(|key| !leased(key))
             .filter_map(|key| Some((key.to_owned(), of_nodes.get(key).filter(|value| !value.is_empty())?.clone())))
             .collect();
         site.insert(keys::API_VIP.to_owned(), self.plan().api.to_string());
         site.insert(keys::CLUSTER_CA_HASH.to_owned(), ca_hash(&authority)?);
-        site.insert(keys::TIMEOUT_FACTOR.to_owned(), self.replacements().timeout_factor().to_string());
+        site.insert(keys::TIMEOUT_FACTOR.to_owned(), self.worker_engine().timeout_factor().to_string());
         Ok(Site(site))
     }
 
-    /// The addresses that the workers of a tenant get.
+    fn leases_addresses(&self) -> bool {
+        self.plan().tenant.as_ref().is_some_and(|tenant| tenant.dhcp)
+    }
+
+    /// What runs the workers of a tenant that are made from now on.
+    pub fn worker_engine(&self) -> EngineRecord {
+        self.record.workers.unwrap_or_else(|| self.replacements())
+    }
+
+    /// Has workers of a tenant that are made from now on run by something else than before.
+    ///
+    /// # Errors
+    /// When that cannot be remembered.
+    pub fn set_worker_engine(&mut self, engine: EngineRecord) -> anyhow::Result<()> {
+        let _lock = self.directory.lock()?;
+        self.record.workers = Some(engine);
+        records::save(&self.directory.record(), &self.record)
+    }
+
+    /// The addresses that the workers of a tenant are given; none where they ask for one by DHCP.
     pub fn worker_addresses(&self) -> Option<Addresses> {
-        let tenant = self.plan().tenant.as_ref()?;
+        let tenant = self.plan().tenant.as_ref().filter(|tenant| !tenant.dhcp)?;
         Some(Addresses { first: tenant.first_worker, last: tenant.last_worker, prefix: tenant.prefix })
     }
 }
@@ -137,8 +163,8 @@ mod tests {
 
     use super::super::environment::tests::tree_in;
     use super::super::plan::{Wishes, plan};
-    use super::super::records::{self, LabDirectory};
-    use super::super::{Asking, BlankVm, Record, fixture};
+    use super::super::records::LabDirectory;
+    use super::super::{Asking, BlankVm, Hardware, Record, fixture};
     use super::*;
 
     /// A lab as its directory remembers it; nothing of it is on the host.
@@ -202,6 +228,23 @@ mod tests {
         let addresses: Vec<_> = tenant.worker_addresses().unwrap().iter().collect();
         assert_eq!(addresses.len(), 11);
         assert!(!addresses.contains(&tenant.plan().nodes[0].address) && !addresses.contains(&tenant.plan().api));
+        let mut record = tenant.record.clone();
+        record.plan.tenant.as_mut().unwrap().dhcp = true;
+        records::save(&tenant.directory.record(), &record).unwrap();
+        assert_eq!(Lab::open_tenant(state.path(), "blue").unwrap().worker_addresses(), None);
+    }
+
+    #[test]
+    fn workers_that_are_made_from_now_on_are_run_by_what_was_said_last() {
+        let state = tempfile::tempdir().unwrap();
+        let host = lab(state.path(), "one", None);
+        let mut tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
+        assert_eq!(tenant.worker_engine(), tenant.replacements());
+        let emulated = EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick };
+        tenant.set_worker_engine(emulated).unwrap();
+        let again = Lab::open_tenant(state.path(), "blue").unwrap();
+        assert_eq!((again.worker_engine(), again.worker_engine().timeout_factor()), (emulated, 5));
+        assert_eq!(again.replacements(), EngineRecord::Container, "an upgrade's VMs are none of the workers'");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Makes a node's certificates look as they would after years of being off.
 
-use crate::scenario::Scenario;
+use crate::scenario::{MOMENT, Scenario};
 
 /// Signs each certificate of a node again, as it is but with the dates in $FROM and $TO, with
 /// the authority that had signed it: in files of their own and inside kubeconfigs.
@@ -44,4 +44,65 @@ pub fn end_in_a_month(scenario: &Scenario, vm: &str) {
 
 fn sign(scenario: &Scenario, vm: &str, from: &str, to: &str) {
     scenario.inside(vm, &["env", &format!("FROM={from}"), &format!("TO={to}"), "sh", "-c", SIGN]);
+}
+
+/// Prints, in base64, the certificate that a file of a worker has.
+const SHOW: &str = r#"
+set -eu
+case "$1" in
+*.pem) openssl x509 -in "$1" | base64 -w0 ;;
+*) sed -n 's/.*client-certificate-data"\{0,1\}: *"\{0,1\}\([A-Za-z0-9+/=]*\).*/\1/p' "$1" ;;
+esac
+"#;
+
+/// Signs such a certificate again, as it is but for its dates, with the cluster's authority.
+const SIGN_AGAIN: &str = r#"
+set -eu
+echo "$1" | base64 -d >/run/one.crt
+openssl x509 -in /run/one.crt -CA /etc/kubernetes/pki/ca.crt -CAkey /etc/kubernetes/pki/ca.key \
+    -not_before 20200101000000Z -not_after 20210101000000Z -copy_extensions copyall | base64 -w0
+"#;
+
+/// Puts a certificate in the place of the one that a file of a worker has.
+const LAY: &str = r#"
+set -eu
+case "$1" in
+*.pem)
+    openssl pkey -in "$1" -out /run/one.key
+    echo "$2" | base64 -d | cat - /run/one.key >"$1.old"
+    ;;
+*) sed "s|\(client-certificate-data\"\{0,1\}: *\"\{0,1\}\)[A-Za-z0-9+/=]*|\1$2|" "$1" >"$1.old" ;;
+esac
+cat "$1.old" >"$1"
+rm "$1.old"
+sync
+"#;
+
+/// The certificate that a worker's kubelet has renewed last.
+const CURRENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+
+/// Whether the kubelet has renewed the certificate that the worker has joined with: it does so when it starts, and would do
+/// so again meanwhile.
+const HAS_RENEWED: &str = r#"
+set -eu
+joined=$(sed -n 's/.*client-certificate-data"\{0,1\}: *"\{0,1\}\([A-Za-z0-9+/=]*\).*/\1/p' /etc/kubernetes/kubelet.conf |
+    base64 -d | openssl x509 -noout -serial)
+test "$(openssl x509 -in "$1" -noout -serial)" != "$joined"
+"#;
+
+/// Lets the certificate of a worker that is on expire, wherever it stands there: the control node `by` signs each again.
+pub fn expire_worker(scenario: &Scenario, worker: &str, by: &str) {
+    scenario.wait(&format!("the kubelet of {worker} to have a certificate of its own making"), MOMENT, || {
+        scenario.lab().run_inside(worker, &["sh", "-c", HAS_RENEWED, "sh", CURRENT], MOMENT).map(|_| true)
+    });
+    let files = scenario.inside(worker, &["sh", "-c", &format!("ls /etc/kubernetes/*.conf; readlink -f {CURRENT}")]);
+    for file in files.lines() {
+        let script = |vm: &str, script: &str, arguments: &[&str]| {
+            scenario.inside(vm, &[&["sh", "-c", script, "sh"], arguments].concat()).trim().to_owned()
+        };
+        let shown = script(worker, SHOW, &[file]);
+        assert!(!shown.is_empty(), "{file} of {worker} has no certificate");
+        script(worker, LAY, &[file, &script(by, SIGN_AGAIN, &[&shown])]);
+    }
+    scenario.reached(&format!("the certificate of {worker} has expired"));
 }

@@ -88,25 +88,14 @@ mod tests {
         names.take("fuller", "two").unwrap();
     }
 
-    /// A tenant's name stands before those of its VMs.
-    #[test]
-    fn each_tenant_has_a_name_that_tenants_may_have() {
-        let text = fs::read_to_string(workspace().join("tests/tests/lab/tenant.rs")).unwrap();
-        let names: Vec<&str> = text.split(".tenant(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-        assert!(!names.is_empty(), "names are given in another way now");
-        for name in names {
-            assert!(lab_name(name).len() <= 10, "{name} is too long: the tenant would be called {}", lab_name(name));
-        }
-    }
-
     /// A lab's name is part of its devices' names, for which the kernel has 15 bytes.
     #[test]
     fn each_scenarios_lab_has_a_name_that_labs_may_have() {
         let mut seen = BTreeMap::new();
         for entry in fs::read_dir(workspace().join("tests/tests/lab")).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-            for call in ["Setting::one(\"", "Setting::three(\"", "quick(\"", "formed(\"", "by_command(\"", ".tenant(\""]
-            {
+            let clusters = ["Setting::one(\"", "Setting::three(\"", "quick(\"", "formed(\"", "by_command(\""];
+            for call in clusters.into_iter().chain([".tenant(\"", ".tenant_with(\""]) {
                 for (at, _) in text.match_indices(call) {
                     let (name, _) = text[at + call.len()..].split_once('"').unwrap();
                     *seen.entry(name.to_owned()).or_insert(0) += 1;

@@ -25,6 +25,7 @@ pub mod endpoint;
 #[cfg(test)]
 mod finding_codes;
 pub mod guest_cuts;
+pub mod joining;
 pub mod lab_command;
 mod lab_names;
 pub mod lost_node;

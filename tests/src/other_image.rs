@@ -1,13 +1,14 @@
-//! An image of another version: the root tree of the OVA under test with another
-//! description, for system containers.
+//! An image that says something else of itself: the root tree of an OVA under test with another description, for system
+//! containers.
 
 use std::fs;
 
 use anyhow::Context;
-use lab::Source;
-use serde_json::Value;
+use lab::{Source, find_ova_of};
+use serde_json::{Value, json};
 
-use crate::scenario::image_under_test;
+use crate::places::named_ova;
+use crate::scenario::{image_under_test, unpacked};
 
 /// A root tree like that of the image under test, whose image calls itself by this version and has a build of its own.
 pub struct OtherImage {
@@ -25,11 +26,24 @@ impl OtherImage {
     /// # Panics
     /// The tree cannot be made.
     pub fn make(version: &str) -> Self {
-        Self::try_make(version).unwrap_or_else(|error| panic!("making an image {version}: {error:#}"))
+        let made = image_under_test().and_then(|source| Self::try_make(&source, version, |_| {}));
+        made.unwrap_or_else(|error| panic!("making an image {version}: {error:#}"))
     }
 
-    fn try_make(version: &str) -> anyhow::Result<Self> {
-        let tree = image_under_test()?.tree();
+    /// The same of the tenants' image, which says that it carries this version of Kubernetes alone.
+    ///
+    /// # Panics
+    /// The tree cannot be made.
+    pub fn of_tenants(version: &str, kubernetes: &str) -> Self {
+        let minor = kubernetes.rsplit_once('.').map_or(kubernetes, |(minor, _)| minor);
+        let carries = |image: &mut Value| image["kubernetes"] = json!([{"minor": minor, "version": kubernetes}]);
+        let source = find_ova_of(&named_ova(), "kaas-tenant").and_then(|ova| unpacked(&ova));
+        let made = source.and_then(|source| Self::try_make(&source, version, carries));
+        made.unwrap_or_else(|error| panic!("making an image with Kubernetes {kubernetes}: {error:#}"))
+    }
+
+    fn try_make(source: &Source, version: &str, change: impl FnOnce(&mut Value)) -> anyhow::Result<Self> {
+        let tree = source.tree();
         let beside = tree.parent().context("the root tree has no directory above it")?;
         let directory = tempfile::Builder::new().prefix("other-image-").tempdir_in(beside)?;
         let other = directory.path().join("root");
@@ -40,6 +54,7 @@ impl OtherImage {
         let build: String = image["build"].as_str().context("an image without a build")?.chars().rev().collect();
         image["version"] = version.into();
         image["build"] = build.as_str().into();
+        change(&mut image);
         // The link goes before the file, which the other tree has as well, is written.
         fs::remove_file(&path)?;
         fs::write(&path, serde_json::to_vec_pretty(&image)?)?;

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
 
+use crate::scenario::Scenario;
+
 /// The pause between two requests.
 const PACE: Duration = Duration::from_millis(200);
 /// How long one may take.
@@ -94,6 +96,19 @@ impl Requests {
         assert!(figures.answered > 0, "nothing was ever answered: {figures}");
         figures
     }
+}
+
+/// Requests a page while something is done, and says what became of the requests.
+///
+/// # Panics
+/// As [`Requests::start`] and [`Requests::end`], or what is done does.
+pub fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> Requested {
+    let requests = Requests::start(scenario.lab().network_namespace(), page);
+    let began = Instant::now();
+    act();
+    let figures = requests.end();
+    scenario.reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
+    figures
 }
 
 /// Whether the page says that all is well.

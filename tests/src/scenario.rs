@@ -104,6 +104,7 @@ impl Scenario {
                 wishes,
                 engine,
                 replacements,
+                workers: replacements,
                 source,
                 tools,
                 size: NodeSize { memory: 2048, processors: 2, data_disk: DATA_DISK },

@@ -1,21 +1,31 @@
 //! A tenant beside a scenario's control cluster, driven by the operator's command, and a workload that is requested from
 //! outside while its workers come and go.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Output;
-use std::time::Instant;
+use std::process::{Child, Output};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use contract::local_volumes;
 use contract::properties::SERVICE_VIPS;
 use fleet::node::{Client, Method};
+use fleet::workers::{Cluster as _, Token};
 use serde_json::{Value, json};
 
-use crate::scenario::{MOMENT, Scenario};
-use crate::tenant_command::command;
+use crate::scenario::{FORMING, MOMENT, Scenario, Setting};
+use crate::tenant_command::{begin, command};
 
 /// The port that the server's health page is on, and that of its service.
 const PAGE: u16 = 8080;
 const SERVICE: u16 = 80;
+
+/// A control cluster of one node, which tenants are made beside.
+pub fn control(setting: &Setting) -> Scenario {
+    let scenario = Scenario::prepare(setting);
+    scenario.power_on(&["cp1"]);
+    scenario.all_ready(FORMING);
+    scenario
+}
 
 /// A tenant's commands.
 pub struct Tenant<'a> {
@@ -56,6 +66,62 @@ impl<'a> Tenant<'a> {
         self.gives(arguments, 0)
     }
 
+    /// The same of one that goes on while something else is done.
+    pub fn begins(&self, arguments: &[&'a str]) -> Begun<'a> {
+        let child = begin(arguments, self.scenario.lab().name());
+        Begun { scenario: self.scenario, arguments: arguments.to_vec(), child: Some(child), started: Instant::now() }
+    }
+
+    /// A new join token of the cluster, for a node of this name.
+    ///
+    /// # Panics
+    /// The API does not take it.
+    pub fn token(&self, node: &str) -> Token {
+        self.token_until(node, |token| token)
+    }
+
+    /// The same of one whose time is over.
+    ///
+    /// # Panics
+    /// The API does not take it.
+    pub fn expired_token(&self, node: &str) -> Token {
+        self.token_until(node, |token| Token { expires: now() - 60, ..token })
+    }
+
+    fn token_until(&self, node: &str, change: impl FnOnce(Token) -> Token) -> Token {
+        let (token, client) = (change(Token::new(node, now(), 1)), self.client());
+        client.wait(client.add_token(&token)).unwrap_or_else(|error| panic!("making a token for {node}: {error:#}"));
+        token
+    }
+
+    /// Why it is refused.
+    ///
+    /// # Panics
+    /// It is not.
+    pub fn refuses(&self, arguments: &[&str]) -> String {
+        let output = command(arguments, self.scenario.lab().name());
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "kaas lab tenant {}: {why}", arguments.join(" "));
+        why
+    }
+
+    /// The versions of the kubelets by node, as the cluster knows them.
+    ///
+    /// # Panics
+    /// The API does not answer.
+    pub fn kubelets(&self) -> BTreeMap<String, String> {
+        let both = "{.metadata.name} {.status.nodeInfo.kubeletVersion}";
+        let said = self.scenario.kubectl(&[
+            "get",
+            "nodes",
+            &format!("--output=jsonpath={{range .items[*]}}{both}{{\"\\n\"}}{{end}}"),
+        ]);
+        said.lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(node, version)| (node.into(), version.into()))
+            .collect()
+    }
+
     /// The names of the workers that do their part.
     ///
     /// # Panics
@@ -72,10 +138,33 @@ impl<'a> Tenant<'a> {
     /// # Panics
     /// It has not joined.
     pub fn joined_after(&self, worker: &str) -> u64 {
+        let found = self.of_worker(worker);
+        found["joined_seconds"].as_u64().unwrap_or_else(|| panic!("{worker} has not joined: {found}"))
+    }
+
+    /// The address that a worker is known by.
+    ///
+    /// # Panics
+    /// It has none.
+    pub fn address(&self, worker: &str) -> Ipv4Addr {
+        let found = self.of_worker(worker);
+        let address = found["address"].as_str().and_then(|address| address.parse().ok());
+        address.unwrap_or_else(|| panic!("{worker} has no address: {found}"))
+    }
+
+    /// The BIOS UUID of a worker's VM.
+    ///
+    /// # Panics
+    /// It has none.
+    pub fn vm(&self, worker: &str) -> String {
+        let found = self.of_worker(worker);
+        found["vm"].as_str().unwrap_or_else(|| panic!("{worker} has no VM: {found}")).to_owned()
+    }
+
+    fn of_worker(&self, worker: &str) -> Value {
         let status = self.run(&["status"]);
         let mut workers = status["workers"].as_array().expect("a list of workers").iter();
-        let found = workers.find(|one| one["name"] == worker).unwrap_or_else(|| panic!("no {worker} in {status}"));
-        found["joined_seconds"].as_u64().unwrap_or_else(|| panic!("{worker} has not joined: {status}"))
+        workers.find(|one| one["name"] == worker).unwrap_or_else(|| panic!("no {worker} in {status}")).clone()
     }
 
     /// What all processes of a worker, its pods' included, have in its memory (RSS), in MiB; pages that several share are
@@ -168,14 +257,55 @@ impl<'a> Tenant<'a> {
     /// # Panics
     /// The API does not answer.
     pub fn tokens(&self) -> usize {
-        let lab = self.scenario.lab();
-        let kubeconfig = lab.kubeconfig().unwrap_or_else(|error| panic!("{error:#}"));
-        let client =
-            Client::from_inside(&kubeconfig, lab.network_namespace()).unwrap_or_else(|error| panic!("{error:#}"));
+        let client = self.client();
         let path = "/api/v1/namespaces/kube-system/secrets?fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken";
         let answer = client.wait(client.ask_api(Method::GET, path, None)).unwrap_or_else(|error| panic!("{error:#}"));
         let list: Value = answer.json().unwrap_or_else(|error| panic!("{error:#}"));
         list["items"].as_array().expect("a list of Secrets").len()
+    }
+}
+
+impl Tenant<'_> {
+    fn client(&self) -> Client {
+        let lab = self.scenario.lab();
+        let client = lab.kubeconfig().and_then(|file| Client::from_inside(&file, lab.network_namespace()));
+        client.unwrap_or_else(|error| panic!("{error:#}"))
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is right").as_secs()
+}
+
+/// A command that goes on. It ends with the scenario at the latest.
+pub struct Begun<'a> {
+    scenario: &'a Scenario,
+    arguments: Vec<&'a str>,
+    child: Option<Child>,
+    started: Instant,
+}
+
+impl Begun<'_> {
+    /// Waits for its end, and gives what it prints.
+    ///
+    /// # Panics
+    /// It does not end well.
+    pub fn ends(mut self) -> Value {
+        let child = self.child.take().expect("a command that goes on");
+        let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
+        let said = told(&self.arguments, &output, 0);
+        let took = self.started.elapsed().as_secs();
+        self.scenario.reached(&format!("kaas lab tenant {} took {took} s", self.arguments.join(" ")));
+        said
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

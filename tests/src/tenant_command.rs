@@ -1,6 +1,6 @@
 //! `kaas lab tenant`, given as a program gives it.
 
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use lab::{Lab, state_directory};
 use serde_json::Value;
@@ -24,7 +24,21 @@ pub fn up(host: &Lab, name: &str, arguments: &[&str]) -> anyhow::Result<(Lab, Va
 /// # Panics
 /// It cannot be started.
 pub fn command(arguments: &[&str], name: &str) -> Output {
+    given(arguments, name).output().unwrap_or_else(|error| panic!("starting kaas: {error}"))
+}
+
+/// The same, which goes on while something else is done.
+///
+/// # Panics
+/// It cannot be started.
+pub fn begin(arguments: &[&str], name: &str) -> Child {
+    let mut command = given(arguments, name);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap_or_else(|error| panic!("starting kaas: {error}"))
+}
+
+fn given(arguments: &[&str], name: &str) -> Command {
     let mut command = Command::new(kaas());
     command.args(["lab", "tenant"]).args(arguments).args(["--name", name, "--output", "json"]);
-    command.output().unwrap_or_else(|error| panic!("starting kaas: {error}"))
+    command
 }

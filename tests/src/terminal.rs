@@ -1,11 +1,15 @@
-//! A scripted terminal on a virtual machine's second serial port: what a person
+//! A scripted terminal: on a virtual machine's second serial port, or of a console in a system container. What a person
 //! sees there, and the keys that they press.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nix::pty::{Winsize, openpty};
 use vt100::Parser;
 
 use crate::scenario::Scenario;
@@ -32,6 +36,8 @@ pub mod key {
     pub const SAVE: &str = "\x13";
     /// Draws everything anew.
     pub const REDRAW: &str = "\x0c";
+    /// Leaves the console.
+    pub const INTERRUPT: &str = "\x03";
 }
 
 /// The terminal of one VM. It answers no question about itself, as some viewers of serial ports
@@ -40,6 +46,8 @@ pub struct Terminal<'a> {
     scenario: &'a Scenario,
     stream: UnixStream,
     screen: Parser,
+    /// The console, where it was started for this terminal.
+    console: Option<Child>,
 }
 
 impl<'a> Terminal<'a> {
@@ -50,8 +58,29 @@ impl<'a> Terminal<'a> {
     pub fn connect(scenario: &'a Scenario, vm: &str) -> Self {
         let path = scenario.lab().terminal(vm);
         let stream = UnixStream::connect(&path).with_context(|| format!("connecting to {}", path.display())).unwrap();
+        Self::of(scenario, stream, None)
+    }
+
+    /// Starts a console in a system container that is on: it has no terminal of its own.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn inside(scenario: &'a Scenario, vm: &str) -> Self {
+        let pty = openpty(&Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }, None).unwrap();
+        let slave = || Stdio::from(pty.slave.try_clone().unwrap());
+        let mut command = scenario.lab().command_inside(vm, &["kaas-agent", "console"]).unwrap();
+        let command = command.env("TERM", "linux").stdin(slave()).stdout(slave()).stderr(Stdio::null());
+        let console = command.spawn().unwrap();
+        let (stream, far) = UnixStream::pair().unwrap();
+        let master = File::from(pty.master);
+        passes_on(master.try_clone().unwrap(), far.try_clone().unwrap());
+        passes_on(far, master);
+        Self::of(scenario, stream, Some(console))
+    }
+
+    fn of(scenario: &'a Scenario, stream: UnixStream, console: Option<Child>) -> Self {
         stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        Self { scenario, stream, screen: Parser::new(ROWS, COLUMNS, 0) }
+        Self { scenario, stream, screen: Parser::new(ROWS, COLUMNS, 0), console }
     }
 
     /// Presses keys, one after the other.
@@ -126,4 +155,19 @@ impl<'a> Terminal<'a> {
             }
         }
     }
+}
+
+impl Drop for Terminal<'_> {
+    fn drop(&mut self) {
+        let Some(console) = &mut self.console else { return };
+        // It ends as a person ends it; one that does not is gone with its terminal.
+        let _ = self.stream.write_all(key::INTERRUPT.as_bytes());
+        let _ = console.kill();
+        let _ = console.wait();
+    }
+}
+
+/// Passes bytes on until one of both ends is closed.
+fn passes_on(mut from: impl io::Read + Send + 'static, mut to: impl io::Write + Send + 'static) {
+    thread::spawn(move || io::copy(&mut from, &mut to));
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lab::{find_ova, until};
+use lab::until;
 use serde_json::Value;
 
 use crate::places::{kaas, named_ova};
@@ -16,7 +16,7 @@ use crate::scenario::{MOMENT, Scenario};
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
 const SWAPPING: Duration = Duration::from_secs(1200);
 
-/// An upgrade of a scenario's cluster to an OVA.
+/// An upgrade of the control nodes of a scenario's cluster to an OVA.
 pub struct Upgrade<'a> {
     scenario: &'a Scenario,
     ova: PathBuf,
@@ -28,7 +28,7 @@ impl<'a> Upgrade<'a> {
     /// # Panics
     /// They are not, or there is no OVA.
     pub fn of(scenario: &'a Scenario) -> Self {
-        Self::to(scenario, find_ova(&named_ova()).unwrap_or_else(|error| panic!("{error:#}")))
+        Self::to(scenario, scenario.lab().find_ova(&named_ova()).unwrap_or_else(|error| panic!("{error:#}")))
     }
 
     /// The same to another OVA.

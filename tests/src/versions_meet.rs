@@ -101,7 +101,8 @@ fn what_is_kept_is_understood_by_the_images_of_before_and_of_today() {
         | "config-security.json"
         | "config-deployer.json"
         | "config-add-ons.json"
-        | "config-worker.json" => told::<Config>(text),
+        | "config-worker.json"
+        | "config-dhcp.json" => told::<Config>(text),
         "deployer.json" => told::<DeployerRights>(text),
         "progress.json" => told::<Progress>(text),
         "disk-counter.json" => told::<DiskCounter>(text),

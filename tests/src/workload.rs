@@ -61,6 +61,13 @@ impl<'a> Workload<'a> {
         workload
     }
 
+    /// Ends the server, and starts it on another node.
+    #[must_use]
+    pub fn moved_to(self, node: &str) -> Self {
+        self.scenario.kubectl(&["delete", "deployment", "web", "--cascade=foreground"]);
+        Self::start(self.scenario, node, self.limit)
+    }
+
     /// The server's pod address.
     pub fn pod_address(&self) -> String {
         let pod = ["get", "pod", "--selector=app=web", "--output=jsonpath={.items[0].status.podIP}"];

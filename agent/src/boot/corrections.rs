@@ -427,11 +427,16 @@ mod tests {
             &[("join-token", ""), ("deployment-secret", "0123456789abcdef0123456789abcdef")],
         ];
         assert!(another(elsewhere[0]), "before it has joined, whatever form there is counts");
-        // Its certificate has expired.
+        let own = form(&[]).document().unwrap().0.fingerprint().unwrap();
+        // It has joined with one that the hypervisor shows again at each power-on, and its certificate has expired.
+        records.save_environment(&own).unwrap();
+        records.erase_token().unwrap();
         records.save_progress(Progress { credentials: true, ..Progress::default() }).unwrap();
         for values in elsewhere {
             assert!(!another(values), "{values:?}");
         }
+        assert!(!another(&[]), "the token that it has joined with is no new one");
+        records.save_environment("of another form").unwrap();
         assert!(another(&[]), "a new token in the form");
         let with_key = [("ssh-authorized-keys", "ssh-ed25519 AAAA"), ("api-vip", "10.0.0.66")];
         assert!(another(&with_key));

@@ -3,7 +3,7 @@
 //! Whatever is wrong is shown and looked at again, as often as it takes.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use contract::codes;
@@ -16,6 +16,7 @@ use crate::boot::plan::{self, Keeping};
 use crate::boot::reset;
 use crate::boot::volumes;
 use crate::boot::{LOOP, STEP};
+use crate::cluster::join;
 use crate::cluster::kubernetes::upgrade::Begun;
 use crate::cluster::records::{Progress, Records};
 use crate::cluster::rendezvous::Record;
@@ -72,7 +73,7 @@ pub(super) fn introduce(reporter: &Reporter, config: &Config) {
     reporter.update(|status| {
         status.role = Some(config.role());
         status.node = Some(config.node().name.clone());
-        status.address = Some(config.address());
+        status.address = config.address();
         status.cluster = Some(config.cluster_name().to_owned());
     });
 }
@@ -241,7 +242,7 @@ fn worker(
             return Ok(None);
         }
     };
-    let progress = records.progress()?;
+    let progress = join::progress(platform.root(), &saved, SystemTime::now())?;
     let facts = Facts::of(platform, None, !progress.formed, saved.role());
     findings.extend(preflight::judge(&facts, Some(&saved)));
     findings.extend(asked_elsewhere(&saved, platform));

@@ -169,12 +169,7 @@ pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: 
             wait(context, maintenance, error.pause(attempt));
             attempt += 1;
         }
-        let begins = match step {
-            Step::MountDataDisk { .. } | Step::KeepOnScratch => Some(Needs::DataDisk),
-            Step::Etcd => Some(Needs::Etcd),
-            _ => None,
-        };
-        if let Some(needs) = begins {
+        if let Some(needs) = gives(step) {
             maintenance.begin(context.node.config.role(), needs, Instant::now());
         }
         let mut findings = context.findings();
@@ -186,6 +181,16 @@ pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: 
         status.work = None;
         status.times.done = status.times.done.or_else(status::since_power_on);
     });
+}
+
+/// What of the needs of maintenance is there once this step is done.
+fn gives(step: &Step) -> Option<Needs> {
+    match step {
+        Step::MountDataDisk { .. } | Step::KeepOnScratch => Some(Needs::DataDisk),
+        Step::Etcd => Some(Needs::Etcd),
+        Step::Join => Some(Needs::Membership),
+        _ => None,
+    }
 }
 
 /// Waits until a step is tried again, and does what of maintenance is due. Properties that are corrected meanwhile
@@ -234,6 +239,16 @@ fn save(root: &Path, plan: &Plan) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use contract::role::Role;
+
+    #[test]
+    fn a_worker_looks_after_its_lease_also_while_its_cluster_does_not_call_it_ready() {
+        let mut maintenance = Maintenance::default();
+        for needs in [Step::KeepOnScratch, Step::Join, Step::Kubelet].iter().filter_map(gives) {
+            maintenance.begin(Role::Worker, needs, Instant::now());
+        }
+        assert!(maintenance.has_begun("the lease of the address") && !maintenance.has_begun("the clock"));
+    }
 
     #[test]
     fn an_agent_that_comes_to_no_plan_says_why() {

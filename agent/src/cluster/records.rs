@@ -154,6 +154,15 @@ impl Records {
         overwrite_and_remove(&self.path(SECRET)).context("erasing the deployment secret")
     }
 
+    /// Erases a worker's join token, which is of no use once it has joined. The environment that it came with stays known:
+    /// the hypervisor may show the same again at each power-on, and it is no new one. Says whether there was a token.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn erase_token(&self) -> anyhow::Result<bool> {
+        overwrite_and_remove(&self.path(SECRET)).context("erasing the join token")
+    }
+
     /// The fingerprint of the OVF environment that was last taken over.
     ///
     /// # Errors

@@ -185,7 +185,7 @@ mod tests {
     fn the_configuration_of_the_second_of_three_nodes() {
         let mut config = three_nodes();
         config.node.name = "node2".into();
-        config.node.interfaces[0].address = "10.0.0.12/24".parse().unwrap();
+        config.node.interfaces[0].address = "10.0.0.12/24".parse::<ipnet::Ipv4Net>().unwrap().into();
         insta::assert_snapshot!(configuration(&config, "eth0").unwrap());
     }
 

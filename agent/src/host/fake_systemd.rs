@@ -1,4 +1,5 @@
-//! For the tests: systemd and hostnamed at the other end of a socket. A unit that is started is active, and no more.
+//! For the tests: systemd, hostnamed and networkd at the other end of a socket. A unit that is started is active, and no
+//! more.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,6 +16,9 @@ use super::files;
 
 const SYSTEMD: &str = "/org/freedesktop/systemd1";
 const HOSTNAMED: &str = "/org/freedesktop/hostname1";
+const NETWORKD: &str = "/org/freedesktop/network1";
+/// All network devices are found here.
+const LINK: &str = "/org/freedesktop/network1/link/any";
 /// All units are found here: the one that was asked for last.
 const UNIT: &str = "/org/freedesktop/systemd1/unit/asked";
 
@@ -23,6 +27,14 @@ const UNIT: &str = "/org/freedesktop/systemd1/unit/asked";
 pub(crate) struct FakeSystemd {
     root: PathBuf,
     units: Arc<Mutex<Units>>,
+    link: Arc<Mutex<Described>>,
+}
+
+/// The network devices.
+struct Described {
+    description: String,
+    failed: bool,
+    reconfigured: usize,
 }
 
 #[derive(Default)]
@@ -34,7 +46,23 @@ struct Units {
 impl FakeSystemd {
     /// The system below `root` after power-on.
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), units: Arc::default() }
+        let link = Described { description: "{}".to_owned(), failed: false, reconfigured: 0 };
+        Self { root: root.to_owned(), units: Arc::default(), link: Arc::new(Mutex::new(link)) }
+    }
+
+    /// Has networkd describe each device so, in JSON.
+    pub(crate) fn describe_links(&self, description: &serde_json::Value) {
+        self.link.lock().unwrap().description = description.to_string();
+    }
+
+    /// Has networkd give up on all devices.
+    pub(crate) fn fail_links(&self) {
+        self.link.lock().unwrap().failed = true;
+    }
+
+    /// How often networkd was told to begin anew with one.
+    pub(crate) fn reconfigured(&self) -> usize {
+        self.link.lock().unwrap().reconfigured
     }
 
     /// A bus with it.
@@ -49,7 +77,9 @@ impl FakeSystemd {
                     .server(zbus::Guid::generate())
                     .p2p()
                     .serve_at(SYSTEMD, Manager(systemd.clone()))
-                    .serve_at(UNIT, Unit(systemd))
+                    .serve_at(UNIT, Unit(systemd.clone()))
+                    .serve_at(NETWORKD, Networkd(systemd.clone()))
+                    .serve_at(LINK, Link(systemd))
                     .serve_at(HOSTNAMED, HostName)
                     .build();
                 connection.await.unwrap().closed().await;
@@ -104,6 +134,35 @@ impl Unit {
     fn active_state(&self) -> String {
         let units = self.0.units.lock().unwrap();
         if units.active.contains(&units.asked) { "active".to_owned() } else { "inactive".to_owned() }
+    }
+}
+
+struct Networkd(FakeSystemd);
+
+#[zbus::interface(name = "org.freedesktop.network1.Manager")]
+impl Networkd {
+    fn get_link_by_index(&self, _index: i32) -> (String, OwnedObjectPath) {
+        (String::new(), zbus::ObjectPath::try_from(LINK).unwrap().into())
+    }
+
+    fn reconfigure_link(&self, _index: i32) {
+        let mut link = self.0.link.lock().unwrap();
+        link.failed = false;
+        link.reconfigured += 1;
+    }
+}
+
+struct Link(FakeSystemd);
+
+#[zbus::interface(name = "org.freedesktop.network1.Link")]
+impl Link {
+    fn describe(&self) -> String {
+        self.0.link.lock().unwrap().description.clone()
+    }
+
+    #[zbus(property)]
+    fn administrative_state(&self) -> String {
+        if self.0.link.lock().unwrap().failed { "failed".to_owned() } else { "configuring".to_owned() }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::node::context::NodeContext;
 use crate::system::{clock, host_clock, time};
 
 pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
-    let (platform, servers) = (&node.platform, &node.config.node().ntp_servers);
+    let (platform, servers) = (&node.platform, &node.config.node().time_servers());
     let now = Clock::of(platform.root());
     clock::keep(platform.root(), now, time::synchronized(platform))?;
     let mut findings = Findings::default();

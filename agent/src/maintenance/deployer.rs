@@ -24,7 +24,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let config = node.control_plane()?;
     let key = config.deployer_public_key.as_ref().map(|key| key.parse::<PublicKey>()).transpose()?;
     let current = key.map(|key| deployer::user(&key));
-    let (root, address): (PathBuf, _) = (node.root().to_owned(), node.address());
+    let (root, address): (PathBuf, _) = (node.root().to_owned(), node.address()?);
     if is_done(&root, current.as_deref())? {
         return Ok(None);
     }

@@ -10,7 +10,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     if !node.reporter.status().is_ready() {
         return Ok(None);
     }
-    let (config, root) = (node.config.clone(), node.root().to_owned());
+    let (config, root) = (node.control_plane()?.clone(), node.root().to_owned());
     let led = proxy::leads_external_ips(node.kubernetes_version()?);
     Ok(Some(Box::new(move |last| {
         let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST));

@@ -3,6 +3,7 @@
 //! node does by itself.
 
 mod addons;
+mod address;
 mod admission;
 mod certificates;
 mod clock;
@@ -45,6 +46,8 @@ pub enum Needs {
     DataDisk,
     /// This node's etcd serves.
     Etcd,
+    /// The worker belongs to its cluster.
+    Membership,
     /// All steps of the boot are done.
     Node,
 }
@@ -55,8 +58,9 @@ fn tasks(role: Role, needs: Needs) -> &'static [Task] {
         (Role::ControlPlane | Role::TenantControlPlane, Needs::DataDisk) => DISK,
         (Role::ControlPlane | Role::TenantControlPlane, Needs::Etcd) => STORE,
         (Role::ControlPlane | Role::TenantControlPlane, Needs::Node) => CONTROL_PLANE,
+        (Role::ControlPlane | Role::TenantControlPlane, Needs::Membership) | (Role::Worker, Needs::Etcd) => &[],
         (Role::Worker, Needs::DataDisk) => SCRATCH,
-        (Role::Worker, Needs::Etcd) => &[],
+        (Role::Worker, Needs::Membership) => MEMBER,
         (Role::Worker, Needs::Node) => WORKER,
     }
 }
@@ -99,6 +103,11 @@ const CONTROL_PLANE: &[Task] = &[
 #[rustfmt::skip]
 const SCRATCH: &[Task] = &[
     Task { what: "the room on the disks", every: MINUTE, work: Background(space::look_on_worker) },
+];
+
+#[rustfmt::skip]
+const MEMBER: &[Task] = &[
+    Task { what: "the lease of the address", every: Duration::from_secs(10), work: Check(address::look) },
 ];
 
 #[rustfmt::skip]
@@ -168,7 +177,7 @@ mod tests {
 
     fn whole(role: Role, now: Instant) -> Maintenance {
         let mut maintenance = Maintenance::default();
-        for needs in [Needs::DataDisk, Needs::Etcd, Needs::Node] {
+        for needs in [Needs::DataDisk, Needs::Etcd, Needs::Membership, Needs::Node] {
             maintenance.begin(role, needs, now);
         }
         maintenance
@@ -225,7 +234,14 @@ mod tests {
             "the nodes that have not joined yet" => "every 10 seconds, on the first node".to_owned(),
             _ => pace(task.every),
         };
-        let tasks: Vec<&Task> = [DISK, STORE, CONTROL_PLANE].into_iter().flatten().collect();
+        let mut tasks: Vec<&Task> = [DISK, STORE, CONTROL_PLANE].into_iter().flatten().collect();
+        // What workers do as well, they do at the same pace.
+        for task in [SCRATCH, MEMBER, WORKER].into_iter().flatten() {
+            match tasks.iter().find(|other| other.what == task.what) {
+                Some(other) => assert_eq!(other.every, task.every, "a worker looks at {} at another pace", task.what),
+                None => tasks.push(task),
+            }
+        }
         for task in &tasks {
             let name = task.what.trim_start_matches("the ").to_lowercase();
             let row = rows.iter().find(|row| row[0].to_lowercase() == name);
@@ -233,11 +249,6 @@ mod tests {
             assert_eq!(row[1], said(task), "{name}");
         }
         assert_eq!(rows.len(), tasks.len(), "docs/operations.md has other rows than there are tasks");
-        // What workers do as well, they do at the same pace.
-        for task in [SCRATCH, WORKER].into_iter().flatten() {
-            let same = tasks.iter().any(|other| other.what == task.what && other.every == task.every);
-            assert!(same, "docs/operations.md does not say how often a worker looks at {}", task.what);
-        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     if !node.reporter.status().is_ready() {
         return Ok(None);
     }
-    let (config, root) = (node.config.clone(), node.root().to_owned());
+    let (config, root) = (node.control_plane()?.clone(), node.root().to_owned());
     Ok(Some(Box::new(move |last| {
         let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST));
         Ok(api.and_then(|api| api.network_policies()).unwrap_or_else(|error| {

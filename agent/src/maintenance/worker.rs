@@ -7,7 +7,7 @@ use contract::finding::Findings;
 use super::job::Job;
 use crate::cluster::REQUEST;
 use crate::cluster::certificates::{self, users};
-use crate::cluster::join::{self, Standing, credentials};
+use crate::cluster::join::{self, CERTIFICATE, Standing, credentials};
 use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::approval;
 use crate::cluster::kubernetes::kubelet;
@@ -28,8 +28,9 @@ pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
     node.reporter.update(|status| status.certificates = present);
     Ok(match join::standing(root, worker, SystemTime::now()) {
         Standing::Expired(ended) => {
-            let action = "Check the clock. If it is right, give the worker a new join token with `kaas-agent configure --from -`";
-            join::expired(ended, action).into()
+            let action = "Check the clock. If it is right, give the worker a new join token: with `kaas-agent configure --from -`, or \
+                          in the form, and restart it";
+            join::expired(CERTIFICATE, ended, action).into()
         }
         Standing::Member | Standing::Outside => Findings::default(),
     })

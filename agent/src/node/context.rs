@@ -135,8 +135,11 @@ impl NodeContext {
     }
 
     /// This node's address on the primary network.
-    pub fn address(&self) -> Ipv4Addr {
-        self.config.address()
+    ///
+    /// # Errors
+    /// No DHCP server has leased one yet.
+    pub fn address(&self) -> anyhow::Result<Ipv4Addr> {
+        self.config.address().context("this node has no address yet")
     }
 
     /// The full version of this node's Kubernetes, as this image carries it.

@@ -100,7 +100,12 @@ mod tests {
     }
 
     fn interface(mac: Option<&str>) -> Interface {
-        Interface { mac: mac.map(str::to_owned), network: None, address: "10.0.0.1/24".parse().unwrap(), gateway: None }
+        Interface {
+            mac: mac.map(str::to_owned),
+            network: None,
+            address: "10.0.0.1/24".parse::<ipnet::Ipv4Net>().unwrap().into(),
+            gateway: None,
+        }
     }
 
     #[test]

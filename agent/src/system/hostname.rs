@@ -43,8 +43,10 @@ fn hosts(config: &Config) -> String {
         let _ = writeln!(text, "{} {}", node.address, node.name);
     }
     let own = config.node();
-    if !config.control_nodes().iter().any(|node| node.name == own.name) {
-        let _ = writeln!(text, "{} {}", own.address(), own.name);
+    if let Some(address) = own.address()
+        && !config.control_nodes().iter().any(|node| node.name == own.name)
+    {
+        let _ = writeln!(text, "{address} {}", own.name);
     }
     text
 }

@@ -2,12 +2,9 @@
 //! interface is, asks the network whether an address is taken, writes
 //! networkd's files and waits until they hold.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use contract::codes;
@@ -16,25 +13,21 @@ use contract::finding::{Finding, Findings};
 use super::address;
 use super::arp::{self, Mac};
 use super::devices::{self, Device};
+use super::{network_files, networkd};
 use crate::host::bus::Bus;
 use crate::host::command::{Command, Runner};
-use crate::host::files::ensure_content;
 use crate::host::platform::Platform;
-use crate::intake::config::{Config, Interface, Node};
+use crate::intake::config::{Address, Config, Interface};
 
 const DIRECTORY: &str = "/etc/systemd/network";
-const SERVICE: &str = "org.freedesktop.network1";
-const PATH: &str = "/org/freedesktop/network1";
-const MANAGER: &str = "org.freedesktop.network1.Manager";
-const LINK: &str = "org.freedesktop.network1.Link";
 
 /// How long an adapter may take to find its network, and networkd to do its work.
 const CARRIER: Duration = Duration::from_secs(10);
 const CONFIGURED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
-/// Claims the addresses of this node; those that it has already stay. The
-/// virtual IP must be free as well, or a control node's, unless this node
+/// Claims the static addresses of this node, and has networkd ask for those that a DHCP server leases: nobody waits for
+/// that here. Those that it has already stay. The virtual IP must be free as well, or a control node's, unless this node
 /// is `formed`.
 ///
 /// # Errors
@@ -62,7 +55,7 @@ pub fn ensure(
                 continue;
             }
             Err(error) => {
-                findings.extend(failed(&format!("asking for {}", interface.address.addr()), error));
+                findings.extend(failed(&format!("asking for the address {}", interface.address), error));
                 continue;
             }
         }
@@ -76,25 +69,25 @@ pub fn ensure(
     if findings.has_errors() {
         return Err(findings);
     }
-    let changed = lay(&platform.path(DIRECTORY), &files(config.node(), &chosen))
+    let changed = network_files::lay(&platform.path(DIRECTORY), config.node(), &chosen)
         .map_err(|error| failed("writing networkd's files", error))?;
     if changed {
-        let () = bus
-            .call(SERVICE, PATH, MANAGER, "Reload", &())
-            .map_err(|error| failed("having networkd read its files", format!("{error:#}")))?;
+        networkd::reload(bus).map_err(|error| failed("having networkd read its files", format!("{error:#}")))?;
     }
     for (interface, device) in config.node().interfaces.iter().zip(&chosen) {
-        wait(platform, bus, config, interface, device)?;
+        // networkd announces what is leased.
+        let Address::Static(address) = interface.address else { continue };
+        let address = address.addr();
+        wait(platform, bus, config, address, device)?;
         // Neighbours may still know the address of the VM that this one replaces.
         if claimed.contains(&device) {
-            arp::announce(&device.name, interface.address.addr())
-                .map_err(|error| failed(&format!("announcing {}", interface.address.addr()), error))?;
+            arp::announce(&device.name, address).map_err(|error| failed(&format!("announcing {address}"), error))?;
         }
     }
     Ok(changed)
 }
 
-fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
+pub(super) fn failed(attempt: &str, error: impl std::fmt::Display) -> Findings {
     Findings::from(codes::NETWORK_FAILED.finding(
         "network",
         format!("{attempt}: {error}"),
@@ -111,7 +104,7 @@ enum Answer {
 }
 
 /// Brings the device up without an address and asks who has the one it is to
-/// get. One that this node has already is not asked for.
+/// get. One that this node has already is not asked for, and one that is leased not here: networkd does so.
 fn ask(
     platform: &Platform,
     runner: &dyn Runner,
@@ -120,7 +113,9 @@ fn ask(
     device: &Device,
     own: &[Mac],
 ) -> anyhow::Result<Answer> {
-    if has(device, interface.address.addr())? {
+    if let Some(known) = interface.address.known()
+        && has(device, known.addr())?
+    {
         return Ok(Answer::Held);
     }
     runner.run(&Command::new("ip").args(["link", "set", "dev", &device.name, "up"]))?;
@@ -135,14 +130,14 @@ fn ask(
         }
         std::thread::sleep(POLL);
     }
-    Ok(match arp::probe(&device.name, interface.address.addr(), own)? {
-        Some(other) => Answer::Refused(taken(interface, device, other)),
+    let Address::Static(address) = interface.address else { return Ok(Answer::Free) };
+    Ok(match arp::probe(&device.name, address.addr(), own)? {
+        Some(other) => Answer::Refused(taken(address.addr(), device, other)),
         None => Answer::Free,
     })
 }
 
-fn taken(interface: &Interface, device: &Device, other: Mac) -> Finding {
-    let address = interface.address.addr();
+fn taken(address: Ipv4Addr, device: &Device, other: Mac) -> Finding {
     codes::ADDRESS_IN_USE.finding(
         address.to_string(),
         format!("the device with MAC address {other} uses this address on the network of {}", device.name),
@@ -192,7 +187,7 @@ fn has_carrier(platform: &Platform, device: &Device) -> bool {
     fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
 }
 
-fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
+pub(super) fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
     Ok(nix::ifaddrs::getifaddrs()?.any(|interface| {
         interface.interface_name == device.name
             && interface.address.is_some_and(|found| found.as_sockaddr_in().is_some_and(|found| found.ip() == address))
@@ -200,17 +195,10 @@ fn has(device: &Device, address: Ipv4Addr) -> io::Result<bool> {
 }
 
 /// Waits until networkd has given the device its address.
-fn wait(
-    platform: &Platform,
-    bus: &Bus,
-    config: &Config,
-    interface: &Interface,
-    device: &Device,
-) -> Result<(), Findings> {
-    let address = interface.address.addr();
+fn wait(platform: &Platform, bus: &Bus, config: &Config, address: Ipv4Addr, device: &Device) -> Result<(), Findings> {
     let deadline = Instant::now() + config.timeout(CONFIGURED);
     loop {
-        let state = link_state(platform, bus, device)
+        let state = networkd::state(platform, bus, device)
             .map_err(|error| failed(&format!("asking networkd about {}", device.name), format!("{error:#}")))?;
         let present = has(device, address).map_err(|error| failed("listing the addresses", error))?;
         if state == "configured" && present {
@@ -226,73 +214,10 @@ fn wait(
     }
 }
 
-/// networkd's `AdministrativeState`: pending, configuring, configured, unmanaged, failed, linger.
-fn link_state(platform: &Platform, bus: &Bus, device: &Device) -> anyhow::Result<String> {
-    let index = fs::read_to_string(platform.path("/sys/class/net").join(&device.name).join("ifindex"))?;
-    let index: i32 = index.trim().parse()?;
-    let (_, path): (String, zbus::OwnedObjectPath) = bus.call(SERVICE, PATH, MANAGER, "GetLinkByIndex", &(index,))?;
-    bus.property(SERVICE, path.as_str(), LINK, "AdministrativeState")
-}
-
-/// networkd's files by name (systemd.network(5)).
-fn files(node: &Node, devices: &[Device]) -> BTreeMap<String, String> {
-    let mut files = BTreeMap::new();
-    for (index, (interface, device)) in node.interfaces.iter().zip(devices).enumerate() {
-        files.insert(format!("10-kaas-{index}.network"), file(node, interface, device, index == 0));
-    }
-    files
-}
-
-fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> String {
-    // A control node does not give its address up: neither when the network
-    // is gone for a while, nor when networkd restarts, nor because a neighbour
-    // claims it too. networkd's own detection of duplicates would drop it then
-    // (RFC 5227, 2.4 b) and leave a cluster without quorum, so the question is
-    // asked once, before the address is claimed.
-    let mut text = format!(
-        "[Match]\nMACAddress={}\nName={}\n\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n\
-         KeepConfiguration=static\nIgnoreCarrierLoss=yes\n",
-        device.mac, device.name
-    );
-    if let Some(gateway) = interface.gateway {
-        let _ = writeln!(text, "Gateway={gateway}");
-    }
-    if primary {
-        for server in &node.dns_servers {
-            let _ = writeln!(text, "DNS={server}");
-        }
-        if !node.search_domains.is_empty() {
-            let _ = writeln!(text, "Domains={}", node.search_domains.join(" "));
-        }
-    }
-    let _ = write!(text, "\n[Address]\nAddress={}\nDuplicateAddressDetection=none\n", interface.address);
-    for route in node.routes.iter().filter(|route| interface.address.contains(&route.gateway)) {
-        let _ = write!(text, "\n[Route]\nDestination={}\nGateway={}\n", route.network, route.gateway);
-    }
-    text
-}
-
-fn lay(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
-    fs::create_dir_all(directory)?;
-    let mut changed = false;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("10-kaas-") && !files.contains_key(&name) {
-            fs::remove_file(entry.path())?;
-            changed = true;
-        }
-    }
-    for (name, text) in files {
-        changed |= ensure_content(&directory.join(name), text.as_bytes(), 0o644)?;
-    }
-    Ok(changed)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::intake::config::{Cluster, ControlPlane};
+    use crate::intake::config::{Cluster, ControlPlane, Node};
     use contract::pod_security::PodSecurity;
     use contract::properties::ControlNode;
     use contract::role::Role;
@@ -318,7 +243,7 @@ pub(crate) mod tests {
                 interfaces: vec![Interface {
                     mac: None,
                     network: None,
-                    address: "10.0.0.11/24".parse().unwrap(),
+                    address: "10.0.0.11/24".parse::<ipnet::Ipv4Net>().unwrap().into(),
                     gateway: Some(Ipv4Addr::new(10, 0, 0, 1)),
                 }],
                 routes: vec![],
@@ -337,34 +262,6 @@ pub(crate) mod tests {
             deployer_public_key: None,
             timeout_factor: 1,
         }
-    }
-
-    #[test]
-    fn the_primary_interface_carries_the_resolvers_and_each_its_routes() {
-        let mut config = config();
-        let route = |network: &str, gateway: &str| contract::properties::Route {
-            network: network.parse().unwrap(),
-            gateway: gateway.parse().unwrap(),
-        };
-        config.node.routes = vec![
-            route("10.30.0.0/16", "192.168.7.1"),
-            route("172.16.0.0/12", "10.0.0.254"),
-            route("10.31.0.7/32", "192.168.0.1"),
-        ];
-        config.node.interfaces.push(Interface {
-            mac: None,
-            network: None,
-            address: "192.168.7.5/16".parse().unwrap(),
-            gateway: None,
-        });
-        let devices = [("ens192", 1), ("ens224", 2)]
-            .map(|(name, last)| Device { name: name.into(), mac: Mac([0, 0x50, 0x56, 0, 0, last]) });
-        insta::assert_snapshot!(
-            files(&config.node, &devices)
-                .into_iter()
-                .map(|(name, text)| format!("# {name}\n{text}"))
-                .collect::<String>()
-        );
     }
 
     /// A network of the test's own thread: `here` is ours, the others are
@@ -449,18 +346,5 @@ pub(crate) mod tests {
         assert_eq!(stands_against("0"), ["network.no-carrier"]);
         // The kernel knows no adapter of this name.
         assert_eq!(stands_against("1"), ["network.failed"]);
-    }
-
-    #[test]
-    fn files_are_written_once_and_those_of_former_interfaces_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("10-kaas-1.network"), "old").unwrap();
-        fs::write(directory.path().join("50-other.network"), "other").unwrap();
-        let files = BTreeMap::from([("10-kaas-0.network".to_owned(), "new".to_owned())]);
-        assert!(lay(directory.path(), &files).unwrap());
-        assert!(!lay(directory.path(), &files).unwrap());
-        assert!(
-            !directory.path().join("10-kaas-1.network").exists() && directory.path().join("50-other.network").exists()
-        );
     }
 }

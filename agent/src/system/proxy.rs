@@ -51,7 +51,9 @@ fn environment(config: &Config) -> Option<String> {
 /// What is never asked of the proxy: this host, the cluster and what was given.
 fn direct(config: &Config, exclusions: &[String]) -> Vec<String> {
     let mut direct = vec!["localhost".to_owned(), "127.0.0.0/8".to_owned()];
-    direct.extend(config.node().interfaces.iter().map(|interface| interface.address.trunc().to_string()));
+    direct.extend(
+        config.node().interfaces.iter().filter_map(|interface| Some(interface.address.known()?.trunc().to_string())),
+    );
     direct.extend(config.control_nodes().iter().map(|node| node.address.to_string()));
     direct.extend(config.virtual_address().map(|address| address.to_string()));
     let api = config.api_address().to_string();

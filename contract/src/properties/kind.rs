@@ -15,6 +15,8 @@ pub enum Kind {
     DnsLabel,
     /// An IPv4 address with the prefix length of its subnet.
     AddressWithPrefix,
+    /// The same, or the word for an address by DHCP.
+    AddressOrDhcp,
     /// An IPv4 address of a host.
     Address,
     /// IPv4 addresses of hosts.
@@ -127,7 +129,7 @@ impl Kind {
             Self::PodSecurity => return one_of(PodSecurity::ALL.map(|level| level.to_string()).to_vec()),
             Self::DnsLabel => 63,
             Self::Address => 15,
-            Self::AddressWithPrefix | Self::Range { .. } => 18,
+            Self::AddressWithPrefix | Self::AddressOrDhcp | Self::Range { .. } => 18,
             Self::Secret => secret::LONGEST as u32,
             Self::JoinToken => join::TOKEN_LENGTH as u32,
             Self::AuthorityHash => join::HASH_LENGTH as u32,
@@ -152,6 +154,7 @@ impl Kind {
         match self {
             Self::DnsLabel => "1 to 63 lower-case letters, digits and dashes".into(),
             Self::AddressWithPrefix => "IPv4 address/prefix length, /8 to /30".into(),
+            Self::AddressOrDhcp => format!("IPv4 address/prefix length, /8 to /30, or `{}`", addresses::DHCP),
             Self::Address => "IPv4 address".into(),
             Self::AddressList => "IPv4 addresses, separated by commas or spaces".into(),
             Self::NetworkList => {
@@ -221,6 +224,7 @@ impl Kind {
         match self {
             Self::DnsLabel => Ok(Value::Text(names::label(text)?)),
             Self::AddressWithPrefix => Ok(Value::Network(addresses::address_with_prefix(text)?)),
+            Self::AddressOrDhcp => Ok(Value::AddressSource(addresses::address_or_dhcp(text)?)),
             Self::Address => Ok(Value::Address(addresses::host_address(text)?)),
             Self::AddressList => names::list(text, addresses::host_address).map(Value::Addresses),
             Self::NetworkList => names::list(text, addresses::network).map(Value::Networks),

@@ -123,12 +123,13 @@ pub(super) const TABLE: &[Property] = &[
              nodes; a worker's is no other node's of its cluster.",
         )
         .example("cp1"),
-    Property::new(ADDRESS, Category::Node, Kind::AddressWithPrefix)
+    Property::new(ADDRESS, Category::Node, Kind::AddressOrDhcp)
         .must_be_given()
         .label("IPv4 address with prefix length")
         .description(
-            "Static IPv4 address of this VM and the prefix length of its subnet, for example \
-             192.168.10.11/24.",
+            "Static IPv4 address of this VM and the prefix length of its subnet, for example 192.168.10.11/24. For a worker \
+             also \"dhcp\": a DHCP server leases its address, and gives whatever of gateway, DNS, search domains and time \
+             servers is left empty here. Reserve the address there: it stays for the life of the node.",
         )
         .example("192.168.10.11/24"),
     Property::new(GATEWAY, Category::Node, Kind::Address)

@@ -20,6 +20,15 @@ pub struct ControlNode {
     pub address: Ipv4Addr,
 }
 
+/// Where a node has its address from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressSource {
+    /// A person gives it, with the prefix length of its subnet.
+    Static(Ipv4Net),
+    /// A DHCP server leases it.
+    Dhcp,
+}
+
 /// A network behind a gateway other than the default one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
@@ -141,6 +150,8 @@ pub enum Value {
     Addresses(Vec<Ipv4Addr>),
     /// An address with its prefix length, or a range.
     Network(Ipv4Net),
+    /// An address with its prefix length, or the word for DHCP.
+    AddressSource(AddressSource),
     /// A list of networks.
     Networks(Vec<Ipv4Net>),
     /// Static routes.
@@ -186,6 +197,7 @@ try_from_value! {
     Address(Ipv4Addr);
     Addresses(Vec<Ipv4Addr>);
     Network(Ipv4Net);
+    AddressSource(AddressSource);
     Networks(Vec<Ipv4Net>);
     ControlNodes(Vec<ControlNode>);
     Role(Role);

@@ -182,6 +182,15 @@ pub trait Hypervisor: Send + Sync {
     /// As [`Hypervisor::import`]; or the image has no such property.
     async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid>;
 
+    /// Fills in the form of a VM that is off anew: its guest finds these properties at its next power-on, on vSphere those of
+    /// its vApp options. There may be secrets among them.
+    ///
+    /// # Errors
+    /// When the VM is on, the image has no such property, or this hypervisor cannot ([`Kind::Refused`]).
+    async fn give(&self, vm: &Vm, _properties: &BTreeMap<String, String>, _permit: &dyn Permit) -> Result<()> {
+        Err(Error::refused(format!("this hypervisor does not change the properties of {vm}, which is there already")))
+    }
+
     /// Powers a VM on that is off.
     ///
     /// # Errors

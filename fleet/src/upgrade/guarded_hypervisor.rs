@@ -1,6 +1,7 @@
 //! A hypervisor as an upgrade may use it: only VMs that carry the deployment's stamp are changed, and each request of a
 //! call is made under a hold that was confirmed just before.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -156,6 +157,14 @@ impl<'a> GuardedHypervisor<'a> {
             return Err(Error::refused("the stamp of the new VM is another deployment's"));
         }
         self.hypervisor.add(addition, &self.call()).await
+    }
+
+    /// As [`Hypervisor::give`].
+    ///
+    /// # Errors
+    /// As there; or the VM is not the deployment's.
+    pub async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>) -> Result<()> {
+        self.hypervisor.give(vm, properties, &self.of(vm)?).await
     }
 
     /// As [`Hypervisor::power_on`].

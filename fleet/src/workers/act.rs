@@ -18,7 +18,7 @@ use super::trouble::Trouble;
 use crate::hypervisor::{Addition, PowerState, ShutDown, Staged, Vm};
 use crate::upgrade::{GuardedHypervisor, Reason};
 
-/// How long a drained worker may take to shut down before its power is cut: nothing on it has to outlive it.
+/// How long a worker may take to shut down before its power is cut, times its timeout factor: nothing on it has to outlive it.
 const SHUTTING_DOWN: Duration = Duration::from_secs(60);
 
 /// What came of an action.
@@ -51,9 +51,13 @@ impl Acting<'_> {
         match action {
             Action::Add { .. } => Ok(Acted::Changed),
             Action::Import(_) => self.import(records, machine).await,
+            Action::Invite(_) => self.invite(records, seen, machine).await,
             Action::PowerOn(_) => {
                 if machine.state == State::New {
                     save(records, with(State::Joining, None)).await?;
+                } else if let Node::Own(node) = seen.node(&machine) {
+                    let heard = Some(node.heard.clone()).filter(|heard| !heard.is_empty());
+                    save(records, Machine { heard, ..machine.clone() }).await?;
                 }
                 let vm = vm(seen, &machine)?;
                 if vm.power == PowerState::Off {
@@ -62,8 +66,14 @@ impl Acting<'_> {
                 Ok(Acted::Changed)
             }
             Action::Joined(_) => {
-                let joined_seconds = Some(seen.now.saturating_sub(machine.since));
-                save(records, Machine { joined_seconds, ..with(State::Member, None) }).await
+                // Of one that joins again it is how long it took at first.
+                let took = seen.now.saturating_sub(machine.since);
+                let joined_seconds = machine.joined_seconds.or(Some(took));
+                let mut joined = Machine { joined_seconds, ..with(State::Member, None) };
+                if let Some(minor) = node(seen, &machine)?.minor() {
+                    joined.template.kubernetes = minor.to_string();
+                }
+                save(records, joined).await
             }
             Action::Fail(_, why) => save(records, with(State::Failed, Some(why.clone()))).await,
             Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,
@@ -79,7 +89,7 @@ impl Acting<'_> {
                 save(records, Machine { cordoned, ..machine }).await
             }
             Action::Drain(_) => self.drain(seen, &machine).await,
-            Action::PowerOff(_) => self.power_off(vm(seen, &machine)?).await,
+            Action::PowerOff(_) => self.power_off(&machine, vm(seen, &machine)?).await,
             Action::DeleteNode(_) => {
                 self.cluster.delete_node(node(seen, &machine)?).await.map_err(Trouble::api)?;
                 Ok(Acted::Changed)
@@ -117,9 +127,10 @@ impl Acting<'_> {
             staged => staged?,
         };
         let now = (self.workers.clock)();
-        let token = Token::new(&machine.name, now);
+        let timeout_factor = self.workers.site.timeout_factor();
+        let token = Token::new(&machine.name, now, timeout_factor);
         let (id, expires) = (Some(token.id.clone()), token.expires);
-        let noted = Machine { token: id, expires, vm: None, since: now, ..machine };
+        let noted = Machine { token: id, expires, timeout_factor, vm: None, since: now, ..machine };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
         let addition = Addition {
@@ -143,6 +154,19 @@ impl Acting<'_> {
                 save(records, Machine { state: State::Failed, reason: why, since: ended, ..made }).await
             }
         }
+    }
+
+    /// Makes a token for one that joins again, and gives it to its VM.
+    async fn invite(&self, records: &mut Records<'_>, seen: &Seen, machine: Machine) -> Result<Acted, Trouble> {
+        let pool = records.kept().pool.clone();
+        let token = Token::new(&machine.name, (self.workers.clock)(), machine.timeout_factor);
+        let noted = Machine { token: Some(token.id.clone()), expires: token.expires, ..machine };
+        save(records, noted.clone()).await?;
+        self.cluster.add_token(&token).await.map_err(Trouble::api)?;
+        let properties = self.workers.site.properties(&pool, &noted, &token);
+        self.hypervisor.give(vm(seen, &noted)?, &properties).await?;
+        let since = (self.workers.clock)();
+        save(records, Machine { state: State::Joining, reason: None, since, ..noted }).await
     }
 
     async fn refused(&self, records: &mut Records<'_>, machine: Machine, why: Reason) -> Result<Acted, Trouble> {
@@ -178,8 +202,8 @@ impl Acting<'_> {
         Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, blocked.join("; "))))
     }
 
-    async fn power_off(&self, vm: &Vm) -> Result<Acted, Trouble> {
-        match self.hypervisor.shut_down(vm, SHUTTING_DOWN).await? {
+    async fn power_off(&self, machine: &Machine, vm: &Vm) -> Result<Acted, Trouble> {
+        match self.hypervisor.shut_down(vm, SHUTTING_DOWN * machine.timeout_factor).await? {
             ShutDown::Off => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
                 let vm = self.hypervisor.vm(&vm.reference).await?;

@@ -15,6 +15,8 @@ pub enum Action {
     },
     /// Makes the machine's token and its VM with that, powered off.
     Import(String),
+    /// Gives its VM, which is off, a new token to join again with.
+    Invite(String),
     /// Powers its VM on.
     PowerOn(String),
     /// Notes that it has joined.
@@ -47,6 +49,7 @@ impl Action {
         match self {
             Self::Add { .. } => None,
             Self::Import(name)
+            | Self::Invite(name)
             | Self::PowerOn(name)
             | Self::Joined(name)
             | Self::Fail(name, _)

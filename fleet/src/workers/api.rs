@@ -157,17 +157,21 @@ fn text(value: &Value) -> String {
 }
 
 fn node(node: &Value) -> NodeSeen {
-    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+    let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    let mut addresses = node["status"]["addresses"].as_array().into_iter().flatten();
+    let internal = addresses.find(|address| address["type"] == "InternalIP");
+    let ready = conditions.find(|one| one["type"] == "Ready").unwrap_or(&Value::Null);
     NodeSeen {
         name: text(&node["metadata"]["name"]),
         uid: text(&node["metadata"]["uid"]),
         provider: text(&node["spec"]["providerID"]),
-        ready,
+        ready: ready["status"] == "True",
         cordoned: node["spec"]["unschedulable"] == true,
+        address: internal.and_then(|internal| internal["address"].as_str()?.parse().ok()),
         excluded: node["metadata"]["labels"].get(EXCLUDED).is_some(),
         control: node["metadata"]["labels"].get(CONTROL_PLANE).is_some(),
         kubelet: text(&node["status"]["nodeInfo"]["kubeletVersion"]),
+        heard: text(&ready["lastHeartbeatTime"]),
     }
 }
 

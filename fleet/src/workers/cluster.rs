@@ -1,5 +1,7 @@
 //! What is asked of a tenant's Kubernetes API for its workers. Knows nothing of VMs.
 
+use std::net::Ipv4Addr;
+
 use async_trait::async_trait;
 use contract::minor::Minor;
 use serde::{Deserialize, Serialize};
@@ -19,12 +21,17 @@ pub struct NodeSeen {
     pub ready: bool,
     /// Whether it takes no new pods.
     pub cordoned: bool,
+    /// The address that the cluster knows it by, once its kubelet has said one.
+    #[serde(default)]
+    pub address: Option<Ipv4Addr>,
     /// Whether it leaves the addresses of services to other nodes.
     pub excluded: bool,
     /// Whether it is a control node.
     pub control: bool,
     /// Version of its kubelet, such as `v1.36.2`; empty if it says nothing.
     pub kubelet: String,
+    /// When its kubelet last said whether it is ready, in the API's words; empty if it never did.
+    pub heard: String,
 }
 
 impl NodeSeen {

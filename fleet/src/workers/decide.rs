@@ -66,7 +66,7 @@ impl View<'_> {
         let Self { pool, machines, .. } = self;
         for machine in machines.iter().filter(|machine| machine.state == State::Failed) {
             let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
-            if machine.template == pool.template {
+            if !self.seen.is_outdated(pool, machine) {
                 next.stopped.push(Wait { worker: Some(machine.name.clone()), reason: why, lasting: true });
             } else if machine.token.is_none() && !self.seen.is_hidden(machine) {
                 next.actions.push(Action::Leave(machine.name.clone(), why));

@@ -20,6 +20,8 @@ pub enum State {
     Joining,
     /// It has joined.
     Member,
+    /// It had joined, and is given a new token to join again with.
+    Returning,
     /// It did not join. What there is of it stays until a person goes on: its console says why.
     Failed,
     /// It is drained, and goes.
@@ -29,7 +31,7 @@ pub enum State {
 impl State {
     /// Whether it comes or goes.
     pub fn moves(self) -> bool {
-        matches!(self, Self::New | Self::Joining | Self::Leaving)
+        matches!(self, Self::New | Self::Joining | Self::Returning | Self::Leaving)
     }
 }
 
@@ -57,6 +59,9 @@ pub struct Machine {
     /// Until when that token is good, in seconds of Unix time.
     #[serde(default)]
     pub expires: u64,
+    /// How many times longer than usual it may take for anything, as it was told when its VM was made.
+    #[serde(default = "usual")]
+    pub timeout_factor: u32,
     /// How long it took to join, in seconds from its power-on.
     #[serde(default)]
     pub joined_seconds: Option<u64>,
@@ -70,6 +75,9 @@ pub struct Machine {
     /// What may be lost with it.
     #[serde(default)]
     pub discards: Discards,
+    /// When its node had said something last, as [`super::NodeSeen::heard`], before its VM was powered on again.
+    #[serde(default)]
+    pub heard: Option<String>,
 }
 
 impl Machine {
@@ -85,10 +93,12 @@ impl Machine {
             vm: None,
             token: None,
             expires: 0,
+            timeout_factor: usual(),
             joined_seconds: None,
             reason: None,
             cordoned: None,
             discards: Discards::default(),
+            heard: None,
         }
     }
 
@@ -104,16 +114,31 @@ impl Machine {
 
     /// Whether its token is good for as long as a worker may take to join.
     pub(super) fn has_time(&self, pool: &Pool, now: u64) -> bool {
-        now + pool.rollout.join_seconds < self.expires
+        now + self.join_seconds(pool) < self.expires
+    }
+
+    /// Whether it was a member once.
+    pub(super) fn has_joined(&self) -> bool {
+        self.joined_seconds.is_some()
+    }
+
+    /// How long it may take to join, or to be Ready again, in seconds.
+    pub(super) fn join_seconds(&self, pool: &Pool) -> u64 {
+        pool.rollout.join_seconds * u64::from(self.timeout_factor)
     }
 
     /// Whether it counts towards what is wanted.
     pub fn stays(&self) -> bool {
-        matches!(self.state, State::New | State::Joining | State::Member)
+        matches!(self.state, State::New | State::Joining | State::Member | State::Returning)
     }
 
     /// The number in its name; zero in a name without one.
     pub fn number(&self) -> u64 {
         self.name.rsplit_once("-w").and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
     }
+}
+
+/// The factor of machines that are told none.
+fn usual() -> u32 {
+    1
 }

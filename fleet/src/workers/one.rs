@@ -41,12 +41,15 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         Found::Vm(vm) => Some(vm),
     };
     match machine.state {
-        State::Joining | State::Member | State::Failed | State::Leaving if seen.is_hidden(machine) => {
+        State::Joining | State::Member | State::Returning | State::Failed | State::Leaving
+            if seen.is_hidden(machine) =>
+        {
             Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, "its VM is not seen, and its node is Ready"))
         }
         State::New => new(pool, machine, found, seen),
         State::Joining => joining(pool, machine, found, seen),
         State::Member => member(pool, machine, found, seen),
+        State::Returning => returning(machine, found, seen),
         State::Failed => failed(machine),
         State::Leaving => leaving(pool, machine, found, seen),
     }
@@ -86,17 +89,16 @@ fn odd_power(machine: &Machine, vm: &Vm) -> Step {
 fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     let fail = |code, words: String| Step::Does(Action::Fail(name(machine), Reason::new(code, words)));
     let Some(vm) = vm else { return fail(reason::VM_GONE, "its VM is gone before it has joined".to_owned()) };
-    let node = seen.node(machine);
-    let limit = pool.rollout.join_seconds;
+    let (node, limit) = (seen.node(machine), machine.join_seconds(pool));
     match node {
         Node::Absent if is_too_late(machine, seen) => {
             return fail(reason::NOT_JOINED, "its token has ended, and it has not joined".to_owned());
         }
-        Node::Own(node) if node.ready && is_older(node, machine) => {
+        Node::Own(node) if seen.is_ready(machine) && is_older(node, machine) => {
             let words = format!("it runs Kubernetes {}, and {} is wanted", node.kubelet, machine.template.kubernetes);
             return fail(reason::SKEW, words);
         }
-        Node::Own(node) if node.ready => return Step::Does(Action::Joined(name(machine))),
+        Node::Own(_) if seen.is_ready(machine) => return Step::Does(Action::Joined(name(machine))),
         _ if seen.now.saturating_sub(machine.since) <= limit => {}
         Node::Foreign => return fail(reason::NAME_IN_USE, "a node of its name runs on something else".to_owned()),
         Node::Own(_) => return fail(reason::NOT_JOINED, format!("it has joined, and is not Ready after {limit} s")),
@@ -130,7 +132,7 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
         let gone = Reason::new(reason::VM_GONE, "its VM is gone");
         return Step::Does(Action::Leave(name(machine), gone));
     };
-    let late = seen.now.saturating_sub(machine.since) > pool.rollout.join_seconds;
+    let late = seen.now.saturating_sub(machine.since) > machine.join_seconds(pool);
     match vm.power {
         PowerState::On => {}
         PowerState::Off if pool.powers_on && !late => {
@@ -144,12 +146,28 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
         _ => return odd_power(machine, vm),
     }
     let words = match seen.node(machine) {
-        Node::Own(node) if node.ready => return Step::Rests,
+        Node::Own(_) if seen.is_ready(machine) => return Step::Rests,
         Node::Own(_) => "its node is not Ready",
         Node::Absent => "its node is gone, and comes back only with a VM that starts anew: remove the worker",
         Node::Foreign => "a node of its name runs on something else",
     };
     Step::Waits(Wait { lasting: late, ..Wait::passing(machine, reason::NOT_READY, words) })
+}
+
+/// One that had joined and is to join again, with a new token that it finds in its form at its next power-on. A token that
+/// an interrupted attempt has left may be in the form or not: it is removed, and another one is made.
+fn returning(machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
+    let Some(vm) = vm else {
+        return Step::Does(Action::Leave(name(machine), Reason::new(reason::VM_GONE, "its VM is gone")));
+    };
+    match vm.power {
+        // It does its part: it was mended otherwise, or had joined again when somebody asked for it once more.
+        PowerState::On if seen.is_ready(machine) => Step::Does(Action::Joined(name(machine))),
+        PowerState::On => Step::Does(Action::PowerOff(name(machine))),
+        PowerState::Off if machine.token.is_some() => Step::Does(Action::RemoveToken(name(machine))),
+        PowerState::Off => Step::Does(Action::Invite(name(machine))),
+        _ => odd_power(machine, vm),
+    }
 }
 
 fn failed(machine: &Machine) -> Step {

@@ -5,11 +5,12 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use contract::minor::Minor;
 use serde::{Deserialize, Serialize};
 
 use crate::hypervisor::Size;
 
-/// How long a join token is good for, in seconds: a worker that comes later is made anew.
+/// How long a join token is good for, in seconds, times the worker's timeout factor: a worker that comes later is made anew.
 pub(super) const TOKEN_SECONDS: u64 = 1800;
 /// How long making a worker's VM may take, in seconds, so that its token is good for long enough afterwards.
 const MAKING_SECONDS: u64 = 300;
@@ -27,6 +28,9 @@ pub struct Pool {
     pub template: Template,
     /// Where the OVA of the template's image is, for a hypervisor that does not hold the image.
     pub ova: PathBuf,
+    /// The minors of Kubernetes that the image carries; none where an earlier command has noted the pool.
+    #[serde(default)]
+    pub carries: Vec<String>,
     /// The addresses that they get; none where they ask for one by DHCP.
     pub addresses: Option<Addresses>,
     /// How outdated ones are replaced, and how any leaves.
@@ -39,12 +43,13 @@ pub struct Pool {
     pub powers_on: bool,
 }
 
-/// All that makes a worker outdated when it changes, and nothing else.
+/// What workers are made like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
     /// The image.
     pub image: Image,
-    /// The minor of Kubernetes that kubelets of the image run in the cluster, as it was when that was wanted.
+    /// The minor of Kubernetes that kubelets are to run, or a newer one: the newest that the image carried and the cluster
+    /// took when that was wanted. Of a worker that has joined, the one that it runs.
     pub kubernetes: String,
     /// Processors, memory and data disk.
     pub size: Size,
@@ -54,6 +59,37 @@ pub struct Template {
     /// Taints of the nodes, as `key=value:Effect`.
     #[serde(default)]
     pub taints: BTreeSet<String>,
+}
+
+impl Template {
+    /// Whether a worker that was made like another template is outdated by this one. `runs` is what its kubelet runs, where
+    /// that is known: an older minor than is wanted counts, a newer one does not.
+    pub(super) fn outdates(&self, made: &Self, runs: Option<Minor>) -> bool {
+        let minor = |template: &Self| template.kubernetes.parse::<Minor>().ok();
+        let is_older = match (runs.or(minor(made)), minor(self)) {
+            (Some(runs), Some(wanted)) => runs < wanted,
+            _ => made.kubernetes != self.kubernetes,
+        };
+        is_older || !self.makes_like(made)
+    }
+
+    /// Whether VMs are made alike. What is there for people alone makes no difference: another version of the command may
+    /// word it otherwise.
+    pub(super) fn makes_like(&self, other: &Self) -> bool {
+        let Self { image: Image { digest, name: _ }, kubernetes: _, size, labels, taints } = self;
+        *digest == other.image.digest && *size == other.size && *labels == other.labels && *taints == other.taints
+    }
+}
+
+/// An image as an OVA brings it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OvaImage {
+    /// The image.
+    pub image: Image,
+    /// Where the OVA is.
+    pub ova: PathBuf,
+    /// The minors of Kubernetes that it carries.
+    pub carries: Vec<String>,
 }
 
 /// An image, by content.
@@ -92,7 +128,7 @@ pub struct Rollout {
     pub max_unavailable: usize,
     /// How long pods may take to move away, in seconds. Nothing is forced then: a person is waited for.
     pub drain_seconds: u64,
-    /// How long a worker may take to join, in seconds, from its power-on.
+    /// How long a worker may take to join, in seconds from its power-on, times its timeout factor.
     pub join_seconds: u64,
     /// Whether no outdated worker is replaced for now.
     #[serde(default)]

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use contract::minor::Minor;
 use contract::node::provider_id;
 
 use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
-use super::pool::{Pool, Template};
+use super::pool::Pool;
 use crate::hypervisor::{PowerState, Vm};
 
 /// VMs, nodes and pods at one moment. A place that could not be looked at is no part of it: then nothing is decided.
@@ -66,23 +65,29 @@ impl Seen {
     /// Whether a worker does its part, and takes pods.
     pub fn is_available(&self, machine: &Machine) -> bool {
         let runs = matches!(self.vm(machine), Found::Vm(vm) if vm.power == PowerState::On);
-        let takes_pods = matches!(self.node(machine), Node::Own(node) if node.ready && !node.cordoned);
-        machine.state == State::Member && runs && takes_pods
+        let takes_pods = matches!(self.node(machine), Node::Own(node) if !node.cordoned);
+        machine.state == State::Member && runs && takes_pods && self.is_ready(machine)
     }
 
-    /// Whether a worker is not made as the pool wants it now. Of one that has joined it counts what its kubelet runs: between
-    /// two minors of its control nodes that may be older than was wanted, or newer, which is no harm.
+    /// Whether a machine's node is Ready. What it had said before its VM was powered on again is no word of that: Kubernetes
+    /// takes most of a minute to see that a node says nothing.
+    pub fn is_ready(&self, machine: &Machine) -> bool {
+        matches!(self.node(machine), Node::Own(node) if node.ready && machine.heard.as_ref() != Some(&node.heard))
+    }
+
+    /// Whether a worker is not made as the pool wants it now. One that has joined counts by what its kubelet runs: between
+    /// two minors of its control nodes that may be older than was wanted, or newer, which is no harm. One that has not takes
+    /// the newest minor when it does.
     pub fn is_outdated(&self, pool: &Pool, machine: &Machine) -> bool {
         let (wanted, made) = (&pool.template, &machine.template);
-        let runs = match self.node(machine) {
-            Node::Own(node) if machine.state == State::Member => node.minor(),
-            _ => None,
-        };
-        let is_older = match (runs.or(made.kubernetes.parse().ok()), wanted.kubernetes.parse::<Minor>().ok()) {
-            (Some(runs), Some(wanted)) => runs < wanted,
-            _ => made.kubernetes != wanted.kubernetes,
-        };
-        is_older || Template { kubernetes: wanted.kubernetes.clone(), ..made.clone() } != *wanted
+        match machine.state {
+            State::New | State::Joining => !wanted.makes_like(made),
+            State::Member | State::Returning => {
+                let node = if let Node::Own(node) = self.node(machine) { Some(node) } else { None };
+                wanted.outdates(made, node.and_then(NodeSeen::minor))
+            }
+            State::Failed | State::Leaving => wanted.outdates(made, None),
+        }
     }
 
     /// Whether nothing is seen of a machine's VM while its node says that it runs: it was moved out of sight, or went

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::properties as keys;
+use contract::properties::parse::addresses::DHCP;
 use contract::role::Role;
 
 use super::machine::Machine;
@@ -15,6 +16,11 @@ use super::token::Token;
 pub struct Site(pub BTreeMap<String, String>);
 
 impl Site {
+    /// How many times longer than usual workers are told to wait for anything.
+    pub(super) fn timeout_factor(&self) -> u32 {
+        self.0.get(keys::TIMEOUT_FACTOR).and_then(|text| text.parse().ok()).filter(|factor| *factor > 0).unwrap_or(1)
+    }
+
     /// The properties of one machine.
     pub(super) fn properties(&self, pool: &Pool, machine: &Machine, token: &Token) -> BTreeMap<String, String> {
         let mut properties = self.0.clone();
@@ -32,9 +38,13 @@ impl Site {
         set(keys::NODE_LABELS, labels.join(","));
         set(keys::NODE_TAINTS, taints.join(","));
         set(keys::JOIN_TOKEN, token.joined().expose().to_owned());
-        if let (Some(address), Some(addresses)) = (machine.address, &pool.addresses) {
-            set(keys::ADDRESS, format!("{address}/{}", addresses.prefix));
-        }
+        set(
+            keys::ADDRESS,
+            match (machine.address, &pool.addresses) {
+                (Some(address), Some(addresses)) => format!("{address}/{}", addresses.prefix),
+                _ => DHCP.to_owned(),
+            },
+        );
         properties
     }
 }
@@ -55,7 +65,7 @@ mod tests {
         let hash = format!("sha256:{}", "0a".repeat(32));
         let site = [(keys::CLUSTER_NAME, "t"), (keys::API_VIP, "10.0.0.10"), (keys::CLUSTER_CA_HASH, &hash)];
         let site = Site(site.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-        let told = site.properties(&pool, &machine, &Token::new(&machine.name, 0));
+        let told = site.properties(&pool, &machine, &Token::new(&machine.name, 0, 1));
         for (key, value) in &told {
             let property = keys::find(key).unwrap_or_else(|| panic!("{key} is no property"));
             assert!(property.need(Role::Worker).is_some(), "{key} is not a worker's");
@@ -65,5 +75,9 @@ mod tests {
         let lacking: Vec<_> = needed.map(|property| property.key).filter(|key| !told.contains_key(*key)).collect();
         assert!(lacking.is_empty(), "{lacking:?}");
         assert_eq!((told[keys::ROLE].as_str(), told[keys::NODE_POOL].as_str()), ("worker", "general"));
+        assert_eq!(told[keys::ADDRESS], "10.0.0.20/24");
+        let leased = Machine { address: None, ..machine };
+        let told = site.properties(&Pool { addresses: None, ..pool }, &leased, &Token::new("w", 0, 1));
+        assert_eq!(told[keys::ADDRESS], "dhcp");
     }
 }

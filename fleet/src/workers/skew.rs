@@ -39,10 +39,7 @@ fn of_all(answering: Minor, nodes: &[NodeSeen]) -> Result<Minor, Reason> {
 
 /// The newest of the minors that an image carries with which a kubelet may join a cluster: not newer than the cluster's,
 /// and three older at most (version skew policy, "kubelet").
-///
-/// # Errors
-/// When it carries none.
-pub fn kubelet_minor(carried: &[String], cluster: Minor) -> Result<Minor, Reason> {
+fn kubelet_minor(carried: &[String], cluster: Minor) -> Result<Minor, Reason> {
     let joins = |minor: &Minor| minor.may_speak_to(cluster);
     carried.iter().filter_map(|minor| minor.parse().ok()).filter(joins).max().ok_or_else(|| {
         let carried = carried.join(", ");
@@ -53,9 +50,50 @@ pub fn kubelet_minor(carried: &[String], cluster: Minor) -> Result<Minor, Reason
     })
 }
 
+/// The minor that workers run whose image carries these: the newest with which a kubelet may join a cluster of another one.
+/// `expected` is what a person wants them to run; they are told none.
+///
+/// # Errors
+/// When there is none, or another one is expected.
+pub fn worker_minor(carried: &[String], cluster: Minor, expected: Option<Minor>) -> Result<Minor, Reason> {
+    let newest = kubelet_minor(carried, cluster)?;
+    let Some(expected) = expected.filter(|expected| *expected != newest) else { return Ok(newest) };
+    let words = if expected > cluster {
+        format!(
+            "the control nodes run Kubernetes {cluster}, and no worker runs a newer one: take them to {expected} first"
+        )
+    } else {
+        let carried = carried.join(" and ");
+        format!(
+            "the image carries Kubernetes {carried}: in a cluster of {cluster} its workers run {newest}, and not {expected}"
+        )
+    };
+    Err(Reason::new(reason::SKEW, words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_minor_that_workers_would_not_run_is_refused() {
+        let carried = ["1.35".to_owned(), "1.36".to_owned()];
+        let of = |cluster: &str, expected: Option<&str>| {
+            let expected = expected.map(|minor| minor.parse().unwrap());
+            worker_minor(&carried, cluster.parse().unwrap(), expected).map(|minor| minor.to_string())
+        };
+        assert_eq!(of("1.36", None).unwrap(), "1.36");
+        assert_eq!(of("1.36", Some("1.36")).unwrap(), "1.36");
+        assert_eq!(of("1.37", Some("1.36")).unwrap(), "1.36", "one less than the control nodes' is allowed");
+        for (cluster, expected, words) in [
+            ("1.35", "1.36", "the control nodes run Kubernetes 1.35, and no worker runs a newer one"),
+            ("1.36", "1.35", "its workers run 1.36, and not 1.35"),
+            ("1.34", "1.34", "the image carries Kubernetes 1.35, 1.36"),
+        ] {
+            let why = of(cluster, Some(expected)).unwrap_err();
+            assert!(why.code == "workers.skew" && why.words.contains(words), "{why}");
+        }
+    }
 
     #[test]
     fn while_the_control_nodes_are_between_two_minors_nobody_says_which_one_workers_get() {
@@ -68,6 +106,8 @@ mod tests {
             excluded: false,
             control,
             kubelet: kubelet.to_owned(),
+            address: None,
+            heard: String::new(),
         };
         let of = |answering: &str, nodes: &[NodeSeen]| of_all(answering.parse().unwrap(), nodes);
         let worker = node("v1.34.1", false);

@@ -9,7 +9,7 @@ use super::decide::{Next, next};
 use super::discards::Discards;
 use super::machine::State;
 use super::records::Kept;
-use super::seen::{Found, Seen};
+use super::seen::{Found, Node, Seen};
 use super::wait::Wait;
 use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
@@ -19,12 +19,14 @@ use crate::upgrade::Reason;
 pub struct WorkerStatus {
     /// Its name.
     pub name: String,
-    /// Its address; none where it asks for one by DHCP.
+    /// Its address; of one that asks for it by DHCP what its cluster knows it by, and none before it has joined.
     pub address: Option<Ipv4Addr>,
     /// How far it is.
     pub state: State,
     /// Its image, for people.
     pub image: String,
+    /// Version of its kubelet, such as `v1.36.2`; none where its node says nothing.
+    pub kubelet: Option<String>,
     /// Whether it is made as the pool wants it now.
     pub up_to_date: bool,
     /// Whether it does its part: its VM runs, and its node is Ready and takes pods.
@@ -54,6 +56,8 @@ pub struct WorkersStatus {
     pub available: usize,
     /// The image that is wanted, for people.
     pub image: String,
+    /// The minor of Kubernetes that the workers are to run, or a newer one.
+    pub kubernetes: String,
     /// Whether the replacement of outdated workers is paused.
     pub paused: bool,
     /// The workers by number.
@@ -80,12 +84,21 @@ impl WorkersStatus {
             .machines
             .iter()
             .map(|machine| {
+                let known_by = |seen: &Seen| match seen.node(machine) {
+                    Node::Own(node) => node.address,
+                    _ => None,
+                };
                 let power = |seen: &Seen| if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None };
+                let kubelet = |seen: &Seen| match seen.node(machine) {
+                    Node::Own(node) => Some(node.kubelet.clone()).filter(|version| !version.is_empty()),
+                    Node::Absent | Node::Foreign => None,
+                };
                 WorkerStatus {
                     name: machine.name.clone(),
-                    address: machine.address,
+                    address: machine.address.or_else(|| seen.and_then(known_by)),
                     state: machine.state,
                     image: machine.template.image.name.clone(),
+                    kubelet: seen.and_then(kubelet),
                     up_to_date: !seen.unwrap_or(&Seen::default()).is_outdated(&kept.pool, machine),
                     available: seen.is_some_and(|seen| seen.is_available(machine)),
                     vm: machine.vm,
@@ -101,6 +114,7 @@ impl WorkersStatus {
             wanted: kept.pool.count,
             available: workers.iter().filter(|worker| worker.available).count(),
             image: kept.pool.template.image.name.clone(),
+            kubernetes: kept.pool.template.kubernetes.clone(),
             paused: kept.pool.rollout.paused,
             looked: seen.is_some(),
             done,

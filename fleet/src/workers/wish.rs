@@ -1,15 +1,15 @@
 //! What a person wants changed, as it is noted before anything follows from it.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
+use contract::minor::Minor;
 
 use super::changes::Changes;
 use super::discards::Discards;
 use super::machine::{Machine, State};
-use super::pool::{Image, Pool};
+use super::pool::{OvaImage, Pool};
 use super::reason;
 use super::records::Kept;
+use super::skew::worker_minor;
 use crate::upgrade::Reason;
 
 /// What a person wants.
@@ -26,14 +26,20 @@ pub enum Wish {
         /// What may be lost with it.
         discards: Discards,
     },
-    /// Workers of this image. Otherwise they are made, and replaced, as they were but for what is said; a pause holds.
+    /// A worker that is a member no more, as its certificate has expired, joins again with a new token.
+    Rejoin {
+        /// Its name.
+        worker: String,
+    },
+    /// Workers that are made otherwise, and of the newest minor of Kubernetes that their image carries and the cluster takes
+    /// now. They are made, and replaced, as they were but for what is said; a pause holds.
     Replace {
-        /// Their image.
-        image: Image,
-        /// As [`super::Template::kubernetes`].
-        kubernetes: String,
-        /// Where the image's OVA is.
-        ova: PathBuf,
+        /// Their image; none for the one that they have.
+        image: Option<OvaImage>,
+        /// The minor of the cluster's API servers.
+        cluster: Minor,
+        /// The minor that they are to run, if one is said: another one than they would run is refused.
+        kubernetes: Option<Minor>,
         /// What is said.
         changes: Box<Changes>,
         /// What may be lost with those that are replaced for it.
@@ -68,10 +74,17 @@ impl Wish {
             Self::Create(_) => {}
             Self::Add(count) => kept.pool.count += count,
             Self::Remove { worker, discards } => remove(&mut kept, worker, *discards, now)?,
-            Self::Replace { image, kubernetes, ova, changes, discards } => {
-                kept.pool.template.image.clone_from(image);
-                kept.pool.template.kubernetes.clone_from(kubernetes);
-                kept.pool.ova.clone_from(ova);
+            Self::Rejoin { worker } => rejoin(&mut kept, worker, now)?,
+            Self::Replace { image, cluster, kubernetes, changes, discards } => {
+                if let Some(OvaImage { image, ova, carries }) = image {
+                    kept.pool.template.image.clone_from(image);
+                    kept.pool.ova.clone_from(ova);
+                    kept.pool.carries.clone_from(carries);
+                }
+                let carries = &kept.pool.carries;
+                ensure!(!carries.is_empty(), "which Kubernetes the workers' image carries was not noted: name its OVA");
+                let minor = worker_minor(carries, *cluster, *kubernetes).map_err(|why| anyhow::anyhow!("{why}"))?;
+                kept.pool.template.kubernetes = minor.to_string();
                 changes.apply(&mut kept.pool);
                 replaced_with(&mut kept, *discards);
             }
@@ -96,7 +109,7 @@ fn leaves(machine: &mut Machine, now: u64, reason: Reason) {
 /// wants to go.
 fn replaced_with(kept: &mut Kept, discards: Discards) {
     for machine in kept.machines.iter_mut().filter(|machine| !is_asked(machine)) {
-        let is_outdated = machine.template != kept.pool.template;
+        let is_outdated = kept.pool.template.outdates(&machine.template, None);
         machine.discards = if is_outdated { discards } else { Discards::default() };
     }
 }
@@ -107,10 +120,7 @@ fn is_asked(machine: &Machine) -> bool {
 }
 
 fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
-    let names: Vec<String> = kept.machines.iter().map(|machine| machine.name.clone()).collect();
-    let Some(machine) = kept.machines.iter_mut().find(|machine| machine.name == name) else {
-        bail!("there is no worker {name}; there are {}", names.join(", "));
-    };
+    let machine = named(&mut kept.machines, name)?;
     machine.discards = discards;
     // Asked for twice, it goes once.
     if is_asked(machine) {
@@ -126,6 +136,25 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
     Ok(())
 }
 
+/// A member, or one that was one and failed to join again, is given a new token.
+fn rejoin(kept: &mut Kept, name: &str, now: u64) -> anyhow::Result<()> {
+    let machine = named(&mut kept.machines, name)?;
+    let may = match machine.state {
+        State::Member | State::Returning => true,
+        State::Failed => machine.has_joined(),
+        State::New | State::Joining | State::Leaving => false,
+    };
+    ensure!(may, "{name} comes or goes, or has never joined: only a worker that has joined can join again");
+    (machine.state, machine.since, machine.reason) = (State::Returning, now, None);
+    Ok(())
+}
+
+fn named<'k>(machines: &'k mut [Machine], name: &str) -> anyhow::Result<&'k mut Machine> {
+    let names: Vec<String> = machines.iter().map(|machine| machine.name.clone()).collect();
+    let found = machines.iter_mut().find(|machine| machine.name == name);
+    found.with_context(|| format!("there is no worker {name}; there are {}", names.join(", ")))
+}
+
 /// What did not join is made anew.
 fn give_up(kept: &mut Kept, now: u64) {
     for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
@@ -134,15 +163,16 @@ fn give_up(kept: &mut Kept, now: u64) {
     }
 }
 
-/// What has no time to join any more is made anew, also what was never powered on; what is blocked, or was not watched,
-/// gets its time again.
+/// What has no time to join any more is made anew, also what was never powered on, or given another token if it had joined
+/// before; what is blocked, or was not watched, gets its time again.
 fn go_on(kept: &mut Kept, now: u64) {
     let pool = &kept.pool;
     for machine in &mut kept.machines {
         match machine.state {
+            State::Joining if !machine.has_time(pool, now) && machine.has_joined() => machine.state = State::Returning,
             State::Joining if !machine.has_time(pool, now) => machine.state = State::New,
             State::Joining | State::Leaving => machine.since = now,
-            State::New | State::Member | State::Failed => {}
+            State::New | State::Member | State::Returning | State::Failed => {}
         }
     }
 }

@@ -17,9 +17,9 @@ use lab::{
 };
 
 pub use self::arguments::Tenant;
-use self::arguments::{At, TENANT_OVA, UpArguments};
-use self::crew::{Crew, image};
-use super::{open_door, tools};
+use self::arguments::{At, TENANT_OVA, UpArguments, WorkerAddresses};
+use self::crew::{Crew, ova_image};
+use super::{Engine, open_door, tools};
 use crate::output::{json, result};
 use crate::ova::Output;
 use crate::upgrade::advised;
@@ -34,17 +34,24 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
     let open = |at: &At| OpenLab::open_tenant(state, &at.name);
     match command {
         Tenant::Up(arguments) => up(state, &arguments),
-        Tenant::AddWorker { count, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Add(count)),
+        Tenant::AddWorker { count, worker_engine, at } => {
+            let mut lab = open(&at)?;
+            if let Some(engine) = worker_engine {
+                let engine = engine.record(&lab.tools(), lab::Hardware::Quick, &|what| at.say(what))?;
+                lab.set_worker_engine(engine)?;
+            }
+            Crew::of(lab, &at).go(what, &Wish::Add(count))
+        }
         Tenant::RemoveWorker { worker, lost, at } => {
             Crew::of(open(&at)?, &at).go(what, &Wish::Remove { worker, discards: lost.discards() })
         }
-        Tenant::ReplaceWorkers { ova, changed, lost, at } => {
-            let crew = Crew::of(open(&at)?, &at);
-            let target = Target::read(&lab::find_ova_of(&ova, TENANT_OVA)?)?;
-            let kubernetes = crew.minor(&target)?;
-            let (image, changes) = (image(&target), Box::new(changed.changes()));
-            let discards = lost.discards();
-            crew.go(what, &Wish::Replace { image, kubernetes, ova: target.ova, changes, discards })
+        Tenant::RejoinWorker { worker, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Rejoin { worker }),
+        Tenant::ReplaceWorkers { ova, kubernetes, changed, lost, at } => {
+            let lab = open(&at)?;
+            let image = ova.map(|ova| anyhow::Ok(ova_image(Target::read(&lab.find_ova(&ova)?)?))).transpose()?;
+            let crew = Crew::of(lab, &at);
+            let (cluster, changes, discards) = (crew.minor()?, Box::new(changed.changes()), lost.discards());
+            crew.go(what, &Wish::Replace { image, cluster, kubernetes, changes, discards })
         }
         Tenant::Pause(at) => Crew::of(open(&at)?, &at).go(what, &Wish::Pause),
         Tenant::Resume(at) => Crew::of(open(&at)?, &at).go(what, &Wish::GoOn),
@@ -52,8 +59,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::ReplaceControlPlane { node, ova, properties, data_disk, limit, at } => {
             let lab = open(&at)?;
             let say = |what: &str| at.say(what);
-            let source =
-                ova.map(|ova| unpacked(&lab::find_ova_of(&ova, TENANT_OVA)?, &lab.tools(), &say)).transpose()?;
+            let source = ova.map(|ova| unpacked(&lab.find_ova(&ova)?, &lab.tools(), &say)).transpose()?;
             let by = BlankVm {
                 source,
                 properties: properties.into_iter().collect(),
@@ -99,10 +105,11 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
         lab
     } else {
         let tools = tools(arguments.tools.clone())?;
-        let engine = arguments.engine.record(&tools, lab::Hardware::Quick)?;
+        let runs = |engine: Engine| engine.record(&Tools::at(&tools), lab::Hardware::Quick, &say);
+        let engine = runs(arguments.engine)?;
         let workers = match arguments.worker_engine {
             None => engine,
-            Some(workers) => workers.record(&tools, lab::Hardware::Quick)?,
+            Some(workers) => runs(workers)?,
         };
         import(state, arguments, size, unpacked(&ova, &Tools::at(&tools), &say)?, (engine, workers), tools)?
     };
@@ -130,6 +137,9 @@ fn import(
     (engine, workers): (EngineRecord, EngineRecord),
     tools: std::path::PathBuf,
 ) -> anyhow::Result<OpenLab> {
+    if arguments.worker_addresses == WorkerAddresses::Dhcp {
+        lab::check_dhcp()?;
+    }
     OpenLab::import_cluster(
         state,
         Up {
@@ -138,10 +148,12 @@ fn import(
                 nodes: arguments.control_planes,
                 properties: arguments.properties.iter().cloned().collect(),
                 timeout_factor: engine.timeout_factor(),
+                workers_by_dhcp: arguments.worker_addresses == WorkerAddresses::Dhcp,
                 ..Wishes::default()
             },
             engine,
-            replacements: workers,
+            replacements: engine,
+            workers,
             source,
             tools,
             size,

@@ -2,37 +2,23 @@
 
 mod adopt;
 mod arguments;
+mod at;
 mod describe;
 mod signals;
 mod words;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use fleet::authority::DirectoryStore;
-use fleet::node::Client;
-use fleet::upgrade::{
-    Arrived, Cancelled, Deployment, Direction, KubernetesOptions, Nodes, Notice, Outcome, Unasked, UpgradeStatus, Verb,
-};
-use lab::{Lab, LabHypervisor, state_directory};
-use tokio::sync::watch;
+use fleet::upgrade::{Arrived, Direction, KubernetesOptions, Outcome, UpgradeStatus, Verb};
 
+use self::arguments::Confirmed;
 pub use self::arguments::{Adopt, Over, Upgrade};
-use self::arguments::{At, Confirmed, GoingOn, Whose};
+use self::at::Lacking;
 pub use self::signals::{Ending, Signals};
 pub use self::words::advised;
 use crate::output::{json, result, say, warn};
 use crate::ova::Output;
-
-/// What a command does that cannot ask nodes: without credentials, or in a lab that is off.
-#[derive(Clone, Copy)]
-enum Lacking {
-    /// It fails.
-    Fails,
-    /// It goes on without them.
-    Goes,
-}
 
 /// Ended otherwise than was asked for; exit status 4.
 const WENT_BACK: u8 = 4;
@@ -48,7 +34,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     let what = command.what();
     match command {
         Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment| {
-            let plan = deployment.plan(&lab::find_ova(&wanted.ova)?, &wanted.options()?).await?;
+            let plan = deployment.plan(&at.ova(&wanted.ova)?, &wanted.options()?).await?;
             match output {
                 Output::Json => json(&plan)?,
                 Output::Text => result(&describe::text(&plan))?,
@@ -56,7 +42,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }),
         Upgrade::Apply { wanted, on } => on.with(what, async |deployment| {
-            let went = deployment.apply(&lab::find_ova(&wanted.ova)?, &wanted.options()?, on.over.take()).await?;
+            let went = deployment.apply(&on.at.ova(&wanted.ova)?, &wanted.options()?, on.over.take()).await?;
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
         Upgrade::Resume { ova, on } => on.with(what, async |deployment| {
@@ -102,7 +88,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             }
             at.changing(what, Some(&whose), Duration::ZERO, async |deployment| {
                 let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
-                say(&format!("all control nodes run Kubernetes {}", done.to));
+                say(&all_run(&done.to, at.tenant()?.as_deref()));
                 Ok(ExitCode::SUCCESS)
             })
         }
@@ -129,6 +115,16 @@ pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
         .looking("adopt", None, async |deployment| adopt::run(deployment, arguments.yes, arguments.over.take()).await)
 }
 
+/// What is said at the end of an upgrade of Kubernetes. A tenant's workers are not part of it.
+fn all_run(minor: &str, tenant: Option<&str>) -> String {
+    let done = format!("all control nodes run Kubernetes {minor}");
+    let Some(name) = tenant else { return done };
+    format!(
+        "{done}; the workers go on as they are. `kaas lab tenant replace-workers --name {name} --kubernetes {minor}` takes \
+         them there as well"
+    )
+}
+
 /// Says where a run has come to, and with which status to end.
 fn arrived((arrived, status): &(Arrived, UpgradeStatus), wanted: Option<Outcome>) -> ExitCode {
     let text = words::status(status);
@@ -144,96 +140,6 @@ fn arrived((arrived, status): &(Arrived, UpgradeStatus), wanted: Option<Outcome>
         Arrived::Paused(_) | Arrived::Cancelled => {
             warn(&text);
             ExitCode::from(PAUSED)
-        }
-    }
-}
-
-impl GoingOn {
-    fn with(
-        &self,
-        what: &str,
-        act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
-    ) -> anyhow::Result<ExitCode> {
-        self.at.changing(what, Some(&self.whose), Duration::from_secs(self.waiting.pause_limit), act)
-    }
-}
-
-impl At {
-    /// Does what changes nothing that would have to be continued.
-    fn looking(
-        &self,
-        what: &str,
-        whose: Option<&Whose>,
-        act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
-    ) -> anyhow::Result<ExitCode> {
-        self.with(what, whose, Duration::ZERO, Lacking::Fails, Ending::AtOnce, act)
-    }
-
-    /// Does what can be continued when it was asked to end.
-    fn changing(
-        &self,
-        what: &str,
-        whose: Option<&Whose>,
-        pause_limit: Duration,
-        act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
-    ) -> anyhow::Result<ExitCode> {
-        self.with(what, whose, pause_limit, Lacking::Fails, Ending::WhereItCanBeContinued, act)
-    }
-
-    /// How nodes are asked.
-    fn client(&self, lab: &Lab) -> anyhow::Result<Client> {
-        let kubeconfig = self.kubeconfig.clone().map_or_else(|| lab.kubeconfig(), Ok)?;
-        Client::from_inside(&kubeconfig, lab.network_namespace())
-    }
-
-    fn with(
-        &self,
-        what: &str,
-        whose: Option<&Whose>,
-        pause_limit: Duration,
-        lacking: Lacking,
-        ending: Ending,
-        act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<ExitCode>,
-    ) -> anyhow::Result<ExitCode> {
-        let lab = Arc::new(Lab::open(&state_directory()?, &self.lab)?);
-        let nodes: Box<dyn Nodes> = match (self.client(&lab), lacking) {
-            (Ok(client), _) => Box::new(client),
-            (Err(error), Lacking::Goes) => {
-                let because = format!("{error:#}");
-                warn(&format!("warning: no node can be asked: {because}"));
-                Box::new(Unasked::because(because))
-            }
-            (Err(error), Lacking::Fails) => return Err(error),
-        };
-        let store = DirectoryStore::at(lab.upgrades());
-        let (cancel, cancelled) = watch::channel(false);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let acted = runtime.block_on(async {
-            let deployment = Deployment {
-                hypervisor: &LabHypervisor::new(lab),
-                nodes: &*nodes,
-                store: &store,
-                snapshots: &store,
-                what,
-                watch: &|notice: &Notice<'_>| words::tell(notice),
-                pace: Duration::from_secs(1),
-                pause_limit,
-                other_cluster: whose.and_then(|whose| whose.other_cluster),
-                cancelled,
-            };
-            let signals = Signals::taken()?;
-            tokio::select! {
-                acted = act(&deployment) => acted,
-                // What is being done on other threads is not waited for.
-                status = signals.ended(ending, &cancel) => std::process::exit(status.into()),
-            }
-        });
-        match acted {
-            Err(error) if error.is::<Cancelled>() => {
-                warn(&format!("{error:#}"));
-                Ok(ExitCode::from(PAUSED))
-            }
-            acted => acted.map_err(words::advised),
         }
     }
 }
@@ -265,6 +171,13 @@ mod tests {
             plan,
             entries: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_tenants_workers_are_named_once_its_control_nodes_run_another_minor() {
+        assert_eq!(all_run("1.36", None), "all control nodes run Kubernetes 1.36");
+        let told = all_run("1.36", Some("blue"));
+        assert!(told.contains("`kaas lab tenant replace-workers --name blue --kubernetes 1.36`"), "{told}");
     }
 
     #[test]

@@ -120,9 +120,17 @@ pub fn lose_unwritten(leader: &ProcessId) -> anyhow::Result<()> {
 /// # Errors
 /// When it fails or takes longer than `limit`.
 pub fn run(leader: &ProcessId, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-    let mut command = Command::new("timeout");
-    command.arg(limit.as_secs().max(1).to_string()).arg("nsenter").arg(format!("--target={}", leader.number()));
-    command.args(["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"]);
+    let limit = limit.as_secs().max(1).to_string();
+    run_program(&mut command(leader, &["timeout", &limit], arguments))
+}
+
+/// A program inside, begun by another one outside if there is one.
+pub fn command(leader: &ProcessId, by: &[&str], arguments: &[&str]) -> Command {
+    let target = format!("--target={}", leader.number());
+    let enter = ["nsenter", &target, "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"];
+    let line = [by, &enter, arguments].concat();
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]);
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    run_program(command.args(arguments))
+    command
 }

@@ -9,6 +9,7 @@ mod nspawn;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -109,6 +110,14 @@ impl Containers {
         };
         fs::write(shared.join("platform.json"), serde_json::to_vec_pretty(&platform)?)?;
         Ok(())
+    }
+
+    /// A program inside a VM that is on, not started yet.
+    ///
+    /// # Errors
+    /// When it is off.
+    pub fn command_inside(&self, vm: &VmRecord, arguments: &[&str]) -> anyhow::Result<Command> {
+        Ok(guest::command(&leader_of(vm)?, &[], arguments))
     }
 
     fn machine(&self, vm: &VmRecord) -> String {
@@ -226,10 +235,13 @@ impl Engine for Containers {
     }
 
     fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
-        let supervisor = vm.process.as_ref().with_context(|| format!("{} is off", vm.name))?;
-        let leader = guest::leader_now(supervisor).with_context(|| format!("{} is off", vm.name))?;
-        guest::run(&leader, arguments, limit)
+        guest::run(&leader_of(vm)?, arguments, limit)
     }
+}
+
+/// The first process of a VM's guest.
+fn leader_of(vm: &VmRecord) -> anyhow::Result<ProcessId> {
+    vm.process.as_ref().and_then(guest::leader_now).with_context(|| format!("{} is off", vm.name))
 }
 
 /// Whether processes started here may be made less likely to be killed when

@@ -5,6 +5,7 @@ mod look;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -232,12 +233,17 @@ impl Hypervisor for LabHypervisor {
             network_interface: true,
             properties: addition.properties.clone(),
             source: None,
-            engine: self.0.replacements(),
+            engine: if self.1 == self.0.deployment() { self.0.replacements() } else { self.0.worker_engine() },
             stamp: Some(addition.stamp.clone()),
         };
         let (image, lock) = (addition.image.clone(), self.locked(permit).await?);
         let new = self.with(move |lab| lab.addition(vm, &image)).await?;
         self.make(new, lock, permit).await
+    }
+
+    async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
+        let properties = properties.clone();
+        self.change(vm, permit, move |lab, name| lab.give_locked(name, &properties)).await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

@@ -124,6 +124,7 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
         lab.stamp(&other, &stamp, &none).await,
         lab.stage(state.path(), "digest", &own, &placement, &none).await.map(drop),
         lab.import(&replacement, &none).await.map(drop),
+        lab.give(&own, &BTreeMap::new(), &none).await,
         lab.power_on(&own, &none).await,
         lab.shut_down(&own, limit, &none).await.map(drop),
         lab.cut_power(&own, &none).await,

@@ -179,7 +179,10 @@ impl Engine for VirtualMachines {
 
     fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
         let Some(address) = &vm.address else {
-            bail!("{} has no address by which it can be reached: its form was not filled in", vm.name)
+            bail!(
+                "{} has no address by which it can be reached: its form was not filled in, or nothing is leased to it",
+                vm.name
+            )
         };
         let arguments = ssh::arguments(&self.directory.ssh_key(), address, arguments);
         let mut command = self.network.command("timeout", [limit.as_secs().max(1).to_string(), "ssh".to_owned()]);

@@ -9,6 +9,7 @@ mod etcd;
 mod full_store;
 mod hostile;
 mod image;
+mod join;
 mod kubernetes;
 mod maintenance;
 mod partition;
@@ -16,6 +17,7 @@ mod qemu;
 mod set_up;
 mod swap;
 mod tenant;
+mod tenant_upgrade;
 mod three_nodes;
 mod trust;
 mod upgrade;
@@ -38,10 +40,10 @@ macro_rules! entries {
 /// Emulated processors first, which take as long as much of the rest; then the slowest.
 const SCENARIOS: &[Entry] = entries![
     qemu::short::a_node_is_swapped_onto_vspheres_devices,
+    tenant::short::a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload,
     upgrade::short::three_nodes_are_swapped_one_after_the_other_while_a_client_writes,
     three_nodes::short::a_cluster_forms_against_all_odds_and_survives,
     swap::short::a_node_is_swapped_to_another_image_and_back_by_hand,
-    tenant::short::a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload,
     bad_input::short::bad_properties_are_named_and_nothing_is_formatted,
     bad_input::short::wrong_disks_networks_and_clocks_are_named,
     bad_input::short::a_second_adapter_gets_its_address_and_routes,
@@ -71,9 +73,14 @@ const SCENARIOS: &[Entry] = entries![
     swap::long::a_prepared_swap_is_for_one_image_and_ends_with_its_commit,
     swap::long::disks_that_are_not_the_nodes_are_refused_before_etcd_starts,
     swap::long::a_blank_disk_and_two_disks_are_refused_or_left_alone,
+    join::long::what_keeps_a_worker_out_is_named_and_an_api_that_is_away_is_waited_for,
+    join::long::a_worker_whose_certificate_has_expired_joins_again_by_its_form_its_console_and_its_deployer,
     tenant::long::a_server_answers_while_its_workers_are_added_removed_replaced_and_lost,
     tenant::long::a_tenants_lost_control_node_is_replaced,
     tenant::long::a_worker_keeps_its_local_volumes_and_starts_no_pod_without_their_disk,
+    tenant::long::a_worker_says_that_its_lease_has_changed_and_waits_for_its_own,
+    tenant_upgrade::long::a_tenants_control_node_and_its_workers_go_to_a_newer_image,
+    tenant_upgrade::long::a_tenants_workers_follow_its_control_node_to_the_next_minor,
     trust::long::a_cluster_takes_its_publishers_images_until_it_is_told_of_another,
     upgrade::long::three_nodes_are_swapped_and_go_back_while_a_client_writes,
     upgrade::long::three_nodes_are_swapped_at_once_and_committed,

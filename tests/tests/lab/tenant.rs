@@ -1,13 +1,12 @@
 //! Tenant clusters beside a control cluster, on the container engine and from the OVAs: their workers come, are replaced
 //! and go, while a server on them is requested from outside the cluster.
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use scenarios::built_ova;
-use scenarios::requests::{Requested, Requests};
+use scenarios::requests::while_requested;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
-use scenarios::tenant::Tenant;
+use scenarios::tenant::{Tenant, control};
 use scenarios::workload::Workload;
 use scenarios::writer::Writer;
 
@@ -17,56 +16,85 @@ const UNPLANNED: Duration = Duration::from_secs(180);
 /// How long the API may be away when a control node goes: etcd elects and the virtual IP moves, on a loaded machine.
 const API_MOVES: Duration = Duration::from_secs(20);
 
-/// A control cluster of one node.
-fn control(setting: &Setting) -> Scenario {
-    let scenario = Scenario::prepare(setting);
-    scenario.power_on(&["cp1"]);
-    scenario.all_ready(FORMING);
-    scenario
-}
-
 pub mod short {
     use super::*;
 
-    /// One control node and two workers: they run what the control node does not, reach each other, and leave no token.
+    /// Emulated processors are slow, and the machine may be busy.
+    const WORK: Duration = Duration::from_secs(15 * 60);
+
+    /// Says how long a worker took to join, and what it takes of memory.
+    fn figures(scenario: &Scenario, tenant: &Tenant<'_>, worker: &str) {
+        let (took, memory) = (tenant.joined_after(worker), tenant.memory(worker));
+        scenario.reached(&format!("{worker} joined {took} s after its power-on; its processes have {memory} MiB"));
+    }
+
+    /// What a worker has in a virtual machine and in no container: a kernel with the drivers of its disks, of its adapter and
+    /// of file servers and storage arrays, a scratch partition with what it keeps, and firmware that says which VM it is.
+    fn is_a_machine(scenario: &Scenario, tenant: &Tenant<'_>, worker: &str) {
+        let inside = |script: &str| scenario.inside_for(worker, &["sh", "-ec", script], WORK);
+        let bound = inside(
+            "modprobe --all nfsv4 iscsi_tcp
+             cd /sys/bus/pci/drivers
+             ls -d nvme/0000:* virtio-pci/0000:* vmw_pvscsi/0000:*",
+        );
+        assert!(bound.lines().count() >= 3, "{bound}");
+        let kept = inside(
+            "source=$(findmnt --noheadings --output=SOURCE /data)
+             echo \"$source\"
+             lsblk --noheadings --raw --output=PARTLABEL,FSTYPE \"$(echo \"$source\" | cut --delimiter='[' --fields=1)\"
+             test -s /data/kaas/config.json",
+        );
+        let kept: Vec<&str> = kept.lines().collect();
+        assert!(matches!(kept[..], [source, "kaas-var ext4"] if source.ends_with("[/lib/kaas]")), "{kept:?}");
+        let provider = ["get", "node", worker, "--output=jsonpath={.spec.providerID}"];
+        let firmware = inside("cat /sys/class/dmi/id/product_uuid").trim().to_lowercase();
+        let vm = tenant.vm(worker);
+        assert_eq!((scenario.kubectl(&provider), &firmware), (format!("vsphere://{vm}"), &vm));
+    }
+
+    /// One control node and two workers, one of them in a virtual machine: they run what the control node does not, reach
+    /// each other, and leave no token.
     pub fn a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload() {
         let host = control(&Setting::one("host-s"));
-        let scenario = host.tenant("ta", "1", "2");
+        let scenario = host.tenant("ta", "1", "1");
         let tenant = Tenant::of(&scenario);
         let workers = tenant.workers();
-        let [one, two] = workers.as_slice() else { panic!("{workers:?}") };
-        assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 3);
+        let [one] = workers.as_slice() else { panic!("{workers:?}") };
         assert_eq!(tenant.tokens(), 0, "a join token is left");
-        for worker in &workers {
-            let (took, memory) = (tenant.joined_after(worker), tenant.memory(worker));
-            scenario.reached(&format!("{worker} joined {took} s after its power-on; its processes have {memory} MiB"));
-        }
+        let control = scenario.lab().plan().nodes[0].name.clone();
+        assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 2);
 
-        let workload = Workload::start(&scenario, one, MOMENT);
+        // It boots for minutes where processors are emulated, and gets those of the control cluster, which was seen beside the
+        // tenant. The rest is done meanwhile.
+        host.cut("cp1");
+        let machine = tenant.begins(&["add-worker", "--worker-engine", "qemu", "--pause-limit", "5400"]);
+        figures(&scenario, &tenant, one);
+        let workload = Workload::start(&scenario, one, WORK);
+        workload.is_reached_by_name_from(&control);
+        workload.is_reached_by_address_from(&control);
+
+        assert_eq!(machine.ends()["available"], 2);
+        let workers = tenant.workers();
+        let [_, two] = workers.as_slice() else { panic!("{workers:?}") };
+        assert_eq!(tenant.tokens(), 0, "a join token is left");
+        figures(&scenario, &tenant, two);
+        is_a_machine(&scenario, &tenant, two);
         workload.is_reached_by_name_from(two);
-        workload.is_reached_by_address_from(two);
+        let workload = workload.moved_to(two);
+        workload.is_reached_by_name_from(one);
+        workload.is_reached_by_address_from(one);
         let pool = ["get", "nodes", "--selector=kaas.local/pool=workers", "--output=name"];
         assert_eq!(scenario.kubectl(&pool).lines().count(), 2, "the workers' pool is not their label");
 
-        let status = tenant.run(&["remove-worker", two]);
+        let status = tenant.run(&["remove-worker", one]);
         assert_eq!((&status["arrived"], &status["available"]), (&"done".into(), &1.into()));
-        scenario.ready(&[&format!("{}-cp1", scenario.lab().name()), one], MOMENT);
-        assert!(!scenario.lab().vms().unwrap().contains(two), "its VM is left");
+        scenario.ready(&[&control, two], MOMENT);
+        assert!(!scenario.lab().vms().unwrap().contains(one), "its VM is left");
     }
 }
 
 pub mod long {
     use super::*;
-
-    /// Requests while something is done, and what became of them.
-    fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> Requested {
-        let requests = Requests::start(scenario.lab().network_namespace(), page);
-        let began = Instant::now();
-        act();
-        let figures = requests.end();
-        scenario.reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
-        figures
-    }
 
     /// Planned work loses no request. Then a worker is cut off, and one is taken away with its VM: its pods run elsewhere.
     pub fn a_server_answers_while_its_workers_are_added_removed_replaced_and_lost() {
@@ -158,8 +186,10 @@ pub mod long {
         let labelled = ["get", "nodes", "--selector=kaas.local/local-volumes=true", "--output=name"];
         assert_eq!(scenario.kubectl(&labelled).trim(), format!("node/{worker}"));
         tenant.keeps();
-        scenario
-            .inside(&worker, &["sh", "-c", "mountpoint /data/local-volumes; echo 7 > /data/local-volumes/pvc-*/rows"]);
+        scenario.inside(
+            &worker,
+            &["sh", "-c", "mountpoint /data/local-volumes && cd /data/local-volumes/pvc-* && echo 7 > rows"],
+        );
         let kept = || scenario.inside(&worker, &["sh", "-c", "cat /data/local-volumes/pvc-*/rows"]);
         let nodes = [format!("{}-cp1", lab.name()), worker.clone()];
         let ready = || scenario.ready(&[&nodes[0], &nodes[1]], FORMING);
@@ -204,5 +234,44 @@ pub mod long {
         assert_eq!(replaced["node"], lost.as_str());
         assert_eq!(replaced["disks"].as_array().map(Vec::len), Some(1), "{replaced}");
         assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 4);
+    }
+
+    /// Workers by DHCP join, and keep their addresses. A lease that changes one is told, and its node does no part of the
+    /// cluster until it has its own again.
+    pub fn a_worker_says_that_its_lease_has_changed_and_waits_for_its_own() {
+        let host = control(&Setting::one("host-d"));
+        let scenario = host.tenant_with("te", "1", "2", &["--worker-addresses", "dhcp"]);
+        let (tenant, lab) = (Tenant::of(&scenario), scenario.lab());
+        let workers = tenant.workers();
+        let [one, two] = workers.as_slice() else { panic!("{workers:?}") };
+        let own = tenant.address(one);
+        assert_eq!(lab.address_of(one).unwrap(), Some(own.to_string()), "it is not what is leased");
+        let workload = Workload::start(&scenario, one, MOMENT);
+        workload.is_reached_by_name_from(two);
+
+        scenario.cut(one);
+        scenario.power_on(&[one.as_str()]);
+        scenario.soon_says(one, "kaas: ready");
+        assert_eq!(tenant.address(one), own, "a power cut has changed its address");
+
+        let is_ready = || -> anyhow::Result<bool> { Ok(lab.ready_nodes()?.contains(one)) };
+        let told = || -> anyhow::Result<Option<String>> {
+            let status = lab.status(one)?;
+            let mut findings = status["findings"].as_array().into_iter().flatten();
+            let told = findings.find(|finding| finding["code"] == "address.changed");
+            Ok(told.and_then(|finding| finding["seen"].as_str()).map(str::to_owned))
+        };
+        let other = lab.plan().tenant.as_ref().expect("a tenant's network").last_worker;
+        assert_ne!(own, other);
+        lab.lease_to(one, other).unwrap();
+        let seen = scenario.obtain("another address to be told", FORMING, told);
+        assert!(seen.contains(&own.to_string()) && seen.contains(&other.to_string()), "{seen}");
+        scenario.wait("the cluster to call it not ready", FORMING, || is_ready().map(|ready| !ready));
+        assert_eq!(tenant.address(one), own, "the cluster was told of another address");
+
+        lab.lease_to(one, own).unwrap();
+        scenario.wait("it to have its own address again", FORMING, || Ok(told()?.is_none()));
+        scenario.wait("the cluster to call it ready again", FORMING, is_ready);
+        workload.is_reached_by_address_from(two);
     }
 }

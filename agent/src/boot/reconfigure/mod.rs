@@ -32,6 +32,7 @@ use crate::intake::config::{self, Config, Intake};
 use crate::intake::environment::document::Adapter;
 use crate::intake::environment::{Document, Outcome, source};
 use crate::status::{Phase, Status};
+use crate::system::lease;
 
 pub use command::{Options, command};
 pub use pending::{Overrides, PATH, forget};
@@ -135,7 +136,13 @@ fn apply_with(
             let changes: Vec<_> = changes.into_iter().filter(|(property, _)| property.changeable).collect();
             let document = with_values(values, &config, &changes);
             let (asked, secret, warnings) = judged(config::validate_formed(&document, &image, now))?;
-            (records.update_config(&asked.after(&config), secret.as_ref())?, warnings)
+            let config = asked.after(&config);
+            if let Config::Worker(worker) = &config
+                && let Some(leased) = worker.node.lease()
+            {
+                judged(lease::suits(worker, leased))?;
+            }
+            (records.update_config(&config, secret.as_ref())?, warnings)
         }
     };
     let effect = if !changed {

@@ -15,6 +15,7 @@ use super::*;
 use crate::cluster::records::Progress;
 use crate::host::files;
 use crate::intake::config::fixture::{in_a_tenant, joined, three_nodes};
+use crate::intake::config::{Address, Lease, Worker};
 use crate::status::{Reporter, Work};
 
 const SECRET: &str = "9f86d081884c7d659a2feaa0c55ad015";
@@ -268,16 +269,39 @@ fn a_disk_of_another_role_is_not_turned_into_this_images() {
     assert_eq!((node.config(), node.restarts.get()), (config, 0));
 }
 
-#[test]
-fn a_worker_that_has_joined_takes_a_new_token_and_keeps_what_its_cluster_said() {
+/// A node that has joined a cluster as this worker.
+fn member(worker: Worker) -> Node {
     let node = Node::new();
     let facts = include_str!("../../intake/config/fixtures/image.json");
     let facts = facts.replace("\"role\": \"control-plane\"", "\"role\": \"worker\"");
     fs::write(node.path().join("usr/lib/kaas/image.json"), facts).unwrap();
-    let (records, config) = (Records::new(node.path()), Config::Worker(joined()));
-    records.save_config(&config, &Secret::new("abcdef.0123456789abcdef".to_owned())).unwrap();
+    let records = Records::new(node.path());
+    records.save_config(&Config::Worker(worker), &Secret::new("abcdef.0123456789abcdef".to_owned())).unwrap();
     records.save_progress(Progress { formed: true, ..Progress::default() }).unwrap();
     records.erase_secret().unwrap();
+    node
+}
+
+#[test]
+fn a_worker_by_dhcp_takes_no_gateway_that_its_lease_has_no_way_to_and_keeps_its_lease() {
+    let mut worker = joined();
+    let lease = Lease { address: "10.0.0.21/24".parse().unwrap(), ntp_servers: Vec::new() };
+    worker.node.interfaces[0].address = Address::Dhcp { lease: Some(lease) };
+    let node = member(worker);
+    let before = node.config();
+    assert_eq!(node.refused(&[("gateway", "10.7.0.1")]), [("gateway.off-subnet".into(), "gateway".into())]);
+    assert_eq!(node.refused(&[("address", "10.0.0.21/24")]), [("property.fixed".into(), "address".into())]);
+    assert_eq!((node.config(), node.restarts.get()), (before.clone(), 0));
+    assert_eq!(node.apply(&[("gateway", "10.0.0.254"), ("address", "DHCP")]).unwrap().effect, Effect::Restarted);
+    assert_eq!(node.config().node().interfaces[0].gateway, Some([10, 0, 0, 254].into()));
+    assert_eq!(node.config().node().lease(), before.node().lease());
+}
+
+#[test]
+fn a_worker_that_has_joined_takes_a_new_token_and_keeps_what_its_cluster_said() {
+    let config = Config::Worker(joined());
+    let node = member(joined());
+    let records = Records::new(node.path());
     assert_eq!(Lifecycle::of(node.path()).unwrap(), Lifecycle::Settled(config.clone()));
     assert_eq!(node.refused(&[("cluster-name", "another")]), [("property.fixed".into(), "cluster-name".into())]);
     let token = "fedcba.fedcba9876543210";

@@ -97,7 +97,7 @@ impl StepContext {
     }
 
     pub(super) fn virtual_address(&mut self) -> Result<StepOutcome, StepError> {
-        let device = address::device(self.node.address())?;
+        let device = address::device(self.node.address()?)?;
         let config = self.node.control_plane()?;
         let address = config.cluster.virtual_address.context("there is no virtual IP")?;
         let content = virtual_address::configuration(config, &device).context("this node is none of the cluster's")?;
@@ -124,7 +124,7 @@ impl StepContext {
         }
         let content = format!("{settings:#}\n");
         let mut changed = files::ensure_content(&self.node.path(kubelet::CONFIGURATION), content.as_bytes(), 0o644)?;
-        let content = kubelet::environment(self.node.address(), &arguments);
+        let content = kubelet::environment(self.node.address()?, &arguments);
         changed |= files::ensure_content(&self.node.path(kubelet::ENVIRONMENT), content.as_bytes(), 0o644)?;
         changed |= users::have_new(self.node.root(), kubelet::UNIT)?;
         let started = self.node.services().start_with(kubelet::UNIT, changed)?;
@@ -146,7 +146,7 @@ impl StepContext {
     }
 
     pub(super) fn rights(&mut self) -> Result<StepOutcome, StepError> {
-        let (runner, address) = (self.node.runner(), self.node.address());
+        let (runner, address) = (self.node.runner(), self.node.address()?);
         // Nobody else may give rights before there are any.
         let apply = || api::apply_with(SUPER_ADMINISTRATOR, runner, address, &addons::rights());
         Ok(Kubeadm::new(self.node.root(), runner).as_super_administrator(apply)?.into())
@@ -208,7 +208,7 @@ impl StepContext {
         let authority = fs::read_to_string(self.node.path(AUTHORITY)).context("reading the cluster's authority")?;
         let objects = addons::workers(config, &authority);
         if !objects.is_empty() {
-            api::apply(self.node.runner(), self.node.address(), &objects).context("laying what workers join with")?;
+            api::apply(self.node.runner(), self.node.address()?, &objects).context("laying what workers join with")?;
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ impl StepContext {
         let Some(dns) = addons::cluster_dns(self.node.control_plane()?, &self.node.image) else {
             return Ok(StepOutcome::Already);
         };
-        Ok(api::apply(self.node.runner(), self.node.address(), &dns.objects)?.into())
+        Ok(api::apply(self.node.runner(), self.node.address()?, &dns.objects)?.into())
     }
 }
 

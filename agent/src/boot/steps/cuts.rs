@@ -330,7 +330,7 @@ impl Other {
         let mut config = machine.config.clone();
         let node = config.cluster.control_nodes.iter().find(|node| node.name == name).unwrap().clone();
         config.node.name = node.name;
-        config.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 24).unwrap();
+        config.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 24).unwrap().into();
         let disk = Arc::new(Mutex::new(Record::Unformed));
         let kept = Arc::clone(&disk);
         let keep = Box::new(move |record: &Record| {

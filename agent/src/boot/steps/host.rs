@@ -160,7 +160,9 @@ impl StepContext {
 
     pub(super) fn network(&mut self) -> Result<StepOutcome, StepError> {
         let formed = self.progress.formed;
-        Ok(network::ensure(&self.node.platform, self.node.runner(), self.node.bus(), &self.node.config, formed)?.into())
+        let changed =
+            network::ensure(&self.node.platform, self.node.runner(), self.node.bus(), &self.node.config, formed)?;
+        Ok((self.take_lease()? || changed).into())
     }
 
     /// Control nodes that have not met yet are waited for elsewhere.
@@ -171,7 +173,7 @@ impl StepContext {
     }
 
     pub(super) fn time(&mut self) -> Result<StepOutcome, StepError> {
-        let servers = &self.node.config.node().ntp_servers;
+        let servers = &self.node.config.node().time_servers();
         let changed = time::ensure(&self.node.platform, &self.node.services(), servers)?;
         let unsynchronized = time::unsynchronized(&self.node.platform, servers);
         let asked = *self.time_asked.get_or_insert_with(Instant::now);

@@ -7,7 +7,7 @@ use contract::finding::Findings;
 use super::{StepContext, StepError, StepOutcome};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates;
-use crate::cluster::join::{self, Joining, Standing, credentials};
+use crate::cluster::join::{self, CERTIFICATE, Joining, Standing, credentials};
 use crate::intake::config::{Config, Worker};
 
 impl StepContext {
@@ -22,6 +22,11 @@ impl StepContext {
         // While it belongs to none, another form counts: of one that has belonged to a cluster, the token in it.
         self.save_progress(|progress| progress.formed = false)?;
         let Some(token) = self.secret.clone() else { return Err(join::no_token(&standing).into()) };
+        // The cluster may refuse the address of a lease, and a DHCP server give another one for it.
+        if self.take_lease()? {
+            self.host_name()?;
+            worker = self.node.config.worker().map_err(anyhow::Error::from)?.clone();
+        }
         let admission = self.joining(&worker).ask(&token).map_err(|error| refused(error, &standing))?;
         worker.cluster.said = Some(admission.said.clone());
         let config = Config::Worker(worker.clone());
@@ -52,7 +57,7 @@ impl StepContext {
             progress.credentials = true;
         })?;
         self.secret = None;
-        let erased = self.node.records.erase_secret()?;
+        let erased = self.node.records.erase_token()?;
         let certificates = certificates::inventory(self.node.root());
         self.node.reporter.update(|status| status.certificates = certificates);
         Ok((formed || erased).into())
@@ -74,7 +79,7 @@ fn refused(error: join::Error, standing: &Standing) -> StepError {
         join::Error::Refused(finding) => {
             let mut findings = Findings::from(*finding);
             if let Standing::Expired(ended) = standing {
-                findings.push(join::expired(*ended, "It joins again once its token is taken"));
+                findings.push(join::expired(CERTIFICATE, *ended, "It joins again once its token is taken"));
             }
             StepError::Refused(findings)
         }

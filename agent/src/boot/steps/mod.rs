@@ -10,6 +10,7 @@ mod error;
 mod etcd;
 mod host;
 mod join;
+mod lease;
 mod volumes;
 #[cfg(test)]
 mod waits;

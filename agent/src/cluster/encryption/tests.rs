@@ -95,7 +95,7 @@ impl World {
             FakeApi::lay_kubeconfig(root.path(), &pki(root));
             let mut own = config.clone();
             own.node.name = node.name.clone();
-            own.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 8).unwrap();
+            own.node.interfaces[0].address = ipnet::Ipv4Net::new(node.address, 8).unwrap().into();
             configs.push(own);
             let clear = encryption_configuration::content(&Keys::default(), None, true);
             loaded.lock().unwrap().insert(node.address.to_string(), clear.to_vec());

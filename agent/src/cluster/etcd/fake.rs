@@ -70,7 +70,7 @@ fn lay(config: &mut ControlPlane, pki: &Path, turn: impl Fn(&ControlNode, u64)) 
         turn(node, id.into());
     }
     let own = config.control_node().unwrap().address;
-    config.node.interfaces[0].address = ipnet::Ipv4Net::new(own, 8).unwrap();
+    config.node.interfaces[0].address = ipnet::Ipv4Net::new(own, 8).unwrap().into();
 }
 
 /// Checks that something failed because the member of the first node is off.

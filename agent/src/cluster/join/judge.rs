@@ -8,12 +8,13 @@ use contract::image::ImageFacts;
 use contract::minor::Minor;
 use contract::node::provider_id;
 use contract::properties;
+use contract::properties::parse::addresses::overlap;
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::published::Published;
 use crate::cluster::kubernetes::addresses::{self, Address};
-use crate::intake::config::Worker;
+use crate::intake::config::{ClusterNetwork, Worker};
 
 /// The label of control nodes, as kubeadm gives it.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -110,6 +111,23 @@ pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result
     })
 }
 
+/// Whether the worker's subnets, which its form or a DHCP server gives, are apart from the ranges that the cluster has for pods
+/// and services: what is in those, a node does not reach.
+pub(super) fn is_apart(worker: &Worker, network: ClusterNetwork) -> Result<(), Finding> {
+    let subnets = worker.node.interfaces.iter().filter_map(|interface| interface.address.known());
+    let ranges = [("pod CIDR", network.pod_cidr), ("service CIDR", network.service_cidr)];
+    for (index, subnet) in subnets.enumerate() {
+        if let Some((what, range)) = ranges.iter().find(|(_, range)| overlap(range, &subnet)) {
+            return Err(codes::RANGE_OVERLAP.finding(
+                if index == 0 { properties::ADDRESS } else { properties::DATA_ADDRESS },
+                format!("this VM's subnet {} overlaps the cluster's {what} {range}", subnet.trunc()),
+                "Connect this VM to another network, or correct the prefix length of its subnet",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether no other node has the worker's name or address. One that this VM was before is no other.
 pub(super) fn is_nobody_else(
     worker: &Worker,
@@ -128,13 +146,18 @@ pub(super) fn is_nobody_else(
             format!("Give this VM another name; or, if that node is gone for good: kubectl delete node {name}"),
         ));
     }
+    let Some(address) = address else { return Ok(()) };
     let control = published.control_nodes.iter().find(|node| node.address == address).map(|node| node.name.as_str());
     let other = control.or_else(|| others().find(|node| node.has(address)).map(|node| node.metadata.name.as_str()));
     if let Some(other) = other {
+        let give = match worker.node.is_leased() {
+            true => "Have the DHCP server lease another address to this VM",
+            false => "Give this VM another address",
+        };
         return Err(codes::JOIN_ADDRESS_IN_USE.finding(
             properties::ADDRESS,
             format!("{address} is the address of the cluster's node {other}"),
-            format!("Give this VM another address; or, if that node is gone for good: kubectl delete node {other}"),
+            format!("{give}; or, if that node is gone for good: kubectl delete node {other}"),
         ));
     }
     Ok(())
@@ -144,6 +167,7 @@ pub(super) fn is_nobody_else(
 mod tests {
     use super::*;
     use crate::intake::config::fixture::{image, joined, worker};
+    use crate::intake::config::{Address, Lease};
     use serde_json::json;
 
     const OWN: Uuid = Uuid::from_u128(7);
@@ -182,6 +206,24 @@ mod tests {
     }
 
     #[test]
+    fn a_subnet_that_the_cluster_has_for_pods_or_services_is_refused() {
+        let network = joined().cluster.said.unwrap().network;
+        let mut worker = worker();
+        assert_eq!(is_apart(&worker, network), Ok(()));
+        for (address, whose) in [("10.244.3.7/24", "pod CIDR"), ("10.96.0.9/12", "service CIDR")] {
+            let address: ipnet::Ipv4Net = address.parse().unwrap();
+            for given in [address.into(), Address::Dhcp { lease: Some(Lease { address, ntp_servers: Vec::new() }) }] {
+                worker.node.interfaces[0].address = given;
+                let finding = is_apart(&worker, network).unwrap_err();
+                assert_eq!((finding.code.as_str(), finding.subject.as_str()), ("range.overlap", "address"));
+                assert!(finding.seen.contains(whose), "{finding}");
+            }
+        }
+        worker.node.interfaces[0].address = Address::Dhcp { lease: None };
+        assert_eq!(is_apart(&worker, network), Ok(()));
+    }
+
+    #[test]
     fn a_name_or_address_of_another_node_is_refused_and_ones_own_is_not() {
         let said = joined().cluster.said.unwrap();
         let published = Published { cluster: "lab".into(), network: said.network, control_nodes: said.control_nodes };
@@ -204,8 +246,12 @@ mod tests {
             {"type": "InternalIP", "address": "10.0.0.66"}, {"type": "InternalIP", "address": "10.0.0.21"}]}}]);
         assert_eq!(judge(&worker(), claims), Ok(()), "nobody claims all addresses");
         let mut bold = worker();
-        bold.node.interfaces[0].address = "10.0.0.12/24".parse().unwrap();
+        bold.node.interfaces[0].address = "10.0.0.12/24".parse::<ipnet::Ipv4Net>().unwrap().into();
         assert_eq!(judge(&bold, json!([])).unwrap_err().code, "join.address-in-use", "a control node's, which is off");
+        let lease = Lease { address: "10.0.0.22/24".parse().unwrap(), ntp_servers: Vec::new() };
+        bold.node.interfaces[0].address = Address::Dhcp { lease: Some(lease) };
+        let refused = judge(&bold, json!([node("worker2", "10.0.0.22", other)])).unwrap_err();
+        assert!(refused.code == "join.address-in-use" && refused.action.contains("DHCP server"), "{refused}");
         assert_eq!(
             is_nobody_else(&worker(), None, &published, &nodes(json!([{"metadata": {"name": "worker1"}}])))
                 .unwrap_err()

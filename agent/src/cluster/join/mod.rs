@@ -21,7 +21,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use contract::codes;
@@ -35,8 +35,9 @@ use uuid::Uuid;
 
 use crate::cluster::kubernetes::{answer, pages};
 use crate::cluster::pki::Certified;
+use crate::cluster::records::{Progress, Records};
 use crate::host::https::{Answer, Client};
-use crate::intake::config::{Said, Worker};
+use crate::intake::config::{Config, Said, Worker};
 
 pub use credentials::{Standing, standing};
 use discovery::Token;
@@ -44,6 +45,9 @@ use judge::Node;
 use published::Published;
 #[cfg(test)]
 pub(in crate::cluster) use request::object;
+
+/// What a finding of an expired worker is about, where nobody is asked for a token.
+pub const CERTIFICATE: &str = "the worker's certificate";
 
 /// Why a worker has not joined.
 #[derive(Debug)]
@@ -108,6 +112,7 @@ impl Joining<'_> {
         let client = Client::bearing(server, &authority, token.whole, self.timeout)?;
         let published: Published = Published::read(&self.told(&client, published::PATH)?)?;
         judge::is_the_cluster(&cluster.name, &published.cluster)?;
+        judge::is_apart(self.worker, published.network)?;
         let version: judge::Version = read(&self.told(&client, "/version")?)?;
         let nodes = self.nodes(&client)?;
         let kubernetes_minor = judge::minor(self.image, &version, &nodes)?;
@@ -182,7 +187,8 @@ fn refused_token(why: &str) -> Finding {
 pub fn no_token(standing: &Standing) -> Finding {
     let action = "Give it a new join token: in the form, on the console, or with `kaas-agent configure --from -`";
     match standing {
-        Standing::Expired(ended) => expired(*ended, action),
+        // The console's form has it beside the field in which the new token is given.
+        Standing::Expired(ended) => expired(properties::JOIN_TOKEN, *ended, action),
         _ => codes::JOIN_TOKEN_MISSING.finding(
             properties::JOIN_TOKEN,
             "this worker belongs to no cluster, and its token was erased",
@@ -191,8 +197,26 @@ pub fn no_token(standing: &Standing) -> Finding {
     }
 }
 
-/// That the cluster knows the worker no more.
-pub fn expired(ended: std::time::SystemTime, action: &str) -> Finding {
-    let seen = format!("it ended {}", humantime::format_rfc3339_seconds(ended));
-    codes::JOIN_CERTIFICATE_EXPIRED.finding("the kubelet's certificate", seen, action)
+/// That the cluster knows the worker no more: a finding about `subject`.
+pub fn expired(subject: &str, ended: SystemTime, action: &str) -> Finding {
+    let seen = format!("the worker's certificate ended {}", humantime::format_rfc3339_seconds(ended));
+    codes::JOIN_CERTIFICATE_EXPIRED.finding(subject, seen, action)
+}
+
+/// How far a worker has come, as it is kept below `root`. One whose certificate has ended is a member no more, and that is
+/// noted: before its form is scrubbed, which may have the token by which it joins again.
+///
+/// # Errors
+/// The records cannot be read or written.
+pub fn progress(root: &Path, config: &Config, now: SystemTime) -> anyhow::Result<Progress> {
+    let records = Records::new(root);
+    let mut progress = records.progress()?;
+    if let Config::Worker(worker) = config
+        && progress.formed
+        && matches!(standing(root, worker, now), Standing::Expired(_))
+    {
+        progress.formed = false;
+        records.save_progress(progress)?;
+    }
+    Ok(progress)
 }

@@ -179,6 +179,22 @@ fn a_worker_joins_and_has_what_the_cluster_says() {
 }
 
 #[test]
+fn a_worker_whose_certificate_has_ended_is_a_member_no_more_from_its_next_start_on() {
+    let cluster = Cluster::start(8);
+    let (root, now) = (cluster.root.path(), SystemTime::now());
+    let config = Config::Worker(cluster.join().unwrap());
+    let records = Records::new(root);
+    records.save_config(&config, &Secret::new(TOKEN.to_owned())).unwrap();
+    let member = Progress { credentials: true, formed: true, ..Progress::default() };
+    records.save_progress(member).unwrap();
+    assert_eq!(progress(root, &config, now).unwrap(), member);
+    let years = Duration::from_secs(400 * 24 * 60 * 60);
+    let former = Progress { formed: false, ..member };
+    assert_eq!(progress(root, &config, now + years).unwrap(), former);
+    assert_eq!(records.progress().unwrap(), former, "its form counts from now on");
+}
+
+#[test]
 fn what_the_kubelet_renews_is_shown_by_all() {
     let cluster = Cluster::start(2);
     let (root, now) = (cluster.root.path(), SystemTime::now());
@@ -281,5 +297,7 @@ fn a_request_that_is_cut_off_is_asked_again_and_a_denied_one_anew() {
 #[test]
 fn without_a_token_a_worker_says_why_it_needs_one() {
     assert_eq!(no_token(&Standing::Outside).code, "join.token-missing");
-    assert_eq!(no_token(&Standing::Expired(SystemTime::UNIX_EPOCH)).code, "join.certificate-expired");
+    let expired = no_token(&Standing::Expired(SystemTime::UNIX_EPOCH));
+    assert_eq!((expired.code.as_str(), expired.subject.as_str()), ("join.certificate-expired", "join-token"));
+    assert!(expired.seen.contains("ended 1970-01-01"), "{expired}");
 }

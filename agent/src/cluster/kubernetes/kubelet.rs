@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::time::Duration;
 
 use contract::local_volumes;
 use contract::node::provider_id;
@@ -15,6 +16,7 @@ use super::{DOMAIN, MANIFESTS, PKI, RUNTIME, VOLUME_PLUGINS};
 use crate::cluster::pki::Leaf;
 use crate::host::files;
 use crate::host::platform::Platform;
+use crate::host::services::Services;
 use crate::intake::config::{Node, Registration};
 
 /// Where the configuration is laid at each boot.
@@ -32,6 +34,12 @@ pub const UNIT: &str = "kubelet.service";
 /// them: the kubelet writes its own in place, and does not start any more when a
 /// power cut has left them empty; and nobody could verify one that it signed itself.
 pub const SERVING: &str = "/var/lib/kubelet/pki/kubelet";
+
+/// There while the kubelet is stopped because the node has another address than its cluster knows.
+const HELD: &str = "/run/kaas/kubelet-held";
+
+/// How long the kubelet may take to stop; pods go on running.
+const STOPPING: Duration = Duration::from_secs(30);
 
 /// What the kubelet remembers of running pods. It refuses to start when a power cut
 /// has damaged one of these, and after a reboot no pod runs.
@@ -79,7 +87,7 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         "tlsCertFile": format!("{SERVING}.crt"),
         "tlsPrivateKeyFile": format!("{SERVING}.key"),
         "volumePluginDir": VOLUME_PLUGINS,
-        "resolvConf": if node.dns_servers.is_empty() { "" } else { RESOLVERS },
+        "resolvConf": if node.dns_servers.is_empty() && !node.is_leased() { "" } else { RESOLVERS },
         "runtimeRequestTimeout": format!("{}s", 120 * timeout_factor),
         "nodeStatusUpdateFrequency": format!("{}s", 10 * timeout_factor.min(4)),
         // etcd, the runtime and the agent live beside the pods.
@@ -99,6 +107,31 @@ pub fn configuration(node: &Node, dns: Ipv4Addr, timeout_factor: u32, platform: 
         kubelet["failCgroupV1"] = json!(false);
     }
     kubelet
+}
+
+/// Stops the kubelet until it is [let go](let_go): its cluster calls the node not ready then, and its pods leave all
+/// services. Says whether it was not stopped so before.
+///
+/// # Errors
+/// The file system's, or systemd's.
+pub fn hold(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
+    let changed = files::ensure_content(&files::below(root, HELD), b"", 0o644)?;
+    services.stop(UNIT, STOPPING)?;
+    Ok(changed)
+}
+
+/// Starts the kubelet again if it was held. Says whether it was.
+///
+/// # Errors
+/// The file system's, or systemd's.
+pub fn let_go(root: &Path, services: &Services<'_>) -> anyhow::Result<bool> {
+    let mark = files::below(root, HELD);
+    if !mark.exists() {
+        return Ok(false);
+    }
+    services.start(UNIT)?;
+    files::remove(&mark)?;
+    Ok(true)
 }
 
 /// What the serving certificate says.

@@ -86,7 +86,7 @@ impl SshAuthority {
 pub fn names(config: &ControlPlane) -> Vec<String> {
     let node = &config.node;
     let mut names = with_domains(&node.name, config);
-    names.extend(node.interfaces.iter().map(|interface| interface.address.addr().to_string()));
+    names.extend(node.interfaces.iter().filter_map(|interface| Some(interface.address.known()?.addr().to_string())));
     names.extend(config.cluster.virtual_address.map(|address| address.to_string()));
     names
 }

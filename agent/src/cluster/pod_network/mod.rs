@@ -61,7 +61,7 @@ impl Settings {
     /// The settings of this node; none on a worker that has not joined.
     pub fn of(config: &Config) -> Option<Self> {
         let ClusterNetwork { pod_cidr, vxlan_port, .. } = config.network()?;
-        Some(Self { node: config.node().name.clone(), address: config.address(), pod_cidr, port: vxlan_port })
+        Some(Self { node: config.node().name.clone(), address: config.address()?, pod_cidr, port: vxlan_port })
     }
 }
 

@@ -44,10 +44,10 @@ pub struct Seen {
 /// expected to be up: `peers`.
 pub fn look(config: &Config, peers: bool) -> Seen {
     let node = config.node();
-    let (own, gateway) = (config.address(), node.interfaces[0].gateway);
-    let gateway = || gateway.map(|gateway| (gateway, network::neighbour_answers(own, gateway)));
+    let gateway = config.address().zip(node.interfaces[0].gateway);
+    let gateway = || gateway.map(|(own, gateway)| (gateway, network::neighbour_answers(own, gateway)));
     let dns = || at_once::ask(node.dns_servers.iter().copied(), |one| questions::dns(SocketAddrV4::new(*one, 53)));
-    let time = || at_once::ask(node.ntp_servers.iter().cloned(), |server| questions::time(server));
+    let time = || at_once::ask(node.time_servers(), |server| questions::time(server));
     let others = || {
         let others = config.peers().filter(|_| peers).cloned();
         at_once::ask(others, |peer| questions::reachable(SocketAddrV4::new(peer.address, ports::API)))

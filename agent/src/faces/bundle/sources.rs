@@ -183,10 +183,10 @@ fn host() -> Vec<Source> {
 }
 
 fn cluster(root: &Path) -> Vec<Source> {
-    // This node's own API server: the virtual IP may be what is wrong.
+    // A control node's own API server: the virtual IP may be what is wrong.
     let config = Records::new(root).config().ok().flatten();
     let server =
-        config.map(|config| format!(" --server=https://{}:{}", config.address(), ports::API)).unwrap_or_default();
+        config.map(|config| format!(" --server=https://{}:{}", config.api_address(), ports::API)).unwrap_or_default();
     let etcd = |name: &str, what: &str, words: &str| {
         let line = format!(
             "etcdctl --endpoints=https://127.0.0.1:{} --cacert={PKI}/etcd/ca.crt \

@@ -30,6 +30,7 @@ const NODE_PODS: u8 = 24;
 /// All checks, for a VM of this image.
 pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Findings {
     let mut findings = Findings::default();
+    only_a_workers_address_is_leased(draft, &mut findings);
     this_node_is_listed(draft, &mut findings);
     control_nodes_are_distinct(draft, &mut findings);
     virtual_address_is_there(draft, &mut findings);
@@ -60,6 +61,16 @@ pub fn clear_text(target: &Secret) -> Option<Finding> {
             "Give an https:// address; the server's authority may be one of extra-ca-certificates",
         )
     })
+}
+
+/// Control nodes are found at their addresses: by each other, by etcd, by all who hold a kubeconfig.
+fn only_a_workers_address_is_leased(draft: &Draft, findings: &mut Findings) {
+    let Some(role) = draft.role.filter(|role| draft.is_leased && *role != Role::Worker) else { return };
+    findings.push(codes::ADDRESS_DHCP.finding(
+        ADDRESS,
+        format!("it is to come by DHCP, and this VM is to be {}", role.title()),
+        "Give a static address and the prefix length of its subnet",
+    ));
 }
 
 fn this_node_is_listed(draft: &Draft, findings: &mut Findings) {

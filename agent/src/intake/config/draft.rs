@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use contract::codes;
 use contract::finding::Findings;
 use contract::pod_security::PodSecurity;
-use contract::properties::{self, AddressRange, Kind, Label, Property, Taint, Value};
+use contract::properties::{self, AddressRange, AddressSource, Kind, Label, Property, Taint, Value};
 use contract::role::{Role, Roles};
 use contract::secret::Secret;
 use ipnet::Ipv4Net;
@@ -27,7 +27,10 @@ pub(super) struct Draft {
     /// What the form names, or the image's first: the rest of the form is judged by it.
     pub role: Option<Role>,
     pub name: Option<String>,
+    /// The static one.
     pub address: Option<Ipv4Net>,
+    /// Whether a DHCP server is to lease one.
+    pub is_leased: bool,
     pub gateway: Option<Ipv4Addr>,
     pub data_address: Option<Ipv4Net>,
     pub routes: Vec<Route>,
@@ -73,10 +76,16 @@ pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (D
     let role = roles.first();
     let mut form = Form { document, role, secret, findings: Findings::default(), wrong: BTreeSet::new() };
     form.role = form.role_of(roles);
+    // In the order of the form: so an untouched one is known by what it lacks.
+    let (name, source) = (form.value(properties::NODE_NAME), form.value(properties::ADDRESS));
     let mut draft = Draft {
         role: Some(form.role),
-        name: form.value(properties::NODE_NAME),
-        address: form.value(properties::ADDRESS),
+        name,
+        address: source.and_then(|source| match source {
+            AddressSource::Static(address) => Some(address),
+            AddressSource::Dhcp => None,
+        }),
+        is_leased: source == Some(AddressSource::Dhcp),
         gateway: form.value(properties::GATEWAY),
         data_address: form.value(properties::DATA_ADDRESS),
         routes: form.list(properties::ROUTES),

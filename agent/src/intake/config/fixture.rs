@@ -57,7 +57,7 @@ pub(crate) fn in_a_tenant(config: ControlPlane) -> ControlPlane {
 pub(crate) fn worker() -> Worker {
     let ControlPlane { cluster, mut node, timeout_factor, .. } = three_nodes();
     node.name = "worker1".to_owned();
-    node.interfaces[0].address = "10.0.0.21/24".parse().unwrap();
+    node.interfaces[0].address = "10.0.0.21/24".parse::<ipnet::Ipv4Net>().unwrap().into();
     Worker {
         cluster: JoinedCluster {
             name: cluster.name.clone(),

@@ -5,6 +5,7 @@
 //! environment is needed once.
 
 mod add_ons;
+mod address;
 mod checks;
 mod command;
 mod draft;
@@ -29,6 +30,7 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 pub use add_ons::AddOns;
+pub use address::{Address, Lease};
 pub use checks::clear_text;
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
@@ -104,11 +106,11 @@ pub struct Node {
     /// Static routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
-    /// Resolvers, in order; may be empty.
+    /// Resolvers of the form, in order; may be empty.
     pub dns_servers: Vec<Ipv4Addr>,
     /// Search domains, in order.
     pub search_domains: Vec<String>,
-    /// Time servers, names or addresses; may be empty.
+    /// Time servers of the form, names or addresses; may be empty. [`Node::time_servers`] has those that count.
     pub ntp_servers: Vec<String>,
     /// Keys for `admin`'s SSH login; SSH stays off without one.
     pub ssh_authorized_keys: Vec<String>,
@@ -132,8 +134,8 @@ pub struct Interface {
     pub mac: Option<String>,
     /// The network's name from the OVF environment.
     pub network: Option<String>,
-    /// Address and prefix length.
-    pub address: Ipv4Net,
+    /// Address and prefix length. A control node's is static.
+    pub address: Address,
     /// Default gateway.
     pub gateway: Option<Ipv4Addr>,
 }
@@ -254,10 +256,14 @@ impl Config {
         }
     }
 
-    /// This configuration with what the cluster has said to the one before: no form gives it.
+    /// This configuration with what the cluster and the DHCP server have said to the one before: no form gives it.
     pub fn after(mut self, before: &Self) -> Self {
         if let (Self::Worker(now), Self::Worker(before)) = (&mut self, before) {
             now.cluster.said.clone_from(&before.cluster.said);
+            let (now, before) = (&mut now.node.interfaces[0].address, &before.node.interfaces[0].address);
+            if now.is_leased() && before.is_leased() {
+                now.clone_from(before);
+            }
         }
         self
     }
@@ -308,8 +314,8 @@ impl Config {
         Err(codes::ROLE_OTHER.finding(table::ROLE, seen, action))
     }
 
-    /// This node's address on the primary network.
-    pub fn address(&self) -> Ipv4Addr {
+    /// This node's address on the primary network; none before a DHCP server has leased one.
+    pub fn address(&self) -> Option<Ipv4Addr> {
         self.node().address()
     }
 
@@ -322,7 +328,8 @@ impl Config {
 impl ControlPlane {
     /// This node's address on the primary network.
     pub fn address(&self) -> Ipv4Addr {
-        self.node.address()
+        // No configuration is made, from a form or from what was saved, in which it is not.
+        self.node.address().expect("a control node's address is static")
     }
 
     /// A usual waiting time, made longer for slow hosts.
@@ -350,9 +357,28 @@ impl ControlPlane {
 }
 
 impl Node {
-    /// The address on the primary network.
-    pub fn address(&self) -> Ipv4Addr {
-        self.interfaces[0].address.addr()
+    /// The address on the primary network; none before a DHCP server has leased one.
+    pub fn address(&self) -> Option<Ipv4Addr> {
+        self.interfaces[0].address.known().map(|address| address.addr())
+    }
+
+    /// Whether a DHCP server leases the address on the primary network.
+    pub fn is_leased(&self) -> bool {
+        self.interfaces.first().is_some_and(|primary| primary.address.is_leased())
+    }
+
+    /// What a DHCP server has leased to the node.
+    pub fn lease(&self) -> Option<&Lease> {
+        match &self.interfaces[0].address {
+            Address::Static(_) => None,
+            Address::Dhcp { lease } => lease.as_ref(),
+        }
+    }
+
+    /// Names or addresses of the time servers: those of the form, or else those of the lease.
+    pub fn time_servers(&self) -> Vec<String> {
+        let leased = || self.lease().iter().flat_map(|lease| &lease.ntp_servers).map(ToString::to_string).collect();
+        if self.ntp_servers.is_empty() { leased() } else { self.ntp_servers.clone() }
     }
 }
 

@@ -58,6 +58,9 @@ impl TryFrom<Saved> for Config {
         let Saved { role, cluster, joined_cluster, registration, node, timeout_factor } = saved;
         let SavedNode { node, snapshot_target, recovery_public_key, deployer_public_key } = node;
         Ok(match role {
+            Role::ControlPlane | Role::TenantControlPlane if node.is_leased() => {
+                return Err(Missing("the static address"));
+            }
             Role::ControlPlane | Role::TenantControlPlane => Self::ControlPlane(ControlPlane {
                 role,
                 cluster: cluster.ok_or(Missing("cluster"))?,

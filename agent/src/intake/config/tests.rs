@@ -8,9 +8,11 @@ use contract::pod_security::PodSecurity;
 use contract::properties;
 use contract::properties::{ControlNode, Route};
 use contract::role::{Role, Roles};
+use ipnet::Ipv4Net;
 use proptest::prelude::*;
 
 use super::*;
+use crate::intake::config::{Lease, fixture as configurations};
 
 const SECRET: &str = "x7$Qm!p2<Wz&9%rT'v\"B ü";
 
@@ -566,13 +568,13 @@ fn configurations() -> impl Strategy<Value = (Config, Secret)> {
                 interfaces: std::iter::once(Interface {
                     mac: Some("00:50:56:99:c0:4c".into()),
                     network: Some("VM Network".into()),
-                    address: Ipv4Net::new(nodes[position].address, prefix).unwrap(),
+                    address: Ipv4Net::new(nodes[position].address, prefix).unwrap().into(),
                     gateway: gateway.then(|| address(1)),
                 })
                 .chain(data.then(|| Interface {
                     mac: Some("00:50:56:99:c0:4d".into()),
                     network: Some("Data".into()),
-                    address: "172.21.7.9/16".parse().unwrap(),
+                    address: "172.21.7.9/16".parse::<Ipv4Net>().unwrap().into(),
                     gateway: None,
                 }))
                 .collect(),
@@ -797,4 +799,49 @@ fn a_worker_that_lacks_token_or_authority_is_refused_and_one_that_has_joined_nee
     let warnings = validate(&document(&given), &tenant(), now()).unwrap().warnings;
     let told: Vec<_> = warnings.iter().map(|one| (one.code.as_str(), one.subject.as_str())).collect();
     assert_eq!(told, [("property.not-used", "control-nodes")]);
+}
+
+#[test]
+fn a_workers_address_may_come_by_dhcp_and_a_control_nodes_may_not() {
+    let with_dhcp = |rows: Vec<(&'static str, String)>| -> Vec<(&'static str, String)> {
+        let of = |(key, value)| (key, if key == "address" { "DHCP".to_owned() } else { value });
+        rows.into_iter().filter(|(key, _)| *key != "gateway").map(of).collect()
+    };
+    let Intake { config, secret, warnings } = validate(&document(&with_dhcp(of_a_worker())), &tenant(), now()).unwrap();
+    assert!(warnings.is_empty(), "{warnings}");
+    assert_eq!((config.address(), config.node().is_leased()), (None, true));
+    let saved = serde_json::to_value(&config).unwrap();
+    assert_eq!(serde_json::from_value::<Config>(saved).unwrap(), config);
+    let form = config.properties(Some(&secret));
+    assert!(form.contains(&("address", "dhcp".to_owned())), "{form:?}");
+    // What the server has said is in no form, and stays when another property changes.
+    let mut learned = config.clone();
+    let Config::Worker(worker) = &mut learned else { panic!() };
+    let lease = Lease { address: "192.168.20.77/24".parse().unwrap(), ntp_servers: vec![[192, 168, 20, 1].into()] };
+    worker.node.interfaces[0].address = Address::Dhcp { lease: Some(lease) };
+    let again = validate(&document(&learned.properties(Some(&secret))), &tenant(), now()).unwrap();
+    assert_eq!(again.config.address(), None);
+    assert_eq!(again.config.after(&learned), learned);
+    assert_eq!(learned.node().time_servers(), ["192.168.20.1"]);
+
+    let rows = with_dhcp(of_a_worker());
+    let control = |(key, value): (&'static str, String)| match key {
+        "role" => Some((key, "tenant-control-plane".to_owned())),
+        "join-token" | "cluster-ca-hash" | "node-labels" | "node-taints" | "node-pool" => None,
+        _ => Some((key, value)),
+    };
+    let mut rows: Vec<_> = rows.into_iter().filter_map(control).collect();
+    rows.push(("control-nodes", "worker1=192.168.10.11".to_owned()));
+    rows.push(("deployment-secret", SECRET.to_owned()));
+    let findings = validate(&document(&rows), &tenant(), now()).unwrap_err();
+    let told: Vec<_> = findings.iter().map(|one| (one.code.as_str(), one.subject.as_str())).collect();
+    assert_eq!(told, [("address.dhcp", "address")], "{findings}");
+}
+
+#[test]
+fn a_control_node_without_a_static_address_is_not_read() {
+    let mut saved = serde_json::to_value(Config::ControlPlane(configurations::one_node())).unwrap();
+    saved["node"]["interfaces"][0]["address"] = serde_json::json!({"dhcp": null});
+    let error = serde_json::from_value::<Config>(saved).unwrap_err().to_string();
+    assert!(error.contains("the static address is missing"), "{error}");
 }

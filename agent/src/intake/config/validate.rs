@@ -9,11 +9,10 @@ use contract::finding::Findings;
 use contract::image::ImageFacts;
 use contract::role::Role;
 use contract::secret::Secret;
-use ipnet::Ipv4Net;
 
 use super::draft::{Draft, SecretNeed, read};
 use super::{
-    AddOns, Cluster, Config, ControlPlane, Interface, JoinedCluster, Node, Proxy, Registration, Worker, checks,
+    AddOns, Address, Cluster, Config, ControlPlane, Interface, JoinedCluster, Node, Proxy, Registration, Worker, checks,
 };
 use crate::intake::environment::Document;
 use crate::intake::environment::document::Adapter;
@@ -80,12 +79,13 @@ fn finish(draft: Draft, adapters: &[Adapter], image: &ImageFacts) -> Option<(Con
     let add_ons = AddOns::of(&draft);
     // The first adapter is the cluster's, the second the data network's.
     let mut adapters = adapters.iter().cloned();
-    let mut interface = |address: Ipv4Net, gateway: Option<Ipv4Addr>| {
+    let mut interface = |address: Address, gateway: Option<Ipv4Addr>| {
         let (mac, network) = adapters.next().map_or((None, None), |adapter| (adapter.mac, adapter.network));
         Interface { mac, network, address, gateway }
     };
-    let mut interfaces = vec![interface(draft.address?, draft.gateway)];
-    interfaces.extend(draft.data_address.map(|address| interface(address, None)));
+    let primary = if draft.is_leased { Address::Dhcp { lease: None } } else { draft.address?.into() };
+    let mut interfaces = vec![interface(primary, draft.gateway)];
+    interfaces.extend(draft.data_address.map(|address| interface(address.into(), None)));
     let proxy = (draft.http_proxy.is_some() || draft.https_proxy.is_some()).then_some(Proxy {
         http: draft.http_proxy,
         https: draft.https_proxy,

@@ -112,7 +112,8 @@ pub fn judge(facts: &Facts, config: Option<&Config>) -> Findings {
     let Some(config) = config else { return findings };
     if let Some(finding) = facts.clock.implausible() {
         // A time server will correct it, and it is waited for.
-        let corrected = !config.node().ntp_servers.is_empty();
+        // A DHCP server may name one.
+        let corrected = !config.node().ntp_servers.is_empty() || config.node().is_leased();
         findings.push(if facts.blank && !corrected { finding } else { finding.softened() });
     }
     for problem in certificates::validity(&config.node().extra_ca_certificates, facts.clock.now) {

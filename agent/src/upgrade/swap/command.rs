@@ -157,7 +157,7 @@ impl Agent {
         let group = Some(ADMINISTRATORS[0].to_owned());
         let own = Leaf { group, ..Leaf::client("kaas-agent:command") };
         let own = own.issue_for(&authority, SystemTime::now(), VALIDITY)?;
-        let server = SocketAddr::from((config.address(), ports::NODE));
+        let server = SocketAddr::from((config.control_plane()?.address(), ports::NODE));
         let client = Client::new(server, &authority.certificate, &own.certificate, own.key.expose(), ASKING)?;
         Ok(Self { client })
     }

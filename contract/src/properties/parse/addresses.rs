@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv4Net;
 
-use super::super::value::{AddressRange, Problem};
+use super::super::value::{AddressRange, AddressSource, Problem};
 use super::quoted;
 use crate::codes;
 
@@ -13,6 +13,9 @@ const SUBNET: std::ops::RangeInclusive<u8> = 8..=30;
 
 /// The widest network that a list of networks takes: the largest private one. A wider one is rather a typing mistake.
 const WIDEST: u8 = 8;
+
+/// The word for an address that a DHCP server leases.
+pub const DHCP: &str = "dhcp";
 
 /// The problem of an IPv6 address, range or bracketed address, if the text is one.
 pub fn refuse_ipv6(text: &str) -> Result<(), Problem> {
@@ -69,6 +72,14 @@ pub fn address_with_prefix(text: &str) -> Result<Ipv4Net, Problem> {
         ));
     }
     Ok(network)
+}
+
+/// An address that a host can have, with the prefix length of its subnet, or the word for DHCP in any case.
+pub fn address_or_dhcp(text: &str) -> Result<AddressSource, Problem> {
+    if text.eq_ignore_ascii_case(DHCP) {
+        return Ok(AddressSource::Dhcp);
+    }
+    address_with_prefix(text).map(AddressSource::Static)
 }
 
 /// A range by its first address, with a prefix length from `shortest` to `longest`.
@@ -184,6 +195,15 @@ mod tests {
     fn addresses_of_hosts_are_accepted() {
         assert_eq!(host_address("10.0.0.1"), Ok(Ipv4Addr::new(10, 0, 0, 1)));
         assert_eq!(address_with_prefix("10.0.0.5/30").unwrap().to_string(), "10.0.0.5/30");
+    }
+
+    #[test]
+    fn an_address_may_be_the_word_for_dhcp() {
+        let fixed = AddressSource::Static("10.0.0.5/24".parse().unwrap());
+        for (text, source) in [("dhcp", AddressSource::Dhcp), ("DHCP", AddressSource::Dhcp), ("10.0.0.5/24", fixed)] {
+            assert_eq!(address_or_dhcp(text), Ok(source));
+        }
+        assert_eq!(address_or_dhcp("dhcp4").unwrap_err().code.code, "property.malformed");
     }
 
     #[test]

@@ -62,12 +62,14 @@ fn a_node_is_ready_when_it_says_so() {
     let of = |ready: &str| {
         node(
             &json!({"metadata": {"name": "w1", "uid": "u", "labels": {"node-role.kubernetes.io/control-plane": ""}}, "spec": {"providerID": "vsphere://x", "unschedulable": true},
-            "status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}, "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready}]}}),
+            "status": {"addresses": [{"type": "Hostname", "address": "w1"}, {"type": "InternalIP", "address": "10.0.0.9"}],
+                "nodeInfo": {"kubeletVersion": "v1.36.2"}, "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}}),
         )
     };
     let seen = of("True");
     assert!(seen.ready && seen.cordoned && seen.control);
-    assert_eq!(seen.minor().unwrap().to_string(), "1.36");
+    assert_eq!((seen.minor().unwrap().to_string().as_str(), seen.heard.as_str()), ("1.36", "2026-01-01T00:00:00Z"));
+    assert_eq!(seen.address, Some([10, 0, 0, 9].into()));
     assert_eq!((seen.name.as_str(), seen.uid.as_str(), seen.provider.as_str()), ("w1", "u", "vsphere://x"));
     assert!(!of("Unknown").ready && !of("False").ready);
 }
@@ -84,7 +86,7 @@ fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
 
 #[test]
 fn a_tokens_secret_is_one_that_kubeadm_knows() {
-    let token = Token::new("w1", 1_800_000_000);
+    let token = Token::new("w1", 1_800_000_000, 1);
     let secret = secret(&token);
     assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
     assert_eq!(secret["metadata"]["annotations"]["kaas.local/node"], "w1", "it is good for this node alone");

@@ -12,6 +12,9 @@ enum Way {
     Add,
     Remove,
     Replace,
+    Rejoin,
+    /// All have lost their power, and nobody has seen it yet.
+    PowerOn,
 }
 
 impl Way {
@@ -19,6 +22,17 @@ impl Way {
         match self {
             Self::Create => World::new(),
             Self::Add | Self::Remove | Self::Replace => World::with(2).await,
+            Self::Rejoin => {
+                let world = World::with(2).await;
+                world.lock().expire("t-w1");
+                world
+            }
+            Self::PowerOn => {
+                let world = World::with(2).await;
+                world.lock().unnoticed = true;
+                ["t-w1", "t-w2"].into_iter().for_each(|worker| world.lock().lose_power(worker));
+                world
+            }
         }
     }
 
@@ -28,6 +42,8 @@ impl Way {
             Self::Add => Wish::Add(1),
             Self::Remove => remove("t-w1"),
             Self::Replace => replace("two", Changes::default()),
+            Self::Rejoin => Wish::Rejoin { worker: "t-w1".to_owned() },
+            Self::PowerOn => Wish::GoOn,
         }
     }
 
@@ -35,16 +51,17 @@ impl Way {
     fn is_noted(self, kept: Option<&Kept>) -> bool {
         let Some(kept) = kept else { return false };
         match self {
-            Self::Create => true,
+            Self::Create | Self::PowerOn => true,
             Self::Add => kept.pool.count == 3,
             Self::Remove => kept.pool.count == 1,
             Self::Replace => kept.pool.template.image.digest == "two",
+            Self::Rejoin => kept.machine("t-w1").is_none_or(|machine| machine.state != State::Member),
         }
     }
 
     fn ends_with(self) -> usize {
         match self {
-            Self::Create | Self::Replace => 2,
+            Self::Create | Self::Replace | Self::Rejoin | Self::PowerOn => 2,
             Self::Add => 3,
             Self::Remove => 1,
         }
@@ -53,9 +70,9 @@ impl Way {
     /// How few may do their part on the way, and how many VMs there may be.
     fn bounds(self) -> (usize, usize) {
         match self {
-            Self::Create => (0, 2),
+            Self::Create | Self::PowerOn => (0, 2),
             Self::Add => (2, 3),
-            Self::Remove => (1, 2),
+            Self::Remove | Self::Rejoin => (1, 2),
             Self::Replace => (2, 3),
         }
     }
@@ -137,6 +154,16 @@ async fn whatever_goes_wrong_while_one_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_one_joins_again() {
+    everywhere(Way::Rejoin).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_while_all_are_replaced() {
     everywhere(Way::Replace).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_all_are_powered_on() {
+    everywhere(Way::PowerOn).await;
 }

@@ -30,6 +30,8 @@ enum Happens {
     LosesItsVm(usize),
     LosesPower(usize),
     IsMovedOutOfSight(usize),
+    /// Its certificate ends, and a person wants it to join again.
+    HasExpired(usize),
     IsWanted(usize),
     IsAnotherImage,
 }
@@ -43,6 +45,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => (0..6usize).prop_map(Happens::LosesItsVm),
         1 => (0..6usize).prop_map(Happens::LosesPower),
         1 => (0..6usize).prop_map(Happens::IsMovedOutOfSight),
+        1 => (0..6usize).prop_map(Happens::HasExpired),
         1 => (0..5usize).prop_map(Happens::IsWanted),
         1 => Just(Happens::IsAnotherImage),
     ]
@@ -92,6 +95,13 @@ impl Model {
                 let place = self.seen.vms.iter().position(|vm| Some(&vm.name) == name.as_ref());
                 self.unseen.extend(place.map(|place| self.seen.vms.remove(place)));
             }
+            Happens::HasExpired(at) => {
+                let mut members = self.machines.iter_mut().filter(|machine| machine.state == State::Member);
+                let Some(machine) = members.nth(at) else { return };
+                machine.state = State::Returning;
+                let nodes = self.seen.nodes.iter_mut().filter(|node| node.name == machine.name);
+                nodes.for_each(|node| node.ready = false);
+            }
             Happens::IsWanted(count) => self.pool.count = count,
             Happens::IsAnotherImage => self.pool.template = template(&format!("image-{}", self.made)),
         }
@@ -112,6 +122,10 @@ impl Model {
                 self.seen.vms.push(vm);
                 (machine.vm, machine.token) = (Some(uuid), Some("abcdef".to_owned()));
             }
+            Action::Invite(_) => {
+                assert_eq!(self.vm(&name).power, PowerState::Off, "its form is changed while it is on");
+                (machine.state, machine.token) = (State::Joining, Some("fedcba".to_owned()));
+            }
             Action::PowerOn(_) => {
                 assert_eq!(self.vm(&name).power, PowerState::Off);
                 self.vm(&name).power = PowerState::On;
@@ -119,6 +133,11 @@ impl Model {
                     return;
                 }
                 machine.state = State::Joining;
+                if let Some(node) = self.seen.nodes.iter_mut().find(|node| node.name == name) {
+                    node.ready = true;
+                    *self.machines.iter_mut().find(|machine| machine.name == name).unwrap() = machine.clone();
+                    return;
+                }
                 let provider = format!("vsphere://{}", machine.vm.unwrap());
                 let node = NodeSeen {
                     name: name.clone(),
@@ -126,9 +145,11 @@ impl Model {
                     provider,
                     ready: true,
                     cordoned: false,
+                    address: None,
                     excluded: false,
                     control: false,
                     kubelet: String::new(),
+                    heard: String::new(),
                 };
                 self.seen.nodes.push(node);
             }
@@ -207,6 +228,11 @@ impl Model {
         assert!(adds == 0 || there + adds <= self.pool.count + self.pool.rollout.max_surge, "{there} and {adds} more");
         let done = next.is_done();
         assert!(!done || adds == 0);
+        let runs = |machine: &Machine| {
+            let is_on = self.seen.vms.iter().any(|vm| vm.name == machine.name && vm.power == PowerState::On);
+            is_on && self.seen.nodes.iter().any(|node| node.name == machine.name && node.ready)
+        };
+        assert!(!done || self.machines.iter().all(runs), "it is done, and not all run: {:?}", self.machines);
         for action in next.actions {
             self.act(action);
         }

@@ -12,14 +12,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::authority::{Store, TakeOver};
+use crate::authority::{Hold, Store, TakeOver};
 use crate::hypervisor::{
     Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Size,
     Staged, Stamp, Vm, VmRef,
 };
 use crate::workers::{
-    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, PodSeen, Pool, Rollout,
-    Site, Template, Token, Wish, Workers, WorkersStatus, records,
+    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, OvaImage, PodSeen, Pool,
+    Records, Rollout, Site, Template, Token, Wish, Workers, WorkersStatus, records,
 };
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -111,6 +111,10 @@ pub struct State {
     made: u128,
     /// Images whose VMs never join.
     pub ill: BTreeSet<String>,
+    /// Workers whose certificates have expired: only a token lets them in again.
+    pub expired: BTreeSet<String>,
+    /// How many times longer than usual workers are told to wait; nothing is said of it at 0.
+    pub timeout_factor: u32,
     /// Nodes whose pods a PodDisruptionBudget keeps.
     pub blocked: BTreeSet<String>,
     /// Whether the API is cut off.
@@ -119,6 +123,8 @@ pub struct State {
     left: BTreeMap<String, u64>,
     /// Version of kubelets that join.
     pub kubelet: String,
+    /// Whether the API takes nodes for Ready that have just lost their power.
+    pub unnoticed: bool,
     /// How long a VM takes to be made.
     pub making: Duration,
     /// The fewest workers that did their part since that was last asked.
@@ -174,6 +180,7 @@ pub fn pool(count: usize) -> Pool {
         count,
         template: template("one"),
         ova: "one.ova".into(),
+        carries: carries(),
         addresses: Some(Addresses { first: [10, 0, 0, 20].into(), last: [10, 0, 0, 29].into(), prefix: 24 }),
         rollout: Rollout::default(),
         made: 0,
@@ -181,10 +188,24 @@ pub fn pool(count: usize) -> Pool {
     }
 }
 
+/// What each image carries.
+fn carries() -> Vec<String> {
+    ["1.35", "1.36"].map(str::to_owned).to_vec()
+}
+
 pub fn replace(image: &str, changes: Changes) -> Wish {
     let Template { image, kubernetes, .. } = template(image);
     let ova = format!("{}.ova", image.digest).into();
-    Wish::Replace { image, kubernetes, ova, changes: Box::new(changes), discards: Discards::default() }
+    let image = Some(OvaImage { image, ova, carries: carries() });
+    let cluster = kubernetes.parse().unwrap();
+    Wish::Replace { image, cluster, kubernetes: None, changes: Box::new(changes), discards: Discards::default() }
+}
+
+/// Workers of the image that they have, in a cluster of this minor.
+pub fn raise(cluster: &str, kubernetes: Option<&str>) -> Wish {
+    let Wish::Replace { changes, discards, .. } = replace("one", Changes::default()) else { unreachable!() };
+    let kubernetes = kubernetes.map(|minor| minor.parse().unwrap());
+    Wish::Replace { image: None, cluster: cluster.parse().unwrap(), kubernetes, changes, discards }
 }
 
 pub fn remove(worker: &str) -> Wish {
@@ -265,6 +286,13 @@ impl World {
         records::read(self).await.unwrap()
     }
 
+    /// An earlier command has noted this.
+    pub async fn keep(&self, kept: Kept) {
+        let hold = Hold::take(self, "an earlier command", TakeOver::FromAnyone, &|_| {}).await.unwrap();
+        Records::begin(&hold, kept).await.unwrap();
+        hold.release().await;
+    }
+
     pub async fn give(&self, wish: Wish) -> Given {
         self.give_with(wish, TakeOver::FromTheDead, watch::channel(false).1).await
     }
@@ -299,7 +327,7 @@ impl World {
             store: &world,
             beside: vm("cp1", Uuid::from_u128(0xc1), None),
             placement: Placement::default(),
-            site: Site(BTreeMap::from([("cluster-name".to_owned(), "t".to_owned())])),
+            site: self.site(),
             what: "a test",
             watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
             clock: &clock,
@@ -308,6 +336,12 @@ impl World {
             cancelled,
         };
         act(&workers).await
+    }
+
+    fn site(&self) -> Site {
+        let factor = Some(self.lock().timeout_factor).filter(|factor| *factor > 0);
+        let factor = factor.map(|factor| ("timeout-factor".to_owned(), factor.to_string()));
+        Site([("cluster-name".to_owned(), "t".to_owned())].into_iter().chain(factor).collect())
     }
 
     async fn die(&self) -> ! {
@@ -426,15 +460,20 @@ impl State {
         for machine in &mut self.machines {
             let own = format!("vsphere://{}", machine.vm.uuid());
             let mut nodes = self.nodes.iter_mut();
-            let due = machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant);
+            let is_good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
+            let is_known = is_good || !self.expired.contains(&machine.vm.name);
+            let due = machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant) && is_known;
             if due && let Some(node) = nodes.find(|node| node.provider == own) {
                 (node.ready, machine.returns) = (true, false);
+                self.expired.remove(&machine.vm.name);
+                node.heard = now.to_string();
             }
         }
         for (name, uuid) in joined {
             self.made += 1;
             let uid = format!("node-{}", self.made);
             let provider = format!("vsphere://{uuid}");
+            let address = u8::try_from(self.made).ok().map(|last| [10, 9, 0, last].into());
             let pod = PodSeen {
                 namespace: "web".to_owned(),
                 name: format!("of-{name}"),
@@ -456,6 +495,8 @@ impl State {
                 excluded: false,
                 control: false,
                 kubelet,
+                address,
+                heard: now.to_string(),
             });
         }
         for pods in self.pods.values_mut() {
@@ -499,6 +540,12 @@ impl State {
         self.nodes.iter_mut().find(|one| one.name == node).unwrap().ready = false;
     }
 
+    /// A worker's certificate expires: the cluster knows it no more, also after it was off.
+    pub fn expire(&mut self, node: &str) {
+        self.silence(node);
+        self.expired.insert(node.to_owned());
+    }
+
     pub fn add_disk(&mut self, name: &str) {
         let machine = self.machines.iter_mut().find(|machine| is_ours(&machine.vm) && machine.vm.name == name);
         let reference = DiskRef { uuid: Uuid::from_u128(0xd), path: "volumes".to_owned() };
@@ -511,6 +558,9 @@ impl State {
     }
 
     fn off(&mut self, vm: Uuid) {
+        if self.unnoticed {
+            return;
+        }
         for node in self.nodes.iter_mut().filter(|node| node.provider == format!("vsphere://{vm}")) {
             node.ready = false;
         }
@@ -619,6 +669,20 @@ impl Hypervisor for World {
         .map_err(|error| {
             Error::new(if error.kind == Kind::Fenced { Kind::Fenced } else { Kind::InDoubt }, error.source)
         })
+    }
+
+    async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
+        let seen = vm.clone();
+        let token = properties["join-token"].split('.').next().unwrap_or_default().to_owned();
+        assert_eq!(properties["node-name"], seen.name);
+        self.change("give", permit, move |state| {
+            assert!(state.tokens.contains_key(&token), "{seen} is given a token that is not there");
+            let machine = state.own(&seen)?;
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and its form was to be changed");
+            machine.token = token;
+            Ok(())
+        })
+        .await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

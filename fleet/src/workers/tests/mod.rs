@@ -3,5 +3,6 @@
 mod crash;
 mod decide;
 pub(super) mod fake;
+mod minors;
 mod records;
 mod stories;

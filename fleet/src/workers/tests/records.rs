@@ -2,7 +2,7 @@
 
 use super::fake::{World, pool};
 use crate::authority::{Hold, Store, TakeOver};
-use crate::workers::{Kept, Records, records};
+use crate::workers::{Kept, Machine, Pool, Records, records};
 
 async fn hold(world: &World) -> Hold<'_> {
     Hold::take(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
@@ -30,4 +30,17 @@ async fn the_last_whole_change_counts_and_one_that_was_cut_noted_nothing() {
     world.write(second.number(), "worker-000001-pool.json", &text).await.unwrap();
     let damaged = format!("{:#}", records::read(&world).await.unwrap_err());
     assert!(damaged.contains("missing or cut, and changes follow it"), "{damaged}");
+}
+
+#[test]
+fn what_an_earlier_command_has_not_noted_is_none() {
+    fn without<T: serde::Serialize + serde::de::DeserializeOwned>(noted: &T, later: &str) -> T {
+        let mut noted = serde_json::to_value(noted).unwrap();
+        assert!(noted.as_object_mut().unwrap().remove(later).is_some(), "{later} is not noted");
+        serde_json::from_value(noted).unwrap()
+    }
+    let pool = pool(1);
+    assert_eq!(without(&pool, "carries"), Pool { carries: Vec::new(), ..pool.clone() });
+    let machine = Machine::new(&pool, uuid::Uuid::from_u128(1), None, 0);
+    assert_eq!(without(&machine, "heard"), machine);
 }

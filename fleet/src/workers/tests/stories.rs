@@ -36,6 +36,18 @@ async fn workers_join_with_a_token_each_and_nothing_of_it_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn workers_by_dhcp_are_as_many_as_are_wanted_and_their_nodes_say_their_addresses() {
+    let world = World::new();
+    let status = world.give(Wish::Create(Box::new(Pool { addresses: None, ..pool(12) }))).await.done();
+    assert_eq!(status.available, 12);
+    assert!(world.kept().await.unwrap().machines.iter().all(|machine| machine.address.is_none()));
+    let mut addresses: Vec<_> = status.workers.iter().map(|worker| worker.address.unwrap()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 12);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_comes_and_the_one_that_is_named_goes() {
     let world = World::with(2).await;
     assert_eq!(world.give(Wish::Add(1)).await.done().available, 3);
@@ -195,8 +207,8 @@ async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of
     let claim = |worker: &str| world.lock().claims.insert(worker.to_owned(), vec!["web/data".to_owned()]);
     let discards = Discards { local_volumes: true, ..Discards::default() };
     let discarding = |image: &str| match replace(image, Changes::default()) {
-        Wish::Replace { image, kubernetes, ova, changes, .. } => {
-            Wish::Replace { image, kubernetes, ova, changes, discards }
+        Wish::Replace { image, cluster, kubernetes, changes, .. } => {
+            Wish::Replace { image, cluster, kubernetes, changes, discards }
         }
         other => panic!("{other:?}"),
     };
@@ -289,6 +301,23 @@ async fn workers_without_power_are_named_and_powered_on_by_whoever_goes_on() {
     assert!(matches!(&arrived, Arrived::Paused(waits) if waits[0].worker.as_deref() == Some("t-w1")));
     world.lock().lose_power("t-w2");
     assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_lost_their_power_all_at_once_are_powered_on_and_done_when_each_has_said_that_it_is_ready() {
+    let world = World::with(3).await;
+    // Kubernetes has not seen yet that they are silent.
+    world.lock().unnoticed = true;
+    for worker in ["t-w1", "t-w2", "t-w3"] {
+        world.lock().lose_power(worker);
+    }
+    assert!(world.lock().nodes.iter().all(|node| node.ready));
+    let before = world.now();
+    let status = world.give(Wish::GoOn).await.done();
+    let is_on = |power: Option<PowerState>| power == Some(PowerState::On);
+    assert!(status.workers.iter().all(|worker| worker.available && is_on(worker.power)), "{status:?}");
+    assert!(world.lock().nodes.iter().all(|node| node.heard.parse::<u64>().unwrap() > before), "they were believed");
+    assert_eq!((world.own(), status.wanted), (vec!["t-w1".into(), "t-w2".into(), "t-w3".into()], 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -447,9 +476,11 @@ async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
         provider: "vsphere://00000000-0000-0000-0000-000000000bad".to_owned(),
         ready: true,
         cordoned: false,
+        address: None,
         excluded: false,
         control: false,
         kubelet: String::new(),
+        heard: String::new(),
     };
     world.lock().nodes.push(other.clone());
     let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
@@ -487,4 +518,49 @@ async fn of_two_operators_one_is_told_of_the_other() {
     assert!(matches!(first.arrived().0, Arrived::Stopped(_)));
     assert!(matches!(&second, Given::Failed(error) if error.to_string().contains("is at work")), "{second:?}");
     assert_eq!(world.kept().await.unwrap().pool.count, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_certificate_has_expired_joins_again_in_its_vm_with_a_new_token() {
+    let world = World::with(2).await;
+    let (vm, took) = {
+        let kept = world.kept().await.unwrap();
+        (kept.machines[0].vm, kept.machines[0].joined_seconds)
+    };
+    world.lock().expire("t-w1");
+    let rejoin = |worker: &str| Wish::Rejoin { worker: worker.to_owned() };
+    let status = world.give(rejoin("t-w1")).await.done();
+    assert_eq!((status.available, world.own().len()), (2, 2));
+    let kept = world.kept().await.unwrap();
+    assert_eq!((kept.machines[0].vm, kept.machines[0].joined_seconds), (vm, took), "it is the same VM");
+    assert!(world.lock().tokens.is_empty());
+    // One that does its part goes on with it.
+    let powered = |world: &World| world.lock().calls.iter().filter(|(name, _)| *name == "power_on").count();
+    let before = powered(&world);
+    world.give(rejoin("t-w2")).await.done();
+    assert_eq!((powered(&world), world.fewest()), (before, 1));
+    let unknown = world.give(rejoin("t-w9")).await;
+    assert!(matches!(&unknown, Given::Failed(error) if error.to_string().contains("there is no worker t-w9")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_never_joined_is_made_anew_and_not_asked_to_join_again() {
+    let world = World::new();
+    world.lock().ill.insert("one".to_owned());
+    world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
+    let refused = world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await;
+    assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("has never joined")), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_are_told_to_wait_longer_have_longer_to_join() {
+    let world = World::new();
+    world.lock().ill.insert("one".to_owned());
+    world.lock().timeout_factor = 5;
+    let (arrived, _) = world.give(Wish::Create(Box::new(pool(1)))).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.joining"], "after 1200 s without a change it still has time");
+    let expires = *world.lock().tokens.values().next().expect("its token");
+    assert!(expires - world.now() > 6000, "its token is good for {} s", expires - world.now());
+    world.lock().ill.clear();
+    world.give(Wish::Continue).await.done();
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use contract::minor::Minor;
 
 use super::super::{Engine, key_value};
 use super::wanted::{Changed, Lost, Made};
@@ -26,6 +27,9 @@ pub enum Tenant {
         /// How many.
         #[arg(long, default_value_t = 1)]
         count: usize,
+        /// What runs them, and all workers that are made later. Not said, it stays.
+        #[arg(long, value_enum)]
+        worker_engine: Option<Engine>,
         #[command(flatten)]
         at: At,
     },
@@ -40,13 +44,29 @@ pub enum Tenant {
         #[command(flatten)]
         at: At,
     },
-    /// Replaces workers by ones from another image, or of another size: a new one joins, then an old one leaves.
+    /// Lets a worker join again whose certificate has expired: with a new token, in its VM.
     ///
-    /// What is not said stays as the workers have it. A pause holds: `kaas lab tenant resume` lifts it.
+    /// The VM is powered off meanwhile, unless the worker is Ready.
+    RejoinWorker {
+        /// The worker.
+        worker: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Replaces workers by ones from another image, of another size, or of the next Kubernetes minor: a new one joins, then
+    /// an old one leaves.
+    ///
+    /// What is not said stays as the workers have it, but Kubernetes: workers run the newest minor that their image carries
+    /// and the control nodes permit, and those that run an older one are replaced. A pause holds: `kaas lab tenant resume`
+    /// lifts it.
     ReplaceWorkers {
-        /// The tenants' OVA, or a directory with one.
+        /// The tenants' OVA, or a directory with one. Not said, the image stays.
         #[arg(long, value_name = "FILE")]
-        ova: PathBuf,
+        ova: Option<PathBuf>,
+        /// The Kubernetes minor that the workers are to run, such as 1.36. If they would run another one, it is refused before
+        /// any worker is made: `kaas upgrade kubernetes` takes the control nodes there first.
+        #[arg(long, value_name = "MINOR")]
+        kubernetes: Option<Minor>,
         #[command(flatten)]
         changed: Changed,
         #[command(flatten)]
@@ -89,6 +109,7 @@ impl Tenant {
             Self::Up(_) => "lab tenant up",
             Self::AddWorker { .. } => "lab tenant add-worker",
             Self::RemoveWorker { .. } => "lab tenant remove-worker",
+            Self::RejoinWorker { .. } => "lab tenant rejoin-worker",
             Self::ReplaceWorkers { .. } => "lab tenant replace-workers",
             Self::Pause(_) => "lab tenant pause",
             Self::Resume(_) => "lab tenant resume",
@@ -145,10 +166,13 @@ pub struct UpArguments {
     /// Number of workers.
     #[arg(long, default_value_t = 2)]
     pub(super) workers: usize,
+    /// Where the workers have their addresses from: this counts when the tenant is made, and holds for those that come later.
+    #[arg(long, value_enum, default_value = "static")]
+    pub(super) worker_addresses: WorkerAddresses,
     /// What runs the control nodes.
     #[arg(long, value_enum, default_value = "container")]
     pub(super) engine: Engine,
-    /// What runs the workers, and VMs that take another one's place; the same without it.
+    /// What runs the workers; the same without it.
     #[arg(long, value_enum)]
     pub(super) worker_engine: Option<Engine>,
     /// A property for all control nodes; may be given several times. Workers get those that concern the site.
@@ -165,4 +189,13 @@ pub struct UpArguments {
     /// How long to wait for the control nodes, in minutes.
     #[arg(long, default_value_t = 15)]
     pub(super) limit: u64,
+}
+
+/// Where workers have their addresses from.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorkerAddresses {
+    /// Each is given one of the tenant's range in its properties.
+    Static,
+    /// A DHCP server of the lab leases those of the same range, and says the gateway: dnsmasq, of Debian's dnsmasq-base.
+    Dhcp,
 }

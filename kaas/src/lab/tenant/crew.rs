@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use contract::minor::Minor;
 use fleet::authority::DirectoryStore;
 use fleet::hypervisor::{Hypervisor, Placement, Size};
 use fleet::node::Client;
 use fleet::upgrade::{Cancelled, Target};
 use fleet::workers::{
-    Arrived, Away, Cluster, Image, Notice, Pool, Rollout, Site, Template, Wish, Workers, WorkersStatus, cluster_minor,
-    kubelet_minor,
+    Arrived, Away, Cluster, Image, Notice, OvaImage, Pool, Rollout, Site, Template, Wish, Workers, WorkersStatus,
+    cluster_minor, worker_minor,
 };
 use lab::{Lab as OpenLab, LabHypervisor};
 use tokio::sync::watch;
@@ -32,8 +33,9 @@ const PAUSED: u8 = 3;
 const POOL: &str = "workers";
 
 /// The image of an OVA, as workers are made from it.
-pub fn image(target: &Target) -> Image {
-    Image { digest: target.digest.clone(), name: format!("{} {}", target.name, target.image) }
+pub fn ova_image(target: Target) -> OvaImage {
+    let Target { name, image, digest, ova, kubernetes, .. } = target;
+    OvaImage { image: Image { digest, name: format!("{name} {image}") }, ova, carries: kubernetes }
 }
 
 fn api(lab: &OpenLab) -> anyhow::Result<(Client, Site)> {
@@ -63,9 +65,11 @@ impl<'a> Crew<'a> {
 
     /// The first workers.
     pub(super) fn first(&self, target: Target, arguments: &UpArguments) -> anyhow::Result<Pool> {
+        let OvaImage { image, ova, carries } = ova_image(target);
+        let kubernetes = worker_minor(&carries, self.minor()?, None).map_err(|why| anyhow::anyhow!("{why}"))?;
         let template = Template {
-            image: image(&target),
-            kubernetes: self.minor(&target)?,
+            image,
+            kubernetes: kubernetes.to_string(),
             size: Size { processors: 2, memory: 2048, data_disk: None },
             labels: BTreeMap::new(),
             taints: BTreeSet::new(),
@@ -75,7 +79,8 @@ impl<'a> Crew<'a> {
             prefix: self.at.name.clone(),
             count: arguments.workers,
             template,
-            ova: target.ova,
+            ova,
+            carries,
             addresses: self.lab.worker_addresses(),
             rollout: Rollout::default(),
             made: 0,
@@ -85,12 +90,10 @@ impl<'a> Crew<'a> {
         Ok(pool)
     }
 
-    /// The minor that kubelets of an image run in the cluster, if they may join it.
-    pub(super) fn minor(&self, target: &Target) -> anyhow::Result<String> {
+    /// The minor of the cluster's control nodes, if it is one.
+    pub(super) fn minor(&self) -> anyhow::Result<Minor> {
         let client = self.client()?;
-        let cluster = client.wait(cluster_minor(client))?;
-        let kubelet = kubelet_minor(&target.kubernetes, cluster).map_err(|why| anyhow::anyhow!("{why}"))?;
-        Ok(kubelet.to_string())
+        client.wait(cluster_minor(client))
     }
 
     /// Where the workers stand; none if there are none yet.

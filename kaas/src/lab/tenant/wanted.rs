@@ -24,6 +24,10 @@ pub struct Made {
     /// A taint of the workers' nodes; may be given several times, and in place of all that they had.
     #[arg(long = "taint", value_name = "KEY=VALUE:EFFECT")]
     taints: Vec<String>,
+    /// How long a worker may take to join, in seconds, times its timeout factor (5 where processors are emulated); then no
+    /// further one is made. Not said, it stays; it begins as 900.
+    #[arg(long, value_name = "SECONDS")]
+    join_limit: Option<u64>,
 }
 
 impl Made {
@@ -35,6 +39,7 @@ impl Made {
             data_disk: self.worker_data_disk.map(|size| size << 20),
             labels: (!self.labels.is_empty()).then(|| self.labels.iter().cloned().collect()),
             taints: (!self.taints.is_empty()).then(|| self.taints.iter().cloned().collect()),
+            join_seconds: self.join_limit,
             ..Changes::default()
         }
     }
@@ -68,9 +73,6 @@ struct RolloutArguments {
     /// begins as 300.
     #[arg(long, value_name = "SECONDS")]
     drain: Option<u64>,
-    /// How long a worker may take to join, in seconds; then no further one is made. Not said, it stays; it begins as 900.
-    #[arg(long, value_name = "SECONDS")]
-    join_limit: Option<u64>,
 }
 
 /// What may be lost with the workers that the command lets go; it says nothing of any other one.
@@ -110,7 +112,6 @@ impl Changed {
             max_surge: rollout.max_surge,
             max_unavailable: rollout.max_unavailable,
             drain_seconds: rollout.drain,
-            join_seconds: rollout.join_limit,
             ..made
         }
     }
@@ -138,13 +139,17 @@ mod tests {
     #[test]
     fn what_is_not_said_of_workers_changes_nothing() {
         assert_eq!(said("").unwrap(), Changes::default());
-        let all = said("--worker-memory 4096 --worker-data-disk 0 --label site=edge --no-taints --drain 60").unwrap();
+        let all = said(
+            "--worker-memory 4096 --worker-data-disk 0 --label site=edge --no-taints --drain 60 --join-limit 1200",
+        )
+        .unwrap();
         let expected = Changes {
             memory: Some(4096),
             data_disk: Some(0),
             labels: Some([("site".to_owned(), "edge".to_owned())].into()),
             taints: Some([].into()),
             drain_seconds: Some(60),
+            join_seconds: Some(1200),
             ..Changes::default()
         };
         assert_eq!(all, expected);

@@ -57,28 +57,31 @@ pub fn arrived(arrived: &Arrived, status: &WorkersStatus) -> String {
 
 /// Where the workers stand, one a line.
 pub fn status(status: &WorkersStatus) -> String {
+    let made = format!("image {}, Kubernetes {}", status.image, status.kubernetes);
     let mut text = match status.looked {
-        true => format!("{} of {} workers are Ready; image {}", status.available, status.wanted, status.image),
+        true => format!("{} of {} workers are Ready; {made}", status.available, status.wanted),
         false => format!(
-            "{} workers are wanted; image {}; what there is cannot be looked at now, and this is what is kept",
-            status.wanted, status.image
+            "{} workers are wanted; {made}; what there is cannot be looked at now, and this is what is kept",
+            status.wanted
         ),
     };
     if status.paused {
         text += "; replacement is paused";
     }
     for worker in &status.workers {
-        let address = worker.address.map_or_else(String::new, |address| address.to_string());
+        let address = worker.address.map_or_else(|| "by DHCP".to_owned(), |address| address.to_string());
         let state = match worker.state {
             State::New => "new",
             State::Joining => "joining",
             State::Member if !status.looked => "has joined",
             State::Member if worker.available => "Ready",
             State::Member => "not Ready",
+            State::Returning => "is given a new token",
             State::Failed => "failed",
             State::Leaving => "leaving",
         };
-        let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}", worker.image) };
+        let kubelet = worker.kubelet.as_ref().map_or_else(String::new, |version| format!(", Kubernetes {version}"));
+        let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}{kubelet}", worker.image) };
         let why = worker.reason.as_ref().map_or_else(String::new, |why| format!("  {why}"));
         text += &format!("\n  {}\t{address}\t{state}{old}{why}{}", worker.name, lost(worker.discards));
     }
@@ -109,6 +112,7 @@ fn begun(action: &Action) -> String {
             format!("a further worker{}", address.map_or_else(String::new, |address| format!(" at {address}")))
         }
         Action::Import(name) => format!("{name}: its token and its VM are made"),
+        Action::Invite(name) => format!("{name}: it gets a new token to join again with"),
         Action::PowerOn(name) => format!("{name}: its VM is powered on"),
         Action::Joined(name) => format!("{name} has joined"),
         Action::Fail(name, why) => format!("{name} has failed: {why}"),
@@ -141,6 +145,7 @@ pub mod tests {
             address: None,
             state,
             image: "kaas-tenant 0.1.0".to_owned(),
+            kubelet: None,
             up_to_date: true,
             available: false,
             vm: None,
@@ -159,6 +164,7 @@ pub mod tests {
             looked: true,
             available: 0,
             image: "kaas-tenant 0.1.0".to_owned(),
+            kubernetes: "1.36".to_owned(),
             paused: false,
             workers: workers.to_vec(),
             waits: Vec::new(),
@@ -175,9 +181,19 @@ pub mod tests {
             WorkerStatus { reason: Some(Reason::new("workers.asked", "it goes")), ..worker("t-w1", State::Leaving) };
         let status = WorkersStatus { looked: false, paused: true, waits, ..status(&[worker]) };
         let told = super::status(&status) + &reasons(&status.waits, &status.stopped);
-        for part in ["cannot be looked at", "is paused", "t-w1\t\tleaving  it goes", "waiting: it does not answer"] {
+        for part in
+            ["cannot be looked at", "is paused", "t-w1\tby DHCP\tleaving  it goes", "waiting: it does not answer"]
+        {
             assert!(told.contains(part), "{told}");
         }
+    }
+
+    #[test]
+    fn an_outdated_worker_is_told_with_its_image_and_what_its_kubelet_runs() {
+        let kubelet = Some("v1.35.4".to_owned());
+        let old = WorkerStatus { up_to_date: false, kubelet, ..worker("t-w1", State::Member) };
+        let told = super::status(&status(&[old]));
+        assert!(told.ends_with("t-w1\tby DHCP\tnot Ready  outdated: kaas-tenant 0.1.0, Kubernetes v1.35.4"), "{told}");
     }
 
     #[test]
@@ -189,7 +205,7 @@ pub mod tests {
     #[test]
     fn workers_are_told_one_a_line_and_as_json_with_the_outcome_beside_them() {
         let status = status(&[]);
-        assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0");
+        assert_eq!(super::status(&status), "0 of 1 workers are Ready; image kaas-tenant 0.1.0, Kubernetes 1.36");
         let told = serde_json::to_value(Outcome::of(&Arrived::Done, &status)).unwrap();
         let part = |key: &str| told[key].clone();
         assert_eq!(

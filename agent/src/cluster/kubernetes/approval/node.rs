@@ -86,7 +86,7 @@ pub(super) fn reserved_address(address: Ipv4Addr, config: &ControlPlane) -> Opti
     let ControlPlane { cluster, node, .. } = config;
     let [first, ..] = address.octets();
     let no_hosts = first == 0 || first >= 224 || address.is_loopback() || address.is_link_local();
-    let networks = || node.interfaces.iter().map(|interface| interface.address);
+    let networks = || node.interfaces.iter().filter_map(|interface| interface.address.known());
     let ends = |network: ipnet::Ipv4Net| {
         network.prefix_len() < 31 && (network.network() == address || network.broadcast() == address)
     };

@@ -245,7 +245,7 @@ impl Cluster {
     fn start(last: u8, requests: Vec<(&'static str, Spec)>) -> Self {
         let (root, mut config) = (tempfile::tempdir().unwrap(), config());
         let address = Ipv4Addr::new(127, 0, 92, last);
-        config.node.interfaces[0].address = format!("{address}/24").parse().unwrap();
+        config.node.interfaces[0].address = format!("{address}/24").parse::<ipnet::Ipv4Net>().unwrap().into();
         config.cluster.control_nodes[0].address = address;
         let pki = root.path().join("pki");
         Authorities::make(std::time::SystemTime::now()).unwrap().ensure(&pki).unwrap();

@@ -32,7 +32,7 @@ pub(super) fn config(index: usize) -> ControlPlane {
             interfaces: vec![Interface {
                 mac: None,
                 network: None,
-                address: format!("{}/24", nodes[index].address).parse().unwrap(),
+                address: ipnet::Ipv4Net::new(nodes[index].address, 24).unwrap().into(),
                 gateway: None,
             }],
             routes: Vec::new(),

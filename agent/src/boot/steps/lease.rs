@@ -1,0 +1,168 @@
+//! The part of the network step that a DHCP server decides: which address a worker has.
+
+use super::{StepContext, StepError};
+use crate::cluster::kubernetes::kubelet;
+use crate::intake::config::{Address, Config};
+use crate::system::lease::{self, Seen, Standing};
+
+impl StepContext {
+    /// Takes the address that a DHCP server has leased, and waits for one. A worker that has joined keeps the one that its
+    /// cluster knows it by: with another one its kubelet is not started. Says whether it is news.
+    pub(super) fn take_lease(&mut self) -> Result<bool, StepError> {
+        let Config::Worker(worker) = &self.node.config else { return Ok(false) };
+        if !worker.node.is_leased() {
+            return Ok(false);
+        }
+        let seen = lease::look(&self.node.platform, self.node.bus(), &worker.node)?;
+        let leased = match &seen {
+            Seen::Leased(leased) => leased.clone(),
+            Seen::Nothing { device } => {
+                lease::ask_again(&self.node.platform, self.node.bus(), &worker.node)?;
+                let own = worker.node.lease().map_or_else(String::new, |own| format!(" of {}", own.address.addr()));
+                return Err(StepError::Waiting(format!("waiting for a DHCP lease{own} on {device}")));
+            }
+        };
+        let joined_with = worker.node.lease().filter(|_| self.progress.formed);
+        if let Some(Standing::Changed(finding)) = joined_with.map(|own| lease::standing(own, &seen)) {
+            kubelet::hold(self.node.root(), &self.node.services())?;
+            return Err(finding.into());
+        }
+        lease::suits(worker, &leased)?;
+        let mut worker = worker.clone();
+        worker.node.interfaces[0].address = Address::Dhcp { lease: Some(leased) };
+        let config = Config::Worker(worker);
+        let changed = config != self.node.config;
+        if changed && self.progress.formed {
+            self.node.records.update_config(&config, None)?;
+        }
+        self.node.config = config;
+        let address = self.node.config.address();
+        self.node.reporter.update(|status| status.address = address);
+        Ok(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use contract::role::Role;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::boot::plan::{Goal, Plan};
+    use crate::cluster::records::{Progress, Records};
+    use crate::host::command::Host;
+    use crate::host::disk::DataDisk;
+    use crate::host::fake_systemd::FakeSystemd;
+    use crate::host::files;
+    use crate::host::platform::Platform;
+    use crate::intake::config::{Lease, fixture};
+    use crate::node::context::NodeContext;
+    use crate::status::{Reporter, Status};
+
+    /// A node whose adapter is the loopback device: the one that any machine has, with an address.
+    fn node(root: &Path, systemd: &FakeSystemd, lease: Option<Lease>, formed: bool) -> StepContext {
+        let adapter = files::below(root, "/sys/class/net/lo");
+        fs::create_dir_all(adapter.join("device")).unwrap();
+        for (file, text) in [("address", "02:00:00:00:00:01"), ("ifindex", "1")] {
+            fs::write(adapter.join(file), text).unwrap();
+        }
+        let mut worker = fixture::joined();
+        worker.node.interfaces[0].address = Address::Dhcp { lease };
+        worker.node.interfaces[0].gateway = None;
+        let config = Config::Worker(worker);
+        fs::create_dir_all(files::below(root, contract::paths::RECORDS)).unwrap();
+        Records::new(root).update_config(&config, None).unwrap();
+        let (platform, reporter) = (Platform::detect(root).unwrap(), Reporter::new(root, Status::default()));
+        let host = (systemd.bus(), Box::new(Host) as _);
+        let node = NodeContext::new(platform, fixture::image(), config, DataDisk::Absent, reporter, host);
+        let plan = Plan { goal: Goal::Resume, node: String::new(), image: String::new(), steps: Vec::new() };
+        let progress = Progress { formed, ..Progress::default() };
+        StepContext::new(node, None, progress, plan)
+    }
+
+    fn leased(address: [u8; 4]) -> Value {
+        let server = json!([10, 0, 0, 1]);
+        json!({
+            "Addresses": [{"Family": 2, "Address": address, "PrefixLength": 8, "ConfigSource": "DHCPv4"}],
+            "NTP": [{"Family": 2, "Address": server, "ConfigSource": "DHCPv4"}],
+        })
+    }
+
+    #[test]
+    fn a_worker_waits_for_a_lease_and_takes_what_comes_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        let systemd = FakeSystemd::new(root.path());
+        let mut context = node(root.path(), &systemd, None, false);
+        // Leased, and not on the device yet: somebody else may still object.
+        for description in [json!({}), leased([10, 0, 0, 150])] {
+            systemd.describe_links(&description);
+            let Err(StepError::Waiting(what)) = context.take_lease() else { panic!("it does not wait") };
+            assert_eq!(what, "waiting for a DHCP lease on lo");
+        }
+        assert_eq!(systemd.reconfigured(), 0);
+        // networkd gives up on a link when the kernel refuses a route.
+        systemd.fail_links();
+        for _ in 0..2 {
+            assert!(matches!(context.take_lease(), Err(StepError::Waiting(_))));
+            assert_eq!(systemd.reconfigured(), 1);
+        }
+        assert_eq!(context.node.config.address(), None);
+        systemd.describe_links(&leased([127, 0, 0, 1]));
+        assert!(context.take_lease().unwrap());
+        assert_eq!(context.node.config.role(), Role::Worker);
+        assert_eq!(context.node.address().unwrap().octets(), [127, 0, 0, 1]);
+        assert_eq!(context.node.config.node().time_servers(), ["10.0.0.1"]);
+        assert_eq!(context.node.reporter.status().address, Some([127, 0, 0, 1].into()));
+        assert!(!context.take_lease().unwrap(), "the same lease is no news");
+    }
+
+    #[test]
+    fn a_worker_that_has_joined_takes_no_other_address_and_one_that_has_not_does() {
+        let root = tempfile::tempdir().unwrap();
+        let systemd = FakeSystemd::new(root.path());
+        systemd.describe_links(&leased([127, 0, 0, 1]));
+        let before = || Some(Lease { address: "10.0.0.21/24".parse().unwrap(), ntp_servers: Vec::new() });
+        let mut context = node(root.path(), &systemd, before(), true);
+        context.node.services().start(kubelet::UNIT).unwrap();
+        let Err(StepError::Refused(findings)) = context.take_lease() else { panic!("it is taken") };
+        assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.changed"]);
+        assert_eq!(context.node.address().unwrap().octets(), [10, 0, 0, 21]);
+        assert_eq!(context.node.services().state(kubelet::UNIT).unwrap(), "inactive");
+        systemd.describe_links(&json!({}));
+        let Err(StepError::Waiting(what)) = context.take_lease() else { panic!("it does not wait") };
+        assert_eq!(what, "waiting for a DHCP lease of 10.0.0.21 on lo");
+        systemd.describe_links(&leased([127, 0, 0, 1]));
+        // The same address with something else around it is taken, and kept.
+        let same = Some(Lease { address: "127.0.0.1/16".parse().unwrap(), ntp_servers: Vec::new() });
+        let mut context = node(root.path(), &systemd, same, true);
+        assert!(context.take_lease().unwrap());
+        let kept = Records::new(root.path()).config().unwrap().unwrap();
+        assert_eq!((kept.node().time_servers(), &kept), (vec!["10.0.0.1".to_owned()], &context.node.config));
+        let mut context = node(root.path(), &systemd, before(), false);
+        assert!(context.take_lease().unwrap());
+    }
+
+    #[test]
+    fn a_lease_of_the_virtual_ip_is_not_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let systemd = FakeSystemd::new(root.path());
+        let mut context = node(root.path(), &systemd, None, false);
+        let Config::Worker(worker) = &mut context.node.config else { panic!("it is a worker") };
+        worker.cluster.api_address = [127, 0, 0, 1].into();
+        systemd.describe_links(&leased([127, 0, 0, 1]));
+        let Err(StepError::Refused(findings)) = context.take_lease() else { panic!("it is taken") };
+        assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.duplicate"]);
+        assert_eq!(context.node.config.address(), None);
+    }
+
+    #[test]
+    fn a_static_address_asks_nobody() {
+        let root = tempfile::tempdir().unwrap();
+        let mut context = node(root.path(), &FakeSystemd::new(root.path()), None, false);
+        context.node.config = Config::Worker(fixture::worker());
+        assert!(!context.take_lease().unwrap());
+    }
+}

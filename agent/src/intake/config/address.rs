@@ -1,0 +1,82 @@
+//! Where an interface has its address from.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use contract::properties::parse::addresses::DHCP;
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+
+/// Where an interface has its address from. What was saved before there was DHCP is the address alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Address {
+    /// A person gave it, with the prefix length of its subnet.
+    Static(Ipv4Net),
+    /// A DHCP server leases it.
+    Dhcp {
+        /// What it has leased; none before the first lease. A worker that has joined keeps its address for life.
+        #[serde(rename = "dhcp")]
+        lease: Option<Lease>,
+    },
+}
+
+/// What a node learns of a DHCP server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The address, with the prefix length of its subnet.
+    pub address: Ipv4Net,
+    /// Time servers, which count where the form has none.
+    #[serde(default)]
+    pub ntp_servers: Vec<Ipv4Addr>,
+}
+
+impl Address {
+    /// The address as far as it is known.
+    pub fn known(&self) -> Option<Ipv4Net> {
+        match self {
+            Self::Static(address) => Some(*address),
+            Self::Dhcp { lease } => lease.as_ref().map(|lease| lease.address),
+        }
+    }
+
+    /// Whether a DHCP server leases it.
+    pub fn is_leased(&self) -> bool {
+        matches!(self, Self::Dhcp { .. })
+    }
+}
+
+impl From<Ipv4Net> for Address {
+    fn from(address: Ipv4Net) -> Self {
+        Self::Static(address)
+    }
+}
+
+/// As the property has it.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Static(address) => address.fmt(f),
+            Self::Dhcp { .. } => f.write_str(DHCP),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_saved_as_before_and_a_lease_beside_its_word() {
+        let leased = Lease { address: "10.0.0.21/24".parse().unwrap(), ntp_servers: Vec::new() };
+        for (address, saved) in [
+            (Address::Static("10.0.0.21/24".parse().unwrap()), r#""10.0.0.21/24""#),
+            (Address::Dhcp { lease: None }, r#"{"dhcp":null}"#),
+            (Address::Dhcp { lease: Some(leased) }, r#"{"dhcp":{"address":"10.0.0.21/24","ntp_servers":[]}}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&address).unwrap(), saved);
+            assert_eq!(serde_json::from_str::<Address>(saved).unwrap(), address);
+        }
+        assert!(serde_json::from_str::<Address>(r#""dhcp""#).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! The address of a worker by DHCP. The cluster knows the node by the one that it has joined with: its object, the other
+//! nodes' tunnels of the pod network and its serving certificate have it. With another one the node would look well and
+//! reach nobody's pods, so the kubelet is stopped until the address is right again.
+
+use contract::finding::Findings;
+
+use crate::cluster::kubernetes::kubelet;
+use crate::node::context::NodeContext;
+use crate::system::lease::{self, Seen, Standing};
+
+pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
+    let worker = node.config.worker()?;
+    let Some(joined_with) = worker.node.lease() else { return Ok(Findings::default()) };
+    let seen = match lease::look(&node.platform, node.bus(), &worker.node) {
+        Ok(seen) => seen,
+        Err(findings) => return Ok(findings),
+    };
+    if matches!(seen, Seen::Nothing { .. })
+        && let Err(findings) = lease::ask_again(&node.platform, node.bus(), &worker.node)
+    {
+        return Ok(findings);
+    }
+    judge(node, lease::standing(joined_with, &seen))
+}
+
+fn judge(node: &NodeContext, standing: Standing) -> anyhow::Result<Findings> {
+    Ok(match standing {
+        Standing::Kept => {
+            if kubelet::let_go(node.root(), &node.services())? {
+                log::info!("the node has its address again: the kubelet is started");
+            }
+            Findings::default()
+        }
+        // Nobody reaches the node, and the kubelet nobody: the cluster sees that by itself.
+        Standing::Lost(finding) => finding.into(),
+        Standing::Changed(finding) => {
+            if kubelet::hold(node.root(), &node.services())? {
+                log::error!("{finding}: the kubelet is stopped");
+            }
+            finding.into()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intake::config::{Address, Config, Lease, fixture};
+
+    #[test]
+    fn the_kubelet_stops_with_another_address_and_starts_again_with_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let mut worker = fixture::joined();
+        let lease = |address: &str| Lease { address: address.parse().unwrap(), ntp_servers: Vec::new() };
+        let own = lease("10.0.0.21/24");
+        worker.node.interfaces[0].address = Address::Dhcp { lease: Some(own.clone()) };
+        let node = crate::node::fixture::node(root.path(), Config::Worker(worker));
+        let is_active = || node.services().state(kubelet::UNIT).unwrap() == "active";
+        let look = |seen: Seen| {
+            let findings = judge(&node, lease::standing(&own, &seen)).unwrap();
+            findings.iter().map(|finding| finding.code.clone()).collect::<Vec<_>>()
+        };
+        let nothing = || Seen::Nothing { device: "ens192".to_owned() };
+        node.services().start(kubelet::UNIT).unwrap();
+        assert!(look(Seen::Leased(own.clone())).is_empty() && is_active());
+        // A server that is away for a while.
+        assert_eq!(look(nothing()), ["address.lost"]);
+        assert!(is_active());
+        assert_eq!(look(Seen::Leased(lease("10.0.0.77/24"))), ["address.changed"]);
+        assert!(!is_active());
+        assert_eq!(look(nothing()), ["address.lost"]);
+        assert!(!is_active(), "it may come back with another address still");
+        assert!(look(Seen::Leased(own.clone())).is_empty() && is_active());
+        // Whom a person has stopped stays so.
+        node.services().stop(kubelet::UNIT, std::time::Duration::from_secs(600)).unwrap();
+        assert!(look(Seen::Leased(own.clone())).is_empty() && !is_active());
+    }
+}

@@ -1,0 +1,96 @@
+//! What makes a worker outdated: another minor of Kubernetes than is wanted, and nothing that is there for people alone.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::fake::{Does, Given, World, pool, raise, replace};
+use crate::authority::TakeOver;
+use crate::workers::{Arrived, Changes, Discards, State, Wish};
+
+#[tokio::test(start_paused = true)]
+async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_planes_and_none_goes_for_nothing() {
+    let world = World::new();
+    let mut old = pool(2);
+    old.template.kubernetes = "1.35".to_owned();
+    world.lock().kubelet = "v1.35.4".to_owned();
+    world.give(Wish::Create(Box::new(old))).await.done();
+    // The control nodes are taken to the next minor.
+    world.lock().kubelet = "v1.36.2".to_owned();
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
+    let status = world.give(Wish::Add(1)).await.done();
+    let run: Vec<_> = status.workers.iter().filter_map(|worker| worker.kubelet.as_deref()).collect();
+    assert_eq!((run, status.kubernetes.as_str()), (vec!["v1.35.4", "v1.35.4", "v1.36.2"], "1.35"));
+    world.begin_counting();
+    let status = world.give(raise("1.36", Some("1.36"))).await.done();
+    // The one that has joined since runs it already.
+    assert_eq!((world.own(), status.kubernetes.as_str()), (vec!["t-w3".into(), "t-w4".into(), "t-w5".into()], "1.36"));
+    assert_eq!((world.fewest(), world.most()), (3, 4));
+    world.give(raise("1.36", None)).await.done();
+    assert_eq!(world.kept().await.unwrap().pool.made, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_has_not_joined_yet_is_not_made_anew_for_a_minor() {
+    let world = World::with(1).await;
+    world.lock().ill.insert("one".to_owned());
+    let (cancel, cancelled) = watch::channel(false);
+    let given = world.give_with(Wish::Add(1), TakeOver::FromTheDead, cancelled);
+    let asked = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        cancel.send_replace(true);
+    };
+    let (given, ()) = tokio::join!(given, asked);
+    assert_eq!(given.arrived().0, Arrived::Cancelled);
+    world.lock().ill.clear();
+    let mut joining = world.kept().await.unwrap();
+    assert_eq!(joining.machines[1].state, State::Joining);
+    joining.machines[1].template.kubernetes = "1.35".to_owned();
+    world.keep(joining).await;
+    world.lock().kubelet = "v1.36.2".to_owned();
+    world.give(raise("1.36", None)).await.done();
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_minor_than_the_control_nodes_is_refused_before_anything_is_made() {
+    let world = World::with(1).await;
+    let before = world.kept().await;
+    world.set_fault(None);
+    for wish in [raise("1.35", Some("1.36")), raise("1.34", None), raise("1.36", Some("1.35"))] {
+        let refused = world.give(wish).await;
+        assert!(matches!(&refused, Given::Failed(why) if why.to_string().contains("[workers.skew]")), "{refused:?}");
+    }
+    assert!(world.lock().calls.iter().all(|(_, does)| *does == Does::Looks), "something was changed");
+    assert_eq!(world.kept().await, before);
+    // What an earlier command has noted does not say what the image carries.
+    let mut earlier = before.unwrap();
+    earlier.pool.carries.clear();
+    world.keep(earlier).await;
+    let refused = world.give(raise("1.36", None)).await;
+    assert!(matches!(&refused, Given::Failed(why) if why.to_string().contains("name its OVA")), "{refused:?}");
+    world.give(replace("two", Changes::default())).await.done();
+    world.give(raise("1.36", None)).await.done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_version_of_the_command_rolls_nothing() {
+    let world = World::with(2).await;
+    let Wish::Replace { image: Some(mut image), cluster, kubernetes, changes, discards } =
+        replace("one", Changes::default())
+    else {
+        unreachable!()
+    };
+    // It words the image's name otherwise, and reads what one has noted that did not note all that it does.
+    image.image.name = "KaaS tenant, image one".to_owned();
+    let mut earlier = world.kept().await.unwrap();
+    earlier.pool.carries.clear();
+    world.keep(earlier).await;
+    let discards = Discards { local_volumes: true, ..discards };
+    let wish = Wish::Replace { image: Some(image), cluster, kubernetes, changes, discards };
+    let status = world.give(wish).await.done();
+    assert_eq!((world.own(), status.image.as_str()), (vec!["t-w1".into(), "t-w2".into()], "KaaS tenant, image one"));
+    assert!(status.workers.iter().all(|worker| worker.up_to_date && worker.discards == Discards::default()));
+    assert_eq!(world.kept().await.unwrap().pool.made, 2);
+}

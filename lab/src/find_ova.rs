@@ -1,0 +1,121 @@
+//! Which OVA of a directory is meant.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use contract::image;
+use serde::Deserialize;
+
+use super::{Lab, records};
+
+/// The appliance that makes control clusters, as its image names it.
+const CONTROL_PLANE: &str = "kaas-control-plane";
+
+/// The OVA of a control cluster's node that `path` means: itself, the only one in a directory, or the only one there that is
+/// named as the builder names those.
+///
+/// # Errors
+/// When there is none, or more than one.
+pub fn find_ova(path: &Path) -> anyhow::Result<PathBuf> {
+    find_ova_of(path, CONTROL_PLANE)
+}
+
+/// As [`find_ova`], of the appliance of this name: of several OVAs the one called `NAME-VERSION.ova`.
+///
+/// # Errors
+/// As [`find_ova`].
+pub fn find_ova_of(path: &Path, appliance: &str) -> anyhow::Result<PathBuf> {
+    if path.is_file() {
+        return Ok(path.to_owned());
+    }
+    let entries = fs::read_dir(path).with_context(|| format!("looking for an OVA in {}", path.display()))?;
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "ova"));
+    if found.len() > 1 {
+        let is_version = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+        let is_named = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.strip_prefix(appliance).and_then(|rest| rest.strip_prefix('-')).is_some_and(is_version)
+        };
+        let named: Vec<PathBuf> = found.iter().filter(|path| is_named(path)).cloned().collect();
+        if named.len() == 1 {
+            found = named;
+        }
+    }
+    match found.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => bail!("there is no OVA in {}; `make ova` builds one", path.display()),
+        _ => bail!("there are several OVAs in {}; name one of them", path.display()),
+    }
+}
+
+impl Lab {
+    /// As [`find_ova_of`], of the appliance that this lab's VMs are made of: a tenant's is another one than its control
+    /// cluster's.
+    ///
+    /// # Errors
+    /// As [`find_ova`]; or it cannot be read what the lab was made from.
+    pub fn find_ova(&self, path: &Path) -> anyhow::Result<PathBuf> {
+        find_ova_of(path, &self.appliance()?)
+    }
+
+    /// The appliance that its VMs are made of, as the image names it that the lab was made from.
+    fn appliance(&self) -> anyhow::Result<String> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        let image = self.record.source.tree().join(image::PATH.trim_start_matches('/'));
+        let named: Named = records::load(&image).context("looking what the lab was made from")?;
+        Ok(named.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fixture;
+    use super::*;
+
+    fn name(path: PathBuf) -> String {
+        path.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn of_several_ovas_the_one_of_the_appliance_is_meant() {
+        let directory = tempfile::tempdir().unwrap();
+        let found =
+            |appliance: &str| find_ova_of(directory.path(), appliance).map(name).map_err(|error| error.to_string());
+        let add = |name: &str| fs::write(directory.path().join(name), "").unwrap();
+        assert!(found("kaas-tenant").unwrap_err().starts_with("there is no OVA in "));
+        add("renamed.ova");
+        assert_eq!(found("kaas-tenant").unwrap(), "renamed.ova");
+        add("kaas-control-plane-0.1.0.ova");
+        add("kaas-tenant-0.1.0.ova");
+        add("kaas-tenant-notes-0.1.0.ova");
+        assert_eq!(found("kaas-tenant").unwrap(), "kaas-tenant-0.1.0.ova");
+        let control = find_ova(directory.path()).unwrap();
+        assert!(control.ends_with("kaas-control-plane-0.1.0.ova"));
+        assert_eq!(find_ova(&control).unwrap(), control);
+        add("kaas-tenant-0.2.0.ova");
+        assert!(found("kaas-tenant").unwrap_err().starts_with("there are several OVAs in "));
+    }
+
+    #[test]
+    fn a_lab_means_the_ova_of_the_appliance_that_it_was_made_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let build = directory.path().join("build");
+        fs::create_dir(&build).unwrap();
+        let ovas = ["kaas-control-plane-0.2.0.ova", "kaas-tenant-0.2.0.ova"];
+        ovas.iter().for_each(|ova| fs::write(build.join(ova), "").unwrap());
+        for (appliance, ova) in ["kaas-control-plane", "kaas-tenant"].into_iter().zip(ovas) {
+            let source = fixture::source(&directory.path().join(appliance));
+            let image = source.tree().join(image::PATH.trim_start_matches('/'));
+            records::save(&image, &json!({"name": appliance})).unwrap();
+            let lab = fixture::lab(&directory.path().join("state"), 1, source);
+            assert_eq!(name(lab.find_ova(&build).unwrap()), ova);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Workers that a person makes by hand, whose form is filled in as no command of ours would do it.
+
+use std::net::Ipv4Addr;
+
+use contract::properties as keys;
+use contract::role::Role;
+use fleet::hypervisor::Stamp;
+use fleet::workers::Token;
+use lab::{NewVm, Source};
+use uuid::Uuid;
+
+use crate::by_hand::insert_cdrom;
+use crate::scenario::{MOMENT, Scenario, with};
+
+/// A worker's VM, and the form by which it joins.
+pub struct ByHand<'a> {
+    scenario: &'a Scenario,
+    /// The VM's name.
+    pub vm: String,
+    form: String,
+}
+
+impl<'a> ByHand<'a> {
+    /// Makes the VM of a node of a tenant in the container engine, powered off; from another source than the tenant's if one
+    /// is given. Its form is as it should be.
+    ///
+    /// # Panics
+    /// The lab cannot.
+    pub fn import(
+        scenario: &'a Scenario,
+        vm: &str,
+        (node, address): (&str, Ipv4Addr),
+        token: &Token,
+        source: Option<Source>,
+    ) -> Self {
+        let lab = scenario.lab();
+        let prefix = lab.plan().tenant.as_ref().expect("a tenant").prefix;
+        let mut properties = lab.site().unwrap_or_else(|error| panic!("{error:#}")).0;
+        properties.extend([
+            (keys::ROLE.to_owned(), Role::Worker.to_string()),
+            (keys::NODE_NAME.to_owned(), node.to_owned()),
+            (keys::ADDRESS.to_owned(), format!("{address}/{prefix}")),
+            (keys::JOIN_TOKEN.to_owned(), token.joined().expose().to_owned()),
+        ]);
+        // No command takes it for a control node, nor for a worker of its own.
+        let stamp = Stamp { deployment: Uuid::new_v4(), node: node.to_owned(), swap: None };
+        let new = NewVm { data_disk: None, source, stamp: Some(stamp), ..scenario.vm(vm, properties) };
+        lab.import(&new).unwrap_or_else(|error| panic!("{error:#}"));
+        let form = lab.environment(vm).unwrap_or_else(|error| panic!("{error:#}"));
+        Self { scenario, vm: vm.to_owned(), form }
+    }
+
+    /// Puts a form with these values in place of its own into its drive.
+    ///
+    /// # Panics
+    /// The lab cannot.
+    pub fn is_given(&self, values: &[(&str, &str)]) {
+        let form = values.iter().fold(self.form.clone(), |form, (key, value)| with(&form, key, value));
+        insert_cdrom(self.scenario, &self.vm, &form);
+    }
+
+    /// Waits until it says on its console that it stands on an error with this code and in these words.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn is_refused(&self, code: &str, words: &str) {
+        let lab = self.scenario.lab();
+        self.scenario.wait(&format!("{} to be refused with {code}: {words}", self.vm), MOMENT, || {
+            let said = lab.refusals_of(&self.vm);
+            let is_it = |one: &String| one.starts_with(&format!("{code}: ")) && one.contains(words);
+            anyhow::ensure!(said.iter().any(is_it), "it says {said:?}");
+            Ok(true)
+        });
+    }
+}
