@@ -37,11 +37,17 @@ pub const LENT_RUST: &str = "/opt/rust";
 /// Each machine brings itself up to date, so the tree that it starts from need not be of today.
 const FRESH: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Makes the lent kernel's interfaces usable: a loop device can only be opened where it has a file, and systemd-nspawn
-/// mounts cgroups read-only.
+/// Makes the lent kernel's interfaces usable: a loop device can only be opened where it has a file, systemd-nspawn
+/// mounts cgroups read-only, and a cgroup that has processes itself hands no controllers down (cgroup v2, "No Internal
+/// Process Constraint"): the machine's processes leave its topmost one.
 const TAKE_KERNEL: &str = r#"for n in $(seq 0 63); do mknod -m 600 /dev/loop$n b 7 $n; done
 sed -n 's/^\([^ ]* \)\{4\}\([^ ]*\) .* - cgroup2\{0,1\} .*/\2/p' /proc/self/mountinfo |
 while read -r place; do mount -o remount,bind,rw "$place"; done
+sed -n 's/^\([^ ]* \)\{4\}\([^ ]*\) .* - cgroup2 .*/\2/p' /proc/self/mountinfo |
+while read -r place; do
+    mkdir -p "$place/machine"
+    for process in $(cat "$place/cgroup.procs"); do echo "$process" >"$place/machine/cgroup.procs" 2>/dev/null || true; done
+done
 "#;
 
 /// What clients of registries read of the environment, by the beginnings of names.
@@ -239,6 +245,7 @@ impl Bare {
         }
         let has_kernel = self.has_kernel && user == "root";
         if has_kernel {
+            remove_left_cgroups();
             command.env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "yes");
             let devices = ["/dev/kmsg", "/dev/loop-control", "/dev/kvm"].into_iter();
             command.args(devices.filter(|device| Path::new(device).exists()).map(|device| format!("--bind={device}")));
@@ -292,6 +299,21 @@ fn home_of(user: &str) -> PathBuf {
 fn is_carried(name: &str) -> bool {
     let proxy = name.to_ascii_lowercase().ends_with("_proxy");
     proxy || REGISTRIES.iter().any(|start| name.starts_with(start))
+}
+
+/// Removes the cgroup that systemd-nspawn makes beside its own, and leaves: one that has handed controllers down takes
+/// no process any more, and no further machine would start. One that is in use stays.
+fn remove_left_cgroups() {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
+    let mounted = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+    let (Some(mounted), Some(own)) = (mounted, own) else { return };
+    let left = Path::new(mounted).join(own).join("payload");
+    let directories = walkdir::WalkDir::new(left).contents_first(true).into_iter().flatten();
+    for directory in directories.filter(|entry| entry.file_type().is_dir()) {
+        let _ = fs::remove_dir(directory.path());
+    }
 }
 
 /// Removes the machines of processes that were killed.

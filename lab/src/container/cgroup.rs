@@ -142,10 +142,23 @@ fn inherit(parent: &Path, directory: &Path) -> io::Result<()> {
     if handed_down.exists() {
         let controllers = fs::read_to_string(parent.join("cgroup.controllers"))?;
         for controller in controllers.split_ascii_whitespace() {
-            fs::write(&handed_down, format!("+{controller}"))?;
+            fs::write(&handed_down, format!("+{controller}")).map_err(|error| because(parent, error))?;
         }
     }
     Ok(())
+}
+
+/// Why controllers are not handed down.
+fn because(parent: &Path, error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::ResourceBusy {
+        return error;
+    }
+    let words = format!(
+        "processes are in {} itself, and such a cgroup hands no controllers down (cgroup v2): in a container, move them \
+         into a cgroup below it before a lab is started",
+        parent.display()
+    );
+    io::Error::new(io::ErrorKind::ResourceBusy, words)
 }
 
 fn visit(directory: &Path, look: &mut impl FnMut(&Path)) {
@@ -167,6 +180,14 @@ fn remove_below(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cgroup_with_processes_is_named_and_another_error_stays() {
+        let busy = because(Path::new("/sys/fs/cgroup"), io::Error::from_raw_os_error(nix::libc::EBUSY));
+        assert!(busy.to_string().starts_with("processes are in /sys/fs/cgroup itself"), "{busy}");
+        let denied = because(Path::new("/sys/fs/cgroup"), io::Error::from_raw_os_error(nix::libc::EACCES));
+        assert_eq!(denied.raw_os_error(), Some(nix::libc::EACCES));
+    }
 
     #[test]
     fn hierarchies_of_both_kinds_are_found() {
