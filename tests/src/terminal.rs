@@ -132,6 +132,18 @@ impl<'a> Terminal<'a> {
         self.press(&[key::ENTER]);
     }
 
+    /// Opens the node's form by its menu, which nothing protects; words of the form are shown then.
+    ///
+    /// # Panics
+    /// It does not come up in time.
+    pub fn opens_the_form(&mut self, words: &str, limit: Duration) {
+        self.press(&[key::ENTER]);
+        self.shows("Enter: open", limit);
+        self.choose("Properties of this node");
+        self.shows(words, limit);
+        self.print("the form");
+    }
+
     /// What is on the screen, line by line, without blanks at the ends.
     pub fn text(&self) -> String {
         let lines: Vec<String> = self.screen.screen().rows(0, COLUMNS).map(|line| line.trim_end().to_owned()).collect();

@@ -12,7 +12,7 @@ use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
 use super::reason;
 use super::records::Records;
-use super::seen::{Found, Node, Seen};
+use super::seen::{Found, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
 use crate::hypervisor::{Addition, PowerState, ShutDown, Staged, Vm};
@@ -55,7 +55,7 @@ impl Acting<'_> {
             Action::PowerOn(_) => {
                 if machine.state == State::New {
                     save(records, with(State::Joining, None)).await?;
-                } else if let Node::Own(node) = seen.node(&machine) {
+                } else if let Some(node) = seen.node(&machine).own() {
                     let heard = Some(node.heard.clone()).filter(|heard| !heard.is_empty());
                     save(records, Machine { heard, ..machine.clone() }).await?;
                 }
@@ -229,8 +229,6 @@ fn vm<'s>(seen: &'s Seen, machine: &Machine) -> Result<&'s Vm, Trouble> {
 
 /// The machine's node, as it was seen.
 fn node<'s>(seen: &'s Seen, machine: &Machine) -> Result<&'s NodeSeen, Trouble> {
-    match seen.node(machine) {
-        Node::Own(node) => Ok(node),
-        Node::Absent | Node::Foreign => Err(Trouble::Later(Reason::new(reason::NAME_IN_USE, "its node was not seen"))),
-    }
+    let unseen = || Trouble::Later(Reason::new(reason::NAME_IN_USE, "its node was not seen"));
+    seen.node(machine).own().ok_or_else(unseen)
 }

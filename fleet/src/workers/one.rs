@@ -183,11 +183,7 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     if machine.token.is_some() {
         return Step::Does(Action::RemoveToken(name(machine)));
     }
-    let node = match seen.node(machine) {
-        Node::Own(node) => Some(node),
-        Node::Absent | Node::Foreign => None,
-    };
-    match (vm, node) {
+    match (vm, seen.node(machine).own()) {
         (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
         (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
         (Some(vm), None) if vm.power == PowerState::On => Step::Does(Action::PowerOff(name(machine))),

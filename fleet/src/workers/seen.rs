@@ -46,6 +46,13 @@ pub enum Node<'a> {
     Foreign,
 }
 
+impl<'a> Node<'a> {
+    /// The machine's own, if it has one.
+    pub fn own(self) -> Option<&'a NodeSeen> {
+        if let Self::Own(node) = self { Some(node) } else { None }
+    }
+}
+
 impl Seen {
     /// A machine's VM.
     pub fn vm(&self, machine: &Machine) -> Found<'_> {
@@ -83,8 +90,7 @@ impl Seen {
         match machine.state {
             State::New | State::Joining => !wanted.makes_like(made),
             State::Member | State::Returning => {
-                let node = if let Node::Own(node) = self.node(machine) { Some(node) } else { None };
-                wanted.outdates(made, node.and_then(NodeSeen::minor))
+                wanted.outdates(made, self.node(machine).own().and_then(NodeSeen::minor))
             }
             State::Failed | State::Leaving => wanted.outdates(made, None),
         }

@@ -9,7 +9,7 @@ use super::decide::{Next, next};
 use super::discards::Discards;
 use super::machine::State;
 use super::records::Kept;
-use super::seen::{Found, Node, Seen};
+use super::seen::{Found, Seen};
 use super::wait::Wait;
 use crate::hypervisor::PowerState;
 use crate::upgrade::Reason;
@@ -84,21 +84,14 @@ impl WorkersStatus {
             .machines
             .iter()
             .map(|machine| {
-                let known_by = |seen: &Seen| match seen.node(machine) {
-                    Node::Own(node) => node.address,
-                    _ => None,
-                };
+                let node = seen.and_then(|seen| seen.node(machine).own());
                 let power = |seen: &Seen| if let Found::Vm(vm) = seen.vm(machine) { Some(vm.power) } else { None };
-                let kubelet = |seen: &Seen| match seen.node(machine) {
-                    Node::Own(node) => Some(node.kubelet.clone()).filter(|version| !version.is_empty()),
-                    Node::Absent | Node::Foreign => None,
-                };
                 WorkerStatus {
                     name: machine.name.clone(),
-                    address: machine.address.or_else(|| seen.and_then(known_by)),
+                    address: machine.address.or_else(|| node?.address),
                     state: machine.state,
                     image: machine.template.image.name.clone(),
-                    kubelet: seen.and_then(kubelet),
+                    kubelet: node.map(|node| node.kubelet.clone()).filter(|version| !version.is_empty()),
                     up_to_date: !seen.unwrap_or(&Seen::default()).is_outdated(&kept.pool, machine),
                     available: seen.is_some_and(|seen| seen.is_available(machine)),
                     vm: machine.vm,

@@ -44,11 +44,7 @@ pub mod long {
         terminal.print("status with a wrong property");
 
         // Nothing is to be protected yet: everybody may mend it.
-        terminal.press(&[key::ENTER]);
-        terminal.shows("Enter: open", WORK);
-        terminal.choose("Properties of this node");
-        terminal.shows("is not in the node's subnet", WORK);
-        terminal.print("the form");
+        terminal.opens_the_form("is not in the node's subnet", WORK);
         let gateway = scenario.lab().plan().bridge.split('/').next().unwrap_or_default().to_owned();
         terminal.press(&[key::CLEAR, &gateway, key::SAVE]);
         scenario.says("cp1", "kaas: ready", FORMING);

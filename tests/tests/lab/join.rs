@@ -121,11 +121,7 @@ pub mod long {
         let mut terminal = Terminal::inside(&scenario, &worker);
         terminal.shows("[join.certificate-expired]", MOMENT);
         terminal.print("status of a worker whose certificate has expired");
-        terminal.press(&[key::ENTER]);
-        terminal.shows("Enter: open", MOMENT);
-        terminal.choose("Properties of this node");
-        terminal.shows("the worker's certificate ended", MOMENT);
-        terminal.print("its form");
+        terminal.opens_the_form("the worker's certificate ended", MOMENT);
         // The cursor is on the token.
         terminal.press(&[token.joined().expose(), key::SAVE]);
         terminal.shows_one_of(&["Saved.", "The node has gone on"], MOMENT);

@@ -302,6 +302,16 @@ impl World {
         self.give_with(wish, TakeOver::FromAnyone, watch::channel(false).1).await
     }
 
+    /// By a person who ends the command after a minute.
+    pub async fn give_for_a_minute(&self, wish: Wish) -> Given {
+        let (cancel, cancelled) = watch::channel(false);
+        let ended = async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            cancel.send_replace(true);
+        };
+        tokio::join!(self.give_with(wish, TakeOver::FromTheDead, cancelled), ended).0
+    }
+
     /// What is told without a change.
     pub async fn status(&self) -> anyhow::Result<Option<WorkersStatus>> {
         self.acting(watch::channel(false).1, async |workers| workers.status().await).await

@@ -1,11 +1,6 @@
 //! What makes a worker outdated: another minor of Kubernetes than is wanted, and nothing that is there for people alone.
 
-use std::time::Duration;
-
-use tokio::sync::watch;
-
 use super::fake::{Does, Given, World, pool, raise, replace};
-use crate::authority::TakeOver;
 use crate::workers::{Arrived, Changes, Discards, State, Wish};
 
 #[tokio::test(start_paused = true)]
@@ -35,14 +30,7 @@ async fn workers_of_the_minor_before_stay_until_they_are_taken_to_their_control_
 async fn a_worker_that_has_not_joined_yet_is_not_made_anew_for_a_minor() {
     let world = World::with(1).await;
     world.lock().ill.insert("one".to_owned());
-    let (cancel, cancelled) = watch::channel(false);
-    let given = world.give_with(Wish::Add(1), TakeOver::FromTheDead, cancelled);
-    let asked = async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        cancel.send_replace(true);
-    };
-    let (given, ()) = tokio::join!(given, asked);
-    assert_eq!(given.arrived().0, Arrived::Cancelled);
+    assert_eq!(world.give_for_a_minute(Wish::Add(1)).await.arrived().0, Arrived::Cancelled);
     world.lock().ill.clear();
     let mut joining = world.kept().await.unwrap();
     assert_eq!(joining.machines[1].state, State::Joining);

@@ -494,14 +494,7 @@ async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
 async fn asked_to_end_it_ends_where_it_can_be_continued() {
     let world = World::with(2).await;
     world.lock().ill.insert("two".to_owned());
-    let (cancel, cancelled) = watch::channel(false);
-    let given = world.give_with(replace("two", Changes::default()), TakeOver::FromTheDead, cancelled);
-    let asked = async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        cancel.send_replace(true);
-    };
-    let (given, ()) = tokio::join!(given, asked);
-    assert_eq!(given.arrived().0, Arrived::Cancelled);
+    assert_eq!(world.give_for_a_minute(replace("two", Changes::default())).await.arrived().0, Arrived::Cancelled);
     world.lock().ill.clear();
     world.give(Wish::GoOn).await.done();
 }
