@@ -18,13 +18,19 @@ echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (ap
 exit 100
 "#;
 
-/// What the script says, whether it ends well and how apt-get was called, on a machine that lacks everything.
 fn set_up(locked: usize, broken: &str) -> (String, bool, Vec<String>) {
+    set_up_with(locked, broken, 100_000)
+}
+
+/// What the script says, whether it ends well and how apt-get was called, on a machine that lacks everything
+/// but so many MiB of disk.
+fn set_up_with(locked: usize, broken: &str, free: u64) -> (String, bool, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let programs = [
         ("apt-get", APT_GET),
         ("apt-cache", "#!/bin/sh\necho Package: it\n"),
         ("cargo", "#!/bin/sh\necho cargo 99.0.0\n"),
+        ("df", &format!("#!/bin/sh\necho Filesystem\necho /dev/disk 9 9 {free} 9% /\n")),
         ("dpkg-query", "#!/bin/sh\nexit 1\n"),
         ("go", "#!/bin/sh\n"),
         ("rustup", "#!/bin/sh\n"),
@@ -66,4 +72,13 @@ fn nothing_else_is_waited_for() {
     let (said, well, calls) = set_up(0, "E: The repository is not signed.");
     assert!(!well && said.contains("apt-get update failed: E: The repository is not signed."), "{said}");
     assert_eq!(calls, ["update -qq"]);
+}
+
+#[test]
+fn a_disk_that_is_nearly_full_is_named_before_anything_is_built() {
+    let (said, well, _) = set_up_with(0, "", 4095);
+    assert!(!well && said.contains("setup: 4095 MiB are free for /"), "{said}");
+    assert!(said.contains("/kaas/target has compiled programs"), "{said}");
+    let (said, well, _) = set_up_with(0, "", 4096);
+    assert!(well, "{said}");
 }
