@@ -27,8 +27,8 @@ const ASKED: &str = "/run/kaas/lease-asked";
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// What to do about a subnet that cannot be the node's.
-const PREFIX: &str =
-    "Correct the subnet in the DHCP server, or look who else answers in its place; the node asks again each minute";
+const PREFIX: &str = "Correct the subnet in the DHCP server, or look who else answers in its place; the node asks again each minute. If the network \
+                      is such a one now, replace the worker";
 
 /// What the node has of a DHCP server now.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -104,16 +104,16 @@ fn by_dhcp(node: &Node, interface: &Interface) -> String {
     if let Some(known) = interface.address.known() {
         let _ = writeln!(text, "{REQUEST}{}", known.addr());
     }
-    // A server's routes (RFC 3442) may have a default one, and are narrower than the form's: who gives a gateway gives
-    // all routes. Nor does a server's word for a resolver lead past them.
+    // Of routes the default one is taken, unless the form gives it. Others (RFC 3442) would be narrower than the ways to pods,
+    // services and the API, whoever answers as a server. Nor does a server's word for a resolver lead past the form's.
     let _ = write!(
         text,
-        "UseGateway={routes}\nUseRoutes={routes}\nRoutesToDNS=no\nRoutesToNTP=no\n\
+        "UseGateway={gateway}\nUseRoutes=no\nRoutesToDNS=no\nRoutesToNTP=no\n\
          UseDNS={}\nUseDomains={}\nUseNTP={}\n",
         unless(!node.dns_servers.is_empty()),
         unless(!node.search_domains.is_empty()),
         unless(!node.ntp_servers.is_empty()),
-        routes = unless(interface.gateway.is_some()),
+        gateway = unless(interface.gateway.is_some()),
     );
     text
 }

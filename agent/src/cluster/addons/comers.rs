@@ -10,8 +10,9 @@ use crate::intake::config::ControlPlane;
 /// Of the policy and of its binding.
 const NAME: &str = "kaas-nodes";
 
-/// None where no workers join. As long as not all workers are noted, all may come. A kubelet asks to make its Node object at each
-/// start, also where that is there: so who is noted always may.
+/// None where no workers join. As long as not all workers are noted, all may come. Then each that is let in makes one Node object:
+/// its record has the UID of that from then on. A kubelet asks for it at each start, also where it is there, and takes "forbidden"
+/// for that (`tryRegisterWithAPIServer`, since 1.32).
 pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
     if !config.role.takes_workers() {
         return Vec::new();
@@ -21,7 +22,7 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
         format!("!('{NODES}' in request.userInfo.groups)"),
         format!("object.metadata.name in {}", json!(control)),
         format!("!has(params.data) || !('{}' in params.data)", records::COMPLETE),
-        "object.metadata.name in params.data".to_owned(),
+        r#"object.metadata.name in params.data && !params.data[object.metadata.name].contains('"uid"')"#.to_owned(),
     ];
     vec![
         json!({
@@ -37,7 +38,7 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
                 }]},
                 "validations": [{
                     "expression": conditions.join(" || "),
-                    "message": "this worker was removed from the cluster, or never let in: it needs a join token",
+                    "message": "a worker makes its Node object once, when it has joined: one that was removed needs a join token",
                     "reason": "Forbidden",
                 }],
             },

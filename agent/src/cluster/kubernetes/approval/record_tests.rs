@@ -121,10 +121,10 @@ impl Cluster {
         cluster
     }
 
-    /// The codes of what a person should know.
+    /// What a person should know: codes and what was seen.
     fn follow(&self) -> Vec<String> {
         let findings = self.api().follow_workers(&self.config, true, now()).unwrap();
-        findings.iter().map(|finding| finding.seen.clone()).collect()
+        findings.iter().map(|finding| format!("{} {}", finding.code, finding.seen)).collect()
     }
 
     fn noted(&self, name: &str) -> Option<String> {
@@ -223,7 +223,7 @@ fn a_worker_that_was_removed_is_neither_renewed_nor_certified_until_it_joins_aga
     assert!(cluster.asks(&renewal("worker1")).denied[0].contains("without a join token"));
     assert!(cluster.asks(&serving("worker1", "10.0.0.21")).waiting[0].contains("was removed from the cluster"));
     for _ in 0..2 {
-        assert!(cluster.follow()[0].contains("worker1: "));
+        assert!(cluster.follow()[0].starts_with("worker.unknown worker1: "));
         assert_eq!(cluster.noted("worker1"), None);
     }
     assert!(cluster.asks(&renewal("worker1")).denied[0].contains("needs a join token"));

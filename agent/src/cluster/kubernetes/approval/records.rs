@@ -45,7 +45,8 @@ pub(super) struct Record {
     /// The token that it was let in with, by its public half, until that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// The UID of its Node object; none until there is one.
+    /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
+    /// (`addons::comers`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Its address; none until its kubelet has a certificate for one.
