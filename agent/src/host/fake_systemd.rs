@@ -145,6 +145,8 @@ impl Networkd {
         (String::new(), zbus::ObjectPath::try_from(LINK).unwrap().into())
     }
 
+    fn reload(&self) {}
+
     fn reconfigure_link(&self, _index: i32) {
         let mut link = self.0.link.lock().unwrap();
         link.failed = false;

@@ -20,7 +20,13 @@ pub(super) fn look(node: &NodeContext) -> anyhow::Result<Findings> {
     {
         return Ok(findings);
     }
-    judge(node, lease::standing(joined_with, &seen))
+    let standing = lease::standing(worker, joined_with, &seen);
+    if matches!(standing, Standing::Changed(_) | Standing::Unfit(_))
+        && let Err(findings) = lease::ask_anew(&node.platform, node.bus(), &worker.node)
+    {
+        log::warn!("{}", findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    }
+    judge(node, standing)
 }
 
 fn judge(node: &NodeContext, standing: Standing) -> anyhow::Result<Findings> {
@@ -33,6 +39,8 @@ fn judge(node: &NodeContext, standing: Standing) -> anyhow::Result<Findings> {
         }
         // Nobody reaches the node, and the kubelet nobody: the cluster sees that by itself.
         Standing::Lost(finding) => finding.into(),
+        // The node is the same, and may have lost the way to others: nothing is better without the kubelet.
+        Standing::Unfit(findings) => findings,
         Standing::Changed(finding) => {
             if kubelet::hold(node.root(), &node.services())? {
                 log::error!("{finding}: the kubelet is stopped");
@@ -54,10 +62,10 @@ mod tests {
         let lease = |address: &str| Lease { address: address.parse().unwrap(), ntp_servers: Vec::new() };
         let own = lease("10.0.0.21/24");
         worker.node.interfaces[0].address = Address::Dhcp { lease: Some(own.clone()) };
-        let node = crate::node::fixture::node(root.path(), Config::Worker(worker));
+        let node = crate::node::fixture::node(root.path(), Config::Worker(worker.clone()));
         let is_active = || node.services().state(kubelet::UNIT).unwrap() == "active";
         let look = |seen: Seen| {
-            let findings = judge(&node, lease::standing(&own, &seen)).unwrap();
+            let findings = judge(&node, lease::standing(&worker, &own, &seen)).unwrap();
             findings.iter().map(|finding| finding.code.clone()).collect::<Vec<_>>()
         };
         let nothing = || Seen::Nothing { device: "ens192".to_owned() };
@@ -71,6 +79,8 @@ mod tests {
         assert_eq!(look(nothing()), ["address.lost"]);
         assert!(!is_active(), "it may come back with another address still");
         assert!(look(Seen::Leased(own.clone())).is_empty() && is_active());
+        assert_eq!(look(Seen::Leased(lease("10.0.0.21/7"))), ["address.prefix", "range.overlap", "range.overlap"]);
+        assert!(is_active(), "it has its address");
         // Whom a person has stopped stays so.
         node.services().stop(kubelet::UNIT, std::time::Duration::from_secs(600)).unwrap();
         assert!(look(Seen::Leased(own.clone())).is_empty() && !is_active());

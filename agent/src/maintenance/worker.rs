@@ -2,16 +2,19 @@
 
 use std::time::SystemTime;
 
+use anyhow::Context as _;
 use contract::finding::Findings;
 
 use super::job::Job;
 use crate::cluster::REQUEST;
 use crate::cluster::certificates::{self, users};
+use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::join::{self, CERTIFICATE, Standing, credentials};
 use crate::cluster::kubernetes::api::Api;
 use crate::cluster::kubernetes::approval;
 use crate::cluster::kubernetes::kubelet;
 use crate::node::context::NodeContext;
+use crate::upgrade::swap::node_record;
 
 /// The kubelet renews its certificate, and those who show the same follow it.
 pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
@@ -53,5 +56,23 @@ pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
             log::warn!("denied certificates of workers: {}", approval::named(&decided.denied));
         }
         Ok(decided.findings())
+    })))
+}
+
+/// Control nodes follow which workers there are. They begin to note them when all run one image for good: an earlier one lets
+/// workers in and notes nothing.
+pub(super) fn follow(node: &NodeContext) -> anyhow::Result<Option<Job>> {
+    let config = node.control_plane()?;
+    let Some(context) = node.endpoint.swaps().context() else { return Ok(None) };
+    if !config.role.takes_workers() || !node.reporter.status().is_ready() {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(move |_| {
+        let config = &context.config;
+        let etcd = EtcdClient::new(&context.announcer.node, &context.pki, context.announcer.timeout)?;
+        let known = node_record::list(&etcd).context("looking what the other nodes run")?;
+        let settled = node_record::settled(config, &known, &context.image.build);
+        let api = Api::as_administrator(config.address(), &context.root, config.timeout(REQUEST))?;
+        api.follow_workers(config, settled, SystemTime::now())
     })))
 }

@@ -1,20 +1,34 @@
 //! The address that a DHCP server has leased to this node. A node of a cluster is known by its address: another one is
 //! told, not taken.
 
+use std::fs;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use contract::codes;
 use contract::finding::{Finding, Findings};
 use contract::properties;
-use contract::properties::parse::addresses::overlap;
+use contract::properties::parse::addresses::{SUBNET, overlap};
 use ipnet::Ipv4Net;
 
+use super::arp::{self, Mac};
 use super::devices::{self, Device};
-use super::network::{failed, has};
-use super::networkd;
+use super::network::{DIRECTORY, failed, has, taken};
+use super::{network_files, networkd};
 use crate::host::bus::Bus;
+use crate::host::files;
 use crate::host::platform::Platform;
 use crate::intake::config::{Lease, Node, Worker};
+
+/// There since networkd was last told to ask anew.
+const ASKED: &str = "/run/kaas/lease-asked";
+
+/// How long a DHCP server has to answer before it is asked anew.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// What to do about a subnet that cannot be the node's.
+const PREFIX: &str = "Correct the subnet in the DHCP server, or look who else answers in its place; the node asks again each minute. If the network \
+                      is such a one now, replace the worker";
 
 /// What the node has of a DHCP server now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +51,8 @@ pub enum Standing {
     Lost(Finding),
     /// It is another one.
     Changed(Finding),
+    /// It is the same, and what comes with it would lead elsewhere what the node needs.
+    Unfit(Findings),
 }
 
 /// Looks at what networkd has been given on the primary network.
@@ -72,17 +88,63 @@ pub fn ask_again(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Fi
         .map_err(|error| failed(&format!("having networkd ask for a lease on {}", device.name), format!("{error:#}")))
 }
 
+/// Has networkd ask anew for the address that the node has been given, or knows, on the primary network, unless that was done a
+/// short while ago: who has answered first may not have been the network's own DHCP server, and a lease of his may never end.
+///
+/// # Errors
+/// As [`look`].
+pub fn ask_anew(platform: &Platform, bus: &Bus, node: &Node) -> Result<bool, Findings> {
+    let mark = platform.path(ASKED);
+    let age = fs::metadata(&mark).and_then(|mark| mark.modified()).map(|asked| asked.elapsed().unwrap_or_default());
+    if age.is_ok_and(|age| age < PAUSE) {
+        return Ok(false);
+    }
+    let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
+    let chosen = devices::assign(&node.interfaces, &devices)?;
+    let ask = || -> anyhow::Result<()> {
+        if let Some(directory) = mark.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        files::write_atomically(&mark, b"", 0o644)?;
+        if network_files::lay_to_ask_anew(&platform.path(DIRECTORY), node, &chosen)? {
+            networkd::reload(bus)?;
+        }
+        networkd::reconfigure(platform, bus, &chosen[0])
+    };
+    ask().map_err(|error| failed("having networkd ask for another lease", format!("{error:#}")))?;
+    Ok(true)
+}
+
+/// Refuses an address that somebody else on the network has. Asked before the node is known by it: networkd looks for nobody.
+///
+/// # Errors
+/// A finding with his MAC address, or the network cannot be asked.
+pub fn is_free(platform: &Platform, node: &Node, lease: &Lease) -> Result<(), Findings> {
+    let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
+    let own: Vec<Mac> = devices.iter().map(|device| device.mac).collect();
+    let (device, address) = (primary(platform, node)?, lease.address.addr());
+    match arp::holder(&device.name, address, &own) {
+        Ok(None) => Ok(()),
+        Ok(Some(other)) => Err(taken(address, &device, other).into()),
+        Err(error) => Err(failed(&format!("asking for the address {address}"), error)),
+    }
+}
+
 fn primary(platform: &Platform, node: &Node) -> Result<Device, Findings> {
     let devices = devices::list(platform).map_err(|error| failed("listing the network adapters", error))?;
     Ok(devices::assign(&node.interfaces, &devices)?.swap_remove(0))
 }
 
-/// Compares what is seen with the lease that the node has joined its cluster with.
-pub fn standing(joined_with: &Lease, seen: &Seen) -> Standing {
+/// Compares what is seen with the lease that the worker has joined its cluster with.
+pub fn standing(worker: &Worker, joined_with: &Lease, seen: &Seen) -> Standing {
     let own = joined_with.address.addr();
     let reserve = format!("Reserve {own} for this VM's MAC address in the DHCP server, or replace the worker");
     match seen {
-        Seen::Leased(lease) if lease.address.addr() == own => Standing::Kept,
+        Seen::Leased(lease) if lease.address.addr() == own => {
+            let mut findings = suits(worker, lease).err().unwrap_or_default();
+            findings.extend(swallowed(worker, joined_with, lease));
+            if findings.is_empty() { Standing::Kept } else { Standing::Unfit(findings) }
+        }
         Seen::Leased(lease) => Standing::Changed(codes::ADDRESS_CHANGED.finding(
             properties::ADDRESS,
             format!(
@@ -99,6 +161,21 @@ pub fn standing(joined_with: &Lease, seen: &Seen) -> Standing {
     }
 }
 
+/// What the cluster needs and was reached by a router, and would be looked for on the node's own segment by this lease: whoever is
+/// there could answer in its place.
+fn swallowed(worker: &Worker, joined_with: &Lease, lease: &Lease) -> Findings {
+    let (former, subnet) = (joined_with.address.trunc(), lease.address.trunc());
+    let control = worker.cluster.said.iter().flat_map(|said| &said.control_nodes).map(|node| node.address);
+    let mut needed: Vec<Ipv4Addr> = [worker.cluster.api_address].into_iter().chain(control).collect();
+    needed.extend(&worker.node.dns_servers);
+    needed.retain(|address| subnet.contains(address) && !former.contains(address));
+    let Some(first) = needed.first() else { return Findings::default() };
+    let seen = format!(
+        "the DHCP server says that this node is in {subnet}, which {first} would be in as well: the node has joined in {former}"
+    );
+    codes::ADDRESS_PREFIX.finding(properties::ADDRESS, seen, PREFIX).into()
+}
+
 /// Refuses a lease that contradicts the form: what a static address is checked against before anything is done. networkd has
 /// the address by then, unless somebody else on the network has it too.
 ///
@@ -109,6 +186,28 @@ pub fn suits(worker: &Worker, lease: &Lease) -> Result<(), Findings> {
     let (own, subnet, primary) = (lease.address.addr(), lease.address.trunc(), &node.interfaces[0]);
     let routers = || primary.gateway.into_iter().chain(node.routes.iter().map(|route| route.gateway));
     let mut findings = Findings::default();
+    // The kernel takes all of the subnet for neighbours.
+    if !SUBNET.contains(&subnet.prefix_len()) {
+        findings.push(codes::ADDRESS_PREFIX.finding(
+            properties::ADDRESS,
+            format!(
+                "the DHCP server leases {}, and its prefix length is not within {} to {}",
+                lease.address,
+                SUBNET.start(),
+                SUBNET.end()
+            ),
+            PREFIX,
+        ));
+    }
+    let network = cluster.said.as_ref().map(|said| said.network);
+    let ranges = network.map(|network| [("pod CIDR", network.pod_cidr), ("service CIDR", network.service_cidr)]);
+    for (what, range) in ranges.iter().flatten().filter(|(_, range)| overlap(range, &subnet)) {
+        findings.push(codes::RANGE_OVERLAP.finding(
+            properties::ADDRESS,
+            format!("{subnet}, the subnet of the DHCP lease, overlaps the cluster's {what} {range}"),
+            PREFIX,
+        ));
+    }
     let others =
         [(own == cluster.api_address, "the virtual IP of the API"), (routers().any(|one| one == own), "a gateway's")];
     for (_, what) in others.iter().filter(|(is_it, _)| *is_it) {
@@ -156,16 +255,44 @@ mod tests {
 
     #[test]
     fn another_address_is_told_with_both_and_none_as_lost() {
-        let own = lease("10.0.0.21/24");
+        let (worker, own) = (fixture::joined(), lease("10.0.0.21/24"));
         let seen = Seen::Leased(Lease { ntp_servers: vec![[10, 0, 0, 1].into()], ..lease("10.0.0.21/25") });
-        assert_eq!(standing(&own, &seen), Standing::Kept);
-        let Standing::Changed(finding) = standing(&own, &Seen::Leased(lease("10.0.0.77/24"))) else { panic!() };
+        assert_eq!(standing(&worker, &own, &seen), Standing::Kept);
+        let Standing::Changed(finding) = standing(&worker, &own, &Seen::Leased(lease("10.0.0.77/24"))) else {
+            panic!()
+        };
         assert_eq!(finding.code, "address.changed");
         assert!(finding.seen.contains("10.0.0.77") && finding.seen.contains("10.0.0.21"), "{finding}");
         assert!(finding.action.contains("Reserve 10.0.0.21"), "{finding}");
-        let Standing::Lost(finding) = standing(&own, &Seen::Nothing { device: "ens192".to_owned() }) else { panic!() };
+        let Standing::Lost(finding) = standing(&worker, &own, &Seen::Nothing { device: "ens192".to_owned() }) else {
+            panic!()
+        };
         assert_eq!(finding.code, "address.lost");
         assert!(finding.seen.contains("10.0.0.21 on ens192"), "{finding}");
+    }
+
+    #[test]
+    fn a_subnet_that_leads_the_cluster_elsewhere_is_not_taken_with_the_same_address() {
+        let mut worker = fixture::joined();
+        worker.node.interfaces[0].gateway = None;
+        let unfit =
+            |worker: &Worker, own: &str, now: &str| match standing(worker, &lease(own), &Seen::Leased(lease(now))) {
+                Standing::Kept => Vec::new(),
+                Standing::Unfit(findings) => findings.iter().map(|finding| finding.code.clone()).collect(),
+                other => panic!("{other:?}"),
+            };
+        assert!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/25").is_empty());
+        assert!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/23").is_empty(), "the network has grown");
+        // Half of all addresses, pods and services among them; a host alone.
+        assert_eq!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/1"), ["address.prefix", "range.overlap", "range.overlap"]);
+        assert_eq!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/32"), ["address.prefix"]);
+        // The control nodes are behind a router.
+        assert_eq!(unfit(&worker, "10.0.0.131/25", "10.0.0.131/24"), ["address.prefix"]);
+        assert!(unfit(&worker, "10.0.0.131/25", "10.0.0.131/26").is_empty());
+        // Before the node has joined, nobody but the form says where the cluster is.
+        worker.cluster.said = None;
+        let refused = suits(&worker, &lease("10.0.0.21/1")).unwrap_err();
+        assert_eq!(refused.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.prefix"]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::host::command::{Command, Runner};
 use crate::host::platform::Platform;
 use crate::intake::config::{Address, Config, Interface};
 
-const DIRECTORY: &str = "/etc/systemd/network";
+pub(super) const DIRECTORY: &str = "/etc/systemd/network";
 
 /// How long an adapter may take to find its network, and networkd to do its work.
 const CARRIER: Duration = Duration::from_secs(10);
@@ -137,7 +137,7 @@ fn ask(
     })
 }
 
-fn taken(address: Ipv4Addr, device: &Device, other: Mac) -> Finding {
+pub(super) fn taken(address: Ipv4Addr, device: &Device, other: Mac) -> Finding {
     codes::ADDRESS_IN_USE.finding(
         address.to_string(),
         format!("the device with MAC address {other} uses this address on the network of {}", device.name),

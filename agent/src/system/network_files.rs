@@ -21,7 +21,15 @@ const REQUEST: &str = "RequestAddress=";
 /// # Errors
 /// The file system's.
 pub(super) fn lay(directory: &Path, node: &Node, devices: &[Device]) -> io::Result<bool> {
-    write(directory, &files(node, devices))
+    write(directory, &files(node, devices), |present, text| lasting(present).eq(lasting(text)))
+}
+
+/// As [`lay`], also where nothing differs but the address that is asked for.
+///
+/// # Errors
+/// The file system's.
+pub(super) fn lay_to_ask_anew(directory: &Path, node: &Node, devices: &[Device]) -> io::Result<bool> {
+    write(directory, &files(node, devices), |present, text| present == text)
 }
 
 /// The files by name.
@@ -34,11 +42,11 @@ fn files(node: &Node, devices: &[Device]) -> BTreeMap<String, String> {
 }
 
 fn file(node: &Node, interface: &Interface, device: &Device, primary: bool) -> String {
-    // A control node does not give its address up: neither when the network
+    // A node does not give its address up: neither when the network
     // is gone for a while, nor when networkd restarts, nor because a neighbour
     // claims it too. networkd's own detection of duplicates would drop it then
-    // (RFC 5227, 2.4 b) and leave a cluster without quorum, so the question is
-    // asked once, before the address is claimed.
+    // (RFC 5227, 2.4 b), for two forged packets, and leave a cluster without quorum, so
+    // the question is asked once, before the address is claimed or a worker joins with it.
     // What is leased is given up when the lease ends, and only then.
     let keep = match interface.address {
         Address::Static(_) => "KeepConfiguration=static",
@@ -84,10 +92,11 @@ fn by_dhcp(node: &Node, interface: &Interface) -> String {
     let unless = |given: bool| if given { "no" } else { "yes" };
     // The MAC address, which the hypervisor keeps for the life of a VM and gives to no other one, names the client, and
     // is what reservations are made by. networkd's own name comes from the machine ID: clones may share that, and a worker
-    // whose scratch was lost has another one. A lease is not given back at shutdown: it is the node's for life. An address
-    // that somebody else uses is declined (RFC 2131, 4.4.1).
+    // whose scratch was lost has another one. A lease is not given back at shutdown: it is the node's for life. Nor is it
+    // declined because somebody else claims the address (RFC 2131, 4.4.1): networkd would look for that as long as it has
+    // it, and the server then gives the node another one.
     let mut text = format!(
-        "\n[DHCPv4]\nClientIdentifier=mac\nHostname={}\nSendHostname=yes\nSendRelease=no\nSendDecline=yes\n\
+        "\n[DHCPv4]\nClientIdentifier=mac\nHostname={}\nSendHostname=yes\nSendRelease=no\nSendDecline=no\n\
          UseHostname=no\n",
         node.name
     );
@@ -95,16 +104,16 @@ fn by_dhcp(node: &Node, interface: &Interface) -> String {
     if let Some(known) = interface.address.known() {
         let _ = writeln!(text, "{REQUEST}{}", known.addr());
     }
-    // A server's routes (RFC 3442) may have a default one, and are narrower than the form's: who gives a gateway gives
-    // all routes. Nor does a server's word for a resolver lead past them.
+    // Of routes the default one is taken, unless the form gives it. Others (RFC 3442) would be narrower than the ways to pods,
+    // services and the API, whoever answers as a server. Nor does a server's word for a resolver lead past the form's.
     let _ = write!(
         text,
-        "UseGateway={routes}\nUseRoutes={routes}\nRoutesToDNS=no\nRoutesToNTP=no\n\
+        "UseGateway={gateway}\nUseRoutes=no\nRoutesToDNS=no\nRoutesToNTP=no\n\
          UseDNS={}\nUseDomains={}\nUseNTP={}\n",
         unless(!node.dns_servers.is_empty()),
         unless(!node.search_domains.is_empty()),
         unless(!node.ntp_servers.is_empty()),
-        routes = unless(interface.gateway.is_some()),
+        gateway = unless(interface.gateway.is_some()),
     );
     text
 }
@@ -118,7 +127,7 @@ fn leads_through(node: &Node, interface: &Interface, gateway: Ipv4Addr) -> bool 
     near(interface) || (interface.address.is_leased() && !node.interfaces.iter().any(near))
 }
 
-fn write(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
+fn write(directory: &Path, files: &BTreeMap<String, String>, is_same: fn(&str, &str) -> bool) -> io::Result<bool> {
     fs::create_dir_all(directory)?;
     let mut changed = false;
     for entry in fs::read_dir(directory)? {
@@ -131,7 +140,7 @@ fn write(directory: &Path, files: &BTreeMap<String, String>) -> io::Result<bool>
     }
     for (name, text) in files {
         let path = directory.join(name);
-        if !fs::read_to_string(&path).is_ok_and(|present| lasting(&present).eq(lasting(text))) {
+        if !fs::read_to_string(&path).is_ok_and(|present| is_same(&present, text)) {
             changed |= ensure_content(&path, text.as_bytes(), 0o644)?;
         }
     }
@@ -232,8 +241,9 @@ mod tests {
         fs::write(directory.path().join("10-kaas-1.network"), "old").unwrap();
         fs::write(directory.path().join("50-other.network"), "other").unwrap();
         let files = BTreeMap::from([("10-kaas-0.network".to_owned(), "new".to_owned())]);
-        assert!(write(directory.path(), &files).unwrap());
-        assert!(!write(directory.path(), &files).unwrap());
+        let write = || write(directory.path(), &files, |present, text| present == text).unwrap();
+        assert!(write());
+        assert!(!write());
         assert!(
             !directory.path().join("10-kaas-1.network").exists() && directory.path().join("50-other.network").exists()
         );

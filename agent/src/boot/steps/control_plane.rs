@@ -147,8 +147,9 @@ impl StepContext {
 
     pub(super) fn rights(&mut self) -> Result<StepOutcome, StepError> {
         let (runner, address) = (self.node.runner(), self.node.address()?);
+        let rights = addons::rights(&self.node.control_plane()?.cluster);
         // Nobody else may give rights before there are any.
-        let apply = || api::apply_with(SUPER_ADMINISTRATOR, runner, address, &addons::rights());
+        let apply = || api::apply_with(SUPER_ADMINISTRATOR, runner, address, &rights);
         Ok(Kubeadm::new(self.node.root(), runner).as_super_administrator(apply)?.into())
     }
 

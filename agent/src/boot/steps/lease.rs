@@ -23,11 +23,26 @@ impl StepContext {
             }
         };
         let joined_with = worker.node.lease().filter(|_| self.progress.formed);
-        if let Some(Standing::Changed(finding)) = joined_with.map(|own| lease::standing(own, &seen)) {
-            kubelet::hold(self.node.root(), &self.node.services())?;
-            return Err(finding.into());
+        let judged = match joined_with.map(|own| lease::standing(worker, own, &seen)) {
+            Some(Standing::Changed(finding)) => {
+                kubelet::hold(self.node.root(), &self.node.services())?;
+                Err(finding.into())
+            }
+            Some(Standing::Unfit(findings)) => Err(findings),
+            Some(Standing::Kept | Standing::Lost(_)) => Ok(()),
+            None if worker.node.lease().is_some_and(|known| known.address.addr() == leased.address.addr()) => {
+                lease::suits(worker, &leased)
+            }
+            None => {
+                lease::suits(worker, &leased).and_then(|()| lease::is_free(&self.node.platform, &worker.node, &leased))
+            }
+        };
+        if let Err(mut findings) = judged {
+            // Perhaps it was not the network's own server that has answered first.
+            let asked = lease::ask_anew(&self.node.platform, self.node.bus(), &worker.node);
+            findings.extend(asked.err().unwrap_or_default());
+            return Err(StepError::Refused(findings));
         }
-        lease::suits(worker, &leased)?;
         let mut worker = worker.clone();
         worker.node.interfaces[0].address = Address::Dhcp { lease: Some(leased) };
         let config = Config::Worker(worker);
@@ -84,9 +99,13 @@ mod tests {
     }
 
     fn leased(address: [u8; 4]) -> Value {
+        leased_with(address, 8)
+    }
+
+    fn leased_with(address: [u8; 4], prefix: u8) -> Value {
         let server = json!([10, 0, 0, 1]);
         json!({
-            "Addresses": [{"Family": 2, "Address": address, "PrefixLength": 8, "ConfigSource": "DHCPv4"}],
+            "Addresses": [{"Family": 2, "Address": address, "PrefixLength": prefix, "ConfigSource": "DHCPv4"}],
             "NTP": [{"Family": 2, "Address": server, "ConfigSource": "DHCPv4"}],
         })
     }
@@ -131,6 +150,12 @@ mod tests {
         assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.changed"]);
         assert_eq!(context.node.address().unwrap().octets(), [10, 0, 0, 21]);
         assert_eq!(context.node.services().state(kubelet::UNIT).unwrap(), "inactive");
+        // A stranger's lease may never end: another one is asked for, and the own address in it.
+        assert_eq!(systemd.reconfigured(), 1);
+        assert!(matches!(context.take_lease(), Err(StepError::Refused(_))));
+        assert_eq!(systemd.reconfigured(), 1, "a server has a minute to answer");
+        let file = files::below(root.path(), "/etc/systemd/network/10-kaas-0.network");
+        assert!(fs::read_to_string(file).unwrap().contains("RequestAddress=10.0.0.21\n"));
         systemd.describe_links(&json!({}));
         let Err(StepError::Waiting(what)) = context.take_lease() else { panic!("it does not wait") };
         assert_eq!(what, "waiting for a DHCP lease of 10.0.0.21 on lo");
@@ -156,6 +181,24 @@ mod tests {
         let Err(StepError::Refused(findings)) = context.take_lease() else { panic!("it is taken") };
         assert_eq!(findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["address.duplicate"]);
         assert_eq!(context.node.config.address(), None);
+    }
+
+    #[test]
+    fn a_subnet_that_is_half_of_all_addresses_is_taken_neither_before_nor_after_the_join() {
+        for formed in [false, true] {
+            let root = tempfile::tempdir().unwrap();
+            let systemd = FakeSystemd::new(root.path());
+            let own = Lease { address: "127.0.0.1/8".parse().unwrap(), ntp_servers: Vec::new() };
+            let mut context = node(root.path(), &systemd, formed.then_some(own), formed);
+            systemd.describe_links(&leased_with([127, 0, 0, 1], 1));
+            let Err(StepError::Refused(findings)) = context.take_lease() else { panic!("it is taken") };
+            assert_eq!(findings.iter().next().unwrap().code, "address.prefix");
+            assert_eq!(systemd.reconfigured(), 1);
+            // It comes back by itself.
+            systemd.describe_links(&leased([127, 0, 0, 1]));
+            context.take_lease().unwrap();
+            assert_eq!(context.node.address().unwrap().octets(), [127, 0, 0, 1]);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the cluster needs besides its control plane, as Kubernetes objects: its add-ons, the rights of the host services and
 //! who may have the system's priorities. Pure; applying is [`crate::cluster::kubernetes::api::apply`]'s.
 
+mod comers;
 mod coredns;
 mod local_volumes;
 mod metallb;
@@ -16,11 +17,11 @@ use contract::properties::{self, CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SE
 use serde_json::Value;
 
 use crate::cluster::kubernetes::rollout::{Workload, workloads};
-use crate::intake::config::ControlPlane;
+use crate::intake::config::{Cluster, ControlPlane};
 
 /// The rights of the host services.
-pub fn rights() -> Vec<Value> {
-    rights::objects()
+pub fn rights(cluster: &Cluster) -> Vec<Value> {
+    rights::objects(cluster)
 }
 
 /// What gives a deployer's user its rights, as long as his key is the node's: one object, named as the user is.
@@ -131,6 +132,11 @@ pub fn priorities(level: PodSecurity) -> Vec<Value> {
     priority::objects(level)
 }
 
+/// Which nodes may come into a cluster that workers join: nothing, where none do.
+pub fn comers(config: &ControlPlane) -> Vec<Value> {
+    comers::objects(config)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_objects_of_three_nodes_without_resolvers() {
-        let mut objects = rights();
+        let mut objects = rights(&three_nodes().cluster);
         objects.extend(cluster_dns(&three_nodes(), &facts()).unwrap().objects);
         insta::assert_snapshot!(format!("{:#}", Value::from(objects)));
     }

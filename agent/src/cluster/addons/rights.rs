@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster::kubernetes::api;
+use crate::intake::config::Cluster;
 
 /// The user of the pod network's certificate.
 const POD_NETWORK: &str = "system:kaas:pod-network";
@@ -14,21 +15,18 @@ const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 /// The role, and its binding, that lets its users follow the list of nodes.
 pub(super) const NODE_READER: &str = "system:kaas:node-reader";
 
+/// The binding by which Kubernetes renews the certificates of kubelets.
+const RENEWED: &str = "system:kaas:renew-node-certificates";
+
 /// Administrators' group and its binding, as kubeadm names both.
 const ADMINISTRATORS: &str = "kubeadm:cluster-admins";
 
 /// The agent and the pod network follow the list of nodes; kubelets renew
 /// their certificates; administrators, the node's own kubeconfig among them, may do everything.
-pub(super) fn objects() -> Vec<Value> {
+pub(super) fn objects(cluster: &Cluster) -> Vec<Value> {
     vec![
         binding(ADMINISTRATORS, "cluster-admin", &[("Group", ADMINISTRATORS)]),
-        // Kubelets renew their own client certificates: kubeadm makes this
-        // binding together with its join tokens, which the appliance has no use for.
-        binding(
-            "system:kaas:renew-node-certificates",
-            "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
-            &[("Group", "system:nodes")],
-        ),
+        renewed(cluster),
         // The API server may ask kubelets for logs and to run programs: kubeadm
         // makes this one with its join tokens, too.
         binding("system:kaas:kubelet-client", "system:kubelet-api-admin", &[("User", KUBELET_CLIENT)]),
@@ -40,6 +38,15 @@ pub(super) fn objects() -> Vec<Value> {
         }),
         binding(NODE_READER, NODE_READER, &[("User", POD_NETWORK), ("User", api::USER)]),
     ]
+}
+
+/// The kubelets of control nodes renew their own client certificates. kubeadm makes this binding together with its join tokens,
+/// and for all nodes: a worker that was removed could renew its own for ever. Those of workers control nodes judge
+/// ([`crate::cluster::kubernetes::approval`]).
+pub(super) fn renewed(cluster: &Cluster) -> Value {
+    let users: Vec<String> = cluster.control_nodes.iter().map(|node| format!("system:node:{}", node.name)).collect();
+    let subjects: Vec<_> = users.iter().map(|user| ("User", user.as_str())).collect();
+    binding(RENEWED, "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", &subjects)
 }
 
 /// Lets one user do everything; the binding has the user's name.

@@ -6,7 +6,7 @@ use contract::kubeconfig;
 use contract::ports;
 use serde_json::{Value, json};
 
-use super::rights::{NODE_READER, binding};
+use super::rights::{NODE_READER, binding, renewed};
 use crate::cluster::join::published::{self, Published};
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
@@ -42,6 +42,8 @@ pub(super) fn objects(config: &ControlPlane, authority: &str) -> Vec<Value> {
         binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", &groups[..1]),
         // A worker that joins sees whose names and addresses are taken.
         binding("system:kaas:worker-node-reader", NODE_READER, &groups),
+        // An earlier image gave all nodes this right.
+        renewed(cluster),
         binding("system:kaas:worker-proxier", "system:node-proxier", &groups[1..]),
     ]
 }

@@ -89,6 +89,12 @@ impl Api {
         self.client.post(path, body)
     }
 
+    /// Deletes what is at a path, if it is there.
+    pub(super) fn delete(&self, path: &str) -> anyhow::Result<()> {
+        let answer = self.client.delete(path)?;
+        if answer.code == 404 { Ok(()) } else { answer::body(answer).map(drop) }
+    }
+
     pub(in crate::cluster) fn merge(&self, path: &str, change: &serde_json::Value) -> anyhow::Result<Answer> {
         self.client.merge(path, change)
     }

@@ -42,6 +42,7 @@ impl Part {
             let authority = files::below(&context.root, AUTHORITY);
             let authority = fs::read_to_string(authority).context("reading the cluster's authority")?;
             all.push(unmarked("what workers join with", addons::workers(&context.config, &authority)));
+            all.push(unmarked("which nodes may come", addons::comers(&context.config)));
         }
         let priorities = addons::priorities(context.config.cluster.pod_security);
         if !priorities.is_empty() {

@@ -117,7 +117,7 @@ pub fn finish(
         return Ok(Err(waiting));
     }
     Kubeadm::new(&context.root, runner).upload().context("recording the new version in the cluster")?;
-    api::apply(runner, context.config.address(), &addons::rights())?;
+    api::apply(runner, context.config.address(), &addons::rights(&context.config.cluster))?;
     virtual_address::let_back(&context.root)?;
     uncordon(&context, runner)?;
     context.records().forget::<Begun>()?;

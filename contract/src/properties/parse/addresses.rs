@@ -9,7 +9,7 @@ use super::quoted;
 use crate::codes;
 
 /// Widest and narrowest subnets of nodes: a /31 or /32 has no room for a gateway.
-const SUBNET: std::ops::RangeInclusive<u8> = 8..=30;
+pub const SUBNET: std::ops::RangeInclusive<u8> = 8..=30;
 
 /// The widest network that a list of networks takes: the largest private one. A wider one is rather a typing mistake.
 const WIDEST: u8 = 8;

@@ -18,7 +18,7 @@ use crate::intake::config::ControlPlane;
 pub(super) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 /// What such a certificate may be used for.
-const USAGES: [&str; 3] = ["digital signature", "key encipherment", "client auth"];
+pub(super) const USAGES: [&str; 3] = ["digital signature", "key encipherment", "client auth"];
 
 /// What is known of a token that is still there: it is deleted when it expires.
 #[derive(Deserialize)]
@@ -38,9 +38,16 @@ impl Token {
         api.find(&join_token::path(id)).context("looking for the token that a worker joins with")
     }
 
-    fn node(&self) -> Option<&str> {
+    /// The only node that it is for.
+    pub fn node(&self) -> Option<&str> {
         self.metadata.annotations.get(join_token::NODE).map(String::as_str)
     }
+}
+
+/// The node that a request of somebody with a token asks to be.
+pub(super) fn node_of(spec: &Spec) -> Option<String> {
+    token_of(spec)?;
+    spec.asked(&USAGES).ok()?.common_name.strip_prefix("system:node:").map(str::to_owned)
 }
 
 /// The name of the token that a request was made with, if it was.
@@ -50,8 +57,13 @@ pub(super) fn token_of(spec: &Spec) -> Option<&str> {
     (plain && id.len() == 6).then_some(id)
 }
 
-/// Judges a request by its token, if that is still there, and by the nodes that the cluster has.
-pub(super) fn judge(spec: &Spec, token: Option<&Token>, config: &ControlPlane, nodes: &[Node]) -> Result<(), Refusal> {
+/// Judges a request by its token, if that is still there, and by the nodes that the cluster has. Gives the name of the node.
+pub(super) fn judge(
+    spec: &Spec,
+    token: Option<&Token>,
+    config: &ControlPlane,
+    nodes: &[Node],
+) -> Result<String, Refusal> {
     if !spec.is_of(join_token::GROUP) {
         return Err(Refusal::never("its token is not for joining"));
     }
@@ -75,6 +87,6 @@ pub(super) fn judge(spec: &Spec, token: Option<&Token>, config: &ControlPlane, n
              in the token's annotation {}",
             join_token::NODE
         ))),
-        _ => Ok(()),
+        _ => Ok(name.to_owned()),
     }
 }

@@ -1,10 +1,15 @@
 //! The certificates that workers ask for, and that Kubernetes leaves to others to approve: the one by which the cluster
-//! knows a node (`joining`), and the one that its kubelet serves with (`serving`). Each control node judges what is there;
-//! the first one that comes decides. What will never be right is denied, so that it is gone within the hour; the rest waits.
+//! knows a node (`joining`), the next ones of its kind (`renewal`), and the one that its kubelet serves with (`serving`). Each
+//! control node judges what is there; the first one that comes decides. What will never be right is denied, so that it is gone
+//! within the hour; the rest waits. What has been decided of a worker is noted (`records`), and what comes later goes by that.
 
 mod csr;
 mod joining;
 mod node;
+#[cfg(test)]
+mod record_tests;
+pub mod records;
+mod renewal;
 mod serving;
 #[cfg(test)]
 mod tests;
@@ -14,6 +19,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use contract::codes;
 use contract::finding::Findings;
+use contract::join_token;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
@@ -21,8 +27,14 @@ use super::answer;
 use super::api::Api;
 use crate::intake::config::ControlPlane;
 use node::Node;
+use records::{Record, Records};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+const NODES: &str = "/api/v1/nodes";
+
+/// What is to be noted of a worker.
+type News = (String, Record);
 
 /// The kinds of conditions by which a request is decided.
 const APPROVED: &str = "Approved";
@@ -90,7 +102,13 @@ struct Spec {
 #[derive(Default, Deserialize)]
 struct Status {
     #[serde(default)]
-    conditions: Vec<serde::de::IgnoredAny>,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
 }
 
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -150,28 +168,22 @@ impl Api {
     /// # Errors
     /// The API does not answer. What was decided until then stays.
     pub fn approve_workers(&self, config: &ControlPlane, now: SystemTime) -> anyhow::Result<Decided> {
-        let mut open = Vec::new();
-        for signer in [joining::SIGNER, serving::SIGNER] {
-            let path = format!("{REQUESTS}?fieldSelector=spec.signerName={signer}");
-            let listed: Vec<Request> = self.list(&path).context("listing the requests for certificates")?;
-            open.extend(listed.into_iter().filter(|one| one.status.conditions.is_empty()));
-        }
         let mut decided = Decided::default();
-        if open.is_empty() {
+        if self.open_requests()?.is_empty() {
             return Ok(decided);
         }
-        let nodes: Vec<Node> = self.list("/api/v1/nodes").context("listing the nodes")?;
+        // Before all else is looked at: what another control node notes and decides meanwhile counts.
+        let mut records = self.worker_records()?;
+        let open = self.open_requests()?;
+        let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
         for request in &open {
-            let judged = if request.spec.signer_name == serving::SIGNER {
-                serving::judge(&request.spec, config, &nodes)
-            } else if let Some(id) = joining::token_of(&request.spec) {
-                joining::judge(&request.spec, joining::Token::find(self, id)?.as_ref(), config, &nodes)
-            } else {
-                // A node renews its certificate: Kubernetes looks after that.
-                continue;
-            };
+            let Some(judged) = self.judge(request, config, &nodes, records.as_ref(), now)? else { continue };
             let (kind, why) = match judged {
-                Ok(()) => (APPROVED, "a control node has judged it".to_owned()),
+                Ok(news) => match self.note(&mut records, news)? {
+                    true => (APPROVED, "a control node has judged it".to_owned()),
+                    // Another control node has noted something: all is judged anew.
+                    false => return Ok(decided),
+                },
                 Err(Refusal::Never(why)) => (DENIED, why),
                 Err(Refusal::Now(why)) => {
                     decided.waiting.extend(request.is_late(now).then(|| request.told(&why)));
@@ -185,6 +197,107 @@ impl Api {
             }
         }
         Ok(decided)
+    }
+
+    /// The requests of the kinds that are decided here.
+    fn requests(&self, signer: &str) -> anyhow::Result<Vec<Request>> {
+        let path = format!("{REQUESTS}?fieldSelector=spec.signerName={signer}");
+        self.list(&path).context("listing the requests for certificates")
+    }
+
+    /// Those that nobody has decided yet.
+    fn open_requests(&self) -> anyhow::Result<Vec<Request>> {
+        let mut open = self.requests(joining::SIGNER)?;
+        open.extend(self.requests(serving::SIGNER)?);
+        open.retain(|one| one.status.conditions.is_empty());
+        Ok(open)
+    }
+
+    /// Judges a request, unless it is not ours. Gives what is to be noted before it is approved.
+    fn judge(
+        &self,
+        request: &Request,
+        config: &ControlPlane,
+        nodes: &[Node],
+        records: Option<&Records>,
+        now: SystemTime,
+    ) -> anyhow::Result<Option<Result<Option<News>, Refusal>>> {
+        let spec = &request.spec;
+        let complete = records.filter(|records| records.are_complete());
+        if spec.signer_name == serving::SIGNER {
+            return Ok(Some(serving::judge(spec, config, nodes, complete)));
+        }
+        if let Some(id) = joining::token_of(spec) {
+            let token = joining::Token::find(self, id)?;
+            let judged = joining::judge(spec, token.as_ref(), config, nodes);
+            return Ok(Some(judged.and_then(|name| {
+                if records.is_some_and(|records| records.are_full_for(&name)) {
+                    return Err(Refusal::now("the cluster has as many workers as can be noted"));
+                }
+                let known = nodes.iter().find(|node| node.name() == name);
+                // A token without a name may be for others too.
+                let own = token.and_then(|token| token.node().map(|_| id.to_owned()));
+                Ok(Some((name, Record::of_joining(own, known, now))))
+            })));
+        }
+        Ok(renewal::worker_of(spec, config).map(|name| renewal::judge(name, spec, nodes, complete).map(|()| None)))
+    }
+
+    /// Notes what is news, if anything is noted yet. Says whether it did: not if somebody else has noted something meanwhile.
+    fn note(&self, records: &mut Option<Records>, news: Option<News>) -> anyhow::Result<bool> {
+        let (Some(records), Some((name, record))) = (records, news) else { return Ok(true) };
+        // Once its kubelet serves, nobody needs its token: who else has that cannot become this node while it restarts.
+        if let Some(used) = records.token_of(&name).filter(|_| record.token.is_none()) {
+            self.delete(&join_token::path(used)).context("deleting the token of a worker that has joined")?;
+        }
+        self.note_workers(records, [(name, Some(record))].into(), false)
+    }
+
+    /// Follows which workers there are, and begins to note them once control nodes `may`, which all of them do from then on.
+    ///
+    /// # Errors
+    /// The API does not answer.
+    pub fn follow_workers(&self, config: &ControlPlane, may: bool, now: SystemTime) -> anyhow::Result<Findings> {
+        let Some(mut records) = self.worker_records()? else {
+            if may {
+                self.begin_worker_records()?;
+            }
+            return Ok(Findings::default());
+        };
+        let adopting = records.are_to_be_completed(now);
+        let joining = match adopting {
+            true => self.joining()?,
+            false => Vec::new(),
+        };
+        let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
+        let mut changes = records.followed(&nodes, now);
+        if adopting {
+            changes.extend(records.adopted(&nodes, &joining, config, now));
+        }
+        if (adopting || !changes.is_empty()) && !self.note_workers(&mut records, changes, adopting)? {
+            return Ok(Findings::default());
+        }
+        if !records.are_complete() {
+            return Ok(Findings::default());
+        }
+        let strange: Vec<String> = nodes
+            .iter()
+            .filter(|node| !node.is_control(config))
+            .filter_map(|node| Some(told(&format!("{}: {}", node.name(), records.of(node).err()?))))
+            .collect();
+        if strange.is_empty() {
+            return Ok(Findings::default());
+        }
+        let action =
+            "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
+        Ok(codes::WORKER_UNKNOWN.finding("the cluster's nodes", named(&strange), action).into())
+    }
+
+    /// The nodes that were let in lately.
+    fn joining(&self) -> anyhow::Result<Vec<String>> {
+        let mut all = self.requests(joining::SIGNER)?;
+        all.retain(|one| one.status.conditions.iter().any(|condition| condition.kind == APPROVED));
+        Ok(all.iter().filter_map(|one| joining::node_of(&one.spec)).collect())
     }
 
     /// Says what is decided. Gives the API's reason if it does not take that.

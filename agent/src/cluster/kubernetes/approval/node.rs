@@ -21,6 +21,8 @@ pub(super) struct Node {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: String,
+    #[serde(default)]
+    uid: String,
     /// Such as `2026-01-31T12:00:00Z`: in the order of time, as text.
     #[serde(default)]
     creation_timestamp: String,
@@ -44,6 +46,16 @@ struct Condition {
 impl Node {
     pub fn name(&self) -> &str {
         &self.metadata.name
+    }
+
+    /// What tells it from others of its name, before and after.
+    pub fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    /// Whether it has the name of a control node.
+    pub fn is_control(&self, config: &ControlPlane) -> bool {
+        config.cluster.control_nodes.iter().any(|node| node.name == self.metadata.name)
     }
 
     /// Whether its kubelet says that it is ready, and said so lately.

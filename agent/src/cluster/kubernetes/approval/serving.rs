@@ -1,7 +1,11 @@
 //! The serving certificates of workers' kubelets, which the API server verifies. A request is right if it names the node
-//! that asks, at the one address that its Node object has, and if that is an address that a worker may have.
+//! that asks, at the one address that its Node object has, and if that is the one that the control plane knows the node by: the
+//! first that was approved since it has joined, which nobody else has.
+
+use std::net::Ipv4Addr;
 
 use super::node::{Node, reserved_address, reserved_name};
+use super::records::{Record, Records};
 use super::{Refusal, Spec};
 use crate::cluster::kubernetes::NODES;
 use crate::intake::config::ControlPlane;
@@ -12,11 +16,17 @@ pub(super) const SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// What such a certificate may be used for.
 const USAGES: [&str; 3] = ["digital signature", "key encipherment", "server auth"];
 
-/// Judges a request by the nodes that the cluster has.
+/// Judges a request by the nodes that the cluster has, and by what is noted of them. Gives what is to be noted before it is
+/// approved, if that is news.
 ///
-/// A node writes its own Node object, so nothing in there gives it what is known to be another's. Of two nodes with one
-/// address the one that was there before is right.
-pub(super) fn judge(spec: &Spec, config: &ControlPlane, nodes: &[Node]) -> Result<(), Refusal> {
+/// A node writes its own Node object, so nothing in there gives it another's address, or takes its own from another one. As long
+/// as nothing is noted, of two nodes with one address the one that was there before is right.
+pub(super) fn judge(
+    spec: &Spec,
+    config: &ControlPlane,
+    nodes: &[Node],
+    records: Option<&Records>,
+) -> Result<Option<(String, Record)>, Refusal> {
     let name = spec.username.strip_prefix("system:node:").filter(|_| spec.is_of(NODES));
     let name = name.ok_or_else(|| Refusal::never("it is no node that asks"))?;
     if let Some(whose) = reserved_name(name, config) {
@@ -38,12 +48,40 @@ pub(super) fn judge(spec: &Spec, config: &ControlPlane, nodes: &[Node]) -> Resul
     if let Some(whose) = reserved_address(own, config) {
         return Err(Refusal::Now(format!("its Node object has the address {own}, {whose}")));
     }
-    let has_it = |other: &&Node| other.name() != name && other.address() == Some(own.into());
-    if let Some(other) = nodes.iter().filter(has_it).find(|other| !node.is_older_than(other)) {
-        return Err(Refusal::Now(format!("node {}, which was there before, has its address {own} too", other.name())));
-    }
+    let news = match records {
+        None => {
+            let has_it = |other: &&Node| other.name() != name && other.address() == Some(own.into());
+            if let Some(other) = nodes.iter().filter(has_it).find(|other| !node.is_older_than(other)) {
+                let other = other.name();
+                return Err(Refusal::Now(format!("node {other}, which was there before, has its address {own} too")));
+            }
+            None
+        }
+        Some(records) => known(node, own, nodes, records)?,
+    };
     match asked.addresses.iter().find(|address| **address != own) {
         Some(other) => Err(Refusal::Now(format!("it names {other}, and its Node object has the address {own}"))),
-        None => Ok(()),
+        None => Ok(news.map(|record| (name.to_owned(), record))),
     }
+}
+
+/// Whether the cluster knows the node by this address, or may do so from now on: then what is to be noted.
+fn known(node: &Node, own: Ipv4Addr, nodes: &[Node], records: &Records) -> Result<Option<Record>, Refusal> {
+    let record = records.of(node).map_err(Refusal::now)?;
+    match record.address {
+        Some(known) if known == own => {}
+        Some(known) => {
+            return Err(Refusal::Now(format!(
+                "its Node object has the address {own}, and the cluster knows it by {known}: give it that one again, or replace it"
+            )));
+        }
+        None => {
+            if let Some(other) = records.holder(own, node.name(), nodes) {
+                return Err(Refusal::Now(format!("its Node object has the address {own}, which is node {other}'s")));
+            }
+        }
+    }
+    // Its kubelet has its own certificate by now: the token has done its work.
+    let noted = Record { uid: Some(node.uid().to_owned()), address: Some(own), token: None, ..record.clone() };
+    Ok((noted != *record).then_some(noted))
 }

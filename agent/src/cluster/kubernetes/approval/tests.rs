@@ -19,7 +19,7 @@ use crate::cluster::pki::{self, Authorities};
 use crate::host::fake_server;
 use crate::intake::config::fixture::{in_a_tenant, three_nodes};
 
-fn config() -> ControlPlane {
+pub(super) fn config() -> ControlPlane {
     let mut config = in_a_tenant(three_nodes());
     let pool = |first, last| contract::properties::AddressRange {
         first: [10, 0, 0, first].into(),
@@ -32,36 +32,36 @@ fn config() -> ControlPlane {
 }
 
 /// A Node object that came in this second.
-fn node(name: &str, addresses: &[&str], second: u8) -> Value {
+pub(super) fn node(name: &str, addresses: &[&str], second: u8) -> Value {
     let hostname = json!({"type": "Hostname", "address": name});
     let internal = addresses.iter().map(|address| json!({"type": "InternalIP", "address": address}));
     let addresses: Vec<Value> = [hostname].into_iter().chain(internal).collect();
     json!({
-        "metadata": {"name": name, "creationTimestamp": format!("2026-01-31T12:00:{second:02}Z")},
+        "metadata": {"name": name, "uid": format!("{name}-{second}"), "creationTimestamp": format!("2026-01-31T12:00:{second:02}Z")},
         "status": {"addresses": addresses},
     })
 }
 
-fn ready(mut node: Value) -> Value {
+pub(super) fn ready(mut node: Value) -> Value {
     node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
     node
 }
 
-fn nodes(of: Vec<Value>) -> Vec<Node> {
+pub(super) fn nodes(of: Vec<Value>) -> Vec<Node> {
     serde_json::from_value(Value::from(of)).unwrap()
 }
 
 /// What a kubelet asks for.
 #[derive(Clone, Copy)]
-struct Serving<'a> {
-    user: &'a str,
-    common: &'a str,
-    names: &'a [&'a str],
-    addresses: &'a [&'a str],
-    usages: &'a [&'a str],
+pub(super) struct Serving<'a> {
+    pub(super) user: &'a str,
+    pub(super) common: &'a str,
+    pub(super) names: &'a [&'a str],
+    pub(super) addresses: &'a [&'a str],
+    pub(super) usages: &'a [&'a str],
 }
 
-const GOOD: Serving<'static> = Serving {
+pub(super) const GOOD: Serving<'static> = Serving {
     user: "system:node:worker1",
     common: "system:node:worker1",
     names: &["worker1"],
@@ -69,7 +69,7 @@ const GOOD: Serving<'static> = Serving {
     usages: &["digital signature", "server auth"],
 };
 
-fn spec(asked: &Serving<'_>) -> Spec {
+pub(super) fn spec(asked: &Serving<'_>) -> Spec {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
@@ -88,7 +88,7 @@ fn spec(asked: &Serving<'_>) -> Spec {
 }
 
 fn serves(asked: &Serving<'_>, of: Vec<Value>) -> Result<(), Refusal> {
-    serving::judge(&spec(asked), &config(), &nodes(of))
+    serving::judge(&spec(asked), &config(), &nodes(of), None).map(drop)
 }
 
 fn cluster() -> Vec<Value> {
@@ -133,7 +133,7 @@ fn a_request_that_hides_another_one_is_denied() {
         |spec: &Spec| String::from_utf8(BASE64_STANDARD.decode(spec.request.as_ref().unwrap()).unwrap()).unwrap();
     let both = text(&honest).replace("END CERTIFICATE REQUEST", "END X") + &text(&other);
     let spec = Spec { request: Some(BASE64_STANDARD.encode(both)), ..honest };
-    let refused = serving::judge(&spec, &config(), &nodes(cluster()));
+    let refused = serving::judge(&spec, &config(), &nodes(cluster()), None);
     assert_eq!(refused, Err(Refusal::never("it is not one block of PEM and nothing else")));
 }
 
@@ -181,7 +181,7 @@ fn of_two_nodes_with_one_address_the_older_one_is_right_and_one_node_counts_once
     }
 }
 
-fn joins_as(name: &str) -> Spec {
+pub(super) fn joins_as(name: &str) -> Spec {
     let object = join::object("kaas", name, &KeyPair::generate().unwrap()).unwrap();
     let mut spec = object["spec"].clone();
     spec["username"] = json!("system:bootstrap:abcdef");
@@ -198,7 +198,7 @@ fn token(node: Option<&str>) -> joining::Token {
 fn a_token_is_good_for_its_own_node_or_a_new_one_and_for_none_that_is_at_work() {
     let of = vec![ready(node("worker1", &["10.0.0.21"], 2)), node("lost", &["10.0.0.22"], 3)];
     let judge = |name: &str, token: Option<&joining::Token>| {
-        joining::judge(&joins_as(name), token, &config(), &nodes(of.clone()))
+        joining::judge(&joins_as(name), token, &config(), &nodes(of.clone())).map(drop)
     };
     let (any, own, lost, at_work) = (token(None), token(Some("new")), token(Some("lost")), token(Some("worker1")));
     assert_eq!(judge("new", Some(&any)), Ok(()), "by kubeadm");
@@ -268,6 +268,7 @@ impl Cluster {
                     page(&listed.iter().filter(of).cloned().collect::<Vec<_>>())
                 }
                 "/api/v1/nodes" => page(&cluster()),
+                "/api/v1/namespaces/kube-system/configmaps/kaas-worker-records" => (404, json!({})),
                 "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef" => (200, json!({"metadata": {}})),
                 path if path.ends_with("/approval") => {
                     noted.lock().unwrap().push((path.replace(REQUESTS, ""), body["status"]["conditions"][0].clone()));
@@ -286,7 +287,7 @@ impl Cluster {
     }
 }
 
-fn request(name: &str, spec: &Spec) -> Value {
+pub(super) fn request(name: &str, spec: &Spec) -> Value {
     json!({
         "metadata": {"name": name, "uid": "u", "creationTimestamp": "2026-01-31T12:00:00Z"},
         "spec": {"request": spec.request, "signerName": spec.signer_name, "username": spec.username,
@@ -298,7 +299,9 @@ fn request(name: &str, spec: &Spec) -> Value {
 fn each_request_is_decided_by_itself_and_what_is_said_of_it_is_short_and_plain() {
     let long = format!("a\u{1b}[2J{}", "x".repeat(5000));
     let strange = [long.as_str()];
-    let renewed = Spec { signer_name: joining::SIGNER.to_owned(), ..spec(&GOOD) };
+    // Kubernetes renews those of control nodes.
+    let own = Serving { user: "system:node:node1", common: "system:node:node1", names: &["node1"], ..GOOD };
+    let renewed = Spec { signer_name: joining::SIGNER.to_owned(), ..spec(&own) };
     let huge = Spec { request: Some("A".repeat(1 << 20)), ..spec(&GOOD) };
     let cluster = Cluster::start(
         1,

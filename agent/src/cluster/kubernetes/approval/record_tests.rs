@@ -1,0 +1,294 @@
+//! What root on a worker, and a worker that was removed, are given once control nodes have noted who belongs to the cluster.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::UNIX_EPOCH;
+
+use contract::ports;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::tests::{GOOD, Serving, config, joins_as, node, ready, request, spec};
+use super::*;
+use crate::cluster::kubernetes::fake_api::FakeApi;
+use crate::cluster::pki::{self, Authorities};
+use crate::host::fake_server;
+
+const RECORDS: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-worker-records";
+const TOKEN: &str = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef";
+
+/// What the API server holds.
+#[derive(Default)]
+struct Store {
+    requests: BTreeMap<String, Value>,
+    nodes: Vec<Value>,
+    records: Option<Value>,
+    version: u64,
+    token: Option<Value>,
+    /// How often the token was asked for, or deleted: the server of the tests does not tell these apart.
+    token_used: usize,
+    /// Somebody else notes something before the next change.
+    overtaken: bool,
+}
+
+impl Store {
+    fn answer(&mut self, path: &str, body: &Value) -> (u16, Value) {
+        let (at, query) = path.split_once('?').unwrap_or((path, ""));
+        let list = |items: Vec<Value>| (200, json!({"metadata": {}, "items": items}));
+        match at {
+            REQUESTS => {
+                let of = |one: &&Value| query.contains(one["spec"]["signerName"].as_str().unwrap());
+                list(self.requests.values().filter(of).cloned().collect())
+            }
+            NODES => list(self.nodes.clone()),
+            TOKEN => {
+                self.token_used += 1;
+                self.token.clone().map_or((404, json!({})), |token| (200, token))
+            }
+            records::CONFIG_MAPS => {
+                self.records = Some(json!({"metadata": {"creationTimestamp": "2026-01-31T12:00:00Z"}, "data": {}}));
+                (201, json!({}))
+            }
+            RECORDS if body.is_null() => self.records().map_or((404, json!({})), |records| (200, records)),
+            RECORDS => self.change(body),
+            path => {
+                let name = path.strip_prefix(REQUESTS).and_then(|rest| rest.strip_suffix("/approval"));
+                let name = name.unwrap_or_else(|| panic!("{path} is not asked of the API here"));
+                let request = self.requests.get_mut(name.trim_start_matches('/')).unwrap();
+                request["status"]["conditions"] = body["status"]["conditions"].clone();
+                (200, json!({}))
+            }
+        }
+    }
+
+    fn records(&self) -> Option<Value> {
+        let mut records = self.records.clone()?;
+        records["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        Some(records)
+    }
+
+    fn change(&mut self, body: &Value) -> (u16, Value) {
+        self.version += u64::from(std::mem::take(&mut self.overtaken));
+        if body["metadata"]["resourceVersion"] != self.version.to_string() {
+            return (409, json!({}));
+        }
+        self.version += 1;
+        let data = self.records.as_mut().unwrap()["data"].as_object_mut().unwrap();
+        for (name, record) in body["data"].as_object().unwrap() {
+            match record {
+                Value::Null => data.remove(name),
+                record => data.insert(name.clone(), record.clone()),
+            };
+        }
+        (200, self.records().unwrap())
+    }
+}
+
+struct Cluster {
+    config: ControlPlane,
+    root: TempDir,
+    store: Arc<Mutex<Store>>,
+}
+
+impl Cluster {
+    fn start(last: u8, nodes: Vec<Value>) -> Self {
+        let (root, mut config) = (tempfile::tempdir().unwrap(), config());
+        let address = Ipv4Addr::new(127, 0, 93, last);
+        config.node.interfaces[0].address = format!("{address}/24").parse::<ipnet::Ipv4Net>().unwrap().into();
+        config.cluster.control_nodes[0].address = address;
+        let pki = root.path().join("pki");
+        Authorities::make(SystemTime::now()).unwrap().ensure(&pki).unwrap();
+        pki::ensure_member(&config.cluster.control_nodes[0], &pki, SystemTime::now()).unwrap();
+        FakeApi::lay_kubeconfig(root.path(), &pki);
+        let store = Arc::new(Mutex::new(Store { nodes, ..Store::default() }));
+        let own = Arc::clone(&store);
+        let answer = move |path: &str, body: &Value| own.lock().unwrap().answer(path, body);
+        fake_server::serve((address, ports::API).into(), &pki.join("etcd/server"), Box::new(answer));
+        Self { config, root, store }
+    }
+
+    fn api(&self) -> Api {
+        Api::as_administrator(self.config.address(), self.root.path(), Duration::from_secs(60)).unwrap()
+    }
+
+    /// The records, of workers that were there.
+    fn noting(last: u8, nodes: Vec<Value>) -> Self {
+        let cluster = Self::start(last, nodes);
+        assert_eq!(cluster.follow(), Vec::<String>::new());
+        assert_eq!(cluster.follow(), Vec::<String>::new());
+        assert!(cluster.noted("_complete").is_some());
+        cluster
+    }
+
+    /// What a person should know: codes and what was seen.
+    fn follow(&self) -> Vec<String> {
+        let findings = self.api().follow_workers(&self.config, true, now()).unwrap();
+        findings.iter().map(|finding| format!("{} {}", finding.code, finding.seen)).collect()
+    }
+
+    fn noted(&self, name: &str) -> Option<String> {
+        let store = self.store.lock().unwrap();
+        Some(store.records.as_ref()?["data"].get(name)?.as_str()?.to_owned())
+    }
+
+    /// What becomes of a request.
+    fn asks(&self, spec: &Spec) -> Decided {
+        let name = format!("csr-{}", self.store.lock().unwrap().requests.len());
+        self.store.lock().unwrap().requests.insert(name.clone(), request(&name, spec));
+        self.api().approve_workers(&self.config, now()).unwrap()
+    }
+
+    fn nodes(&self, nodes: Vec<Value>) {
+        self.store.lock().unwrap().nodes = nodes;
+    }
+
+    fn token(&self, node: Option<&str>) {
+        let annotations: BTreeMap<_, _> = node.map(|node| (join_token::NODE, node)).into_iter().collect();
+        self.store.lock().unwrap().token = Some(json!({"metadata": {"annotations": annotations}}));
+    }
+}
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn serving(name: &str, address: &str) -> Spec {
+    let user = format!("system:node:{name}");
+    spec(&Serving { user: &user, common: &user, names: &[name], addresses: &[address], ..GOOD })
+}
+
+fn renewal(name: &str) -> Spec {
+    let user = format!("system:node:{name}");
+    Spec { username: user, groups: vec!["system:nodes".to_owned()], ..joins_as(name) }
+}
+
+#[test]
+fn an_older_node_that_claims_a_younger_ones_address_gets_nothing_and_the_younger_one_goes_on() {
+    let honest = || vec![node("worker1", &["10.0.0.21"], 2), node("worker2", &["10.0.0.22"], 3)];
+    let cluster = Cluster::noting(1, honest());
+    // worker1 is older, and writes what it likes into its own object.
+    cluster.nodes(vec![node("worker1", &["10.0.0.22"], 2), node("worker2", &["10.0.0.22"], 3)]);
+    let lied = cluster.asks(&serving("worker1", "10.0.0.22"));
+    assert!(lied.approved.is_empty() && lied.waiting[0].contains("the cluster knows it by 10.0.0.21"), "{lied:?}");
+    assert_eq!(cluster.asks(&serving("worker2", "10.0.0.22")).approved.len(), 1, "it is not held up");
+    // Nor does it get one that nobody has: it keeps its own.
+    cluster.nodes(vec![node("worker1", &["10.0.0.99"], 2), node("worker2", &["10.0.0.22"], 3)]);
+    assert!(cluster.asks(&serving("worker1", "10.0.0.99")).approved.is_empty());
+    cluster.nodes(honest());
+    assert_eq!(cluster.asks(&serving("worker1", "10.0.0.21")).approved.len(), 1);
+}
+
+#[test]
+fn of_workers_that_were_there_before_the_older_one_keeps_an_address_that_two_claim() {
+    let both =
+        vec![node("worker1", &["10.0.0.21"], 2), node("liar", &["10.0.0.21"], 3), node("node1", &["10.0.0.11"], 1)];
+    let cluster = Cluster::noting(2, both);
+    assert!(cluster.noted("worker1").unwrap().contains("10.0.0.21"));
+    assert!(!cluster.noted("liar").unwrap().contains("10.0.0.21"));
+    assert_eq!(cluster.noted("node1"), None, "it is no worker");
+    assert!(cluster.asks(&serving("liar", "10.0.0.21")).waiting[0].contains("which is node worker1's"));
+}
+
+#[test]
+fn a_worker_that_joins_has_the_first_address_that_is_approved_until_it_joins_again() {
+    let cluster = Cluster::noting(3, vec![node("worker1", &["10.0.0.21"], 2)]);
+    cluster.token(Some("new"));
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+    let there = |address: &str| vec![node("worker1", &["10.0.0.21"], 2), node("new", &[address], 9)];
+    cluster.nodes(there("10.0.0.21"));
+    assert!(cluster.asks(&serving("new", "10.0.0.21")).approved.is_empty(), "it is another one's");
+    cluster.nodes(there("10.0.0.30"));
+    assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.last().unwrap(), "csr-2 of system:node:new");
+    let noted = cluster.noted("new").unwrap();
+    assert!(noted.contains("10.0.0.30") && noted.contains("new-9") && !noted.contains("abcdef"), "{noted}");
+    // A DHCP server has given it another one, and a person a token.
+    cluster.nodes(there("10.0.0.31"));
+    assert!(!cluster.asks(&serving("new", "10.0.0.31")).approved.contains(&"csr-3 of system:node:new".to_owned()));
+    assert_eq!(
+        cluster.asks(&joins_as("new")).approved,
+        ["csr-4 of system:bootstrap:abcdef", "csr-3 of system:node:new"]
+    );
+    assert!(cluster.noted("new").unwrap().contains("10.0.0.31"));
+}
+
+#[test]
+fn a_worker_that_was_removed_is_neither_renewed_nor_certified_until_it_joins_again() {
+    let cluster = Cluster::noting(4, vec![ready(node("worker1", &["10.0.0.21"], 2))]);
+    assert_eq!(cluster.asks(&renewal("worker1")).approved, ["csr-0 of system:node:worker1"]);
+    cluster.nodes(vec![]);
+    assert!(cluster.asks(&renewal("worker1")).denied[0].contains("no such node any more"));
+    // It makes its object again: at once, and after its removal was noted.
+    cluster.nodes(vec![node("worker1", &["10.0.0.21"], 40)]);
+    assert!(cluster.asks(&renewal("worker1")).denied[0].contains("without a join token"));
+    assert!(cluster.asks(&serving("worker1", "10.0.0.21")).waiting[0].contains("was removed from the cluster"));
+    for _ in 0..2 {
+        assert!(cluster.follow()[0].starts_with("worker.unknown worker1: "));
+        assert_eq!(cluster.noted("worker1"), None);
+    }
+    assert!(cluster.asks(&renewal("worker1")).denied[0].contains("needs a join token"));
+    cluster.token(Some("worker1"));
+    assert!(cluster.asks(&joins_as("worker1")).approved[0].contains("system:bootstrap"));
+    assert_eq!(cluster.follow(), Vec::<String>::new());
+    assert_eq!(cluster.asks(&renewal("worker1")).approved.iter().filter(|one| one.contains("node:worker1")).count(), 1);
+}
+
+#[test]
+fn what_does_not_ask_for_its_own_certificate_again_is_denied() {
+    let cluster = Cluster::noting(5, vec![node("worker1", &["10.0.0.21"], 2), node("worker2", &["10.0.0.22"], 3)]);
+    let other = Spec { username: "system:node:worker1".to_owned(), ..renewal("worker2") };
+    assert!(cluster.asks(&other).denied[0].contains("another one's"));
+    let server = Spec { usages: vec!["client auth".to_owned(), "server auth".to_owned()], ..renewal("worker1") };
+    assert!(cluster.asks(&server).denied[0].contains("other uses"));
+    let person = Spec { username: "somebody".to_owned(), ..renewal("worker1") };
+    assert_eq!(cluster.asks(&person), Decided::default(), "it is not ours");
+}
+
+#[test]
+fn a_token_of_one_node_ends_when_that_serves_and_one_of_many_does_not() {
+    let there = vec![node("new", &["10.0.0.30"], 9)];
+    for (last, of, gone) in [(6, Some("new"), true), (7, None, false)] {
+        let cluster = Cluster::noting(last, vec![]);
+        cluster.token(of);
+        cluster.asks(&joins_as("new"));
+        assert_eq!(cluster.noted("new").unwrap().contains("abcdef"), gone);
+        cluster.nodes(there.clone());
+        // Nobody joins now, so nobody looks at it.
+        let used = || cluster.store.lock().unwrap().token_used;
+        let before = used();
+        assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.len(), 1);
+        assert_eq!(used() > before, gone);
+    }
+}
+
+#[test]
+fn nothing_is_approved_that_could_not_be_noted() {
+    let cluster = Cluster::noting(8, vec![]);
+    cluster.token(None);
+    cluster.store.lock().unwrap().overtaken = true;
+    assert_eq!(cluster.asks(&joins_as("new")), Decided::default());
+    assert_eq!(cluster.noted("new"), None);
+    let decided = cluster.api().approve_workers(&cluster.config, now()).unwrap();
+    assert_eq!(decided.approved.len(), 1);
+    assert!(cluster.noted("new").is_some());
+}
+
+#[test]
+fn whoever_joins_while_the_others_are_not_noted_yet_is_noted_and_judged_as_before() {
+    let cluster = Cluster::start(9, vec![node("worker1", &["10.0.0.21"], 2)]);
+    let api = cluster.api();
+    let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
+    assert_eq!(api.follow_workers(&cluster.config, false, early).unwrap(), Findings::default());
+    assert!(cluster.store.lock().unwrap().records.is_none(), "an earlier image is still at work");
+    for _ in 0..2 {
+        api.follow_workers(&cluster.config, true, early).unwrap();
+        assert_eq!(cluster.noted("_complete"), None);
+    }
+    cluster.token(None);
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+    assert!(cluster.noted("new").is_some());
+    assert_eq!(cluster.asks(&serving("worker1", "10.0.0.21")).approved.len(), 1);
+    assert_eq!(cluster.asks(&renewal("worker1")).approved.len(), 1);
+    api.follow_workers(&cluster.config, true, now()).unwrap();
+    assert!(cluster.noted("worker1").is_some() && cluster.noted("_complete").is_some());
+}

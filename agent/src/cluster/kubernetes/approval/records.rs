@@ -1,0 +1,238 @@
+//! What the control plane has noted of each worker that it has let in: which Node object is the worker's, and at which address.
+//! A node writes its own Node object, and with its certificate may make that again after it was deleted: so neither says who
+//! belongs to the cluster, or whose an address is. Kept in a ConfigMap, which no node may write.
+//!
+//! A cluster that has workers already gets it in two steps, a while apart: it is made, and from then on whoever joins is noted;
+//! then those that were there before are, and it is complete. Nobody is judged by it before that.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::node::{Node, reserved_address};
+use crate::cluster::kubernetes::answer;
+use crate::cluster::kubernetes::api::Api;
+use crate::intake::config::ControlPlane;
+
+/// The name of the ConfigMap, in the namespace `kube-system`.
+pub const NAME: &str = "kaas-worker-records";
+
+/// Where ConfigMaps of that namespace are.
+pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
+
+/// The key that says that all workers are noted. No node has such a name.
+pub const COMPLETE: &str = "_complete";
+
+/// How long who joins is noted before those are who were there: whoever was let in by a control node that had not seen that has
+/// been by then.
+const BEGINNING: Duration = Duration::from_secs(60);
+
+/// How long a worker may take from its certificate to its Node object.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How many workers are noted: Kubernetes takes no ConfigMap of more than a MiB, and a record has some 200 bytes.
+const MOST: usize = 4000;
+
+/// What is noted of one worker. Fields may come, with a default; none goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// When it was let in (RFC 3339).
+    pub joined: String,
+    /// The token that it was let in with, by its public half, until that is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
+    /// (`addons::comers`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Its address; none until its kubelet has a certificate for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Ipv4Addr>,
+}
+
+impl Record {
+    /// That of a worker that is let in now, for the first time or again: its address is free to be another one.
+    pub fn of_joining(token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
+        let joined = humantime::format_rfc3339_seconds(now).to_string();
+        Self { joined, token, uid: known.map(|node| node.uid().to_owned()), address: None }
+    }
+
+    /// Whether this may be its Node object.
+    fn is_of(&self, node: &Node) -> bool {
+        self.uid.as_deref().is_none_or(|uid| uid == node.uid())
+    }
+
+    /// Whether it may still come.
+    fn is_awaited(&self, now: SystemTime) -> bool {
+        let joined = humantime::parse_rfc3339(&self.joined);
+        self.uid.is_none() && joined.is_ok_and(|joined| now < joined + PATIENCE)
+    }
+}
+
+/// All of them, by the names of nodes.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    version: String,
+    begun: Option<SystemTime>,
+    complete: bool,
+    of: BTreeMap<String, Record>,
+}
+
+/// The ConfigMap.
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+    #[serde(default)]
+    creation_timestamp: String,
+}
+
+impl From<Object> for Records {
+    fn from(object: Object) -> Self {
+        let complete = object.data.contains_key(COMPLETE);
+        // What cannot be read is no record: its node is told so, and joins again.
+        let read = |(name, text): (String, String)| Some((name, serde_json::from_str(&text).ok()?));
+        Self {
+            version: object.metadata.resource_version,
+            begun: humantime::parse_rfc3339(&object.metadata.creation_timestamp).ok(),
+            complete,
+            of: object.data.into_iter().filter_map(read).collect(),
+        }
+    }
+}
+
+/// What is changed of them at once: none of a record that goes.
+pub(super) type Changes = BTreeMap<String, Option<Record>>;
+
+impl Records {
+    /// Whether everybody is noted who has been let in.
+    pub fn are_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Whether those are to be noted now who were there before.
+    pub fn are_to_be_completed(&self, now: SystemTime) -> bool {
+        !self.complete && self.begun.is_none_or(|begun| begun + BEGINNING <= now)
+    }
+
+    /// What is noted of the worker that has this Node object.
+    ///
+    /// # Errors
+    /// Why that is no worker of this cluster.
+    pub fn of(&self, node: &Node) -> Result<&Record, &'static str> {
+        match self.of.get(node.name()) {
+            Some(record) if record.is_of(node) => Ok(record),
+            Some(_) => Err("it was removed from the cluster, and has come back without a join token"),
+            None => Err("no control node has let it in, or it was removed from the cluster: it needs a join token"),
+        }
+    }
+
+    /// Whether there is no room for a worker of this name.
+    pub fn are_full_for(&self, name: &str) -> bool {
+        self.of.len() >= MOST && !self.of.contains_key(name)
+    }
+
+    /// The token that the worker of this name was let in with, if it may be there still.
+    pub fn token_of(&self, name: &str) -> Option<&str> {
+        self.of.get(name)?.token.as_deref()
+    }
+
+    /// The other worker that has an address.
+    pub fn holder(&self, address: Ipv4Addr, but: &str, nodes: &[Node]) -> Option<&str> {
+        let there = |name: &str, record: &Record| nodes.iter().any(|node| node.name() == name && record.is_of(node));
+        let mut holders = self.of.iter().filter(|(name, record)| {
+            name.as_str() != but && record.address == Some(address) && there(name.as_str(), record)
+        });
+        holders.next().map(|(name, _)| name.as_str())
+    }
+
+    /// What has changed with the cluster's nodes: a worker's Node object has come, or is gone for good. Which one it is has to be
+    /// known before somebody deletes it.
+    pub fn followed(&self, nodes: &[Node], now: SystemTime) -> Changes {
+        let change = |(name, record): (&String, &Record)| match nodes.iter().find(|node| node.name() == name) {
+            Some(node) if record.uid.is_none() => {
+                Some((name.clone(), Some(Record { uid: Some(node.uid().to_owned()), ..record.clone() })))
+            }
+            Some(node) if record.is_of(node) => None,
+            None if record.is_awaited(now) => None,
+            Some(_) | None => Some((name.clone(), None)),
+        };
+        self.of.iter().filter_map(change).collect()
+    }
+
+    /// Those of the workers that were there before anything was noted, and of those that are on their way. Of two with one
+    /// address the older one has it.
+    pub fn adopted(&self, nodes: &[Node], joining: &[String], config: &ControlPlane, now: SystemTime) -> Changes {
+        let workers = || nodes.iter().filter(|node| !node.is_control(config));
+        let own = |node: &Node| {
+            let address = node.only_address().filter(|address| reserved_address(*address, config).is_none())?;
+            let same = |other: &&Node| other.name() != node.name() && other.address() == Some(address.into());
+            workers().filter(same).all(|other| node.is_older_than(other)).then_some(address)
+        };
+        let lacks = |name: &str| self.of.get(name).is_none_or(|record| record.address.is_none());
+        let coming = joining.iter().filter(|name| lacks(name) && nodes.iter().all(|node| node.name() != *name));
+        let coming = coming.map(|name| (name.clone(), Some(Record::of_joining(None, None, now))));
+        let there = workers().filter(|node| lacks(node.name())).map(|node| {
+            let known = self.of(node).cloned().unwrap_or_else(|_| Record::of_joining(None, None, now));
+            let record = Record { uid: Some(node.uid().to_owned()), address: own(node), ..known };
+            (node.name().to_owned(), Some(record))
+        });
+        coming.chain(there).collect()
+    }
+}
+
+impl Api {
+    /// What is noted, if it was begun.
+    pub(super) fn worker_records(&self) -> anyhow::Result<Option<Records>> {
+        let found: Option<Object> =
+            self.find(&format!("{CONFIG_MAPS}/{NAME}")).context("reading what is noted of workers")?;
+        Ok(found.map(Records::from))
+    }
+
+    /// Begins to note who joins.
+    pub(super) fn begin_worker_records(&self) -> anyhow::Result<()> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "kube-system"},
+        });
+        let answer = self.post(CONFIG_MAPS, &object)?;
+        match answer.code {
+            // 409: another control node was first.
+            201 | 409 => Ok(()),
+            _ => Err(answer::refused(&answer)).context("making the record of workers"),
+        }
+    }
+
+    /// Changes what is noted, unless somebody has changed it since it was read. Says whether it did.
+    pub(super) fn note_workers(&self, records: &mut Records, changes: Changes, complete: bool) -> anyhow::Result<bool> {
+        let mut data: Map<String, Value> =
+            changes.iter().map(|(name, record)| (name.clone(), record.as_ref().map(text).into())).collect();
+        if complete {
+            data.insert(COMPLETE.to_owned(), "yes".into());
+        }
+        let body = json!({"metadata": {"resourceVersion": records.version}, "data": data});
+        let answer = self.merge(&format!("{CONFIG_MAPS}/{NAME}"), &body)?;
+        // 404, 409: another control node was first.
+        if [404, 409].contains(&answer.code) {
+            return Ok(false);
+        }
+        let object: Object = serde_json::from_slice(&answer::body(answer).context("noting a worker")?)
+            .context("understanding what is noted of workers")?;
+        *records = object.into();
+        Ok(true)
+    }
+}
+
+fn text(record: &Record) -> String {
+    json!(record).to_string()
+}
