@@ -37,5 +37,6 @@ pub mod replacement;
 pub mod role;
 pub mod secret;
 pub mod session;
+pub mod statement;
 pub mod swap;
 pub mod version;

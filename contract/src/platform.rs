@@ -35,6 +35,9 @@ pub struct Container {
     /// ([`crate::deployer::Fingerprints`]): what stands in guestinfo elsewhere. Engines of before asked for none.
     #[serde(default)]
     pub fingerprints: Option<PathBuf>,
+    /// Where the node writes what it says of itself ([`crate::statement::Statement`]), as above.
+    #[serde(default)]
+    pub statement: Option<PathBuf>,
 }
 
 fn yes() -> bool {

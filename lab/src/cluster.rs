@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use contract::properties::DEPLOYER_PUBLIC_KEY;
+use contract::statement::Statement;
 
 use super::host::{program, run};
 use super::plan::{Wishes, plan};
+use super::records::VmRecord;
 use super::wait::until;
 use super::{EngineRecord, Lab, NodeSize, Record, Source, environment, name_on_host, records};
 
@@ -198,6 +200,11 @@ impl Lab {
     /// What a VM that has stopped says must be corrected.
     pub fn refusals_of(&self, vm: &str) -> Vec<String> {
         standing_errors(&self.console_text(vm).unwrap_or_default())
+    }
+
+    /// What a VM says of itself where the lab shows it.
+    pub(super) fn said(&self, vm: &VmRecord) -> anyhow::Result<Option<Statement>> {
+        self.engines.of(vm).statement(vm)
     }
 
     /// What a node's agent says of itself, as `kaas-agent` keeps it for programs.

@@ -1,10 +1,8 @@
 //! The credentials of a lab's operator: those of a deployer, whose key is the lab's own. The nodes are asked for them over
 //! the network and known by what they show through the lab, as on any hypervisor.
 
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -13,20 +11,16 @@ use contract::deployer::{Fingerprints, PrivateKey};
 use contract::kubeconfig::Kubeconfig;
 use fleet::hypervisor::PowerState;
 use fleet::node::Deployer;
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use zeroize::Zeroizing;
 
 use super::records::VmRecord;
-use super::{Lab, records};
+use super::{Lab, records, shown};
 
 /// Credentials that end sooner are renewed.
 const LASTING: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The user in the kubeconfig; the API server goes by the certificate.
 pub(super) const USER: &str = "deployer";
-
-/// What a guest shows of itself has less, in bytes.
-const LARGEST: u64 = 4096;
 
 impl Lab {
     /// A kubeconfig with the deployer's credentials, good for some hours: from a node if there is none here that is.
@@ -113,17 +107,7 @@ fn lasts(path: &Path, now: SystemTime) -> bool {
 
 /// The fingerprints in a file that a guest can write: it may be anything.
 pub(super) fn read_fingerprints(path: &Path) -> anyhow::Result<Option<Fingerprints>> {
-    let opened = File::options().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
-    let file = match opened {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        file => file.with_context(|| format!("opening {}", path.display()))?,
-    };
-    if !file.metadata()?.is_file() {
-        bail!("{} is no file", path.display());
-    }
-    let mut text = Vec::new();
-    file.take(LARGEST).read_to_end(&mut text).with_context(|| format!("reading {}", path.display()))?;
-    Ok(Fingerprints::read(&text))
+    Ok(shown::read(path)?.and_then(|text| Fingerprints::read(&text)))
 }
 
 #[cfg(test)]
@@ -185,5 +169,6 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "x".repeat(1 << 20)).unwrap();
         assert_eq!(read_fingerprints(&path).unwrap(), None);
+        assert!(shown::read(&path).unwrap().unwrap().len() < 1 << 20, "all of it is read");
     }
 }

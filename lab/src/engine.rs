@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use contract::deployer::Fingerprints;
+use contract::statement::Statement;
 
 use super::process::ProcessId;
 use super::records::VmRecord;
@@ -56,6 +57,12 @@ pub trait Engine {
     /// # Errors
     /// When what it shows cannot be looked at.
     fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>>;
+
+    /// What the guest says of itself, if it has said something since its power-on.
+    ///
+    /// # Errors
+    /// When what it says cannot be looked at.
+    fn statement(&self, vm: &VmRecord) -> anyhow::Result<Option<Statement>>;
 
     /// Runs a program inside the guest as root and returns what it printed.
     ///

@@ -35,6 +35,7 @@ mod process;
 mod qemu;
 mod records;
 mod replace;
+mod shown;
 mod source;
 mod tenant;
 mod tools;

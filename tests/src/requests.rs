@@ -1,15 +1,16 @@
 //! A client outside a cluster that goes on requesting a page, and counts what is not answered.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::Context as _;
 use nix::sched::{CloneFlags, setns};
 
 use crate::scenario::Scenario;
@@ -31,7 +32,7 @@ pub struct Requests {
 }
 
 /// What became of its requests.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Requested {
     /// Those that were answered.
     pub answered: usize,
@@ -39,12 +40,31 @@ pub struct Requested {
     pub failed: usize,
     /// The longest time without an answer.
     pub longest_gap: Duration,
+    /// When and why requests failed, and when the page's address came to another device, as lines for people.
+    pub events: Vec<String>,
+}
+
+/// The most events that are told.
+const EVENTS: usize = 40;
+
+impl Requested {
+    /// Notes what happened so long after the beginning.
+    fn happened(&mut self, after: Duration, what: impl fmt::Display) {
+        if self.events.len() < EVENTS {
+            // As journals have it, in UTC.
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
+            let (hour, minute, second) = (now / 3600, now / 60 % 60, now % 60);
+            let after = after.as_secs_f64();
+            self.events.push(format!("after {after:.1} s, at {hour:02}:{minute:02}:{second:02}: {what}"));
+        }
+    }
 }
 
 impl fmt::Display for Requested {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answered, failed, longest_gap } = self;
-        write!(f, "{answered} requests answered, {failed} failed, longest gap {:.1} s", longest_gap.as_secs_f64())
+        let Self { answered, failed, longest_gap, events } = self;
+        write!(f, "{answered} requests answered, {failed} failed, longest gap {:.1} s", longest_gap.as_secs_f64())?;
+        events.iter().try_for_each(|event| write!(f, "\n    {event}"))
     }
 }
 
@@ -67,15 +87,28 @@ impl Requests {
                 thread::sleep(PACE);
             }
             steady.send(()).expect("the scenario's thread");
-            let (mut figures, mut last) = (Requested::default(), Instant::now());
+            let (mut figures, mut last, began) = (Requested::default(), Instant::now(), Instant::now());
+            let mut device = device_of(page);
             while !stopped.load(Ordering::Relaxed) {
-                match requested(page) {
-                    Ok(true) => {
-                        figures.answered += 1;
-                        figures.longest_gap = figures.longest_gap.max(last.elapsed());
-                        last = Instant::now();
-                    }
-                    Ok(false) | Err(_) => figures.failed += 1,
+                let asked = Instant::now();
+                let why = match requested(page) {
+                    Ok(true) => None,
+                    Ok(false) => Some("the page does not say that all is well".to_owned()),
+                    Err(error) => Some(format!("{error:#}")),
+                };
+                if let Some(why) = why {
+                    figures.failed += 1;
+                    let (at, took) = (asked - began, asked.elapsed().as_millis());
+                    figures.happened(at, format!("failed after {took} ms, {why}; the address was at {device}"));
+                } else {
+                    figures.answered += 1;
+                    figures.longest_gap = figures.longest_gap.max(last.elapsed());
+                    last = Instant::now();
+                }
+                let now = device_of(page);
+                if now != device {
+                    figures.happened(began.elapsed(), format!("the address is at {now}, and was at {device}"));
+                    device = now;
                 }
                 thread::sleep(PACE);
             }
@@ -111,12 +144,21 @@ pub fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: i
     figures
 }
 
-/// Whether the page says that all is well.
-fn requested(page: SocketAddr) -> io::Result<bool> {
-    let mut stream = TcpStream::connect_timeout(&page, LIMIT)?;
+/// The MAC address that this network has for the page's address; proc(5), `/proc/net/arp`.
+fn device_of(page: SocketAddr) -> String {
+    let table = fs::read_to_string("/proc/thread-self/net/arp").unwrap_or_default();
+    let address = page.ip().to_string();
+    let mut lines = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let own = lines.find(|line| line.first() == Some(&address.as_str()));
+    own.and_then(|line| line.get(3).map(|mac| (*mac).to_owned())).unwrap_or_else(|| "no device".to_owned())
+}
+
+/// Whether the page says that all is well. An error says how far the request came.
+fn requested(page: SocketAddr) -> anyhow::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&page, LIMIT).context("connecting")?;
     stream.set_read_timeout(Some(LIMIT))?;
-    stream.write_all(REQUEST)?;
+    stream.write_all(REQUEST).context("asking")?;
     let mut answer = Vec::new();
-    stream.take(4096).read_to_end(&mut answer)?;
+    stream.take(4096).read_to_end(&mut answer).with_context(|| format!("reading, after {} bytes", answer.len()))?;
     Ok(String::from_utf8_lossy(&answer).lines().next().is_some_and(|line| line.contains(" 200 ")))
 }

@@ -61,6 +61,7 @@ pub(super) struct Known {
 pub(super) fn refuse(reporter: &Reporter, findings: Findings, time: Duration) {
     reporter.update(|status| {
         status.phase = Phase::Refused;
+        status.refusals = status.refusals.saturating_add(1);
         status.findings = findings;
         status.times.verdict = status.times.verdict.or_else(status::since_power_on);
     });

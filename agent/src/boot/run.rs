@@ -96,6 +96,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     log::info!("decided: {} steps to {:?}", plan.steps.len(), plan.goal);
     reporter.update(|status| {
         status.phase = Phase::Working;
+        status.refusals = 0;
         status.times.verdict = status.times.verdict.or_else(status::since_power_on);
     });
     let (config, data_disk, progress) = ((known.config, known.secret), known.data_disk, known.progress);
@@ -140,6 +141,7 @@ pub(crate) fn carry_out(context: &mut StepContext, steps: &[Step], maintenance: 
             if attempt == 0 {
                 reporter.update(|status| {
                     status.phase = Phase::Working;
+                    status.refusals = 0;
                     status.work = Some(work.clone());
                 });
             }
@@ -225,6 +227,7 @@ fn show(status: &mut Status, error: &StepError, findings: Findings) {
         }
         StepError::Failed(error) => (Phase::Waiting, Some(format!("failed and will be tried again: {error:#}"))),
     };
+    status.refusals = if phase == Phase::Refused { status.refusals.saturating_add(1) } else { 0 };
     status.phase = phase;
     if let Some(work) = &mut status.work {
         work.waiting = waiting;

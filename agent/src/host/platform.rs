@@ -188,6 +188,14 @@ impl Platform {
         }
     }
 
+    /// Where a container engine wants to read what the node says of itself, as above.
+    pub fn statement_file(&self) -> Option<PathBuf> {
+        match &self.carrier {
+            Carrier::Container(container) => container.statement.as_deref().map(|path| self.device(path)),
+            Carrier::Machine { .. } => None,
+        }
+    }
+
     fn device(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -355,6 +363,7 @@ mod tests {
             fail_cgroup_v1: false,
             restrict_oom_score_adj: true,
             fingerprints: Some("/run/host/kaas/fingerprints.json".into()),
+            statement: Some("/run/host/kaas/statement.json".into()),
         };
         write(directory.path(), CONTAINER_FILE, &serde_json::to_string(&container).unwrap());
         let platform = Platform::detect(directory.path()).unwrap();
@@ -362,6 +371,8 @@ mod tests {
         assert_eq!(platform.cgroup_root(), Some("/kaas-lab/node1"));
         let file = directory.path().join("run/host/kaas/fingerprints.json");
         assert_eq!(platform.fingerprints_file(), Some(file));
+        let file = directory.path().join("run/host/kaas/statement.json");
+        assert_eq!(platform.statement_file(), Some(file));
         assert_eq!(platform.data_disk_candidates(directory.path()).unwrap(), [directory.path().join("dev/loop7")]);
         assert_eq!(platform.environment_media().unwrap(), [directory.path().join("run/host/kaas/cdrom.iso")]);
 

@@ -18,6 +18,8 @@ pub(super) struct Consoles {
     findings: String,
     /// The fingerprints that were said, and whether all steps were done then.
     fingerprints: (String, bool),
+    /// What was refused when the node's statement was said, and how often.
+    refused: (String, u32),
 }
 
 impl Consoles {
@@ -27,11 +29,12 @@ impl Consoles {
             summary: String::new(),
             findings: String::new(),
             fingerprints: Default::default(),
+            refused: Default::default(),
         }
     }
 
-    /// Shows a status. A missing or broken terminal is no trouble.
-    pub(super) fn show(&mut self, status: &Status) {
+    /// Shows a status, and the node's statement where that has changed. A missing or broken terminal is no trouble.
+    pub(super) fn show(&mut self, status: &Status, statement: Option<((String, u32), String)>) {
         let summary = format!("kaas: {}\r\n", status.summary());
         let findings: String = status.findings.iter().map(|finding| format!("kaas: {finding}\r\n")).collect();
         let line = status.fingerprints.map_or_else(String::new, |fingerprints| format!("{}\r\n", fingerprints.line()));
@@ -40,6 +43,14 @@ impl Consoles {
         if !fingerprints.0.is_empty() && fingerprints != self.fingerprints {
             write(&self.lines, &format!("{}{summary}{findings}", fingerprints.0));
             (self.summary, self.findings, self.fingerprints) = (summary, findings, fingerprints);
+            return;
+        }
+        // What stands last is how the node is, here too.
+        if let Some((refused, line)) = statement
+            && refused != self.refused
+        {
+            write(&self.lines, &format!("{line}\r\n{summary}{findings}"));
+            (self.summary, self.findings, self.refused) = (summary, findings, refused);
             return;
         }
         // Findings are said again when they change, not with each step.

@@ -8,6 +8,7 @@ mod console;
 mod fingerprints;
 mod page;
 mod reporter;
+mod statement;
 #[cfg(test)]
 mod tests;
 mod watchdog;
@@ -19,6 +20,7 @@ use contract::deployer::Fingerprints;
 use contract::finding::Findings;
 use contract::node::VirtualAddress;
 use contract::role::Role;
+pub use contract::statement::Phase;
 use contract::swap::{EvacuationState, SwapState};
 use serde::{Deserialize, Serialize};
 
@@ -30,23 +32,6 @@ pub use reporter::Reporter;
 
 /// Where the document is kept: in memory, it is about this boot.
 pub const PATH: &str = "/run/kaas/status.json";
-
-/// How far this boot has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// Looking at the platform, the disks and the OVF environment.
-    #[default]
-    Looking,
-    /// Something is wrong that a person must mend; nothing was changed.
-    Refused,
-    /// The plan runs.
-    Working,
-    /// The plan runs and waits for something outside of this node.
-    Waiting,
-    /// All of the plan is done.
-    Done,
-}
 
 /// The plan's progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +99,12 @@ pub struct Status {
     pub cluster: Option<String>,
     /// How far this boot has come.
     pub phase: Phase,
+    /// How many times in succession what is under way was refused; what this process has seen.
+    #[serde(skip)]
+    pub refusals: u32,
+    /// The public half of the token that this worker has tried to join with since the agent's start.
+    #[serde(skip)]
+    pub token: Option<String>,
     /// The plan's progress, once there is a plan.
     pub work: Option<Work>,
     /// What is wrong, or worth knowing.

@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use sd_notify::NotifyState;
 
 use super::console::Consoles;
 use super::fingerprints::Shown;
+use super::statement::Sayings;
 use super::watchdog::Watchdog;
 use super::{PATH, Status};
 use crate::host::files;
@@ -30,6 +31,7 @@ struct Inner {
     consoles: Consoles,
     /// Where the hypervisor has things read.
     shown: Shown<Hardware>,
+    sayings: Sayings,
 }
 
 /// Where whoever manages the hypervisor finds the summary and the findings.
@@ -48,6 +50,7 @@ impl Reporter {
             file: files::below(root, PATH),
             consoles: Consoles::new(root),
             shown: Shown::new(GuestInfo::of_this_machine(), file),
+            sayings: Sayings::new(root),
         };
         Self { inner: Arc::new(Mutex::new(inner)), watchdog: Watchdog::default() }
     }
@@ -102,6 +105,9 @@ impl Inner {
             self.tell_hypervisor(&summary);
         }
         self.summary = summary;
+        if let Err(error) = self.sayings.say(&self.status, self.shown.guestinfo(), SystemTime::now()) {
+            log::debug!("saying how this node is where its hypervisor shows it: {error:#}");
+        }
         // Whatever keeps them from being shown is a finding of maintenance's, which tries again.
         if before.fingerprints != self.status.fingerprints
             && let Some(fingerprints) = self.status.fingerprints
@@ -122,7 +128,7 @@ impl Inner {
             }
             Err(error) => log::warn!("writing the status: {error}"),
         }
-        self.consoles.show(&self.status);
+        self.consoles.show(&self.status, self.sayings.line());
     }
 
     fn tell_hypervisor(&mut self, summary: &str) {

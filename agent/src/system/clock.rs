@@ -163,6 +163,7 @@ mod tests {
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,
             fingerprints: None,
+            statement: None,
         };
         fs::write(file, serde_json::to_string(&container).unwrap()).unwrap();
         kept(root.path(), day(20_000));

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use contract::deployer::Fingerprints;
+use contract::statement::Statement;
 use uuid::Uuid;
 
 pub use error::{Error, Kind, Result};
@@ -124,6 +125,16 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// [`Kind::NotFound`] when there is no such VM any more, or when the hypervisor cannot say.
     async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>>;
+
+    /// What a VM's guest says of itself through the hypervisor, where nobody on the network can change it: on vSphere the
+    /// variable [`Statement::GUESTINFO`] of its settings. None while the guest has said nothing since its power-on, if it is
+    /// of an image that says nothing, or if this hypervisor does not show it. Programs inside the VM may have written it.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is no such VM any more, or when the hypervisor cannot say.
+    async fn statement(&self, _vm: &VmRef) -> Result<Option<Statement>> {
+        Ok(None)
+    }
 
     /// Waits until nothing that was asked for this deployment before, by whomever, is still going on. What has arrived
     /// is waited for; that nothing is still on its way is the caller's part ([`Permit`]).

@@ -52,30 +52,20 @@ impl Acting<'_> {
             Action::Add { .. } => Ok(Acted::Changed),
             Action::Import(_) => self.import(records, machine).await,
             Action::Invite(_) => self.invite(records, seen, machine).await,
-            Action::PowerOn(_) => {
-                if machine.state == State::New {
-                    save(records, with(State::Joining, None)).await?;
-                } else if let Some(node) = seen.node(&machine).own() {
-                    let heard = Some(node.heard.clone()).filter(|heard| !heard.is_empty());
-                    save(records, Machine { heard, ..machine.clone() }).await?;
-                }
-                let vm = vm(seen, &machine)?;
-                if vm.power == PowerState::Off {
-                    self.hypervisor.power_on(vm).await?;
-                }
-                Ok(Acted::Changed)
-            }
+            Action::PowerOn(_) => self.power_on(records, seen, machine).await,
             Action::Joined(_) => {
                 // Of one that joins again it is how long it took at first.
                 let took = seen.now.saturating_sub(machine.since);
                 let joined_seconds = machine.joined_seconds.or(Some(took));
-                let mut joined = Machine { joined_seconds, ..with(State::Member, None) };
+                let mut joined = Machine { joined_seconds, was_on: false, ..with(State::Member, None) };
                 if let Some(minor) = node(seen, &machine)?.minor() {
                     joined.template.kubernetes = minor.to_string();
                 }
                 save(records, joined).await
             }
-            Action::Fail(_, why) => save(records, with(State::Failed, Some(why.clone()))).await,
+            Action::Fail(_, why) => {
+                save(records, Machine { was_on: false, ..with(State::Failed, Some(why.clone())) }).await
+            }
             Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,
             Action::RemoveToken(_) => {
                 if let Some(token) = &machine.token {
@@ -88,8 +78,17 @@ impl Acting<'_> {
                 let cordoned = Some((self.workers.clock)());
                 save(records, Machine { cordoned, ..machine }).await
             }
+            Action::HandOver(_) => {
+                let handed_over = Some((self.workers.clock)());
+                save(records, Machine { handed_over, ..machine }).await
+            }
             Action::Drain(_) => self.drain(seen, &machine).await,
-            Action::PowerOff(_) => self.power_off(&machine, vm(seen, &machine)?).await,
+            Action::PowerOff(_) => {
+                if machine.state == State::Returning && !machine.was_on {
+                    save(records, Machine { was_on: true, ..machine.clone() }).await?;
+                }
+                self.power_off(&machine, vm(seen, &machine)?).await
+            }
             Action::DeleteNode(_) => {
                 self.cluster.delete_node(node(seen, &machine)?).await.map_err(Trouble::api)?;
                 Ok(Acted::Changed)
@@ -164,9 +163,36 @@ impl Acting<'_> {
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
         let properties = self.workers.site.properties(&pool, &noted, &token);
-        self.hypervisor.give(vm(seen, &noted)?, &properties).await?;
+        let given = self.hypervisor.give(vm(seen, &noted)?, &properties).await.map_err(Trouble::from);
         let since = (self.workers.clock)();
-        save(records, Machine { state: State::Joining, reason: None, since, ..noted }).await
+        match given {
+            // Another token would be refused as well.
+            Err(Trouble::Refused(why)) => {
+                save(records, Machine { state: State::Failed, reason: Some(why), since, ..noted }).await
+            }
+            given => {
+                given?;
+                save(records, Machine { state: State::Joining, reason: None, since, ..noted }).await
+            }
+        }
+    }
+
+    async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, machine: Machine) -> Result<Acted, Trouble> {
+        let mut noted = machine.clone();
+        if machine.state == State::New {
+            (noted.state, noted.reason, noted.since) = (State::Joining, None, (self.workers.clock)());
+        } else if let Some(node) = seen.node(&machine).own() {
+            noted.heard = Some(node.heard.clone()).filter(|heard| !heard.is_empty());
+        }
+        if noted != machine {
+            save(records, noted.clone()).await?;
+        }
+        let vm = vm(seen, &machine)?;
+        if vm.power == PowerState::Off {
+            self.hypervisor.power_on(vm).await?;
+        }
+        // Whoever shuts it down from now on wants it off.
+        if noted.was_on { save(records, Machine { was_on: false, ..noted }).await } else { Ok(Acted::Changed) }
     }
 
     async fn refused(&self, records: &mut Records<'_>, machine: Machine, why: Reason) -> Result<Acted, Trouble> {

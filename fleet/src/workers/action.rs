@@ -29,6 +29,8 @@ pub enum Action {
     RemoveToken(String),
     /// Lets its node take no new pods, and leave the addresses of services to others.
     Cordon(String),
+    /// Notes that other nodes answer for the addresses of services in its place.
+    HandOver(String),
     /// Lets its pods move away.
     Drain(String),
     /// Shuts its VM down.
@@ -56,6 +58,7 @@ impl Action {
             | Self::Leave(name, _)
             | Self::RemoveToken(name)
             | Self::Cordon(name)
+            | Self::HandOver(name)
             | Self::Drain(name)
             | Self::PowerOff(name)
             | Self::DeleteNode(name)

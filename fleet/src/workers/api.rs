@@ -18,6 +18,9 @@ const PAGE: usize = 100;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// What speakers of MetalLB say of the services whose addresses they answer for (MetalLB, "ServiceL2Status"), with the label
+/// `metallb.io/node`.
+const ANNOUNCEMENTS: &str = "/apis/metallb.io/v1beta1/servicel2statuses";
 /// The label of control nodes.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
@@ -34,6 +37,12 @@ impl Cluster for Client {
 
     async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
         listed(self, "/api/v1/persistentvolumes", |volume| claim_kept_on(volume, node)).await
+    }
+
+    async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {
+        let path = format!("{ANNOUNCEMENTS}?labelSelector=metallb.io%2Fnode%3D{node}&limit={PAGE}");
+        let answer = self.ask_api(Method::GET, &path, None).await?;
+        announced(&answer, node)
     }
 
     async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
@@ -128,6 +137,18 @@ fn next(answer: &Answer) -> anyhow::Result<Option<String>> {
     let plain = next.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte));
     anyhow::ensure!(plain, "the list says in strange characters where its next page begins");
     Ok(Some(next).filter(|next| !next.is_empty()))
+}
+
+/// The services of a list of announcements. 404: there is no MetalLB.
+fn announced(answer: &Answer, node: &str) -> anyhow::Result<Vec<String>> {
+    if answer.status == 404 {
+        return Ok(Vec::new());
+    }
+    expect(answer, &[200])?;
+    let list: Value = answer.json()?;
+    let all = list["items"].as_array().into_iter().flatten().map(|one| &one["status"]);
+    let own = all.filter(|status| status["node"] == node);
+    Ok(own.map(|status| format!("{}/{}", text(&status["serviceNamespace"]), text(&status["serviceName"]))).collect())
 }
 
 /// What became of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod; 409 another pod of its name.

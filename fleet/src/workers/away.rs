@@ -29,6 +29,10 @@ impl Cluster for Away {
         self.answer()
     }
 
+    async fn announced(&self, _: &str) -> anyhow::Result<Vec<String>> {
+        self.answer()
+    }
+
     async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
         self.answer()
     }

@@ -94,6 +94,12 @@ pub trait Cluster: Send + Sync {
     /// When the API does not answer.
     async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>>;
 
+    /// The services whose addresses a node answers for, as `namespace/name`; none where nobody says so.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>>;
+
     /// Makes a join token that may be used once it is there. One of the same identifier stays as it is.
     ///
     /// # Errors

@@ -64,17 +64,10 @@ impl View<'_> {
     /// Lets machines come and go.
     fn count(&self, next: &mut Next) {
         let Self { pool, machines, .. } = self;
-        for machine in machines.iter().filter(|machine| machine.state == State::Failed) {
-            let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
-            if !self.seen.is_outdated(pool, machine) {
-                next.stopped.push(Wait { worker: Some(machine.name.clone()), reason: why, lasting: true });
-            } else if machine.token.is_none() && !self.seen.is_hidden(machine) {
-                next.actions.push(Action::Leave(machine.name.clone(), why));
-            }
-        }
-        let stopped = !next.stopped.is_empty();
         let staying: Vec<&Machine> = machines.iter().filter(|machine| machine.stays()).collect();
         let outdated = staying.iter().filter(|machine| self.seen.is_outdated(pool, machine)).count();
+        self.judge_failed(next);
+        let stopped = !next.stopped.is_empty();
         let replaces = outdated > 0 && !pool.rollout.paused && !stopped;
         if outdated > 0 && pool.rollout.paused {
             let words = format!("{outdated} outdated workers are not replaced: that is paused");
@@ -93,6 +86,29 @@ impl View<'_> {
         }
     }
 
+    /// How many there may be, of which some are outdated. While that is paused, whoever takes another one's place does so, and
+    /// no further one.
+    fn allowed(&self, staying: &[&Machine], outdated: usize) -> usize {
+        let coming = staying.iter().filter(|machine| machine.state != State::Member).count();
+        let surge = if self.pool.rollout.paused { coming } else { usize::MAX };
+        self.pool.count + if outdated > 0 { surge.min(self.pool.rollout.max_surge) } else { 0 }
+    }
+
+    /// Those that have failed stay for a person to look at, unless they are outdated. What had joined once is replaced only
+    /// while that is not paused.
+    fn judge_failed(&self, next: &mut Next) {
+        for machine in self.machines.iter().filter(|machine| machine.state == State::Failed) {
+            let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
+            let stays = machine.has_joined() && self.pool.rollout.paused;
+            if stays || !self.seen.is_outdated(self.pool, machine) {
+                next.stopped.push(Wait { worker: Some(machine.name.clone()), reason: why, lasting: true });
+            } else if machine.token.is_none() && !self.seen.is_hidden(machine) {
+                next.actions.retain(|action| action.machine() != Some(&machine.name));
+                next.actions.push(Action::Leave(machine.name.clone(), why));
+            }
+        }
+    }
+
     /// Those that do their part and take pods.
     fn available<'m>(&self, staying: &[&'m Machine]) -> BTreeSet<&'m str> {
         let available = staying.iter().filter(|machine| self.seen.is_available(machine));
@@ -104,8 +120,7 @@ impl View<'_> {
     fn let_go(&self, staying: &[&Machine], outdated: usize, replaces: bool, next: &mut Next) {
         let available = self.available(staying);
         let mut left = available.len();
-        let allowed = self.pool.count + if outdated > 0 { self.pool.rollout.max_surge } else { 0 };
-        let mut surplus = staying.len().saturating_sub(allowed);
+        let mut surplus = staying.len().saturating_sub(self.allowed(staying, outdated));
         let is_outdated = |machine: &Machine| self.seen.is_outdated(self.pool, machine);
         let mut order: Vec<&Machine> = staying.to_vec();
         // The oldest of the outdated, the newest of those that are too many; those that do nothing for anybody first.

@@ -33,6 +33,10 @@ impl Cluster for GuardedCluster<'_> {
         self.cluster.local_claims(node).await
     }
 
+    async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {
+        self.cluster.announced(node).await
+    }
+
     async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
         self.may().await?;
         self.cluster.add_token(token).await

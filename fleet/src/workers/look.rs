@@ -1,11 +1,13 @@
 //! Looks at what is there.
 
+use std::collections::BTreeMap;
+
 use super::cluster::Cluster;
 use super::machine::State;
 use super::records::Kept;
-use super::seen::{Node, Seen};
+use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
-use crate::hypervisor::{Hypervisor, Vm};
+use crate::hypervisor::{Hypervisor, PowerState, Vm};
 
 /// Looks at VMs and nodes, and at the pods of those that leave. What cannot be seen is never taken for absent: then
 /// there is no look at all.
@@ -25,12 +27,24 @@ pub(super) async fn look(
             vms.extend(copies.filter(|vm| !others(vm)));
         }
     }
+    let mut said_of = BTreeMap::new();
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
     let mut seen = Seen { now, vms, nodes, ..Seen::default() };
+    for machine in kept.machines.iter().filter(|machine| !seen.is_ready(machine)) {
+        let Found::Vm(vm) = seen.vm(machine) else { continue };
+        // It only says why: what it does not say is seen otherwise, later.
+        if vm.power == PowerState::On
+            && let Ok(Some(said)) = hypervisor.statement(&vm.reference).await
+        {
+            said_of.insert(machine.name.clone(), said);
+        }
+    }
+    seen.said = said_of;
     for machine in kept.machines.iter().filter(|machine| machine.state == State::Leaving) {
         if let Node::Own(node) = seen.node(machine) {
             let name = node.name.clone();
             seen.pods.insert(name.clone(), cluster.pods(&name).await.map_err(Trouble::api)?);
+            seen.announced.insert(name.clone(), cluster.announced(&name).await.map_err(Trouble::api)?);
             seen.claims.insert(name.clone(), cluster.local_claims(&name).await.map_err(Trouble::api)?);
         }
     }

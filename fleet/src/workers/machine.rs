@@ -72,12 +72,18 @@ pub struct Machine {
     /// time.
     #[serde(default)]
     pub cordoned: Option<u64>,
+    /// Since when other nodes answer for the addresses of services in its place, in seconds of Unix time.
+    #[serde(default)]
+    pub handed_over: Option<u64>,
     /// What may be lost with it.
     #[serde(default)]
     pub discards: Discards,
     /// When its node had said something last, as [`super::NodeSeen::heard`], before its VM was powered on again.
     #[serde(default)]
     pub heard: Option<String>,
+    /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
+    #[serde(default)]
+    pub was_on: bool,
 }
 
 impl Machine {
@@ -97,8 +103,10 @@ impl Machine {
             joined_seconds: None,
             reason: None,
             cordoned: None,
+            handed_over: None,
             discards: Discards::default(),
             heard: None,
+            was_on: false,
         }
     }
 

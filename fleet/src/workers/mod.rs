@@ -3,7 +3,8 @@
 //! 1. [`Pool`] says what is wanted, a [`Machine`] what was begun for each worker, [`Seen`] what is there;
 //! 2. [`next()`] decides, purely, what comes next: it goes by what is there, not by what was planned once;
 //! 3. [`Records`] keeps pool and machines outside the cluster, each change before anything follows from it;
-//! 4. [`Workers`] looks, decides and acts until nothing is left to do, and can be interrupted anywhere.
+//! 4. [`Rounds`] looks once, decides, and acts; [`Workers`] does so until nothing is left to do. Both can be interrupted
+//!    anywhere.
 //!
 //! There is no plan and no way back: whoever goes on looks again. What is asked of the VMs' host is
 //! [`crate::hypervisor`], of the cluster [`Cluster`], of whoever knows who may change the pool [`crate::authority`].
@@ -26,6 +27,7 @@ mod one;
 mod pool;
 mod reason;
 mod records;
+mod rounds;
 mod run;
 mod seen;
 mod site;
@@ -51,10 +53,11 @@ pub use machine::{Machine, State};
 pub use pool::{Addresses, Image, OvaImage, Pool, Rollout, Template};
 pub use reason::REASONS;
 pub use records::{Kept, Records};
+pub use rounds::{Round, Rounds};
 pub use seen::Seen;
 pub use site::Site;
 pub use skew::{cluster_minor, worker_minor};
-pub use status::{WorkerStatus, WorkersStatus};
+pub use status::{Says, WorkerStatus, WorkersStatus};
 pub use token::Token;
 pub use wait::Wait;
 pub use wish::Wish;

@@ -1,6 +1,7 @@
 //! What comes next for one worker, by what was begun for it and what is there.
 
 use contract::minor::Minor;
+use contract::statement::asks_for_token;
 
 use super::action::Action;
 use super::cluster::{NodeSeen, PodSeen};
@@ -15,8 +16,12 @@ use crate::upgrade::Reason;
 /// How long a kubelet may take to make its node once it has its certificate, in seconds.
 const LAST_MOMENT: u64 = 60;
 
-/// How long other nodes may take to answer for the addresses of services in its place, in seconds.
-const HANDING_OVER: u64 = 5;
+/// How long a node leads on what is still sent to it once other nodes answer for the addresses of services in its place, in
+/// seconds: requests that are under way, and of those who have not heard of it.
+const HANDED_OVER: u64 = 5;
+
+/// How long other nodes may take to answer for them, in seconds. Where there is no other one, nobody does.
+const HANDING_OVER: u64 = 60;
 
 /// What follows for one worker.
 pub(super) enum Step {
@@ -50,7 +55,7 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         State::Joining => joining(pool, machine, found, seen),
         State::Member => member(pool, machine, found, seen),
         State::Returning => returning(machine, found, seen),
-        State::Failed => failed(machine),
+        State::Failed => failed(machine, found),
         State::Leaving => leaving(pool, machine, found, seen),
     }
 }
@@ -87,12 +92,21 @@ fn odd_power(machine: &Machine, vm: &Vm) -> Step {
 }
 
 fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
-    let fail = |code, words: String| Step::Does(Action::Fail(name(machine), Reason::new(code, words)));
+    let fail = |code: &str, words: String| Step::Does(Action::Fail(name(machine), Reason::new(code, words)));
     let Some(vm) = vm else { return fail(reason::VM_GONE, "its VM is gone before it has joined".to_owned()) };
     let (node, limit) = (seen.node(machine), machine.join_seconds(pool));
+    // With its own code, if it says one.
+    let late = |words: String| match seen.trouble(machine) {
+        Some(own) => fail(&own.code, format!("{words}: {}", own.words)),
+        None => fail(reason::NOT_JOINED, words),
+    };
+    // Nobody waits for what it has said will not be.
+    if let Some(why) = seen.refusal(machine).filter(|_| !seen.is_ready(machine)) {
+        return Step::Does(Action::Fail(name(machine), why));
+    }
     match node {
         Node::Absent if is_too_late(machine, seen) => {
-            return fail(reason::NOT_JOINED, "its token has ended, and it has not joined".to_owned());
+            return late("its token has ended, and it has not joined".to_owned());
         }
         Node::Own(node) if seen.is_ready(machine) && is_older(node, machine) => {
             let words = format!("it runs Kubernetes {}, and {} is wanted", node.kubelet, machine.template.kubernetes);
@@ -101,12 +115,15 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         Node::Own(_) if seen.is_ready(machine) => return Step::Does(Action::Joined(name(machine))),
         _ if seen.now.saturating_sub(machine.since) <= limit => {}
         Node::Foreign => return fail(reason::NAME_IN_USE, "a node of its name runs on something else".to_owned()),
-        Node::Own(_) => return fail(reason::NOT_JOINED, format!("it has joined, and is not Ready after {limit} s")),
-        Node::Absent => return fail(reason::NOT_JOINED, format!("it has not joined after {limit} s")),
+        Node::Own(_) => return late(format!("it has joined, and is not Ready after {limit} s")),
+        Node::Absent => return late(format!("it has not joined after {limit} s")),
     }
     match vm.power {
         PowerState::Off => Step::Does(Action::PowerOn(name(machine))),
-        PowerState::On => Step::Waits(Wait::passing(machine, reason::JOINING, "it has not joined yet")),
+        PowerState::On => Step::Waits(match seen.trouble(machine) {
+            Some(own) => Wait::passing(machine, &own.code, format!("it has not joined yet: {}", own.words)),
+            None => Wait::passing(machine, reason::JOINING, "it has not joined yet"),
+        }),
         _ => odd_power(machine, vm),
     }
 }
@@ -147,11 +164,22 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
     }
     let words = match seen.node(machine) {
         Node::Own(_) if seen.is_ready(machine) => return Step::Rests,
-        Node::Own(_) => "its node is not Ready",
+        Node::Own(_) => match seen.trouble(machine) {
+            Some(own) => return Step::Waits(not_ready(machine, seen, &own, late)),
+            None => "its node is not Ready",
+        },
         Node::Absent => "its node is gone, and comes back only with a VM that starts anew: remove the worker",
         Node::Foreign => "a node of its name runs on something else",
     };
     Step::Waits(Wait { lasting: late, ..Wait::passing(machine, reason::NOT_READY, words) })
+}
+
+/// Why the node of one that has joined is not Ready, as its VM says. Whoever reads it decides: nothing is done for it.
+fn not_ready(machine: &Machine, seen: &Seen, own: &Reason, late: bool) -> Wait {
+    let (token, name) = (asks_for_token(&own.code), &machine.name);
+    let mends = if token { format!(". A new token mends it: rejoin-worker {name}") } else { String::new() };
+    let words = format!("its node is not Ready: {}{mends}", own.words);
+    Wait { lasting: late || seen.refuses(machine), ..Wait::passing(machine, &own.code, words) }
 }
 
 /// One that had joined and is to join again, with a new token that it finds in its form at its next power-on. A token that
@@ -170,11 +198,15 @@ fn returning(machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     }
 }
 
-fn failed(machine: &Machine) -> Step {
+/// It stays as it is, and its VM as it was before somebody wanted it to join again.
+fn failed(machine: &Machine, vm: Option<&Vm>) -> Step {
     if machine.token.is_some() {
         return Step::Does(Action::RemoveToken(name(machine)));
     }
-    Step::Rests
+    match vm {
+        Some(vm) if machine.was_on && vm.power == PowerState::Off => Step::Does(Action::PowerOn(name(machine))),
+        _ => Step::Rests,
+    }
 }
 
 /// Nothing that runs is forced to end, and the node object goes only once the VM is proved off: pods of a node that
@@ -211,12 +243,13 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     // A person may have cordoned it, and services are still reached by it.
     let cordoned = machine.cordoned.filter(|_| node.cordoned && node.excluded);
     let Some(cordoned) = cordoned else { return Step::Does(Action::Cordon(name(machine))) };
+    if node.ready
+        && let Some(step) = hands_over(machine, seen, cordoned)
+    {
+        return step;
+    }
     // Of a node that says nothing no pod is ever told to have ended: Kubernetes has given those up that are ending.
     let remaining = pods.iter().filter(|pod| !pod.ending || node.ready).count();
-    if remaining == 0 && node.ready && seen.now < cordoned.saturating_add(HANDING_OVER) {
-        let words = "other nodes take over its addresses of services";
-        return Step::Waits(Wait::passing(machine, reason::DRAINING, words));
-    }
     if remaining == 0 {
         return Step::Does(Action::PowerOff(name(machine)));
     }
@@ -228,6 +261,20 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     } else {
         Step::Waits(wait)
     }
+}
+
+/// What comes before any pod leaves a node that answers for addresses of services: requests that it leads on end as they began.
+fn hands_over(machine: &Machine, seen: &Seen, cordoned: u64) -> Option<Step> {
+    let waits = |words: &str| Some(Step::Waits(Wait::passing(machine, reason::DRAINING, words)));
+    if let Some(since) = machine.handed_over.filter(|since| *since >= cordoned) {
+        let words = "it leads on the last requests to addresses of services";
+        return if seen.now < since.saturating_add(HANDED_OVER) { waits(words) } else { None };
+    }
+    let announced = seen.announced.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
+    if announced.is_empty() || seen.now >= cordoned.saturating_add(HANDING_OVER) {
+        return Some(Step::Does(Action::HandOver(name(machine))));
+    }
+    waits(&format!("other nodes take over its addresses of services: {}", announced.join(", ")))
 }
 
 /// Volumes that would be lost with the node, unless that was said of it.

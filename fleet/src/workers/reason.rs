@@ -24,6 +24,7 @@ codes! {
     OUTDATED, "workers.outdated", "A worker is replaced: it is not made as the pool wants it now.";
     SURPLUS, "workers.surplus", "There are more workers than are wanted.";
     ASKED, "workers.asked", "A person wants the worker to go.";
+    JOURNAL, "workers.journal-damaged", "The journal of a worker is damaged. Nothing is done for it until a person goes on, which makes it anew.";
     GIVEN_UP, "workers.given-up", "A worker did not join, and is made anew.";
     SKEW, "workers.skew", "The image carries no Kubernetes that a worker of this cluster may run, its workers would not run the one that is asked for, the control nodes are between two minors, or a worker runs an older one than is wanted.";
     API, "workers.api-silent", "The cluster's API does not answer, or refuses.";

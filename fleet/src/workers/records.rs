@@ -1,20 +1,31 @@
 //! The journals of a pool: what is wanted, and of each machine what was begun. Kept where holds are, outside the
 //! cluster. A hold begins with a copy of what the one before it had, so that a command that was overtaken writes where
-//! nobody reads any more; then each change is a file of its own, of one machine or of the pool, and the last whole one
-//! counts. A write that is cut damages nothing that was kept before it: who wrote it was told so, and has begun nothing.
+//! nobody reads any more: a file for each machine, and last that of the pool, which names them. Then each change is a file of
+//! its own, of one machine or of the pool, and the last whole one counts. A write that is cut damages nothing that was kept
+//! before it: who wrote it was told so, and has begun nothing. What is damaged later is one machine's: the others go on.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::machine::Machine;
+use super::machine::{Machine, State};
 use super::pool::Pool;
+use super::reason;
 use crate::authority::{Hold, Store, sorted};
-use crate::upgrade::{beginning, whole};
+use crate::upgrade::{Reason, beginning, whole};
 
-/// What a hold begins with. Written before anything else.
-const FILE: &str = "workers.jsonl";
+/// What is wanted, and which machines there are: with it a hold has begun.
+const POOL: &str = "pool.jsonl";
+/// What holds of an earlier version began with.
+const ALL: &str = "workers.jsonl";
+
+/// The file of a machine that a hold begins with.
+fn journal(machine: &str) -> String {
+    format!("machine-{machine}.json")
+}
 
 /// One line, or one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +35,34 @@ enum Record {
     Pool { pool: Box<Pool> },
     /// What was begun for a machine.
     Machine { machine: Box<Machine> },
+    /// That there is a machine, whose journal is another file.
+    Known(Known),
     /// Nothing of a machine is left.
     Gone { name: String },
+}
+
+/// What the pool's file has of a machine: enough to take it for nobody else's, and to give its address to none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Known {
+    name: String,
+    id: Uuid,
+    address: Option<Ipv4Addr>,
+    vm: Option<Uuid>,
+}
+
+impl Known {
+    fn of(machine: &Machine) -> Self {
+        let Machine { name, id, address, vm, .. } = machine;
+        Self { name: name.clone(), id: *id, address: *address, vm: *vm }
+    }
+
+    /// The machine whose journal is lost: nothing is done for it until a person goes on.
+    fn without_journal(self, pool: &Pool) -> Machine {
+        let Self { name, id, address, vm } = self;
+        let words = "its journal is damaged: what it was made like is not known. Going on makes it anew";
+        let reason = Some(Reason::new(reason::JOURNAL, words));
+        Machine { name, vm, state: State::Failed, reason, ..Machine::new(pool, id, address, 0) }
+    }
 }
 
 /// What is kept of a pool.
@@ -48,17 +85,12 @@ impl Kept {
         self.machines.iter().any(|machine| machine.state.moves())
     }
 
-    fn lines(&self) -> anyhow::Result<String> {
-        let pool = Record::Pool { pool: Box::new(self.pool.clone()) };
-        let machines = self.machines.iter().map(|machine| Record::Machine { machine: Box::new(machine.clone()) });
-        let records = [pool].into_iter().chain(machines);
-        records.map(|record| Ok(serde_json::to_string(&record)? + "\n")).collect()
-    }
-
     fn note(&mut self, record: Record) {
         let place = |name: &str, machines: &[Machine]| machines.iter().position(|machine| machine.name == name);
         match record {
             Record::Pool { pool } => self.pool = *pool,
+            // Its journal says all of it.
+            Record::Known(_) => {}
             Record::Gone { name } => self.machines.retain(|machine| machine.name != name),
             Record::Machine { machine } => match place(&machine.name, &self.machines) {
                 Some(at) => self.machines[at] = *machine,
@@ -85,9 +117,15 @@ impl<'a> Records<'a> {
     /// # Errors
     /// When it cannot be written: what the hold before had counts then.
     pub async fn begin(hold: &'a Hold<'a>, kept: Kept) -> anyhow::Result<Self> {
+        let mut lines = line(&Record::Pool { pool: Box::new(kept.pool.clone()) })?;
+        for machine in &kept.machines {
+            let text = beginning(&line(&Record::Machine { machine: Box::new(machine.clone()) })?)?;
+            let file = journal(&machine.name);
+            hold.store().write(hold.number(), &file, &text).await.with_context(|| format!("writing {file}"))?;
+            lines += &line(&Record::Known(Known::of(machine)))?;
+        }
         hold.confirm().await?;
-        let text = beginning(&kept.lines()?)?;
-        hold.store().write(hold.number(), FILE, &text).await.context("writing the workers' journals")?;
+        hold.store().write(hold.number(), POOL, &beginning(&lines)?).await.context("writing the workers' journals")?;
         Ok(Self { hold, kept, written: 0 })
     }
 
@@ -127,11 +165,15 @@ impl<'a> Records<'a> {
         // A write that failed may still land: the next attempt is a file of its own, and counts more.
         self.written += 1;
         let file = format!("worker-{:06}-{of}.json", self.written);
-        let text = serde_json::to_string(&record)? + "\n";
+        let text = line(&record)?;
         self.hold.store().write(self.hold.number(), &file, &text).await.context("writing a worker's journal")?;
         self.kept.note(record);
         Ok(())
     }
+}
+
+fn line(record: &Record) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(record)? + "\n")
 }
 
 /// What is kept of the store's pool; none if there is none.
@@ -159,7 +201,25 @@ async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, Kept)>> {
 
 /// What a hold has; none if its command had begun nothing.
 async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>> {
-    let begun = store.read(number, FILE).await?;
+    let changes = changes(store, number).await?;
+    let begun = match begun(store, number, &changes).await? {
+        None => begun_before(store, number).await?,
+        begun => begun,
+    };
+    let Some(mut kept) = begun else {
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        bail!("{POOL} is missing or cut, and changes follow it");
+    };
+    for record in changes.into_values() {
+        kept.note(record);
+    }
+    Ok(Some(kept))
+}
+
+/// What a hold has changed, in order.
+async fn changes(store: &dyn Store, number: u64) -> anyhow::Result<BTreeMap<usize, Record>> {
     let mut changes = BTreeMap::new();
     for name in store.files(number).await? {
         let place = name.strip_prefix("worker-").and_then(|rest| rest.split_once('-'));
@@ -171,23 +231,54 @@ async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>>
             changes.insert(place, record);
         }
     }
-    let Some(begun) = begun.as_deref().map(whole).transpose()?.flatten() else {
-        if changes.is_empty() {
-            return Ok(None);
+    Ok(changes)
+}
+
+/// What a hold began with. A journal that is damaged is of one machine alone.
+async fn begun(store: &dyn Store, number: u64, changes: &BTreeMap<usize, Record>) -> anyhow::Result<Option<Kept>> {
+    let Some(text) = store.read(number, POOL).await? else { return Ok(None) };
+    let Some(lines) = whole(&text)? else { return Ok(None) };
+    let mut lines =
+        lines.lines().map(|line| serde_json::from_str(line).with_context(|| format!("understanding {POOL}")));
+    let Some(Record::Pool { pool }) = lines.next().transpose()? else { bail!("{POOL} does not begin with the pool") };
+    let mut kept = Kept { pool: *pool, machines: Vec::new() };
+    for line in lines {
+        let Record::Known(known) = line? else { bail!("{POOL} has something else than machines' names") };
+        let is_changed = |record: &Record| matches!(record, Record::Machine { machine } if machine.name == known.name);
+        if changes.values().any(is_changed) {
+            continue;
         }
-        bail!("{FILE} is missing or cut, and changes follow it");
-    };
+        let machine = match store.read(number, &journal(&known.name)).await?.as_deref().map(machine) {
+            Some(Ok(machine)) if machine.name == known.name => machine,
+            damaged => {
+                let why = damaged.and_then(Result::err).map_or_else(String::new, |error| format!(": {error:#}"));
+                log::warn!("{} of hold {number} is damaged{why}", journal(&known.name));
+                known.without_journal(&kept.pool)
+            }
+        };
+        kept.note(Record::Machine { machine: Box::new(machine) });
+    }
+    Ok(Some(kept))
+}
+
+fn machine(text: &str) -> anyhow::Result<Machine> {
+    match serde_json::from_str(whole(text)?.context("it was cut")?)? {
+        Record::Machine { machine } => Ok(*machine),
+        _ => bail!("it is no machine's"),
+    }
+}
+
+/// What a hold of an earlier version began with: all of it in one file.
+async fn begun_before(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>> {
+    let Some(text) = store.read(number, ALL).await? else { return Ok(None) };
+    let Some(lines) = whole(&text)? else { return Ok(None) };
     let mut kept: Option<Kept> = None;
-    for line in begun.lines() {
-        match (serde_json::from_str(line).with_context(|| format!("understanding {FILE}"))?, &mut kept) {
+    for line in lines.lines() {
+        match (serde_json::from_str(line).with_context(|| format!("understanding {ALL}"))?, &mut kept) {
             (Record::Pool { pool }, None) => kept = Some(Kept { pool: *pool, machines: Vec::new() }),
-            (_, None) => bail!("{FILE} does not begin with the pool"),
+            (_, None) => bail!("{ALL} does not begin with the pool"),
             (record, Some(kept)) => kept.note(record),
         }
     }
-    let mut kept = kept.with_context(|| format!("{FILE} is empty"))?;
-    for record in changes.into_values() {
-        kept.note(record);
-    }
-    Ok(Some(kept))
+    Ok(Some(kept.with_context(|| format!("{ALL} is empty"))?))
 }

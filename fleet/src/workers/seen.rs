@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use contract::node::provider_id;
+use contract::statement::{Phase, Statement};
 
 use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
 use super::pool::Pool;
 use crate::hypervisor::{PowerState, Vm};
+use crate::upgrade::Reason;
 
 /// VMs, nodes and pods at one moment. A place that could not be looked at is no part of it: then nothing is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,10 @@ pub struct Seen {
     pub pods: BTreeMap<String, Vec<PodSeen>>,
     /// Claims of volumes that would be lost with a node that leaves, by node.
     pub claims: BTreeMap<String, Vec<String>>,
+    /// Services whose addresses nodes that leave answer for, by node.
+    pub announced: BTreeMap<String, Vec<String>>,
+    /// What VMs that are on say of themselves, by machine, where its node is not Ready.
+    pub said: BTreeMap<String, Statement>,
 }
 
 /// What there is of a machine's VM.
@@ -101,6 +107,38 @@ impl Seen {
     pub fn is_hidden(&self, machine: &Machine) -> bool {
         let is_ready = matches!(self.node(machine), Node::Own(node) if node.ready);
         machine.vm.is_some() && is_ready && matches!(self.vm(machine), Found::Nothing)
+    }
+
+    /// What a machine's VM says of itself. What another VM has said, or the same one of another token, says nothing of it.
+    pub fn said(&self, machine: &Machine) -> Option<&Statement> {
+        let said = self.said.get(&machine.name)?;
+        let of_it = said.machine.is_some() && said.machine == machine.vm;
+        let of_its_token = machine.token.is_none() || said.token.is_none() || said.token == machine.token;
+        (of_it && of_its_token).then_some(said)
+    }
+
+    /// What a machine's VM says stands in its way, in its own words and with its own code.
+    pub fn trouble(&self, machine: &Machine) -> Option<Reason> {
+        let said = self.said(machine)?;
+        Some(Reason::new(said.code.as_deref()?, &said.words))
+    }
+
+    /// Whether a machine's VM refuses what waiting does not mend, and has done so more than once: an API server that has just
+    /// started may know no token yet.
+    pub fn refuses(&self, machine: &Machine) -> bool {
+        let refuses = |said: &Statement| said.phase == Phase::Refused && said.lasting;
+        self.said(machine).is_some_and(|said| refuses(said) && said.times > machine.timeout_factor.max(1))
+    }
+
+    /// Why a machine's VM will not join, as it refuses since it was powered on. Once its kubelet was heard, programs of pods may
+    /// say it, and it has joined anyway.
+    pub fn refusal(&self, machine: &Machine) -> Option<Reason> {
+        let was_heard = match self.node(machine) {
+            Node::Own(node) => node.heard != machine.heard.clone().unwrap_or_default(),
+            Node::Absent | Node::Foreign => false,
+        };
+        let is_of_now = self.said(machine)?.at >= machine.since;
+        if self.refuses(machine) && is_of_now && !was_heard { self.trouble(machine) } else { None }
     }
 
     /// A machine's node.

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use contract::statement::{Phase, Statement};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -12,6 +13,7 @@ use super::records::Kept;
 use super::seen::{Found, Seen};
 use super::wait::Wait;
 use crate::hypervisor::PowerState;
+use crate::node::told;
 use crate::upgrade::Reason;
 
 /// One worker.
@@ -39,8 +41,30 @@ pub struct WorkerStatus {
     pub joined_seconds: Option<u64>,
     /// Why it failed, or leaves.
     pub reason: Option<Reason>,
+    /// What its VM says of itself while its node is not Ready; none if it says nothing.
+    pub says: Option<Says>,
     /// What may be lost with it when it leaves.
     pub discards: Discards,
+}
+
+/// What a worker's VM says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Says {
+    /// How far it is.
+    pub phase: Phase,
+    /// What stands in its way, by a finding's code.
+    pub code: Option<String>,
+    /// In words.
+    pub words: String,
+    /// When it has said so, in seconds of Unix time by its own clock.
+    pub at: u64,
+}
+
+impl Says {
+    fn of(said: &Statement) -> Self {
+        let Statement { phase, code, words, at, .. } = said.clone();
+        Self { phase, code, words: told(&words), at }
+    }
 }
 
 /// All workers of a pool.
@@ -68,6 +92,9 @@ pub struct WorkersStatus {
     pub stopped: Vec<Wait>,
     /// Whether there is nothing left to do.
     pub done: bool,
+    /// Who is at work on them, if another command is. None, while something is left to do, is one that was ended or killed, or
+    /// has given it up: resuming goes on.
+    pub held_by: Option<String>,
 }
 
 impl WorkersStatus {
@@ -98,6 +125,7 @@ impl WorkersStatus {
                     power: seen.and_then(power),
                     joined_seconds: machine.joined_seconds,
                     reason: machine.reason.clone(),
+                    says: seen.and_then(|seen| seen.said(machine)).map(Says::of),
                     discards: machine.discards,
                 }
             })
@@ -114,6 +142,7 @@ impl WorkersStatus {
             workers,
             waits,
             stopped,
+            held_by: None,
         }
     }
 }

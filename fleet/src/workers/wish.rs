@@ -19,6 +19,9 @@ pub enum Wish {
     Create(Box<Pool>),
     /// So many further workers.
     Add(usize),
+    /// So many workers in all: given again, it is nothing new. Where there are more, those that have failed go first, then
+    /// outdated ones, then the youngest.
+    Scale(usize),
     /// One worker less: this one.
     Remove {
         /// Its name.
@@ -73,6 +76,7 @@ impl Wish {
         match self {
             Self::Create(_) => {}
             Self::Add(count) => kept.pool.count += count,
+            Self::Scale(count) => scale(&mut kept, *count, now),
             Self::Remove { worker, discards } => remove(&mut kept, worker, *discards, now)?,
             Self::Rejoin { worker } => rejoin(&mut kept, worker, now)?,
             Self::Replace { image, cluster, kubernetes, changes, discards } => {
@@ -136,6 +140,17 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
     Ok(())
 }
 
+/// Where fewer are wanted than before, those that have failed are among the ones that go: they do nothing for anybody.
+fn scale(kept: &mut Kept, count: usize, now: u64) {
+    let there = kept.machines.iter().filter(|machine| machine.state != State::Leaving).count();
+    let surplus = if count < kept.pool.count { there.saturating_sub(count) } else { 0 };
+    let failed = kept.machines.iter_mut().rev().filter(|machine| machine.state == State::Failed);
+    for machine in failed.take(surplus) {
+        leaves(machine, now, Reason::new(reason::SURPLUS, "there are more workers than are wanted"));
+    }
+    kept.pool.count = count;
+}
+
 /// A member, or one that was one and failed to join again, is given a new token.
 fn rejoin(kept: &mut Kept, name: &str, now: u64) -> anyhow::Result<()> {
     let machine = named(&mut kept.machines, name)?;
@@ -155,9 +170,13 @@ fn named<'k>(machines: &'k mut [Machine], name: &str) -> anyhow::Result<&'k mut 
     found.with_context(|| format!("there is no worker {name}; there are {}", names.join(", ")))
 }
 
-/// What did not join is made anew.
+/// What did not join is made anew. What had joined once is given another token: nobody has said that it goes.
 fn give_up(kept: &mut Kept, now: u64) {
     for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
+        if machine.has_joined() {
+            (machine.state, machine.since, machine.reason) = (State::Returning, now, None);
+            continue;
+        }
         let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
         leaves(machine, now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
     }

@@ -45,6 +45,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::RemoveWorker { worker, lost, at } => {
             Crew::of(open(&at)?, &at).go(what, &Wish::Remove { worker, discards: lost.discards() })
         }
+        Tenant::ScaleWorkers { count, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Scale(count)),
         Tenant::RejoinWorker { worker, at } => Crew::of(open(&at)?, &at).go(what, &Wish::Rejoin { worker }),
         Tenant::ReplaceWorkers { ova, kubernetes, changed, lost, at } => {
             let lab = open(&at)?;

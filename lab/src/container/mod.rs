@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::Context;
 use contract::deployer::Fingerprints;
 use contract::platform::Container;
+use contract::statement::Statement;
 use nix::sys::signal::Signal;
 
 use super::credentials::read_fingerprints;
@@ -25,6 +26,7 @@ use super::machine;
 use super::network::Network;
 use super::process::{ProcessId, start};
 use super::records::{LabDirectory, VmRecord};
+use super::shown;
 use super::wait::until;
 use cgroup::Cgroup;
 use limits::Limit;
@@ -44,6 +46,8 @@ const SCRATCH: u64 = 16 << 30;
 const SHARED: &str = "/run/host/kaas";
 /// What it shows of its cluster, in there.
 const FINGERPRINTS: &str = "fingerprints.json";
+/// What it says of itself, in there.
+const STATEMENT: &str = "statement.json";
 const CDROM: &str = "/run/host/kaas/cdrom.iso";
 
 impl Containers {
@@ -86,13 +90,19 @@ impl Containers {
         self.shared(vm).join(FINGERPRINTS)
     }
 
+    fn statement_file(&self, vm: &VmRecord) -> PathBuf {
+        self.shared(vm).join(STATEMENT)
+    }
+
     fn prepare_shared(&self, vm: &VmRecord, disks: &[PathBuf]) -> anyhow::Result<()> {
         let shared = self.shared(vm);
         fs::create_dir_all(&shared)?;
         self.eject_cdrom(vm)?;
-        // What it has shown before its power-on may be another cluster's.
-        if self.fingerprints_file(vm).symlink_metadata().is_ok() {
-            fs::remove_file(self.fingerprints_file(vm))?;
+        // What it has shown before its power-on may be another cluster's, and what it has said is past.
+        for file in [self.fingerprints_file(vm), self.statement_file(vm)] {
+            if file.symlink_metadata().is_ok() {
+                fs::remove_file(file)?;
+            }
         }
         if vm.cdrom_inserted {
             self.insert_cdrom(vm)?;
@@ -107,6 +117,7 @@ impl Containers {
             fail_cgroup_v1: !cgroup::is_legacy(),
             restrict_oom_score_adj: !may_lower_oom_score(),
             fingerprints: Some(Path::new(SHARED).join(FINGERPRINTS)),
+            statement: Some(Path::new(SHARED).join(STATEMENT)),
         };
         fs::write(shared.join("platform.json"), serde_json::to_vec_pretty(&platform)?)?;
         Ok(())
@@ -232,6 +243,10 @@ impl Engine for Containers {
 
     fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
         read_fingerprints(&self.fingerprints_file(vm))
+    }
+
+    fn statement(&self, vm: &VmRecord) -> anyhow::Result<Option<Statement>> {
+        Ok(shown::read(&self.statement_file(vm))?.and_then(|text| Statement::read(&text)))
     }
 
     fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {

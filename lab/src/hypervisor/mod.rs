@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use contract::deployer::Fingerprints;
+use contract::statement::Statement;
 use fleet::hypervisor::{
     Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
     VmRef,
@@ -148,6 +149,11 @@ impl Hypervisor for LabHypervisor {
     async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {
         let wanted = vm.clone();
         self.with(move |lab| lab.shown_fingerprints(&lab.named(&wanted)?).map_err(Error::transient)).await
+    }
+
+    async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
+        let wanted = vm.clone();
+        self.with(move |lab| lab.said(&lab.named(&wanted)?).map_err(Error::transient)).await
     }
 
     /// Each call has the lab's lock: whoever gets it next finds the one before ended. A VM that a command was powering on

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use contract::statement::Phase;
 use fleet::hypervisor::PowerState;
 use ova::ovf::{
     CdRomController, Descriptor, Firmware, HardDisk, Hardware, Network, NetworkAdapter, OperatingSystem, Product, Size,
@@ -105,6 +106,35 @@ fn the_cluster_is_known_by_what_its_control_nodes_show_and_no_worker() {
     lab.make_vm(&vm("aw1", Some(stamp))).unwrap();
     let asked: Vec<String> = lab.control_nodes().unwrap().into_iter().map(|vm| vm.name).collect();
     assert_eq!(asked, ["cp1", "unstamped"]);
+}
+
+#[tokio::test]
+async fn what_a_vm_says_of_itself_is_read_where_its_engine_shows_it() {
+    let (_state, lab) = lab();
+    let own = lab.vms().await.unwrap().remove(0);
+    assert_eq!(lab.statement(&own.reference).await.unwrap(), None);
+    let said = Statement {
+        machine: Some(own.uuid()),
+        phase: Phase::Refused,
+        code: Some("join.token-refused".to_owned()),
+        words: "it is not taken".to_owned(),
+        lasting: true,
+        times: 2,
+        token: Some("abcdef".to_owned()),
+        at: 7,
+    };
+    let shared = lab.0.directory.vm("cp1").join("platform");
+    fs::create_dir_all(&shared).unwrap();
+    fs::write(shared.join("statement.json"), said.to_string()).unwrap();
+    assert_eq!(lab.statement(&own.reference).await.unwrap(), Some(said.clone()));
+    fs::write(shared.join("statement.json"), "anything").unwrap();
+    assert_eq!(lab.statement(&own.reference).await.unwrap(), None);
+
+    let mut record = lab.0.directory.load_vm("cp1").unwrap();
+    record.engine = Some(EngineRecord::Qemu { kvm: false, hardware: QemuHardware::Quick });
+    lab.0.directory.save_vm(&record).unwrap();
+    fs::write(lab.0.directory.console("cp1"), format!("kaas: stopped\r\n{}\r\n", said.line())).unwrap();
+    assert_eq!(lab.statement(&own.reference).await.unwrap(), Some(said));
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::deployer::Fingerprints;
+use contract::statement::Statement;
 use serde_json::json;
 
 use super::engine::Engine;
@@ -175,6 +176,11 @@ impl Engine for VirtualMachines {
     /// QEMU has no guestinfo: the node says them on its console, where nobody but root in the guest can write.
     fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
         Ok(Fingerprints::last_said(&self.directory.console_text(&vm.name)?))
+    }
+
+    /// The node says it on its console as well, as it says its fingerprints.
+    fn statement(&self, vm: &VmRecord) -> anyhow::Result<Option<Statement>> {
+        Ok(Statement::last_said(&self.directory.console_text(&vm.name)?))
     }
 
     fn run_inside(&self, vm: &VmRecord, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {

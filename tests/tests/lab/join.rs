@@ -129,6 +129,12 @@ pub mod long {
         is_a_member_again("it has joined again by its console");
 
         is_away_for_too_long(&scenario, &worker, &control);
+        scenario.wait("the worker's own code and the command that mends it", FORMING, || {
+            let status = tenant.run(&["status"]);
+            let wait = status["waits"].as_array().and_then(|waits| waits.first()).cloned().unwrap_or_default();
+            let words = wait["reason"].as_str().unwrap_or_default();
+            Ok(wait["code"] == "join.certificate-expired" && words.ends_with(&format!("rejoin-worker {worker}")))
+        });
         let tokens = tenant.tokens();
         let status = tenant.run(&["rejoin-worker", &worker]);
         assert_eq!((&status["arrived"], &status["available"]), (&"done".into(), &1.into()), "{status}");

@@ -92,6 +92,7 @@ impl Machine {
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,
             fingerprints: None,
+            statement: None,
         };
         lay(root, CONTAINER_FILE, &serde_json::to_vec(&container).unwrap());
         // Its date is the image's.

@@ -22,6 +22,8 @@ impl StepContext {
         // While it belongs to none, another form counts: of one that has belonged to a cluster, the token in it.
         self.save_progress(|progress| progress.formed = false)?;
         let Some(token) = self.secret.clone() else { return Err(join::no_token(&standing).into()) };
+        let public = token.expose().split('.').next().map(str::to_owned);
+        self.node.reporter.update(|status| status.token = public);
         // The cluster may refuse the address of a lease, and a DHCP server give another one for it.
         if self.take_lease()? {
             self.host_name()?;

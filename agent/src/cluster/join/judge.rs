@@ -92,14 +92,9 @@ pub(super) fn is_the_cluster(given: &str, named: &str) -> Result<(), Finding> {
 
 /// The newest minor of the image that may join: not newer than the oldest API server, and not too old for the newest.
 pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result<String, Finding> {
-    let of = |version: &str| Minor::of(version.trim_start_matches('v'));
-    // An API server is of the version of its node's kubelet, or newer while that node is being upgraded.
-    let control = nodes.iter().filter(|node| node.metadata.labels.contains_key(CONTROL_PLANE));
-    let control: Vec<Minor> = control.filter_map(|node| of(&node.status.node_info.kubelet_version)).collect();
-    let all: Vec<Minor> = control.into_iter().chain(of(&api.git_version)).collect();
+    let all = servers(api, nodes);
     let may = |minor: Minor| all.iter().all(|server| minor.may_speak_to(*server));
-    let mut carried: Vec<Minor> = image.kubernetes.iter().filter_map(|one| one.minor.parse().ok()).collect();
-    carried.sort_unstable();
+    let carried = carried(image);
     let chosen = carried.iter().rev().copied().find(|minor| !all.is_empty() && may(*minor));
     chosen.map(|minor| minor.to_string()).ok_or_else(|| {
         let carried: Vec<String> = carried.iter().map(ToString::to_string).collect();
@@ -109,6 +104,27 @@ pub(super) fn minor(image: &ImageFacts, api: &Version, nodes: &[Node]) -> Result
             "Use an image of the control nodes' version, or upgrade those first",
         )
     })
+}
+
+/// Whether the control nodes are between two minors, and the image carries one that may join once all have come to the newest.
+pub(super) fn may_join_soon(image: &ImageFacts, api: &Version, nodes: &[Node]) -> bool {
+    let all = servers(api, nodes);
+    let (oldest, newest) = (all.iter().min(), all.iter().max());
+    oldest != newest && newest.is_some_and(|newest| carried(image).iter().any(|minor| minor.may_speak_to(*newest)))
+}
+
+/// The minors of all API servers. One is of the version of its node's kubelet, or newer while that node is being upgraded.
+fn servers(api: &Version, nodes: &[Node]) -> Vec<Minor> {
+    let of = |version: &str| Minor::of(version.trim_start_matches('v'));
+    let control = nodes.iter().filter(|node| node.metadata.labels.contains_key(CONTROL_PLANE));
+    control.filter_map(|node| of(&node.status.node_info.kubelet_version)).chain(of(&api.git_version)).collect()
+}
+
+/// The minors of an image, the oldest first.
+fn carried(image: &ImageFacts) -> Vec<Minor> {
+    let mut carried: Vec<Minor> = image.kubernetes.iter().filter_map(|one| one.minor.parse().ok()).collect();
+    carried.sort_unstable();
+    carried
 }
 
 /// Whether the worker's subnets, which its form or a DHCP server gives, are apart from the ranges that the cluster has for pods
@@ -202,6 +218,20 @@ mod tests {
                 assert_eq!(finding.code, "join.version-skew");
                 assert!(finding.seen.contains(api) && finding.seen.contains("1.35 and 1.36"), "{finding}");
             }
+        }
+    }
+
+    #[test]
+    fn an_image_that_fits_once_all_control_nodes_are_upgraded_may_join_soon() {
+        for (api, oldest, soon) in [
+            ("v1.35.4", "v1.34.1", true),
+            ("v1.34.1", "v1.34.1", false),
+            ("v1.40.0", "v1.39.0", false),
+            ("nonsense", "", false),
+        ] {
+            let (version, nodes) = (Version { git_version: api.to_owned() }, nodes(json!([control(oldest)])));
+            assert!(minor(&image(), &version, &nodes).is_err(), "{api} {oldest}");
+            assert_eq!(may_join_soon(&image(), &version, &nodes), soon, "{api} {oldest}");
         }
     }
 

@@ -115,7 +115,12 @@ impl Joining<'_> {
         judge::is_apart(self.worker, published.network)?;
         let version: judge::Version = read(&self.told(&client, "/version")?)?;
         let nodes = self.nodes(&client)?;
-        let kubernetes_minor = judge::minor(self.image, &version, &nodes)?;
+        let kubernetes_minor = match judge::minor(self.image, &version, &nodes) {
+            Err(skew) if judge::may_join_soon(self.image, &version, &nodes) => {
+                return Err(Error::Waiting(format!("waiting for all control nodes to be upgraded: {}", skew.seen)));
+            }
+            judged => judged?,
+        };
         judge::is_nobody_else(self.worker, self.machine, &published, &nodes)?;
         let Published { network, control_nodes, .. } = published;
         let known = nodes.iter().any(|node| node.is_called(&self.worker.node.name));

@@ -63,6 +63,7 @@ impl Machine {
             fail_cgroup_v1: true,
             restrict_oom_score_adj: false,
             fingerprints: None,
+            statement: None,
         };
         let file = files::below(self.directory.path(), CONTAINER_FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();

@@ -85,6 +85,19 @@ fn a_node_that_leaves_takes_no_pods_and_no_addresses_of_services() {
 }
 
 #[test]
+fn services_whose_addresses_a_node_answers_for_are_named_where_somebody_says_so() {
+    let status = |node: &str, name: &str| {
+        let status =
+            json!({"node": node, "serviceName": name, "serviceNamespace": "web", "interfaces": [{"name": "eth0"}]});
+        json!({"metadata": {"name": "l2-x"}, "status": status})
+    };
+    let list = json!({"items": [status("w1", "one"), status("w2", "two"), json!({"metadata": {}})]});
+    assert_eq!(announced(&answer(200, &list), "w1").unwrap(), ["web/one"]);
+    assert!(announced(&answer(404, &json!({})), "w1").unwrap().is_empty(), "there is no MetalLB");
+    assert!(announced(&answer(403, &json!({})), "w1").is_err());
+}
+
+#[test]
 fn a_tokens_secret_is_one_that_kubeadm_knows() {
     let token = Token::new("w1", 1_800_000_000, 1);
     let secret = secret(&token);

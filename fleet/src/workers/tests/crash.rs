@@ -11,6 +11,7 @@ enum Way {
     Create,
     Add,
     Remove,
+    Shrink,
     Replace,
     Rejoin,
     /// All have lost their power, and nobody has seen it yet.
@@ -21,7 +22,7 @@ impl Way {
     async fn world(self) -> World {
         match self {
             Self::Create => World::new(),
-            Self::Add | Self::Remove | Self::Replace => World::with(2).await,
+            Self::Add | Self::Remove | Self::Shrink | Self::Replace => World::with(2).await,
             Self::Rejoin => {
                 let world = World::with(2).await;
                 world.lock().expire("t-w1");
@@ -41,6 +42,7 @@ impl Way {
             Self::Create => Wish::Create(Box::new(pool(2))),
             Self::Add => Wish::Add(1),
             Self::Remove => remove("t-w1"),
+            Self::Shrink => Wish::Scale(1),
             Self::Replace => replace("two", Changes::default()),
             Self::Rejoin => Wish::Rejoin { worker: "t-w1".to_owned() },
             Self::PowerOn => Wish::GoOn,
@@ -53,7 +55,7 @@ impl Way {
         match self {
             Self::Create | Self::PowerOn => true,
             Self::Add => kept.pool.count == 3,
-            Self::Remove => kept.pool.count == 1,
+            Self::Remove | Self::Shrink => kept.pool.count == 1,
             Self::Replace => kept.pool.template.image.digest == "two",
             Self::Rejoin => kept.machine("t-w1").is_none_or(|machine| machine.state != State::Member),
         }
@@ -63,7 +65,7 @@ impl Way {
         match self {
             Self::Create | Self::Replace | Self::Rejoin | Self::PowerOn => 2,
             Self::Add => 3,
-            Self::Remove => 1,
+            Self::Remove | Self::Shrink => 1,
         }
     }
 
@@ -72,7 +74,7 @@ impl Way {
         match self {
             Self::Create | Self::PowerOn => (0, 2),
             Self::Add => (2, 3),
-            Self::Remove | Self::Rejoin => (1, 2),
+            Self::Remove | Self::Shrink | Self::Rejoin => (1, 2),
             Self::Replace => (2, 3),
         }
     }
@@ -151,6 +153,11 @@ async fn whatever_goes_wrong_while_one_is_added() {
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_while_one_is_removed() {
     everywhere(Way::Remove).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_while_fewer_are_wanted() {
+    everywhere(Way::Shrink).await;
 }
 
 #[tokio::test(start_paused = true)]

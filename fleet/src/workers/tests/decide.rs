@@ -163,6 +163,7 @@ impl Model {
                 }
                 machine.cordoned = Some(0);
             }
+            Action::HandOver(_) => machine.handed_over = Some(0),
             Action::Drain(_) => self.seen.pods.clear(),
             Action::PowerOff(_) => self.vm(&name).power = PowerState::Off,
             Action::DeleteNode(_) => {

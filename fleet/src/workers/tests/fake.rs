@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use contract::deployer::Fingerprints;
+use contract::statement::{Phase, Statement};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -113,6 +114,10 @@ pub struct State {
     pub ill: BTreeSet<String>,
     /// Workers whose certificates have expired: only a token lets them in again.
     pub expired: BTreeSet<String>,
+    /// What workers refuse that are on, by VM: a finding's code, and whether waiting does not mend it.
+    pub refusing: BTreeMap<String, (&'static str, bool)>,
+    /// What the hypervisor says to whoever fills in a form anew.
+    pub forms_are: Option<Kind>,
     /// How many times longer than usual workers are told to wait; nothing is said of it at 0.
     pub timeout_factor: u32,
     /// Nodes whose pods a PodDisruptionBudget keeps.
@@ -121,6 +126,8 @@ pub struct State {
     pub cut: bool,
     /// Since when nodes leave the addresses of services to others, by UID.
     left: BTreeMap<String, u64>,
+    /// How long others take to answer for the addresses of services in the place of one that leaves, in seconds.
+    pub handing_over: u64,
     /// Version of kubelets that join.
     pub kubelet: String,
     /// Whether the API takes nodes for Ready that have just lost their power.
@@ -329,7 +336,7 @@ impl World {
         }
     }
 
-    async fn acting<T>(&self, cancelled: watch::Receiver<bool>, act: impl AsyncFnOnce(&Workers<'_>) -> T) -> T {
+    pub async fn acting<T>(&self, cancelled: watch::Receiver<bool>, act: impl AsyncFnOnce(&Workers<'_>) -> T) -> T {
         let (world, clock) = (self.clone(), || self.now());
         let workers = Workers {
             hypervisor: &world,
@@ -463,7 +470,8 @@ impl State {
             let known = self.nodes.iter().any(|node| node.name == machine.vm.name);
             let good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
             let image = machine.vm.version.as_str();
-            if due && !known && good && !self.ill.contains(image) {
+            let refuses = self.refusing.contains_key(&machine.vm.name);
+            if due && !known && good && !refuses && !self.ill.contains(image) {
                 joined.push((machine.vm.name.clone(), machine.vm.uuid()));
             }
         }
@@ -471,7 +479,8 @@ impl State {
             let own = format!("vsphere://{}", machine.vm.uuid());
             let mut nodes = self.nodes.iter_mut();
             let is_good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
-            let is_known = is_good || !self.expired.contains(&machine.vm.name);
+            let refuses = self.refusing.contains_key(&machine.vm.name);
+            let is_known = !refuses && (is_good || !self.expired.contains(&machine.vm.name));
             let due = machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant) && is_known;
             if due && let Some(node) = nodes.find(|node| node.provider == own) {
                 (node.ready, machine.returns) = (true, false);
@@ -516,6 +525,43 @@ impl State {
 
     fn has_pods(&self, node: &str) -> bool {
         self.pods.get(node).is_some_and(|pods| !pods.is_empty())
+    }
+
+    /// What a VM says of itself: it tries again every 30 s.
+    fn said(&self, vm: &VmRef, now: u64, instant: Instant) -> Option<Statement> {
+        let machine = self.machines.iter().find(|machine| machine.vm.reference == *vm)?;
+        let (code, lasting) = *self.refusing.get(&machine.vm.name)?;
+        let since = instant.checked_duration_since(machine.powered? + JOINS)?.as_secs();
+        Some(Statement {
+            machine: Some(vm.uuid),
+            phase: Phase::Refused,
+            code: Some(code.to_owned()),
+            words: format!("{code}, in words"),
+            lasting,
+            times: u32::try_from(since / 30 + 1).unwrap(),
+            token: Some(machine.token.clone()).filter(|token| !token.is_empty()),
+            at: now - since % 30,
+        })
+    }
+
+    /// The services whose addresses a node answers for.
+    fn announced(&self, node: &str, now: u64) -> Vec<String> {
+        let node = self.nodes.iter().find(|one| one.name == node && one.ready);
+        let left = node.and_then(|node| self.left.get(&node.uid));
+        let still = node.is_some() && left.is_none_or(|left| now < left + self.handing_over);
+        if still { vec!["web/web".to_owned()] } else { Vec::new() }
+    }
+
+    /// Requests end within some seconds once others answer for the addresses of services: before that, neither pods nor the
+    /// node may go.
+    fn leads_nothing_on(&self, node: &str, now: u64) {
+        let Some(node) = self.nodes.iter().find(|one| one.name == node && one.ready) else { return };
+        let last = self.left.get(&node.uid).map(|left| left + self.handing_over.min(60));
+        assert!(
+            last.is_some_and(|last| last + 4 <= now),
+            "services are still reached by {} and it is emptied",
+            node.name
+        );
     }
 
     /// A VM of the pool that is as it was seen.
@@ -605,6 +651,11 @@ impl Hypervisor for World {
         Ok(None)
     }
 
+    async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
+        let (vm, now, instant) = (vm.clone(), self.now(), Instant::now());
+        self.look("statement", move |state| state.said(&vm, now, instant)).await
+    }
+
     async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
         self.look("with_bios_uuid", move |state| {
             let vms = state.machines.iter().map(|machine| machine.vm.clone());
@@ -687,6 +738,9 @@ impl Hypervisor for World {
         assert_eq!(properties["node-name"], seen.name);
         self.change("give", permit, move |state| {
             assert!(state.tokens.contains_key(&token), "{seen} is given a token that is not there");
+            if let Some(kind) = state.forms_are {
+                bail!(Error::new(kind, anyhow::anyhow!("the form stays as it is")));
+            }
             let machine = state.own(&seen)?;
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and its form was to be changed");
             machine.token = token;
@@ -715,8 +769,7 @@ impl Hypervisor for World {
             let own = format!("vsphere://{}", seen.uuid());
             if let Some(node) = state.nodes.iter().find(|node| node.provider == own && node.ready) {
                 assert!(!state.has_pods(&name), "{seen} has pods and was to be shut down");
-                let left = state.left.get(&node.uid).is_some_and(|left| left + 4 <= now);
-                assert!(left, "services are still reached by {seen} and it was to be shut down");
+                state.leads_nothing_on(&node.name, now);
             }
             state.own(&seen)?.vm.power = PowerState::Off;
             state.off(seen.uuid());
@@ -785,6 +838,11 @@ impl Cluster for World {
         self.ask("claims", Does::Looks, move |state| Ok(state.claims.get(&node).cloned().unwrap_or_default())).await
     }
 
+    async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {
+        let (node, now) = (node.to_owned(), self.now());
+        self.ask("announced", Does::Looks, move |state| Ok(state.announced(&node, now))).await
+    }
+
     async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
         let (id, expires) = (token.id.clone(), token.expires);
         self.ask("add_token", Does::ChangesCluster, move |state| {
@@ -815,10 +873,11 @@ impl Cluster for World {
     }
 
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
-        let (seen, ends) = (pod.clone(), Instant::now() + ENDS);
+        let (seen, ends, now) = (pod.clone(), Instant::now() + ENDS, self.now());
         self.ask("evict", Does::ChangesCluster, move |state| {
             let node = state.pods.iter().find(|(_, pods)| pods.iter().any(|pod| pod.seen.uid == seen.uid));
             let Some(node) = node.map(|(node, _)| node.clone()) else { return Ok(Evicted::Going) };
+            state.leads_nothing_on(&node, now);
             if state.blocked.contains(&node) {
                 return Ok(Evicted::Blocked("its disruption budget".to_owned()));
             }

@@ -5,4 +5,6 @@ mod decide;
 pub(super) mod fake;
 mod minors;
 mod records;
-mod stories;
+mod says;
+mod scale;
+pub mod stories;

@@ -2,7 +2,7 @@
 
 use super::fake::{World, pool};
 use crate::authority::{Hold, Store, TakeOver};
-use crate::workers::{Kept, Machine, Pool, Records, records};
+use crate::workers::{Arrived, Kept, Machine, Pool, Records, Wish, records};
 
 async fn hold(world: &World) -> Hold<'_> {
     Hold::take(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap()
@@ -25,11 +25,50 @@ async fn the_last_whole_change_counts_and_one_that_was_cut_noted_nothing() {
     // A hold that has begun nothing leaves what the one before it had.
     let second = hold(&world).await;
     assert_eq!(records::read(&world).await.unwrap().unwrap().pool.count, 3);
-    world.write(second.number(), "workers.jsonl", "{\"form\":").await.unwrap();
+    world.write(second.number(), "pool.jsonl", "{\"form\":").await.unwrap();
     assert_eq!(records::read(&world).await.unwrap().unwrap().pool.count, 3);
     world.write(second.number(), "worker-000001-pool.json", &text).await.unwrap();
     let damaged = format!("{:#}", records::read(&world).await.unwrap_err());
     assert!(damaged.contains("missing or cut, and changes follow it"), "{damaged}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_is_damaged_is_one_machines_and_the_others_go_on() {
+    let world = World::with(3).await;
+    // All that is kept is in the files that a hold begins with.
+    let before = world.kept().await.unwrap();
+    world.keep(before.clone()).await;
+    let last = world.numbers().await.unwrap().into_iter().max().unwrap();
+    for damage in ["{\"form\":2,\"entries\":1}\n{\"record\":\"mach", "", "{\"form\":2,\"entries\":1}\n{}\n"] {
+        world.write(last, "machine-t-w2.json", damage).await.unwrap();
+        let kept = world.kept().await.unwrap();
+        assert_eq!((&kept.machines[0], &kept.machines[2]), (&before.machines[0], &before.machines[2]));
+        let (lost, was) = (&kept.machines[1], &before.machines[1]);
+        assert_eq!((&lost.name, lost.id, lost.address, lost.vm), (&was.name, was.id, was.address, was.vm));
+        assert_eq!(lost.reason.as_ref().unwrap().code, "workers.journal-damaged");
+    }
+    // It is left alone, and named.
+    let (arrived, _) = world.give(Wish::Scale(3)).await.arrived();
+    assert!(matches!(&arrived, Arrived::Stopped(why) if why[0].worker.as_deref() == Some("t-w2")), "{arrived:?}");
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"]);
+    // What is made anew is drained first.
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w1", "t-w3", "t-w4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_version_has_kept_in_one_file_is_read() {
+    let world = World::with(2).await;
+    let before = world.kept().await.unwrap();
+    let hold = hold(&world).await;
+    let pool = serde_json::json!({"record": "pool", "pool": before.pool}).to_string();
+    let machines = before.machines.iter().map(|machine| serde_json::json!({"record": "machine", "machine": machine}));
+    let lines: String =
+        [pool].into_iter().chain(machines.map(|line| line.to_string())).map(|line| line + "\n").collect();
+    world.write(hold.number(), "workers.jsonl", &crate::upgrade::beginning(&lines).unwrap()).await.unwrap();
+    assert_eq!(world.kept().await.unwrap(), before);
+    world.write(hold.number(), "workers.jsonl", "{\"form\":").await.unwrap();
+    assert_eq!(world.kept().await.unwrap(), before, "a hold that has begun nothing leaves what the one before it had");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
 use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, State, Wish};
 
-fn codes(arrived: &Arrived) -> Vec<&str> {
+pub fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
         Arrived::Paused(waits) | Arrived::Stopped(waits) => {
             waits.iter().map(|wait| wait.reason.code.as_str()).collect()
@@ -507,7 +507,13 @@ async fn of_two_operators_one_is_told_of_the_other() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         world.give(Wish::Add(1)).await
     };
-    let (first, second) = tokio::join!(world.give(replace("two", Changes::default())), second);
+    let status = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.status().await.unwrap().unwrap().held_by
+    };
+    let (first, second, held_by) = tokio::join!(world.give(replace("two", Changes::default())), second, status);
+    assert!(held_by.is_some_and(|holder| holder.contains("a test")));
+    assert_eq!(world.status().await.unwrap().unwrap().held_by, None);
     assert!(matches!(first.arrived().0, Arrived::Stopped(_)));
     assert!(matches!(&second, Given::Failed(error) if error.to_string().contains("is at work")), "{second:?}");
     assert_eq!(world.kept().await.unwrap().pool.count, 2);

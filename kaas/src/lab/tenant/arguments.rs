@@ -33,6 +33,16 @@ pub enum Tenant {
         #[command(flatten)]
         at: At,
     },
+    /// Makes or removes workers until there are so many.
+    ///
+    /// Given again, it is nothing new. Where fewer are wanted than before, those that have failed go first, then outdated ones,
+    /// then the youngest; each as with `remove-worker`.
+    ScaleWorkers {
+        /// How many workers there are to be.
+        count: usize,
+        #[command(flatten)]
+        at: At,
+    },
     /// Drains a worker, shuts its VM down and removes both node and VM.
     ///
     /// PodDisruptionBudgets are respected: what blocks the drain is named, and nothing is forced.
@@ -77,6 +87,9 @@ pub enum Tenant {
     /// Replaces no further worker for now.
     Pause(At),
     /// Goes on with what was interrupted, paused, blocked or has failed.
+    ///
+    /// A worker that did not join is made anew. One that had joined and failed to join again is given another token: it goes
+    /// only by `remove-worker`.
     Resume(At),
     /// Says where the workers stand.
     Status(At),
@@ -108,6 +121,7 @@ impl Tenant {
         match self {
             Self::Up(_) => "lab tenant up",
             Self::AddWorker { .. } => "lab tenant add-worker",
+            Self::ScaleWorkers { .. } => "lab tenant scale-workers",
             Self::RemoveWorker { .. } => "lab tenant remove-worker",
             Self::RejoinWorker { .. } => "lab tenant rejoin-worker",
             Self::ReplaceWorkers { .. } => "lab tenant replace-workers",

@@ -106,7 +106,10 @@ impl<'a> Crew<'a> {
         let status = self.looked()?.context("there are no workers yet; `kaas lab tenant up` makes them")?;
         match self.at.output {
             Output::Json => json(&status)?,
-            Output::Text => result(&(words::status(&status) + &words::reasons(&status.waits, &status.stopped)))?,
+            Output::Text => {
+                let reasons = words::reasons(&status.waits, &status.stopped);
+                result(&(words::status(&status) + words::unattended(&status) + &reasons))?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

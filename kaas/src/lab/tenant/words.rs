@@ -1,6 +1,6 @@
 //! What is said of a tenant's workers.
 
-use fleet::workers::{Action, Arrived, Discards, Notice, State, Wait, WorkersStatus};
+use fleet::workers::{Action, Arrived, Discards, Notice, State, Wait, WorkerStatus, WorkersStatus};
 use serde::Serialize;
 
 /// Where a run has come to, for programs.
@@ -68,6 +68,9 @@ pub fn status(status: &WorkersStatus) -> String {
     if status.paused {
         text += "; replacement is paused";
     }
+    if let Some(holder) = &status.held_by {
+        text += &format!("\n{holder} is at work on them");
+    }
     for worker in &status.workers {
         let address = worker.address.map_or_else(|| "by DHCP".to_owned(), |address| address.to_string());
         let state = match worker.state {
@@ -83,9 +86,27 @@ pub fn status(status: &WorkersStatus) -> String {
         let kubelet = worker.kubelet.as_ref().map_or_else(String::new, |version| format!(", Kubernetes {version}"));
         let old = if worker.up_to_date { String::new() } else { format!("  outdated: {}{kubelet}", worker.image) };
         let why = worker.reason.as_ref().map_or_else(String::new, |why| format!("  {why}"));
-        text += &format!("\n  {}\t{address}\t{state}{old}{why}{}", worker.name, lost(worker.discards));
+        text += &format!(
+            "\n  {}\t{address}\t{state}{old}{why}{}{}",
+            worker.name,
+            lost(worker.discards),
+            says(worker, status)
+        );
     }
     text
+}
+
+/// That something is begun and nobody goes on with it: a command was ended or killed.
+pub fn unattended(status: &WorkersStatus) -> &'static str {
+    let moves = status.workers.iter().any(|worker| worker.state.moves());
+    if moves && status.held_by.is_none() { "\nnobody is at work on them: `kaas lab tenant resume` goes on" } else { "" }
+}
+
+/// What stands in a worker's way, in its own words, where nothing else tells it.
+fn says(worker: &WorkerStatus, status: &WorkersStatus) -> String {
+    let is_told = worker.reason.is_some() || status.waits.iter().any(|wait| wait.worker.as_ref() == Some(&worker.name));
+    let code = worker.says.as_ref().filter(|_| !is_told).and_then(|says| Some((says, says.code.as_ref()?)));
+    code.map_or_else(String::new, |(says, code)| format!("  it says: {} [{code}]", says.words))
 }
 
 fn lost(discards: Discards) -> &'static str {
@@ -119,6 +140,7 @@ fn begun(action: &Action) -> String {
         Action::Leave(name, why) => format!("{name} leaves: {why}"),
         Action::RemoveToken(name) => format!("{name}: its token is removed"),
         Action::Cordon(name) => format!("{name}: takes no new pods"),
+        Action::HandOver(name) => format!("{name}: other nodes answer for addresses of services in its place"),
         Action::Drain(name) => format!("{name}: its pods move away"),
         Action::PowerOff(name) => format!("{name}: its VM is shut down"),
         Action::DeleteNode(name) => format!("{name}: its node is removed"),
@@ -132,8 +154,9 @@ fn begun(action: &Action) -> String {
 pub mod tests {
     use std::collections::BTreeSet;
 
+    use contract::statement::Phase;
     use fleet::upgrade::Reason;
-    use fleet::workers::WorkerStatus;
+    use fleet::workers::Says;
     use serde_json::{Value, json};
 
     use super::*;
@@ -152,6 +175,7 @@ pub mod tests {
             power: None,
             joined_seconds: None,
             reason: None,
+            says: None,
             discards: Discards::default(),
         }
     }
@@ -170,6 +194,7 @@ pub mod tests {
             waits: Vec::new(),
             stopped: Vec::new(),
             done: false,
+            held_by: None,
         }
     }
 
@@ -186,6 +211,33 @@ pub mod tests {
         {
             assert!(told.contains(part), "{told}");
         }
+    }
+
+    #[test]
+    fn who_is_at_work_on_them_is_told_and_what_stands_in_a_workers_way_has_its_own_code() {
+        let why = Reason::new("join.certificate-expired", "a new token mends it: rejoin-worker t-w1");
+        let waits = vec![Wait { worker: Some("t-w1".to_owned()), reason: why, lasting: true }];
+        let holder = Some("lab tenant add-worker (process 7)".to_owned());
+        let status = WorkersStatus { held_by: holder, waits, ..status(&[worker("t-w1", State::Member)]) };
+        let told = super::status(&status) + &reasons(&status.waits, &status.stopped);
+        assert!(told.contains("\nlab tenant add-worker (process 7) is at work on them\n"), "{told}");
+        assert!(
+            told.ends_with("waiting: t-w1: a new token mends it: rejoin-worker t-w1 [join.certificate-expired]"),
+            "{told}"
+        );
+        let says = Says {
+            phase: Phase::Refused,
+            code: Some("join.wrong-ca".to_owned()),
+            words: "it is another one".to_owned(),
+            at: 7,
+        };
+        let joining = WorkerStatus { says: Some(says), ..worker("t-w2", State::Joining) };
+        let left = super::tests::status(&[joining]);
+        let told = super::status(&left);
+        assert!(told.ends_with("joining  it says: it is another one [join.wrong-ca]"), "{told}");
+        assert!(unattended(&left).contains("nobody is at work") && unattended(&status).is_empty());
+        let json = serde_json::to_value(Outcome::of(&Arrived::Paused(status.waits.clone()), &status)).unwrap();
+        assert_eq!(json["reasons"][0]["code"], "join.certificate-expired");
     }
 
     #[test]

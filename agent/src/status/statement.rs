@@ -1,0 +1,137 @@
+//! What the node says of itself where its hypervisor shows it: in guestinfo, in the file that a container engine names, or on
+//! the console where there is neither.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use contract::finding::Severity;
+use contract::statement::{Phase, Statement, lasts};
+use uuid::Uuid;
+
+use super::Status;
+use crate::host::files;
+use crate::host::platform::Platform;
+use crate::host::vmware::backdoor::Port;
+use crate::intake::environment::guestinfo::GuestInfo;
+
+/// Where it is said, and what was said last.
+#[derive(Default)]
+pub(super) struct Sayings {
+    file: Option<PathBuf>,
+    machine: Option<Uuid>,
+    last: Option<Statement>,
+}
+
+impl Sayings {
+    /// Of the system below `root`.
+    pub(super) fn new(root: &Path) -> Self {
+        let platform = Platform::detect(root).ok();
+        let file = platform.as_ref().and_then(Platform::statement_file);
+        Self { file, machine: platform.and_then(|platform| platform.bios_uuid()), last: None }
+    }
+
+    /// Says it, if it is another one than was said last.
+    ///
+    /// # Errors
+    /// It cannot be written; it is tried again with the next change.
+    pub(super) fn say<P: Port>(
+        &mut self,
+        status: &Status,
+        guestinfo: Option<&mut GuestInfo<P>>,
+        now: SystemTime,
+    ) -> anyhow::Result<()> {
+        let statement = statement(status, self.machine, now);
+        let at = |at| Statement { at, ..statement.clone() };
+        if self.last.as_ref().is_some_and(|last| *last == at(last.at)) {
+            return Ok(());
+        }
+        let text = statement.to_string();
+        if let Some(guestinfo) = guestinfo {
+            guestinfo.set(Statement::GUESTINFO, &text)?;
+        }
+        if let Some(file) = &self.file {
+            files::write_atomically(file, text.as_bytes(), 0o644)
+                .with_context(|| format!("writing {}", file.display()))?;
+        }
+        self.last = Some(statement);
+        Ok(())
+    }
+
+    /// The line for a console that is all that the hypervisor shows, while something is refused and once more thereafter;
+    /// and what tells one that has to be said from one that was.
+    pub(super) fn line(&self) -> Option<((String, u32), String)> {
+        let last = self.last.as_ref()?;
+        let code = last.code.clone().filter(|_| last.phase == Phase::Refused).unwrap_or_default();
+        Some(((code, last.times.min(2)), last.line()))
+    }
+}
+
+fn statement(status: &Status, machine: Option<Uuid>, now: SystemTime) -> Statement {
+    let first = status.findings.iter().find(|finding| finding.severity == Severity::Error);
+    let words = first.map_or_else(|| status.summary(), |one| format!("{}: {}. {}", one.subject, one.seen, one.action));
+    let at = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    Statement {
+        machine,
+        phase: status.phase,
+        code: first.map(|one| one.code.clone()),
+        words: Statement::words(&words),
+        lasting: first.is_some_and(|one| lasts(&one.code)),
+        times: status.refusals,
+        token: status.token.clone(),
+        at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use contract::codes;
+    use contract::finding::Findings;
+
+    use super::*;
+    use crate::host::vmware::backdoor::emulated::Hypervisor;
+
+    fn refused(times: u32) -> Status {
+        let mut findings = Findings::default();
+        findings.push(codes::DNS_MANY.finding("dns-servers", "four are given", "Give at most three"));
+        findings.push(codes::JOIN_TOKEN_REFUSED.finding("join-token", "it is not taken", "Make a new one"));
+        findings.push(codes::JOIN_CERTIFICATE_EXPIRED.finding("join-token", "it ended", "It joins again"));
+        let token = Some("abcdef".to_owned());
+        Status { phase: Phase::Refused, findings, refusals: times, token, ..Status::default() }
+    }
+
+    #[test]
+    fn each_further_refusal_is_said_with_its_first_error_and_what_has_not_changed_is_not_said_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("statement.json");
+        let mut sayings = Sayings { file: Some(file.clone()), machine: Some(Uuid::from_u128(7)), last: None };
+        let mut guestinfo = GuestInfo::new(Hypervisor::default());
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for (times, now, said) in [(1, 100, 100), (1, 110, 100), (2, 130, 130)] {
+            sayings.say(&refused(times), Some(&mut guestinfo), at(now)).unwrap();
+            let there = fs::read(&file).unwrap();
+            assert_eq!(guestinfo.get(Statement::GUESTINFO).unwrap().unwrap(), there);
+            let there = Statement::read(&there).unwrap();
+            assert_eq!((there.code.as_deref(), there.times, there.at), (Some("join.token-refused"), times, said));
+            assert!(there.lasting && there.words.starts_with("join-token: it is not taken. "), "{there:?}");
+            assert_eq!((there.machine, there.token.as_deref()), (Some(Uuid::from_u128(7)), Some("abcdef")));
+        }
+        let status = Status { phase: Phase::Waiting, findings: Findings::default(), refusals: 0, ..refused(0) };
+        sayings.say(&status, Some(&mut guestinfo), at(140)).unwrap();
+        let there = Statement::read(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!((there.phase, there.code, there.lasting, there.times), (Phase::Waiting, None, false, 0));
+    }
+
+    #[test]
+    fn what_could_not_be_said_is_said_with_the_next_change() {
+        let mut closed = Hypervisor::with("x", "y");
+        closed.writable = false;
+        let mut guestinfo = GuestInfo::new(closed);
+        let mut sayings = Sayings::default();
+        assert!(sayings.say(&refused(1), Some(&mut guestinfo), SystemTime::UNIX_EPOCH).is_err());
+        assert!(sayings.last.is_none());
+    }
+}

@@ -1,0 +1,178 @@
+//! The pool under one hold, looked at again and again: what a command loops over until it is done, and a controller for ever.
+
+use super::act::{Acted, Acting};
+use super::action::Action;
+use super::crew::{Notice, Workers};
+use super::decide::{Next, next};
+use super::guarded_cluster::GuardedCluster;
+use super::look::look;
+use super::machine::{Machine, State};
+use super::records::{Kept, Records};
+use super::seen::Seen;
+use super::trouble::Trouble;
+use super::wait::Wait;
+use super::wish::Wish;
+use crate::authority::Hold;
+use crate::upgrade::{GuardedHypervisor, Reason};
+
+/// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
+const MAKING: u64 = 60;
+
+/// Rounds under one hold.
+pub struct Rounds<'a> {
+    acting: Acting<'a>,
+    records: Records<'a>,
+    /// What a command before this one had begun has arrived, and is waited for.
+    in_doubt: bool,
+}
+
+impl<'a> Rounds<'a> {
+    /// Of a pool, from what is kept of it.
+    pub fn new(workers: &'a Workers<'a>, hold: &'a Hold<'a>, records: Records<'a>) -> Self {
+        let acting = Acting {
+            workers,
+            hypervisor: GuardedHypervisor::new(workers.hypervisor, hold),
+            cluster: GuardedCluster { cluster: workers.cluster, hold },
+        };
+        Self { acting, records, in_doubt: true }
+    }
+
+    /// What is kept.
+    pub fn kept(&self) -> &Kept {
+        self.records.kept()
+    }
+
+    /// Notes a further wish, machine by machine where it changes something: one that is so already, such as the same number
+    /// of workers, writes nothing.
+    ///
+    /// # Errors
+    /// When it cannot be wanted now, or not be noted: a part of it may be noted then, and the same wish completes it.
+    pub async fn wish(&mut self, wish: &Wish) -> anyhow::Result<()> {
+        let before = self.kept().clone();
+        let wanted = wish.applied(Some(before.clone()), (self.acting.workers.clock)())?;
+        for machine in wanted.machines {
+            let was = before.machine(&machine.name);
+            // That one is watched anew is said by each command, and changes nothing of it.
+            if was.is_none_or(|was| *was != Machine { since: was.since, ..machine.clone() }) {
+                self.records.save_machine(machine).await?;
+            }
+        }
+        if wanted.pool != before.pool { self.records.save_pool(wanted.pool).await } else { Ok(()) }
+    }
+
+    /// Looks once, and does all that can be done then. Whoever is interrupted, or killed, goes on by asking again.
+    ///
+    /// # Errors
+    /// When this command may not go on: another one has taken over. Whatever else hinders is in what is returned.
+    pub async fn step(&mut self) -> anyhow::Result<Round> {
+        let Self { acting, records, in_doubt } = self;
+        let workers = acting.workers;
+        acting.cluster.hold.still().await?;
+        let mut round = Round::default();
+        let seen = match looked(acting, records.kept(), in_doubt).await {
+            Ok(seen) => seen,
+            Err(trouble) => {
+                round.blind = true;
+                round.meets(None, trouble, in_doubt)?;
+                return Ok(round);
+            }
+        };
+        let Next { actions, waits, stopped } = {
+            let next = next(&records.kept().pool, &records.kept().machines, &seen);
+            (round.done, round.needs_a_person) = (next.is_done(), next.needs_a_person());
+            next
+        };
+        (round.waits, round.stopped) = (waits, stopped);
+        let mut imported = false;
+        for action in actions {
+            if *workers.cancelled.borrow() {
+                break;
+            }
+            // The token of a VM that is made should not run out while all others are made as well.
+            let makes = matches!(action, Action::Import(_));
+            if makes && imported && (workers.clock)().saturating_sub(seen.now) >= MAKING {
+                continue;
+            }
+            imported |= makes;
+            if !matches!(action, Action::Drain(_)) {
+                (workers.watch)(&Notice::Begun(&action));
+            }
+            let leads_on = leads_on(&action, action.machine().and_then(|name| records.kept().machine(name)));
+            match acting.act(records, &seen, &action).await {
+                Ok(Acted::Changed) => {
+                    round.changed = true;
+                    round.progressed |= leads_on;
+                }
+                Ok(Acted::Blocked(why)) => round.blocked(&action, why),
+                Err(trouble) => round.meets(action.machine(), trouble, in_doubt)?,
+            }
+        }
+        Ok(round)
+    }
+}
+
+async fn looked(acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result<Seen, Trouble> {
+    if *in_doubt {
+        acting.hypervisor.settle().await?;
+        *in_doubt = false;
+    }
+    let workers = acting.workers;
+    look(workers.hypervisor, workers.cluster, kept, (workers.clock)()).await
+}
+
+/// Whether something leads on, once it is done: what is made anew again and again, a VM or a token, comes no further by being
+/// removed.
+fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
+    let is = |state| machine.is_some_and(|machine| machine.state == state);
+    let is_new = is(State::New);
+    match action {
+        Action::RemoveToken(_) if is(State::Returning) => false,
+        Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => !is_new,
+        _ => true,
+    }
+}
+
+/// What one look has led to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Something was done.
+    pub changed: bool,
+    /// Something was done that leads on.
+    pub progressed: bool,
+    /// Something could not be done.
+    pub failed: bool,
+    /// Nothing could be looked at.
+    pub blind: bool,
+    /// Nothing is left to do or to wait for.
+    pub done: bool,
+    /// Only a person helps.
+    pub needs_a_person: bool,
+    /// What has to happen before it goes on.
+    pub waits: Vec<Wait>,
+    /// What has stopped it.
+    pub stopped: Vec<Wait>,
+}
+
+impl Round {
+    /// A drain that is blocked says by whom, and lasts as the drain does.
+    fn blocked(&mut self, action: &Action, reason: Reason) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.worker.as_ref() == action.machine()) {
+            wait.reason = reason.clone();
+        }
+    }
+
+    /// What was not done is done later, or never by this command.
+    fn meets(&mut self, machine: Option<&String>, trouble: Trouble, in_doubt: &mut bool) -> anyhow::Result<()> {
+        let reason = match trouble {
+            Trouble::Stop(error) => return Err(error),
+            Trouble::Later(reason) | Trouble::Refused(reason) => reason,
+            Trouble::InDoubt(reason) => {
+                *in_doubt = true;
+                reason
+            }
+        };
+        self.failed = true;
+        self.waits.push(Wait { worker: machine.cloned(), reason, lasting: false });
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! What workers say of themselves, and what comes of it.
+
+use std::time::Duration;
+
+use contract::statement::{Phase, Statement};
+use uuid::Uuid;
+
+use super::fake::{DEPLOYMENT, Given, World, pool, remove, vm};
+use super::stories::codes;
+use crate::hypervisor::{Kind, PowerState, Vm};
+use crate::workers::{Action, Arrived, Machine, NodeSeen, Seen, State, Wish, next};
+
+fn rejoin(worker: &str) -> Wish {
+    Wish::Rejoin { worker: worker.to_owned() }
+}
+
+/// A cluster of two workers, of which the first has to join again and refuses for this reason.
+async fn refusing(code: &'static str, lasting: bool) -> World {
+    let world = World::with(2).await;
+    world.lock().expire("t-w1");
+    world.lock().refusing.insert("t-w1".to_owned(), (code, lasting));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_will_not_join_fails_within_a_minute_with_its_own_code() {
+    let world = World::with(1).await;
+    world.lock().refusing.insert("t-w2".to_owned(), ("join.wrong-ca", true));
+    let before = world.now();
+    let (arrived, status) = world.give(Wish::Add(1)).await.arrived();
+    assert!(world.now() - before < 60, "it took {} s", world.now() - before);
+    assert_eq!(codes(&arrived), ["join.wrong-ca"]);
+    assert!(matches!(arrived, Arrived::Stopped(_)));
+    let failed = &status.workers[1];
+    let says = failed.says.as_ref().expect("what it says");
+    assert_eq!(
+        (failed.state, says.code.as_deref(), says.phase),
+        (State::Failed, Some("join.wrong-ca"), Phase::Refused)
+    );
+    assert!(world.lock().tokens.is_empty(), "its token is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_may_pass_is_named_and_waited_for() {
+    let world = World::with(1).await;
+    world.lock().refusing.insert("t-w2".to_owned(), ("join.name-in-use", false));
+    let passes = async {
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let status = world.status().await.unwrap().unwrap();
+        assert_eq!(status.waits[0].reason.code, "join.name-in-use");
+        world.lock().refusing.clear();
+    };
+    let (given, ()) = tokio::join!(world.give(Wish::Add(1)), passes);
+    assert_eq!(given.done().available, 2);
+    // One that does not pass has its code all the same.
+    world.lock().refusing.insert("t-w3".to_owned(), ("join.name-in-use", false));
+    let before = world.now();
+    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    assert_eq!(codes(&arrived), ["join.name-in-use"]);
+    assert!(why[0].reason.words.contains("900 s") && world.now() - before > 900, "{why:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_rejoin_has_failed_is_kept_and_joins_again_once_somebody_goes_on() {
+    let world = refusing("join.token-refused", true).await;
+    let before = world.now();
+    let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
+    assert_eq!((codes(&arrived), world.now() - before < 120), (vec!["join.token-refused"], true));
+    assert_eq!((status.workers[0].state, status.workers[0].power), (State::Failed, Some(PowerState::On)));
+    let vm = world.kept().await.unwrap().machines[0].vm;
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&arrived), ["join.token-refused"]);
+    world.lock().refusing.clear();
+    let status = world.give(Wish::GoOn).await.done();
+    assert_eq!((status.available, world.own()), (2, vec!["t-w1".to_owned(), "t-w2".to_owned()]));
+    assert_eq!(world.kept().await.unwrap().machines[0].vm, vm, "it is the same VM");
+    // Whoever wants it to go says so.
+    world.lock().expire("t-w1");
+    world.lock().refusing.insert("t-w1".to_owned(), ("join.token-refused", true));
+    world.give(rejoin("t-w1")).await.arrived();
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejoin_whose_form_is_refused_fails_once_and_the_vm_is_on_as_before() {
+    let world = World::with(2).await;
+    world.lock().expire("t-w1");
+    world.lock().forms_are = Some(Kind::Refused);
+    world.set_fault(None);
+    let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
+    assert_eq!(codes(&arrived), ["hypervisor.refused"]);
+    assert!(matches!(&arrived, Arrived::Stopped(why) if why[0].reason.words.contains("stays as it is")), "{arrived:?}");
+    assert_eq!((status.workers[0].state, status.workers[0].power), (State::Failed, Some(PowerState::On)));
+    assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "give").count(), 1);
+    assert!(world.lock().tokens.is_empty(), "a token is left");
+    // Whoever shuts it down then wants it off.
+    world.lock().lose_power("t-w1");
+    let (_, status) = world.give(Wish::Scale(2)).await.arrived();
+    assert_eq!(status.workers[0].power, Some(PowerState::Off));
+    world.lock().forms_are = None;
+    world.give(Wish::GoOn).await.done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejoin_whose_form_cannot_be_filled_in_for_now_is_not_tried_for_ever() {
+    let world = World::with(2).await;
+    world.lock().expire("t-w1");
+    world.lock().forms_are = Some(Kind::Denied);
+    let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
+    assert!(matches!(&arrived, Arrived::Paused(_)) && codes(&arrived) == ["hypervisor.denied"], "{arrived:?}");
+    world.lock().forms_are = None;
+    world.give(Wish::GoOn).await.done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_the_command_that_mends_it() {
+    let world = refusing("join.certificate-expired", true).await;
+    world.lock().lose_power("t-w1");
+    let before = world.now();
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    assert!(world.now() - before < 120, "only a person helps, and it waits");
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    assert_eq!(codes(&arrived), ["join.certificate-expired"]);
+    let status = world.status().await.unwrap().unwrap();
+    for wait in [&waits[0], &status.waits[0]] {
+        assert!(wait.worker.as_deref() == Some("t-w1") && wait.reason.words.ends_with("rejoin-worker t-w1"), "{wait}");
+    }
+    let says = serde_json::to_value(&status.workers[0].says).unwrap();
+    assert_eq!((&says["phase"], &says["code"]), (&"refused".into(), &"join.certificate-expired".into()));
+    world.lock().refusing.clear();
+    world.give(rejoin("t-w1")).await.done();
+}
+
+/// A worker that was powered on at 1000 with a token, and what it says 50 s later.
+fn says(change: impl FnOnce(&mut Machine, &mut Statement, &mut Seen)) -> Option<String> {
+    let pool = pool(1);
+    let uuid = Uuid::from_u128(1);
+    let mut machine = Machine::new(&pool, Uuid::from_u128(2), None, 1000);
+    (machine.name, machine.state, machine.vm) = ("t-w1".to_owned(), State::Joining, Some(uuid));
+    (machine.token, machine.expires) = (Some("abcdef".to_owned()), 5000);
+    let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
+    let mut seen = Seen { now: 1050, vms: vec![own], ..Seen::default() };
+    let mut said = Statement {
+        machine: Some(uuid),
+        phase: Phase::Refused,
+        code: Some("join.wrong-ca".to_owned()),
+        words: "not it\u{1b}[2J".to_owned(),
+        lasting: true,
+        times: 2,
+        token: Some("abcdef".to_owned()),
+        at: 1040,
+    };
+    change(&mut machine, &mut said, &mut seen);
+    seen.said.insert(machine.name.clone(), said);
+    match next(&pool, &[machine], &seen).actions.as_slice() {
+        [Action::Fail(_, why)] => Some(why.to_string()),
+        _ => None,
+    }
+}
+
+#[test]
+fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it() {
+    let failed = says(|_, _, _| {});
+    assert!(
+        failed.as_ref().is_some_and(|why| why.ends_with("[join.wrong-ca]") && !why.contains('\u{1b}')),
+        "{failed:?}"
+    );
+    let node = |heard: &str| NodeSeen {
+        name: "t-w1".to_owned(),
+        uid: "1".to_owned(),
+        provider: format!("vsphere://{}", Uuid::from_u128(1)),
+        ready: false,
+        cordoned: false,
+        address: None,
+        excluded: false,
+        control: false,
+        kubelet: String::new(),
+        heard: heard.to_owned(),
+    };
+    // Before its first token's node was heard, and of a rejoin as long as nothing new was.
+    assert!(says(|_, _, seen| seen.nodes.push(node(""))).is_some());
+    let silent = says(|machine, _, seen| {
+        machine.heard = Some("before".to_owned());
+        seen.nodes.push(node("before"));
+    });
+    assert!(silent.is_some());
+    assert!(
+        says(|_, said, _| said.token = None).is_some(),
+        "what is wrong with its form it says before it has a token"
+    );
+
+    assert_eq!(says(|_, said, _| said.times = 1), None, "it is tried again");
+    assert_eq!(says(|_, said, _| said.lasting = false), None);
+    assert_eq!(says(|_, said, _| said.phase = Phase::Waiting), None);
+    assert_eq!(says(|_, said, _| said.at = 999), None, "it was on before");
+    assert_eq!(says(|_, said, _| said.token = Some("fedcba".to_owned())), None, "another token's");
+    assert_eq!(says(|_, said, _| said.machine = Some(Uuid::from_u128(3))), None, "another VM's");
+    assert_eq!(says(|_, said, _| said.machine = None), None);
+    assert_eq!(says(|_, _, seen| seen.nodes.push(node("since"))), None, "its kubelet was heard: a pod may say it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_asked_of_a_vm_hinders_nothing() {
+    let find = World::with(1).await;
+    find.set_fault(None);
+    find.give(Wish::Add(1)).await.done();
+    let at = find.lock().calls.iter().position(|(name, _)| *name == "statement").expect("it is asked") + 1;
+    let world = World::with(1).await;
+    world.set_fault(Some((at, super::fake::Fault::Fails)));
+    assert!(matches!(world.give(Wish::Add(1)).await, Given::Arrived(Arrived::Done, _)));
+}

@@ -1,0 +1,88 @@
+//! A number of workers that is declared, and what a controller loops over.
+
+use std::time::Duration;
+
+use super::fake::{World, pool, replace};
+use super::stories::codes;
+use crate::authority::{Hold, TakeOver};
+use crate::workers::{Arrived, Changes, Records, Rounds, Wish};
+
+#[tokio::test(start_paused = true)]
+async fn a_number_is_declared_and_given_again_it_is_nothing_new() {
+    let world = World::with(2).await;
+    for (count, own) in [(3, 3), (3, 3), (1, 1), (1, 1)] {
+        assert_eq!(world.give(Wish::Scale(count)).await.done().available, count);
+        assert_eq!(world.own().len(), own);
+    }
+    // The youngest go.
+    assert_eq!(world.own(), ["t-w1"]);
+    assert_eq!(world.kept().await.unwrap().pool.made, 3, "another one was made on the way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_too_many_the_failed_go_first_then_the_outdated_then_the_youngest() {
+    let world = World::with(3).await;
+    world.give(Wish::Pause).await.done();
+    world.give(replace("two", Changes::default())).await.arrived();
+    let status = world.give(Wish::Scale(4)).await.arrived().1;
+    assert!(status.workers[3].up_to_date && status.workers[3].available, "{status:?}");
+    world.lock().ill.insert("two".to_owned());
+    let (arrived, _) = world.give(Wish::Scale(5)).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3", "t-w4", "t-w5"]);
+    world.give(Wish::Scale(4)).await.arrived();
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3", "t-w4"], "the one that has failed");
+    world.give(Wish::Scale(2)).await.arrived();
+    let left = world.own();
+    assert!(left.len() == 2 && left.contains(&"t-w4".to_owned()), "{left:?}: outdated ones go before the youngest");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_whose_rejoin_has_failed_goes_first_where_fewer_are_wanted() {
+    let world = World::with(3).await;
+    world.lock().expire("t-w1");
+    world.lock().refusing.insert("t-w1".to_owned(), ("join.token-refused", true));
+    let (arrived, _) = world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await.arrived();
+    assert_eq!(codes(&arrived), ["join.token-refused"]);
+    assert_eq!(world.give(Wish::Scale(2)).await.done().available, 2);
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_to_go_goes_once_others_answer_for_its_addresses_of_services_or_nobody_does() {
+    for handing_over in [0, 20, 1000] {
+        let world = World::with(2).await;
+        world.lock().handing_over = handing_over;
+        // Pods or power that go too early panic in the fake.
+        world.give(Wish::Scale(1)).await.done();
+        assert_eq!(world.own(), ["t-w1"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_declares_and_steps_again_and_again() {
+    let world = World::with(1).await;
+    world
+        .acting(tokio::sync::watch::channel(false).1, async |workers| {
+            let hold = Hold::take(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+            let kept = world.kept().await.unwrap();
+            let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
+            for count in [3, 2] {
+                for _ in 0..120 {
+                    rounds.wish(&Wish::Scale(count)).await.unwrap();
+                    let writes = world.lock().calls.iter().filter(|(name, _)| *name == "store.write").count();
+                    rounds.wish(&Wish::Scale(count)).await.unwrap();
+                    let again = world.lock().calls.iter().filter(|(name, _)| *name == "store.write").count();
+                    assert_eq!(again, writes, "what is wanted already is written again");
+                    if rounds.step().await.unwrap().done {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                assert_eq!((world.own().len(), rounds.step().await.unwrap().done), (count, true));
+            }
+            hold.release().await;
+        })
+        .await;
+    assert_eq!(world.kept().await.unwrap().pool, crate::workers::Pool { made: 3, ..pool(2) });
+}
