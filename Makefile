@@ -1,21 +1,20 @@
 # The few verbs of this project. `make ova` and `make test` are all a newcomer needs.
 
 # Build caches live in the user's cache directory, so that a second clone on
-# the same machine is warm.
+# the same machine is warm. One clone at a time uses what Cargo compiles there.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaas
-export CARGO_TARGET_DIR ?= $(CACHE)/target
-
-# Cargo takes a source file that is older than the last build for unchanged. So
-# the clone that used the cache last is noted, and another one looks anew at its own.
-CLONE := $(CARGO_TARGET_DIR)/last-clone
 
 # Making a root tree and running system containers and VMs takes root, and so do tests. Only programs that are built run
 # as root, Cargo itself never: what it keeps in the user's directories stays the user's.
 AS_ROOT := $(CURDIR)/.ci/as-root
 # Always of the whole workspace: of a part, Cargo builds some dependencies once more, with other features.
-TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" cargo test --locked --workspace
+TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test --locked --workspace
+# Builds a program and takes it into build/ in the same breath: another clone may compile its own as soon as Cargo ends.
+TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked
 
-KAAS := $(CARGO_TARGET_DIR)/debug/kaas
+KAAS := build/kaas
+# What scenarios drive.
+LAB := KAAS_OVA="$(CURDIR)/build" KAAS_COMMAND="$(CURDIR)/$(KAAS)"
 SPEC := image/specs/control-plane.toml
 TENANT := image/specs/tenant.toml
 
@@ -24,13 +23,13 @@ TENANT := image/specs/tenant.toml
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
+# Both in one call: sudo would ask for the password again after the minutes that the first one takes.
 ova: setup root ## Install what is missing on the build host and build the OVAs into build/
-	cargo build --locked -p kaas
-	$(AS_ROOT) $(KAAS) image build $(SPEC) --output build
-	$(AS_ROOT) $(KAAS) image build $(TENANT) --output build
+	$(TAKE) -p kaas
+	$(AS_ROOT) sh -ec '$(foreach spec,$(SPEC) $(TENANT),$(KAAS) image build $(spec) --output build;)'
 
 install: setup root ## Install the command kaas into /usr/local/bin
-	cargo build --locked -p kaas
+	$(TAKE) -p kaas
 	$(AS_ROOT) install -m 755 $(KAAS) /usr/local/bin/kaas
 
 ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
@@ -45,21 +44,21 @@ SHORT := 8
 LONG := 50
 
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
-	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(SHORT) $(TEST) --test lab -- ::short:: --test-threads=2
+	$(LAB) KAAS_SCENARIOS=$(SHORT) $(TEST) --test lab -- ::short:: --test-threads=2
 
 test-fast: setup root earlier ## Pass the tests that need neither an image nor a VM
 	$(TEST) --no-fail-fast
 
 test-long: ova-earlier ## Pass the long scenarios as well
-	KAAS_OVA="$(CURDIR)/build" KAAS_SCENARIOS=$(LONG) $(TEST) --test lab -- ::long::
+	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --test lab -- ::long::
 
 fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
 	KAAS_FUZZ_SECONDS=$(or $(SECONDS),600) $(TEST) --lib -- fuzz_
 
 lint: setup ## Check format, lints, and the licences and sources of the dependencies
-	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets
-	cargo clippy --locked --workspace --test lab
+	.ci/cargo fmt --all --check
+	.ci/cargo clippy --locked --workspace --all-targets
+	.ci/cargo clippy --locked --workspace --test lab
 	@.ci/deny "$(CACHE)/cargo-deny"
 
 lab: ova ## Start a three-node control cluster on this machine
@@ -69,32 +68,30 @@ lab-down: ## End it
 	$(AS_ROOT) $(KAAS) lab down
 
 scenario: named ova-earlier ## Run the scenarios whose names contain NAME
-	KAAS_OVA="$(CURDIR)/build" $(TEST) --test lab -- $(NAME)
+	$(LAB) $(TEST) --test lab -- $(NAME)
 
 # Says so at once, and not after both OVAs are built.
 named:
 	@test -n "$(NAME)" || { echo "give a part of a name: make scenario NAME=three_nodes::" >&2; exit 1; }
 
 bench: ova ## Measure speed and memory as ratios against other tools in the same run
-	cargo build --locked -p scenarios --bin bench
-	KAAS_OVA="$(CURDIR)/build" $(AS_ROOT) $(CARGO_TARGET_DIR)/debug/bench
+	$(TAKE) -p scenarios --bin bench
+	$(LAB) $(AS_ROOT) build/bench
 
 cold: setup root ## Make in a bare container, all caches empty: make cold SUITE=bookworm MAKE_THERE="setup ova"
-	cargo build --locked -p scenarios --bin cold
-	$(AS_ROOT) $(CARGO_TARGET_DIR)/debug/cold --suite $(or $(SUITE),trixie) $(if $(LEND_RUST),--lend-rust) $(if $(KEEP),--keep) $(MAKE_THERE)
+	$(TAKE) -p scenarios --bin cold
+	$(AS_ROOT) build/cold --suite $(or $(SUITE),trixie) $(if $(LEND_RUST),--lend-rust) $(if $(KEEP),--keep) $(MAKE_THERE)
 
 deny: setup ## Check licences, sources and known weaknesses of the dependencies
 	@.ci/deny "$(CACHE)/cargo-deny" --strict
 
 setup: ## Install what is missing on the build host
 	@.ci/setup
-	@mkdir -p "$(CARGO_TARGET_DIR)" "$(or $(XDG_STATE_HOME),$(HOME)/.local/state)" build
-	@test "$$(cat $(CLONE) 2>/dev/null)" = "$(CURDIR)" || find . -name '*.rs' -exec touch {} +
-	@echo "$(CURDIR)" >$(CLONE)
+	@mkdir -p "$(CACHE)" "$(or $(XDG_STATE_HOME),$(HOME)/.local/state)" build
 
 # Says at once, and not after minutes of compiling, when root is not to be had; sudo may ask for the password.
 root:
 	@$(AS_ROOT) --check
 
 reference: ## Renew the generated parts of docs/reference.md
-	cargo run --locked -p kaas -- image reference --write docs/reference.md
+	.ci/cargo run --locked -p kaas -- image reference --write docs/reference.md

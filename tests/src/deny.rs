@@ -1,9 +1,10 @@
 //! Tests of `.ci/deny` with a stand-in for cargo: what it takes for checked, and what not.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
@@ -24,6 +25,7 @@ case "$1 $2" in
     mkdir -p "$2/bin" && cp "$0" "$2/bin/cargo-deny" ;;
 "fetch "*) touch "$here/fetched" ;;
 "deny "*)
+    flock --nonblock "$here/cache"/* true || echo once >>"$here/held"
     case "$*" in
     *"fetch db") [ -e "$here/database" ] || exit 1 ;;
     *" advisories") fails "$here/database" 1 ;;
@@ -81,6 +83,9 @@ fn an_installation_that_fails_here_is_not_taken_for_one_that_cannot_be_had() {
         let (said, well) =
             deny("error: failed to download\n  failed to verify the checksum of `semver v1.0.0`", strict);
         assert!(!well, "{said}");
+        let full = "error: failed to download from a registry\n\nCaused by:\n  No space left on device (os error 28)";
+        let (said, well) = deny(full, strict);
+        assert!(!well && said.contains("installing cargo-deny 0.20.2 failed") && said.contains("No space left"), "{said}");
     }
 }
 
@@ -127,6 +132,11 @@ fn what_is_installed_is_used_again_unless_it_does_not_run() {
         assert_eq!(stage.installed(), 1);
     }
     let version = fs::read_dir(stage.cache()).unwrap().next().unwrap().unwrap().path();
+    assert!(stage.0.path().join("held").exists(), "it could be cleaned away while it checks");
+    let (old, directory) = (SystemTime::now() - Duration::from_secs(3600), File::open(&version).unwrap());
+    directory.set_modified(old).unwrap();
+    assert!(stage.deny(true).1);
+    assert!(directory.metadata().unwrap().modified().unwrap() > old, "its use is not noted");
     let program = version.join("bin/cargo-deny");
     for broken in ["", "\x7fELF cut off", "#!/bin/sh\nexit 127\n"] {
         let before = stage.installed();

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
@@ -88,6 +89,16 @@ fn a_clone_has_the_commit_and_the_command_is_told_where_its_tree_is() {
     assert!(said.starts_with("image build --version ") && said.contains(" --kubernetes "), "{said}");
     assert!(said.ends_with(&format!(" --agent-source {}\n", tree.display())), "{said}");
     stage.has_the_tree_of_before();
+    let (old, directory) = (SystemTime::now() - Duration::from_secs(3600), File::open(&tree).unwrap());
+    directory.set_modified(old).unwrap();
+    stage.run(&[]).unwrap();
+    assert!(directory.metadata().unwrap().modified().unwrap() > old, "its use is not noted");
+    // It could be cleaned away at any moment but while it is built from.
+    let cleans = format!("rm -r {}", tree.display());
+    let script = fs::read_to_string(stage.path("clone/.ci/earlier")).unwrap();
+    let late = script.replace("\nexec flock", &format!("\n{cleans}\nexec flock"));
+    fs::write(stage.path("clone/.ci/earlier"), late).unwrap();
+    assert!(stage.run(&["echo"]).is_err() && !tree.exists(), "a file in the place of the tree");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! `KAAS_OVA` names the OVA, or the directory with it (`build` without it).
 //! `KAAS_ROOT_TREE` names a root tree to run in containers in its place, for
-//! work on the agent.
+//! work on the agent. `KAAS_COMMAND` names the operator's command, otherwise the one that Cargo has built.
 
 pub mod asked;
 pub mod bare;
@@ -42,6 +42,8 @@ pub mod runner;
 pub mod scenario;
 #[cfg(test)]
 mod set_up;
+#[cfg(test)]
+mod shared_target;
 pub mod store;
 pub mod stranger;
 pub mod tenant;

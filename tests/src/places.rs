@@ -14,11 +14,16 @@ pub fn named_ova() -> PathBuf {
     workspace().join(named)
 }
 
-/// The operator's command, as `make ova` has built it beside the scenarios.
+/// The operator's command: the one that `KAAS_COMMAND` names, as `make` does, since another clone may put its own in the
+/// place of the one that Cargo has built beside the scenarios.
 ///
 /// # Panics
 /// It is not there.
 pub fn kaas() -> String {
+    if let Ok(named) = std::env::var("KAAS_COMMAND") {
+        assert!(Path::new(&named).is_file(), "`make ova` builds kaas; there is no {named}");
+        return named;
+    }
     let own = std::env::current_exe().expect("the scenario's own program");
     let found = own.ancestors().map(|directory| directory.join("kaas")).find(|path| path.is_file());
     let found = found.unwrap_or_else(|| panic!("`cargo build -p kaas` builds kaas; none is above {}", own.display()));

@@ -1,4 +1,5 @@
-//! Tests of `.ci/setup` with stand-ins for apt and its kin: what it waits for, and what not.
+//! Tests of `.ci/setup` with stand-ins for apt and its kin: what it waits for, and what not; and of what `.ci/as-root` has
+//! root make.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -81,4 +82,11 @@ fn a_disk_that_is_nearly_full_is_named_before_anything_is_built() {
     assert!(said.contains("/kaas/target has compiled programs"), "{said}");
     let (said, well, _) = set_up_with(0, "", 4096);
     assert!(well, "{said}");
+}
+
+#[test]
+fn what_root_makes_can_be_read_whatever_the_user_keeps_from_others() {
+    let script = format!("umask 077; {} sh -c umask", workspace().join(".ci/as-root").display());
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0022", "{output:?}");
 }
