@@ -17,27 +17,46 @@ func suffix(number int) string {
 	return fmt.Sprintf("_%d", number)
 }
 
-// Copy makes an independent disk with a UUID of its own of what a disk holds. A delta cannot be copied: what was written to it
-// is not here.
+// Copy makes an independent disk with a UUID of its own of what a disk holds.
 func (s *Store) Copy(from, to string, thin bool) (*Disk, Fault) {
 	source, fault := s.Read(from)
 	if fault != nil {
 		return nil, fault
 	}
-	if len(source.Chain) > 1 {
-		return nil, &types.NotSupported{}
-	}
 	made, fault := s.Create(to, source.Capacity, thin)
 	if fault != nil {
 		return nil, fault
 	}
-	bytes, err := copySparse(source.Chain[0], made.Chain[0])
-	if err != nil {
+	if fault := s.Fill(to, from); fault != nil {
 		_ = s.Delete(to)
-		return nil, failure(to, err)
+		return nil, fault
+	}
+	return made, nil
+}
+
+// Fill copies into a blank disk what another of the same capacity holds. A delta that somebody has written to cannot be copied:
+// its format is its carrier's. One that is untouched holds what its parent does.
+func (s *Store) Fill(to, from string) Fault {
+	source, fault := s.Read(from)
+	if fault != nil {
+		return fault
+	}
+	made, fault := s.Read(to)
+	if fault != nil {
+		return fault
+	}
+	last := len(source.Chain) - 1
+	for _, delta := range source.Chain[:last] {
+		if info, err := os.Stat(delta); err != nil || info.Size() > 0 {
+			return &types.NotSupported{}
+		}
+	}
+	bytes, err := copySparse(source.Chain[last], made.Chain[0])
+	if err != nil {
+		return failure(to, err)
 	}
 	s.Written(to, bytes)
-	return made, nil
+	return nil
 }
 
 // copySparse copies what is not zero.
