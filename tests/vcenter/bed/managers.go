@@ -19,9 +19,21 @@ type diskManager struct {
 	world *world
 }
 
+// nowhere is the fault of a path without its datacenter, which "is required when the method is invoked on vCenter Server" (reference
+// of VirtualDiskManager).
+func nowhere(datacenter *ref) fault {
+	if datacenter == nil {
+		return &types.InvalidArgument{InvalidProperty: "datacenter"}
+	}
+	return nil
+}
+
 // CreateVirtualDiskTask makes a blank disk.
 func (m *diskManager) CreateVirtualDiskTask(ctx *vcsim.Context, asked *types.CreateVirtualDisk_Task) soap.HasFault {
 	task := m.world.task(ctx, "CreateVirtualDisk_Task", m.VirtualDiskManager, func(*vcsim.Context) (types.AnyType, fault) {
+		if failed := nowhere(asked.Datacenter); failed != nil {
+			return nil, failed
+		}
 		spec, is := asked.Spec.(*types.FileBackedVirtualDiskSpec)
 		if !is || spec.CapacityKb <= 0 {
 			return nil, &types.InvalidArgument{InvalidProperty: "spec"}
@@ -38,6 +50,9 @@ func (m *diskManager) CreateVirtualDiskTask(ctx *vcsim.Context, asked *types.Cre
 // DeleteVirtualDiskTask deletes one.
 func (m *diskManager) DeleteVirtualDiskTask(ctx *vcsim.Context, asked *types.DeleteVirtualDisk_Task) soap.HasFault {
 	task := m.world.task(ctx, "DeleteVirtualDisk_Task", m.VirtualDiskManager, func(*vcsim.Context) (types.AnyType, fault) {
+		if failed := nowhere(asked.Datacenter); failed != nil {
+			return nil, failed
+		}
 		return nil, m.world.disks.Delete(asked.Name)
 	})
 	return &methods.DeleteVirtualDisk_TaskBody{Res: &types.DeleteVirtualDisk_TaskResponse{Returnval: task}}
@@ -46,6 +61,9 @@ func (m *diskManager) DeleteVirtualDiskTask(ctx *vcsim.Context, asked *types.Del
 // MoveVirtualDiskTask gives one another path.
 func (m *diskManager) MoveVirtualDiskTask(ctx *vcsim.Context, asked *types.MoveVirtualDisk_Task) soap.HasFault {
 	task := m.world.task(ctx, "MoveVirtualDisk_Task", m.VirtualDiskManager, func(*vcsim.Context) (types.AnyType, fault) {
+		if failed := nowhere(asked.SourceDatacenter); failed != nil {
+			return nil, failed
+		}
 		return nil, m.world.disks.Move(asked.SourceName, asked.DestName)
 	})
 	return &methods.MoveVirtualDisk_TaskBody{Res: &types.MoveVirtualDisk_TaskResponse{Returnval: task}}
@@ -54,6 +72,9 @@ func (m *diskManager) MoveVirtualDiskTask(ctx *vcsim.Context, asked *types.MoveV
 // CopyVirtualDiskTask copies one that no running machine has.
 func (m *diskManager) CopyVirtualDiskTask(ctx *vcsim.Context, asked *types.CopyVirtualDisk_Task) soap.HasFault {
 	task := m.world.task(ctx, "CopyVirtualDisk_Task", m.VirtualDiskManager, func(*vcsim.Context) (types.AnyType, fault) {
+		if failed := nowhere(asked.SourceDatacenter); failed != nil {
+			return nil, failed
+		}
 		if failed := m.world.disks.Locked("", asked.SourceName); failed != nil {
 			return nil, failed
 		}
@@ -81,6 +102,9 @@ func (m *diskManager) ExtendVirtualDiskTask(*vcsim.Context, *types.ExtendVirtual
 
 // QueryVirtualDiskUuid says what the descriptor has.
 func (m *diskManager) QueryVirtualDiskUuid(_ *vcsim.Context, asked *types.QueryVirtualDiskUuid) soap.HasFault {
+	if failed := nowhere(asked.Datacenter); failed != nil {
+		return &methods.QueryVirtualDiskUuidBody{Fault_: vcsim.Fault("", failed)}
+	}
 	found, failed := m.world.disks.Read(asked.Name)
 	if failed != nil {
 		return &methods.QueryVirtualDiskUuidBody{Fault_: vcsim.Fault("", failed)}
@@ -90,6 +114,9 @@ func (m *diskManager) QueryVirtualDiskUuid(_ *vcsim.Context, asked *types.QueryV
 
 // SetVirtualDiskUuid changes it.
 func (m *diskManager) SetVirtualDiskUuid(_ *vcsim.Context, asked *types.SetVirtualDiskUuid) soap.HasFault {
+	if failed := nowhere(asked.Datacenter); failed != nil {
+		return &methods.SetVirtualDiskUuidBody{Fault_: vcsim.Fault("", failed)}
+	}
 	if failed := m.world.disks.SetUUID(asked.Name, asked.Uuid); failed != nil {
 		return &methods.SetVirtualDiskUuidBody{Fault_: vcsim.Fault("", failed)}
 	}

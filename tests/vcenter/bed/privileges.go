@@ -169,13 +169,9 @@ func (a *authorization) HasPrivilegeOnEntities(_ *vcsim.Context, asked *types.Ha
 	return &methods.HasPrivilegeOnEntitiesBody{Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: a.has(user, asked.Entity, asked.PrivId)}}
 }
 
-// HasPrivilegeOnEntity says it of one object.
-func (a *authorization) HasPrivilegeOnEntity(_ *vcsim.Context, asked *types.HasPrivilegeOnEntity) soap.HasFault {
-	var granted []bool
-	for _, one := range a.has(a.world.userOf(asked.SessionId), []ref{asked.Entity}, asked.PrivId)[0].PrivAvailability {
-		granted = append(granted, one.IsGranted)
-	}
-	return &methods.HasPrivilegeOnEntityBody{Res: &types.HasPrivilegeOnEntityResponse{Returnval: granted}}
+// HasPrivilegeOnEntity is refused: govmomi leaves each false out of a list of answers. It is deprecated since API 5.5.
+func (a *authorization) HasPrivilegeOnEntity(*vcsim.Context, *types.HasPrivilegeOnEntity) soap.HasFault {
+	return &methods.HasPrivilegeOnEntityBody{Fault_: vcsim.Fault("", &types.NotSupported{})}
 }
 
 // HasUserPrivilegeOnEntities says it of a user by name.

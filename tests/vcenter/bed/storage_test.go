@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -73,8 +74,12 @@ func TestTwoMachinesWithOneDiskDoNotBothRun(t *testing.T) {
 	refused[*types.FileLocked](s, "the second", task, err)
 	manager := object.NewVirtualDiskManager(s.client.Client)
 	task, err = manager.DeleteVirtualDisk(background, pathOf(data), nil)
+	refused[*types.InvalidArgument](s, "without a datacenter", task, err)
+	datacenter, err := s.finder.DefaultDatacenter(background)
+	s.must(err)
+	task, err = manager.DeleteVirtualDisk(background, pathOf(data), datacenter)
 	refused[*types.FileLocked](s, "deleting it", task, err)
-	task, err = object.NewFileManager(s.client.Client).DeleteDatastoreFile(background, "[LocalDS_0] node-1", nil)
+	task, err = object.NewFileManager(s.client.Client).DeleteDatastoreFile(background, "[LocalDS_0] node-1", datacenter)
 	refused[*types.FileLocked](s, "deleting its directory", task, err)
 	s.done(two.PowerOff(background))
 	s.done(one.PowerOn(background))
@@ -146,8 +151,7 @@ func TestAFullCloneHoldsTheSame(t *testing.T) {
 	}
 	from, to := s.read(template), s.read(vm)
 	old, copied := from.Config.VAppConfig.GetVmConfigInfo(), to.Config.VAppConfig.GetVmConfigInfo()
-	if len(copied.Property) != 3 || copied.Property[0] != old.Property[0] && copied.Property[0].Value != old.Property[0].Value ||
-		len(copied.Product) != 1 || len(copied.OvfEnvironmentTransport) != 2 {
+	if len(copied.Property) != 3 || !reflect.DeepEqual(copied.Property, old.Property) || len(copied.Product) != 1 || len(copied.OvfEnvironmentTransport) != 2 {
 		t.Errorf("%+v", copied)
 	}
 	if to.Config.Uuid == from.Config.Uuid || to.Config.Firmware != "efi" || to.Config.Template {
