@@ -1,0 +1,252 @@
+// Package bed is a vCenter to test against: vcsim, govmomi's simulator, with what it lets pass and vCenter refuses (see
+// the comments of each file, which cite what vCenter does), faults on request, and machines that may have bodies.
+package bed
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"vcenter/bodies"
+	"vcenter/faults"
+)
+
+// Config is what a bed is like.
+type Config struct {
+	// Listen is host and port of the API. Port 0 is any.
+	Listen string
+	// Directory holds a directory for each datastore. What is in it goes.
+	Directory string
+	// Datastores and Hosts are how many there are.
+	Datastores, Hosts int
+	// Others is how many machines there are that are nobody's concern.
+	Others int
+	// Users are who can log in.
+	Users []User
+	// ESX is a bare host instead of a vCenter, as vcsim has it: to be refused.
+	ESX bool
+	// LeaseTimeout is how long a lease lives without a word of progress: 300 s on vCenter.
+	LeaseTimeout time.Duration
+	// Carrier gives machines their bodies.
+	Carrier bodies.Carrier
+	// Bodies says that these are more than none: disks of running machines stay as they are.
+	Bodies bool
+}
+
+// Switches are what can be changed while the bed runs.
+type Switches struct {
+	// EditPropertiesWhileOn lets properties of a running machine be edited. Whether vCenter does is not certain (govmomi 2201).
+	EditPropertiesWhileOn bool `json:"edit_properties_while_on"`
+}
+
+// Bed is a running vCenter.
+type Bed struct {
+	config Config
+	// Certificate is what the API shows, in PEM; Thumbprint is its SHA-1, as vSphere writes it.
+	Certificate []byte
+	Thumbprint  string
+
+	front  faults.Middleware
+	server *http.Server
+	at     *url.URL
+
+	mutex    sync.Mutex
+	current  *world
+	switches Switches
+	// down is until when the API answers nobody.
+	down time.Time
+}
+
+// Start makes a bed and serves it.
+func Start(config Config) (*Bed, error) {
+	bed := &Bed{config: config}
+	certificate, err := bed.certify()
+	if err != nil {
+		return nil, fmt.Errorf("a certificate: %w", err)
+	}
+	listener, err := net.Listen("tcp", config.Listen)
+	if err != nil {
+		return nil, err
+	}
+	bed.at = &url.URL{Scheme: "https", Host: listener.Addr().String()}
+	if bed.current, err = bed.world(); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	bed.front.Next = http.HandlerFunc(bed.serve)
+	bed.front.End = func(request *http.Request) { bed.now().endSession(request) }
+	bed.server = &http.Server{
+		Handler: &bed.front, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(quiet{}, "", 0),
+		// Without HTTP/2, as vCenter's SOAP endpoint: a call that is dropped takes its connection with it.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	}
+	go func() {
+		served := tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+		_ = bed.server.Serve(served)
+	}()
+	go func() {
+		for event := range config.Carrier.Events() {
+			bed.now().said(event)
+		}
+	}()
+	return bed, nil
+}
+
+// quiet leaves out what the server says of connections that were dropped on purpose.
+type quiet struct{}
+
+func (quiet) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "panic") {
+		log.Print(string(p))
+	}
+	return len(p), nil
+}
+
+// world makes an inventory and what serves it.
+func (b *Bed) world() (*world, error) {
+	made, err := newWorld(b)
+	if err != nil {
+		return nil, err
+	}
+	made.service.RegisterEndpoints = true
+	made.service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword("nobody", "")}
+	// vcsim sets up its handlers for a server of its own. It is closed at once: they are called by ours.
+	made.service.NewServer().Close()
+	made.service.Listen.Host, made.service.Listen.Scheme = b.at.Host, b.at.Scheme
+	manager := made.registry.SessionManager()
+	manager.ServiceHostName, manager.ValidLogin = b.at.Host, made.login
+	return made, made.populate(b.config.Others)
+}
+
+// now is the inventory of now.
+func (b *Bed) now() *world {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.current
+}
+
+// Switches are those of now.
+func (b *Bed) Switches() Switches {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.switches
+}
+
+// URL is the API's, without a user.
+func (b *Bed) URL() *url.URL { return b.url("/sdk") }
+
+func (b *Bed) url(path string) *url.URL {
+	at := *b.at
+	at.Path = path
+	return &at
+}
+
+// serve answers what is not spoilt.
+func (b *Bed) serve(response http.ResponseWriter, request *http.Request) {
+	b.mutex.Lock()
+	world, down := b.current, time.Now().Before(b.down)
+	b.mutex.Unlock()
+	switch {
+	case down:
+		http.Error(response, "vCenter is starting", http.StatusServiceUnavailable)
+	case strings.HasPrefix(request.URL.Path, "/nfc/"):
+		world.serveNFC(response, request)
+	case strings.HasPrefix(request.URL.Path, "/folder/") && !world.active(request):
+		// vcsim serves files to everybody.
+		http.Error(response, "log in first", http.StatusUnauthorized)
+	default:
+		world.service.ServeMux.ServeHTTP(&noted{ResponseWriter: response, world: world}, request)
+	}
+}
+
+// Reset makes everything as it was at the start: inventory, datastores, rules, counts. Bodies are cut.
+func (b *Bed) Reset() error {
+	b.now().close()
+	made, err := b.world()
+	if err != nil {
+		return err
+	}
+	b.mutex.Lock()
+	b.current, b.switches, b.down = made, Switches{}, time.Time{}
+	b.mutex.Unlock()
+	b.front.Rules.Clear()
+	b.front.Counts.Reset()
+	return nil
+}
+
+// Restart ends all sessions and leases, as a vCenter that starts anew does, and answers nobody for so long. Machines go on.
+func (b *Bed) Restart(down time.Duration) {
+	world := b.now()
+	b.mutex.Lock()
+	b.down = time.Now().Add(down)
+	b.mutex.Unlock()
+	world.endSessions()
+	world.mutex.Lock()
+	leases := make([]*lease, 0, len(world.leases))
+	for _, open := range world.leases {
+		leases = append(leases, open)
+	}
+	world.mutex.Unlock()
+	for _, open := range leases {
+		open.drop(world.own(), &types.RequestCanceled{})
+	}
+}
+
+// Close ends the bed and its bodies.
+func (b *Bed) Close() {
+	_ = b.server.Close()
+	b.now().close()
+	_ = b.config.Carrier.Close()
+}
+
+// certify makes a certificate for the API, good for a year.
+func (b *Bed) certify() (tls.Certificate, error) {
+	host, _, err := net.SplitHostPort(b.config.Listen)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "vCenter to test against"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNSNames: []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = append(template.IPAddresses, ip)
+	} else if host != "" {
+		template.DNSNames = append(template.DNSNames, host)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	b.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	sum := sha1.Sum(der)
+	b.Thumbprint = strings.ReplaceAll(strings.ToUpper(fmt.Sprintf("% x", sum[:])), " ", ":")
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}

@@ -1,0 +1,194 @@
+package bed
+
+import (
+	"encoding/json"
+	"fmt"
+	"log"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	vcsim "github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"vcenter/faults"
+)
+
+// Control serves what tests ask of a bed beside the API. All bodies are JSON; an error is {"error": "…"}.
+//
+//	GET    /machines   each machine: name, power state, host, disks with their files, guestinfo
+//	GET    /calls      calls and bytes by name, and the names in their order
+//	DELETE /calls      counts anew
+//	GET    /rules      faults.Rule, and how often each was met
+//	POST   /rules      adds one: {"method": "PowerOnVM_Task", "do": "lose-answer"} → {"id": 1}
+//	DELETE /rules      removes them all
+//	GET    /switches   Switches
+//	PUT    /switches   changes them
+//	POST   /end        ends all sessions → {"sessions": 2}
+//	POST   /restart    {"milliseconds": 500}: ends sessions and leases, and answers nobody for so long
+//	POST   /drift      {"machine": "name", "directory": "other"}: moves a machine's files, as Storage vMotion does
+//	POST   /reset      all as it was at the start
+func (b *Bed) Control() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, answer func(json.RawMessage) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			var asked json.RawMessage
+			err := json.NewDecoder(r.Body).Decode(&asked)
+			if err != nil && r.ContentLength == 0 {
+				asked, err = json.RawMessage("{}"), nil
+			}
+			var said any
+			if err == nil {
+				said, err = answer(asked)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if err != nil {
+				w.WriteHeader(http.StatusBadRequest)
+				said = map[string]string{"error": err.Error()}
+			}
+			if err := json.NewEncoder(w).Encode(said); err != nil {
+				log.Printf("%s: %v", pattern, err)
+			}
+		})
+	}
+	done := struct{}{}
+	handle("GET /machines", func(json.RawMessage) (any, error) { return b.now().machines(), nil })
+	handle("GET /calls", func(json.RawMessage) (any, error) {
+		counts, order := b.front.Counts.Snapshot()
+		return map[string]any{"by_name": counts, "order": order}, nil
+	})
+	handle("DELETE /calls", func(json.RawMessage) (any, error) { b.front.Counts.Reset(); return done, nil })
+	handle("GET /rules", func(json.RawMessage) (any, error) { return b.front.Rules.List(), nil })
+	handle("DELETE /rules", func(json.RawMessage) (any, error) { b.front.Rules.Clear(); return done, nil })
+	handle("POST /rules", func(asked json.RawMessage) (any, error) {
+		var rule faults.Rule
+		if err := strictly(asked, &rule); err != nil {
+			return nil, err
+		}
+		id, err := b.front.Rules.Add(rule)
+		return map[string]int{"id": id}, err
+	})
+	handle("GET /switches", func(json.RawMessage) (any, error) { return b.Switches(), nil })
+	handle("PUT /switches", func(asked json.RawMessage) (any, error) {
+		b.mutex.Lock()
+		defer b.mutex.Unlock()
+		return done, strictly(asked, &b.switches)
+	})
+	handle("POST /end", func(json.RawMessage) (any, error) { return map[string]int{"sessions": b.now().endSessions()}, nil })
+	handle("POST /restart", func(asked json.RawMessage) (any, error) {
+		var restart struct {
+			Milliseconds int `json:"milliseconds"`
+		}
+		if err := strictly(asked, &restart); err != nil {
+			return nil, err
+		}
+		b.Restart(time.Duration(restart.Milliseconds) * time.Millisecond)
+		return done, nil
+	})
+	handle("POST /drift", func(asked json.RawMessage) (any, error) {
+		var drift struct {
+			Machine   string `json:"machine"`
+			Directory string `json:"directory"`
+		}
+		if err := strictly(asked, &drift); err != nil {
+			return nil, err
+		}
+		return done, b.now().drift(drift.Machine, drift.Directory)
+	})
+	handle("POST /reset", func(json.RawMessage) (any, error) { return done, b.Reset() })
+	return mux
+}
+
+// strictly reads JSON that has no other fields.
+func strictly(asked json.RawMessage, into any) error {
+	decoder := json.NewDecoder(strings.NewReader(string(asked)))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}
+
+// Machine is what control says of a machine.
+type Machine struct {
+	Name      string              `json:"name"`
+	Object    string              `json:"object"`
+	UUID      string              `json:"uuid"`
+	Power     string              `json:"power"`
+	Host      string              `json:"host"`
+	Template  bool                `json:"template"`
+	Disks     map[string][]string `json:"disks"`
+	Guestinfo map[string]string   `json:"guestinfo"`
+}
+
+func (w *world) machines() []Machine {
+	list := []Machine{}
+	for _, entity := range w.registry.All("VirtualMachine") {
+		machine := entity.(*vcsim.VirtualMachine)
+		w.registry.WithLock(w.own(), machine, func() {
+			found := Machine{
+				Name: machine.Name, Object: machine.Self.Value, UUID: machine.Config.Uuid, Power: string(machine.Runtime.PowerState),
+				Host: machine.Runtime.Host.Value, Template: machine.Config.Template, Disks: map[string][]string{}, Guestinfo: guestinfo(machine),
+			}
+			for _, file := range files(machine) {
+				if disk, failed := w.disks.Read(file); failed == nil {
+					found.Disks[file] = disk.Chain
+				}
+			}
+			list = append(list, found)
+		})
+	}
+	return list
+}
+
+// drift moves all disks of a machine's own directory into another one of the same datastore, as Storage vMotion leaves them:
+// they have other paths and the same UUIDs. The machine may run.
+func (w *world) drift(named, directory string) error {
+	machine, is := w.registry.FindByName(named, w.folder().ChildEntity).(*vcsim.VirtualMachine)
+	if !is {
+		return fmt.Errorf("no machine %q in the datacenter's folder", named)
+	}
+	if directory == "" || strings.ContainsAny(directory, "/[]") {
+		return fmt.Errorf("%q is no name of a directory", directory)
+	}
+	var err error
+	w.alone(machine.Self, func() {
+		ctx := w.own()
+		old := directoryOf(machine)
+		target := old[:strings.Index(old, "]")+1] + " " + directory
+		if err = w.makeDirectory(target); err != nil {
+			return
+		}
+		failed := w.rename(ctx, machine, old, target)
+		if failed != nil {
+			err = fmt.Errorf("%s", message(failed))
+		}
+	})
+	return err
+}
+
+// rename moves a machine's disks from one directory to another.
+func (w *world) rename(ctx *vcsim.Context, machine *vcsim.VirtualMachine, old, target string) fault {
+	var failed fault
+	w.registry.WithLock(ctx, machine, func() {
+		list := devices(machine)
+		for index, device := range list {
+			disk, is := device.(*types.VirtualDisk)
+			if !is {
+				continue
+			}
+			backing := *disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+			if !strings.HasPrefix(backing.FileName, old+"/") {
+				continue
+			}
+			to := target + "/" + path.Base(backing.FileName)
+			if failed = w.disks.Rename(backing.FileName, to); failed != nil {
+				return
+			}
+			backing.FileName = to
+			moved := *disk
+			moved.Backing = &backing
+			list[index] = &moved
+		}
+		w.registry.Update(ctx, machine, []types.PropertyChange{{Name: "config.hardware.device", Val: []types.BaseVirtualDevice(list)}})
+	})
+	return failed
+}

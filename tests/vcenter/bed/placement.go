@@ -1,0 +1,131 @@
+package bed
+
+import (
+	vcsim "github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// datacenter answers for datacenters.
+type datacenter struct {
+	*vcsim.Datacenter
+	world *world
+}
+
+// PowerOnMultiVMTask powers machines on, each by a task of its own.
+func (d *datacenter) PowerOnMultiVMTask(ctx *vcsim.Context, asked *types.PowerOnMultiVM_Task) soap.HasFault {
+	task := d.world.task(ctx, "PowerOnMultiVM_Task", d.Datacenter, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		result := types.ClusterPowerOnVmResult{}
+		for _, at := range asked.Vm {
+			found, failed := d.world.machine(at)
+			if failed != nil {
+				result.NotAttempted = append(result.NotAttempted, types.ClusterNotAttemptedVmInfo{
+					Vm: at, Fault: types.LocalizedMethodFault{Fault: failed, LocalizedMessage: message(failed)},
+				})
+				continue
+			}
+			started := d.world.task(ctx, "PowerOnVM_Task", found, func(ctx *vcsim.Context) (types.AnyType, fault) {
+				return nil, d.world.powerOn(ctx, found)
+			})
+			result.Attempted = append(result.Attempted, types.ClusterAttemptedVmInfo{Vm: at, Task: &started})
+		}
+		return result, nil
+	})
+	return &methods.PowerOnMultiVM_TaskBody{Res: &types.PowerOnMultiVM_TaskResponse{Returnval: task}}
+}
+
+// cluster answers for clusters.
+type cluster struct {
+	*vcsim.ClusterComputeResource
+	world *world
+}
+
+// ReconfigureComputeResourceTask changes a cluster's rules among others. vCenter knows a rule that is edited by its key, vcsim
+// by its name: so the rule takes its new name first.
+func (c *cluster) ReconfigureComputeResourceTask(ctx *vcsim.Context, asked *types.ReconfigureComputeResource_Task) soap.HasFault {
+	task := c.world.task(ctx, "ReconfigureComputeResource_Task", c.ClusterComputeResource, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		if spec, is := asked.Spec.(*types.ClusterConfigSpecEx); is {
+			for _, change := range spec.RulesSpec {
+				if change.Operation != types.ArrayUpdateOperationEdit {
+					continue
+				}
+				var wanted, found *types.ClusterRuleInfo
+				wanted = change.Info.GetClusterRuleInfo()
+				for _, rule := range c.world.rules(c.ClusterComputeResource) {
+					if rule.GetClusterRuleInfo().Key == wanted.Key {
+						found = rule.GetClusterRuleInfo()
+					}
+				}
+				if found == nil {
+					return nil, &types.InvalidArgument{InvalidProperty: "spec.rulesSpec.info.key"}
+				}
+				wanted.RuleUuid = found.RuleUuid
+				c.world.registry.WithLock(ctx, c.ClusterComputeResource, func() { found.Name = wanted.Name })
+			}
+		}
+		return c.world.inner(ctx, c.ClusterComputeResource, func() soap.HasFault {
+			return c.ClusterComputeResource.ReconfigureComputeResourceTask(ctx, asked)
+		})
+	})
+	return &methods.ReconfigureComputeResource_TaskBody{Res: &types.ReconfigureComputeResource_TaskResponse{Returnval: task}}
+}
+
+func (w *world) rules(of *vcsim.ClusterComputeResource) []types.BaseClusterRuleInfo {
+	if config, is := of.ConfigurationEx.(*types.ClusterConfigInfoEx); is {
+		return config.Rule
+	}
+	return nil
+}
+
+// place finds a host for a machine that is powered on: its own if nothing is against it. A host is left out while it is in
+// maintenance or not connected, and while a machine runs there that an anti-affinity rule keeps apart from this one. Without a
+// host left, a rule's fault is RuleViolation, as the reference has it; else what vcsim says of the host in maintenance.
+func (w *world) place(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault {
+	host, is := w.registry.Get(*machine.Runtime.Host).(*vcsim.HostSystem)
+	if !is || host.Parent == nil {
+		return nil
+	}
+	in, is := w.registry.Get(*host.Parent).(*vcsim.ClusterComputeResource)
+	if !is {
+		return nil
+	}
+	var against types.BaseClusterRuleInfo
+	for _, at := range append([]ref{host.Self}, in.Host...) {
+		candidate, is := w.registry.Get(at).(*vcsim.HostSystem)
+		if !is || candidate.Runtime.InMaintenanceMode || candidate.Runtime.ConnectionState != types.HostSystemConnectionStateConnected {
+			continue
+		}
+		if rule := w.apart(in, machine, at); rule != nil {
+			against = rule
+			continue
+		}
+		if at != host.Self {
+			w.registry.AtomicUpdate(ctx, machine, []types.PropertyChange{
+				{Name: "runtime.host", Val: &at}, {Name: "summary.runtime.host", Val: &at},
+			})
+		}
+		return nil
+	}
+	if against != nil {
+		return &types.RuleViolation{Host: &host.Self, Rule: against}
+	}
+	return &types.InvalidState{}
+}
+
+// apart is the rule that keeps a machine from a host.
+func (w *world) apart(in *vcsim.ClusterComputeResource, machine *vcsim.VirtualMachine, at ref) types.BaseClusterRuleInfo {
+	for _, rule := range w.rules(in) {
+		apart, is := rule.(*types.ClusterAntiAffinityRuleSpec)
+		if !is || apart.Enabled == nil || !*apart.Enabled || vcsim.FindReference(apart.Vm, machine.Self) == nil {
+			continue
+		}
+		for _, other := range apart.Vm {
+			found, failed := w.machine(other)
+			if failed == nil && other != machine.Self && w.running(found) != nil && *found.Runtime.Host == at {
+				return rule
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+package bed
+
+import (
+	"log"
+	"reflect"
+
+	"github.com/google/uuid"
+	"github.com/vmware/govmomi/object"
+	vcsim "github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"vcenter/bodies"
+)
+
+// machine answers for machines. What it does not refuse and does not do itself is vcsim's.
+type machine struct {
+	*vcsim.VirtualMachine
+	world *world
+}
+
+// run is a machine that is powered on.
+type run struct {
+	id string
+	at ref
+	// inbox has what its body says, in that order.
+	inbox chan bodies.Event
+}
+
+const (
+	on  = types.VirtualMachinePowerStatePoweredOn
+	off = types.VirtualMachinePowerStatePoweredOff
+)
+
+func wrongState(machine *vcsim.VirtualMachine, wanted types.VirtualMachinePowerState) fault {
+	return &types.InvalidPowerState{RequestedState: wanted, ExistingState: machine.Runtime.PowerState}
+}
+
+// holder is the name under which a machine locks its disks.
+func holder(machine *vcsim.VirtualMachine) string { return machine.Self.Value }
+
+// PowerOnVMTask powers a machine on.
+func (m *machine) PowerOnVMTask(ctx *vcsim.Context, _ *types.PowerOnVM_Task) soap.HasFault {
+	task := m.world.task(ctx, "PowerOnVM_Task", m.VirtualMachine, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		return nil, m.world.powerOn(ctx, m.VirtualMachine)
+	})
+	return &methods.PowerOnVM_TaskBody{Res: &types.PowerOnVM_TaskResponse{Returnval: task}}
+}
+
+// PowerOffVMTask takes the power away.
+func (m *machine) PowerOffVMTask(ctx *vcsim.Context, _ *types.PowerOffVM_Task) soap.HasFault {
+	task := m.world.task(ctx, "PowerOffVM_Task", m.VirtualMachine, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		return nil, m.world.powerOff(ctx, m.VirtualMachine, true)
+	})
+	return &methods.PowerOffVM_TaskBody{Res: &types.PowerOffVM_TaskResponse{Returnval: task}}
+}
+
+// ResetVMTask takes the power away and gives it back; the machine is on all the time.
+func (m *machine) ResetVMTask(ctx *vcsim.Context, _ *types.ResetVM_Task) soap.HasFault {
+	task := m.world.task(ctx, "ResetVM_Task", m.VirtualMachine, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		if m.Runtime.PowerState != on {
+			return nil, wrongState(m.VirtualMachine, on)
+		}
+		if failed := m.world.powerOff(ctx, m.VirtualMachine, true); failed != nil {
+			return nil, failed
+		}
+		return nil, m.world.powerOn(ctx, m.VirtualMachine)
+	})
+	return &methods.ResetVM_TaskBody{Res: &types.ResetVM_TaskResponse{Returnval: task}}
+}
+
+// SuspendVMTask is refused: no body can be suspended.
+func (m *machine) SuspendVMTask(*vcsim.Context, *types.SuspendVM_Task) soap.HasFault {
+	return &methods.SuspendVM_TaskBody{Fault_: vcsim.Fault("", &types.NotSupported{})}
+}
+
+// StandbyGuest is refused as well.
+func (m *machine) StandbyGuest(*vcsim.Context, *types.StandbyGuest) soap.HasFault {
+	return &methods.StandbyGuestBody{Fault_: vcsim.Fault("", &types.NotSupported{})}
+}
+
+// RebootGuest is refused: no body says that it has rebooted.
+func (m *machine) RebootGuest(*vcsim.Context, *types.RebootGuest) soap.HasFault {
+	return &methods.RebootGuestBody{Fault_: vcsim.Fault("", &types.NotSupported{})}
+}
+
+// ShutdownGuest asks the guest, and returns at once: "Returns immediately and does not wait for the guest operating system to
+// complete the operation"; without VMware Tools it is refused with ToolsUnavailable (reference of VirtualMachine).
+func (m *machine) ShutdownGuest(_ *vcsim.Context, _ *types.ShutdownGuest) soap.HasFault {
+	body := new(methods.ShutdownGuestBody)
+	w := m.world
+	running := w.running(m.VirtualMachine)
+	switch {
+	case m.Runtime.PowerState != on || running == nil:
+		body.Fault_ = vcsim.Fault("", wrongState(m.VirtualMachine, on))
+	case m.Guest.ToolsRunningStatus != string(types.VirtualMachineToolsRunningStatusGuestToolsRunning):
+		body.Fault_ = vcsim.Fault("", &types.ToolsUnavailable{})
+	default:
+		vm := m.Config.Uuid
+		go func() {
+			if err := w.bed.config.Carrier.Shutdown(vm, running.id); err != nil {
+				log.Printf("shutting down %s: %v", vm, err)
+			}
+		}()
+		body.Res = new(types.ShutdownGuestResponse)
+	}
+	return body
+}
+
+// powerOn does what a power-on does, in this order: check, lock, place, put the environment into guestinfo, start.
+func (w *world) powerOn(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault {
+	switch {
+	case machine.Config.Template:
+		return &types.InvalidState{}
+	case machine.Runtime.PowerState == on:
+		return wrongState(machine, on)
+	}
+	if failed := missing(machine); failed != nil {
+		return failed
+	}
+	if failed := w.lock(machine); failed != nil {
+		w.disks.Unlock(holder(machine))
+		return failed
+	}
+	run, failed := w.begin(ctx, machine)
+	if failed != nil {
+		w.disks.Unlock(holder(machine))
+		return failed
+	}
+	w.setExtra(ctx, machine, environment, render(machine))
+	body, failed := w.body(machine, run)
+	if failed == nil {
+		failed = w.startBody(ctx, machine, body)
+	}
+	if failed != nil {
+		w.stopped(machine)
+	}
+	return failed
+}
+
+// begin finds the machine a host, and notes that it runs there, before another is placed.
+func (w *world) begin(ctx *vcsim.Context, machine *vcsim.VirtualMachine) (*run, fault) {
+	w.placing.Lock()
+	defer w.placing.Unlock()
+	if failed := w.place(ctx, machine); failed != nil {
+		return nil, failed
+	}
+	made := &run{id: uuid.NewString(), at: machine.Self, inbox: make(chan bodies.Event, 256)}
+	w.mutex.Lock()
+	w.runs[machine.Config.Uuid] = made
+	w.mutex.Unlock()
+	go func() {
+		for event := range made.inbox {
+			w.heard(made, event)
+		}
+	}()
+	return made, nil
+}
+
+func (w *world) startBody(ctx *vcsim.Context, machine *vcsim.VirtualMachine, body bodies.Machine) fault {
+	if err := w.bed.config.Carrier.Start(body); err != nil {
+		return &types.GenericVmConfigFault{Reason: err.Error()}
+	}
+	_, failed := w.inner(ctx, machine, func() soap.HasFault {
+		return machine.PowerOnVMTask(ctx, &types.PowerOnVM_Task{This: machine.Self})
+	})
+	if failed != nil {
+		_ = w.bed.config.Carrier.Cut(body.VM, body.Run)
+	}
+	return failed
+}
+
+// stopped forgets a run.
+func (w *world) stopped(machine *vcsim.VirtualMachine) {
+	w.mutex.Lock()
+	if run := w.runs[machine.Config.Uuid]; run != nil {
+		delete(w.runs, machine.Config.Uuid)
+		close(run.inbox)
+	}
+	w.mutex.Unlock()
+	w.disks.Unlock(holder(machine))
+}
+
+// powerOff makes a machine powered off, whose body is to be cut or has ended.
+func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut bool) fault {
+	if machine.Runtime.PowerState != on {
+		return wrongState(machine, off)
+	}
+	running := w.running(machine)
+	if cut && running != nil {
+		if err := w.bed.config.Carrier.Cut(machine.Config.Uuid, running.id); err != nil {
+			return &types.GenericVmConfigFault{Reason: err.Error()}
+		}
+	}
+	_, failed := w.inner(ctx, machine, func() soap.HasFault {
+		return machine.PowerOffVMTask(ctx, &types.PowerOffVM_Task{This: machine.Self})
+	})
+	if failed == nil {
+		w.tools(ctx, machine, bodies.Event{})
+		w.stopped(machine)
+	}
+	return failed
+}
+
+// lock takes the machine's disks.
+func (w *world) lock(machine *vcsim.VirtualMachine) fault {
+	for _, disk := range files(machine) {
+		if failed := w.disks.Lock(holder(machine), disk); failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+// files are the paths of a machine's disks.
+func files(machine *vcsim.VirtualMachine) []string {
+	var found []string
+	for _, device := range devices(machine).SelectByType((*types.VirtualDisk)(nil)) {
+		if backing, is := device.GetVirtualDevice().Backing.(types.BaseVirtualDeviceFileBackingInfo); is {
+			found = append(found, backing.GetVirtualDeviceFileBackingInfo().FileName)
+		}
+	}
+	return found
+}
+
+// body describes a machine to who carries it.
+func (w *world) body(machine *vcsim.VirtualMachine, run *run) (bodies.Machine, fault) {
+	made := bodies.Machine{
+		VM: machine.Config.Uuid, Run: run.id, Name: machine.Name, Object: machine.Self.Value,
+		CPUs: machine.Config.Hardware.NumCPU, MemoryMB: machine.Config.Hardware.MemoryMB, Firmware: machine.Config.Firmware,
+		Disks: []bodies.Disk{}, NICs: []bodies.NIC{}, CDROMs: []string{}, Guestinfo: guestinfo(machine),
+	}
+	all := devices(machine)
+	for _, device := range all {
+		common := device.GetVirtualDevice()
+		starts := common.Connectable != nil && common.Connectable.StartConnected
+		switch device := device.(type) {
+		case *types.VirtualDisk:
+			disk, failed := w.carried(all, device)
+			if failed != nil {
+				return made, failed
+			}
+			made.Disks = append(made.Disks, disk)
+		case types.BaseVirtualEthernetCard:
+			card := device.GetVirtualEthernetCard()
+			made.NICs = append(made.NICs, bodies.NIC{Key: card.Key, MAC: card.MacAddress, Network: w.networkOf(card), Connected: starts})
+		case *types.VirtualCdrom:
+			if backing, is := device.Backing.(*types.VirtualCdromIsoBackingInfo); is && starts {
+				file, failed := w.disks.File(backing.FileName)
+				if failed != nil {
+					return made, failed
+				}
+				made.CDROMs = append(made.CDROMs, file)
+			}
+		}
+	}
+	return made, nil
+}
+
+func (w *world) carried(all object.VirtualDeviceList, disk *types.VirtualDisk) (bodies.Disk, fault) {
+	backing := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+	found, failed := w.disks.Read(backing.FileName)
+	if failed != nil {
+		return bodies.Disk{}, failed
+	}
+	made := bodies.Disk{
+		Key: disk.Key, UUID: found.UUID, Capacity: found.Capacity, Files: found.Chain, Unit: *disk.UnitNumber,
+		Persistent: backing.DiskMode == string(types.VirtualDiskModeIndependent_persistent),
+	}
+	if controller, is := all.FindByKey(disk.ControllerKey).(types.BaseVirtualController); is {
+		made.Controller = reflect.TypeOf(controller).Elem().Name()
+		made.Bus = controller.GetVirtualController().BusNumber
+	}
+	return made, nil
+}
+
+func (w *world) networkOf(card *types.VirtualEthernetCard) string {
+	switch backing := card.Backing.(type) {
+	case *types.VirtualEthernetCardNetworkBackingInfo:
+		return backing.DeviceName
+	case *types.VirtualEthernetCardDistributedVirtualPortBackingInfo:
+		at := ref{Type: "DistributedVirtualPortgroup", Value: backing.Port.PortgroupKey}
+		if group, is := w.registry.Get(at).(mo.Entity); is {
+			return name(group)
+		}
+	}
+	return ""
+}
+
+// tools tells the inventory what a body says of its VMware Tools.
+func (w *world) tools(ctx *vcsim.Context, machine *vcsim.VirtualMachine, said bodies.Event) {
+	running, status := types.VirtualMachineToolsRunningStatusGuestToolsNotRunning, types.VirtualMachineToolsStatusToolsNotRunning
+	if said.Running {
+		running, status = types.VirtualMachineToolsRunningStatusGuestToolsRunning, types.VirtualMachineToolsStatusToolsOk
+	}
+	address := ""
+	if len(said.Addresses) > 0 {
+		address = said.Addresses[0]
+	}
+	w.registry.AtomicUpdate(ctx, machine, []types.PropertyChange{
+		{Name: "guest.toolsRunningStatus", Val: string(running)}, {Name: "guest.toolsStatus", Val: status},
+		{Name: "summary.guest.toolsRunningStatus", Val: string(running)}, {Name: "summary.guest.toolsStatus", Val: status},
+		{Name: "guest.hostName", Val: said.Hostname}, {Name: "summary.guest.hostName", Val: said.Hostname},
+		{Name: "guest.ipAddress", Val: address}, {Name: "summary.guest.ipAddress", Val: address},
+	})
+}
+
+// said takes a body's word to its machine. What is said of a run that is over means nothing.
+func (w *world) said(event bodies.Event) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if running := w.runs[event.VM]; running != nil && running.id == event.Run {
+		select {
+		case running.inbox <- event:
+		default:
+			log.Printf("%s says more than can be heard: %+v is lost", event.VM, event)
+		}
+	}
+}
+
+// heard does what a body's word means for the inventory.
+func (w *world) heard(running *run, event bodies.Event) {
+	found, failed := w.machine(running.at)
+	if failed != nil {
+		return
+	}
+	w.alone(running.at, func() {
+		w.mutex.Lock()
+		same := w.runs[event.VM] == running
+		w.mutex.Unlock()
+		if !same {
+			return
+		}
+		ctx := w.own()
+		switch event.Event {
+		case bodies.Ended:
+			if failed := w.powerOff(ctx, found, false); failed != nil {
+				log.Printf("%s has ended: %T", found.Name, failed)
+			}
+		case bodies.Tools:
+			w.tools(ctx, found, event)
+		case bodies.Guestinfo:
+			w.setExtra(ctx, found, "guestinfo."+event.Key, event.Value)
+		default:
+			log.Printf("%s says %q, which is unknown", found.Name, event.Event)
+		}
+	})
+}

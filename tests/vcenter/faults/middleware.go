@@ -1,0 +1,229 @@
+package faults
+
+import (
+	"bytes"
+	"encoding/xml"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+	vim "github.com/vmware/govmomi/vim25/xml"
+)
+
+// Count is what calls of one name came to.
+type Count struct {
+	Calls int64 `json:"calls"`
+	In    int64 `json:"in"`
+	Out   int64 `json:"out"`
+}
+
+// Counts are what all calls came to.
+type Counts struct {
+	mutex  sync.Mutex
+	byName map[string]Count
+	// order has the names in the order in which the calls came.
+	order []string
+}
+
+// Snapshot has the counts and the order since the last reset.
+func (c *Counts) Snapshot() (map[string]Count, []string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return maps.Clone(c.byName), append([]string{}, c.order...)
+}
+
+// Reset begins anew.
+func (c *Counts) Reset() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.byName, c.order = nil, nil
+}
+
+func (c *Counts) begin(name string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.order = append(c.order, name)
+}
+
+func (c *Counts) add(name string, in, out int64) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.byName == nil {
+		c.byName = map[string]Count{}
+	}
+	sum := c.byName[name]
+	c.byName[name] = Count{sum.Calls + 1, sum.In + in, sum.Out + out}
+}
+
+// Middleware spoils and counts the calls to another handler.
+type Middleware struct {
+	Rules  Rules
+	Counts Counts
+	// Next answers what is not spoilt.
+	Next http.Handler
+	// End ends the session of a request.
+	End func(*http.Request)
+}
+
+// ServeHTTP answers a request, or not.
+func (m *Middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, err := called(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	in := &counted{body: r.Body, limit: -1}
+	out := &answer{ResponseWriter: w}
+	r.Body = in
+	m.Counts.begin(name)
+	defer func() { m.Counts.add(name, in.bytes, out.bytes) }()
+	rule := m.Rules.Call(name)
+	if rule == nil {
+		m.Next.ServeHTTP(out, r)
+		return
+	}
+	switch rule.Do {
+	case Delay:
+		select {
+		case <-time.After(time.Duration(rule.Milliseconds) * time.Millisecond):
+		case <-r.Context().Done():
+			return
+		}
+		m.Next.ServeHTTP(out, r)
+	case Fail:
+		_, _ = io.Copy(io.Discard, r.Body)
+		writeFault(out, rule)
+	case Status:
+		_, _ = io.Copy(io.Discard, r.Body)
+		http.Error(out, http.StatusText(rule.Code), rule.Code)
+	case EndSession:
+		m.End(r)
+		m.Next.ServeHTTP(out, r)
+	case LoseAnswer:
+		m.Next.ServeHTTP(&answer{ResponseWriter: nowhere{}}, r)
+		panic(http.ErrAbortHandler)
+	case Drop:
+		if rule.Bytes > 0 {
+			// What has been sent until then has arrived, and the other side saw it break off.
+			in.limit = rule.Bytes
+			m.Next.ServeHTTP(&answer{ResponseWriter: nowhere{}}, r)
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// called is the name of a request. Of a SOAP request, the body is put back.
+func called(r *http.Request) (string, error) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/nfc/"):
+		return "NFC", nil
+	case strings.HasPrefix(r.URL.Path, "/folder/"):
+		return "Datastore", nil
+	case r.Method != http.MethodPost:
+		return r.Method + " " + r.URL.Path, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return "", err
+	}
+	_ = r.Body.Close()
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	decoder := xml.NewDecoder(bytes.NewReader(body))
+	inside := false
+	for {
+		token, err := decoder.Token()
+		if err != nil {
+			return "no SOAP", nil
+		}
+		if start, is := token.(xml.StartElement); is {
+			if inside {
+				return start.Name.Local, nil
+			}
+			inside = start.Name.Local == "Body"
+		}
+	}
+}
+
+type counted struct {
+	body         io.ReadCloser
+	bytes, limit int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	if c.limit >= 0 {
+		if c.bytes >= c.limit {
+			return 0, io.ErrUnexpectedEOF
+		}
+		p = p[:min(int64(len(p)), c.limit-c.bytes)]
+	}
+	n, err := c.body.Read(p)
+	c.bytes += int64(n)
+	return n, err
+}
+
+func (c *counted) Close() error { return c.body.Close() }
+
+type answer struct {
+	http.ResponseWriter
+	bytes int64
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
+}
+
+type nowhere struct{}
+
+func (nowhere) Header() http.Header         { return http.Header{} }
+func (nowhere) WriteHeader(int)             {}
+func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+
+// writeFault answers as vCenter does: status 500, and the fault's type as name and as xsi:type of the detail.
+func writeFault(w http.ResponseWriter, rule *Rule) {
+	fault, err := rule.Make()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	type detail struct {
+		XMLName vim.Name
+		Type    string `xml:"http://www.w3.org/2001/XMLSchema-instance type,attr"`
+		types.BaseMethodFault
+	}
+	var body struct {
+		XMLName vim.Name `xml:"http://schemas.xmlsoap.org/soap/envelope/ Envelope"`
+		Body    struct {
+			Fault struct {
+				XMLName vim.Name `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault"`
+				Code    string   `xml:"faultcode"`
+				String  string   `xml:"faultstring"`
+				Detail  struct {
+					Fault detail
+				} `xml:"detail"`
+			}
+		} `xml:"http://schemas.xmlsoap.org/soap/envelope/ Body"`
+	}
+	body.Body.Fault.Code = "ServerFaultCode"
+	body.Body.Fault.String = "injected: " + rule.Fault
+	body.Body.Fault.Detail.Fault = detail{
+		XMLName: vim.Name{Space: "urn:vim25", Local: rule.Fault + "Fault"}, Type: rule.Fault, BaseMethodFault: fault,
+	}
+	text, err := vim.Marshal(body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/xml; charset=utf-8")
+	w.WriteHeader(http.StatusInternalServerError)
+	_, _ = w.Write(append([]byte(xml.Header), text...))
+}
+
+// The cookie that carries a session.
+const Cookie = soap.SessionCookieName

@@ -1,0 +1,138 @@
+package faults
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// served answers every call, and says how many had their effect.
+func served(t *testing.T, rules ...Rule) (*Middleware, *soap.Client, *int, *int) {
+	t.Helper()
+	effects, ended := new(int), new(int)
+	m := &Middleware{
+		Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.ReadAll(r.Body); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			*effects++
+			_, _ = io.WriteString(w, `<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body>`+
+				`<CurrentTimeResponse xmlns="urn:vim25"><returnval>2026-01-01T00:00:00Z</returnval></CurrentTimeResponse></Body></Envelope>`)
+		}),
+		End: func(*http.Request) { *ended++ },
+	}
+	for _, rule := range rules {
+		if _, err := m.Rules.Add(rule); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := httptest.NewServer(m)
+	t.Cleanup(server.Close)
+	at, err := url.Parse(server.URL + "/sdk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, soap.NewClient(at, true), effects, ended
+}
+
+func ask(client *soap.Client) error {
+	_, err := methods.CurrentTime(context.Background(), client, &types.CurrentTime{
+		This: types.ManagedObjectReference{Type: "ServiceInstance", Value: "ServiceInstance"},
+	})
+	return err
+}
+
+func TestAFaultKeepsItsTypeAndHasNoEffect(t *testing.T) {
+	_, client, effects, _ := served(t, Rule{Method: "CurrentTime", Skip: 1, Do: Fail, Fault: "HostCommunication"})
+	if err := ask(client); err != nil {
+		t.Fatalf("the first goes through: %v", err)
+	}
+	err := ask(client)
+	if !soap.IsSoapFault(err) {
+		t.Fatalf("no fault: %v", err)
+	}
+	if _, right := soap.ToSoapFault(err).VimFault().(types.HostCommunication); !right || *effects != 1 {
+		t.Errorf("%T, %d effects", soap.ToSoapFault(err).VimFault(), *effects)
+	}
+	if err := ask(client); err != nil || *effects != 2 {
+		t.Errorf("once only: %v", err)
+	}
+}
+
+func TestALostAnswerHadItsEffectAndADroppedCallHadNone(t *testing.T) {
+	_, client, effects, _ := served(t, Rule{Do: LoseAnswer}, Rule{Do: Drop, Skip: 1})
+	if err := ask(client); err == nil || soap.IsSoapFault(err) || *effects != 1 {
+		t.Errorf("lost: %v, %d effects", err, *effects)
+	}
+	if err := ask(client); err == nil || soap.IsSoapFault(err) || *effects != 1 {
+		t.Errorf("dropped: %v, %d effects", err, *effects)
+	}
+}
+
+func TestSessionsEndAndProxiesAnswer(t *testing.T) {
+	_, client, effects, ended := served(t, Rule{Do: EndSession}, Rule{Do: Status, Code: 503, Skip: 1}, Rule{Do: Delay, Milliseconds: 1, Skip: 2})
+	if err := ask(client); err != nil || *ended != 1 {
+		t.Errorf("%v, %d ended", err, *ended)
+	}
+	if err := ask(client); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Error(err)
+	}
+	if err := ask(client); err != nil || *effects != 2 {
+		t.Error(err)
+	}
+}
+
+func TestAnUploadBreaksOffAfterSoManyBytes(t *testing.T) {
+	m, client, effects, _ := served(t, Rule{Method: "NFC", Do: Drop, Bytes: 1000})
+	at := client.URL()
+	at.Path = "/nfc/1/disk.vmdk"
+	response, err := http.Post(at.String(), "", strings.NewReader(strings.Repeat("x", 100_000)))
+	if err == nil {
+		response.Body.Close()
+		t.Error("answered")
+	}
+	counts, order := m.Counts.Snapshot()
+	if *effects != 0 || counts["NFC"].In != 1000 || len(order) != 1 {
+		t.Errorf("%d effects, %+v", *effects, counts)
+	}
+}
+
+func TestCallsAndBytesAreCounted(t *testing.T) {
+	m, client, _, _ := served(t)
+	for range 3 {
+		if err := ask(client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts, order := m.Counts.Snapshot()
+	if sum := counts["CurrentTime"]; sum.Calls != 3 || sum.In < 300 || sum.Out < 300 || strings.Join(order, " ") != "CurrentTime CurrentTime CurrentTime" {
+		t.Errorf("%+v %v", counts, order)
+	}
+}
+
+func TestRulesThatCannotBeMeantAreRefused(t *testing.T) {
+	var rules Rules
+	for _, bad := range []Rule{{Do: "explode"}, {Do: Fail, Fault: "NoSuchFault"}, {Do: Fail, Fault: "VirtualMachineConfigSpec"}, {Do: Delay}, {Do: Status, Code: 200}} {
+		if _, err := rules.Add(bad); err == nil {
+			t.Errorf("taken: %+v", bad)
+		}
+	}
+	if _, err := rules.Add(Rule{Do: FailTask, Fault: "GenericVmConfigFault", Method: "PowerOnVM_Task"}); err != nil {
+		t.Fatal(err)
+	}
+	if rules.Call("PowerOnVM_Task") != nil {
+		t.Error("a rule of tasks has spoilt a call")
+	}
+	if rules.Task("PowerOnVM_Task") == nil || rules.Task("PowerOnVM_Task") != nil {
+		t.Error("a rule of tasks spoils one task")
+	}
+}
