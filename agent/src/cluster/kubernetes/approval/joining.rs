@@ -24,6 +24,15 @@ pub(super) const USAGES: [&str; 3] = ["digital signature", "key encipherment", "
 #[derive(Deserialize)]
 pub(super) struct Token {
     metadata: Metadata,
+    #[serde(default)]
+    data: Data,
+}
+
+/// Of what its Secret holds, what is none.
+#[derive(Default, Deserialize)]
+struct Data {
+    #[serde(default)]
+    expiration: String,
 }
 
 #[derive(Deserialize)]
@@ -68,6 +77,11 @@ pub(super) fn judge(
         return Err(Refusal::never("its token is not for joining"));
     }
     let token = token.ok_or_else(|| Refusal::never("its token is no longer there"))?;
+    if token.data.expiration.is_empty() {
+        return Err(Refusal::never(
+            "its token never expires: make one that does, such as with kubeadm token create --ttl 1h",
+        ));
+    }
     let asked = spec.asked(&USAGES)?;
     let name = asked.common_name.strip_prefix("system:node:").filter(|_| asked.organization == NODES);
     let name = name.ok_or_else(|| Refusal::never("its subject is no node"))?;

@@ -145,7 +145,9 @@ impl Cluster {
 
     fn token(&self, node: Option<&str>) {
         let annotations: BTreeMap<_, _> = node.map(|node| (join_token::NODE, node)).into_iter().collect();
-        self.store.lock().unwrap().token = Some(json!({"metadata": {"annotations": annotations}}));
+        self.store.lock().unwrap().token = Some(json!({
+            "metadata": {"annotations": annotations}, "data": {"expiration": "MjAyNg=="},
+        }));
     }
 }
 

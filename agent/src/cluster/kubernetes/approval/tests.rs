@@ -191,7 +191,8 @@ pub(super) fn joins_as(name: &str) -> Spec {
 
 fn token(node: Option<&str>) -> joining::Token {
     let annotations: BTreeMap<_, _> = node.map(|node| (contract::join_token::NODE, node)).into_iter().collect();
-    serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+    serde_json::from_value(json!({"metadata": {"annotations": annotations}, "data": {"expiration": "MjAyNg=="}}))
+        .unwrap()
 }
 
 #[test]
@@ -223,6 +224,10 @@ fn a_token_is_good_for_its_own_node_or_a_new_one_and_for_none_that_is_at_work() 
         let Err(Refusal::Now(said)) = judge(name, Some(token)) else { panic!("{name} does not wait") };
         assert!(said.contains(why), "{said}");
     }
+    let endless: joining::Token =
+        serde_json::from_value(json!({"metadata": {}, "data": {"token-id": "YQ=="}})).unwrap();
+    let Err(Refusal::Never(said)) = judge("new", Some(&endless)) else { panic!("it is good for ever") };
+    assert!(said.contains("never expires"), "{said}");
     let stranger = Spec { groups: vec!["system:bootstrappers".to_owned()], ..joins_as("new") };
     assert!(matches!(joining::judge(&stranger, Some(&any), &config(), &[]), Err(Refusal::Never(_))));
     let server = Spec { usages: vec!["client auth".to_owned(), "server auth".to_owned()], ..joins_as("new") };
@@ -269,7 +274,9 @@ impl Cluster {
                 }
                 "/api/v1/nodes" => page(&cluster()),
                 "/api/v1/namespaces/kube-system/configmaps/kaas-worker-records" => (404, json!({})),
-                "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef" => (200, json!({"metadata": {}})),
+                "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef" => {
+                    (200, json!({"metadata": {}, "data": {"expiration": "MjAyNg=="}}))
+                }
                 path if path.ends_with("/approval") => {
                     noted.lock().unwrap().push((path.replace(REQUESTS, ""), body["status"]["conditions"][0].clone()));
                     (if path.contains("bad") { 500 } else { 200 }, json!({"message": "no"}))
