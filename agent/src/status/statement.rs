@@ -68,7 +68,8 @@ impl Sayings {
 }
 
 fn statement(status: &Status, machine: Option<Uuid>, now: SystemTime) -> Statement {
-    let first = status.findings.iter().find(|finding| finding.severity == Severity::Error);
+    let mut errors = status.findings.iter().filter(|finding| finding.severity == Severity::Error);
+    let first = errors.clone().find(|finding| lasts(&finding.code)).or_else(|| errors.next());
     let words = first.map_or_else(|| status.summary(), |one| format!("{}: {}. {}", one.subject, one.seen, one.action));
     let at = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     Statement {
@@ -97,6 +98,7 @@ mod tests {
     fn refused(times: u32) -> Status {
         let mut findings = Findings::default();
         findings.push(codes::DNS_MANY.finding("dns-servers", "four are given", "Give at most three"));
+        findings.push(codes::NETWORK_NO_CARRIER.finding("eth1", "it is not connected", "Connect it"));
         findings.push(codes::JOIN_TOKEN_REFUSED.finding("join-token", "it is not taken", "Make a new one"));
         findings.push(codes::JOIN_CERTIFICATE_EXPIRED.finding("join-token", "it ended", "It joins again"));
         let token = Some("abcdef".to_owned());

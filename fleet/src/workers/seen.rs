@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::node::provider_id;
-use contract::statement::{Phase, Statement};
+use contract::statement::{Phase, Statement, asks_for_token};
 
 use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
@@ -131,14 +131,15 @@ impl Seen {
     }
 
     /// Why a machine's VM will not join, as it refuses since it was powered on. Once its kubelet was heard, programs of pods may
-    /// say it, and it has joined anyway.
+    /// say it, and it has joined anyway. One that asks for the token that it was given has not seen its form yet.
     pub fn refusal(&self, machine: &Machine) -> Option<Reason> {
         let was_heard = match self.node(machine) {
             Node::Own(node) => node.heard != machine.heard.clone().unwrap_or_default(),
             Node::Absent | Node::Foreign => false,
         };
         let is_of_now = self.said(machine)?.at >= machine.since;
-        if self.refuses(machine) && is_of_now && !was_heard { self.trouble(machine) } else { None }
+        let why = self.trouble(machine).filter(|why| !asks_for_token(&why.code))?;
+        (self.refuses(machine) && is_of_now && !was_heard).then_some(why)
     }
 
     /// A machine's node.

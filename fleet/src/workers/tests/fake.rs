@@ -481,7 +481,8 @@ impl State {
             let is_good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
             let refuses = self.refusing.contains_key(&machine.vm.name);
             let is_known = !refuses && (is_good || !self.expired.contains(&machine.vm.name));
-            let due = machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant) && is_known;
+            let runs = machine.vm.power == PowerState::On;
+            let due = runs && machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant) && is_known;
             if due && let Some(node) = nodes.find(|node| node.provider == own) {
                 (node.ready, machine.returns) = (true, false);
                 self.expired.remove(&machine.vm.name);

@@ -194,6 +194,8 @@ fn only_what_a_vm_has_said_itself_of_this_power_on_and_more_than_once_fails_it()
     assert_eq!(says(|_, said, _| said.times = 1), None, "it is tried again");
     assert_eq!(says(|_, said, _| said.lasting = false), None);
     assert_eq!(says(|_, said, _| said.phase = Phase::Waiting), None);
+    let asks = says(|_, said, _| said.code = Some("join.certificate-expired".to_owned()));
+    assert_eq!(asks, None, "it has not seen its form yet");
     assert_eq!(says(|_, said, _| said.at = 999), None, "it was on before");
     assert_eq!(says(|_, said, _| said.token = Some("fedcba".to_owned())), None, "another token's");
     assert_eq!(says(|_, said, _| said.machine = Some(Uuid::from_u128(3))), None, "another VM's");
