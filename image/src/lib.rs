@@ -169,6 +169,7 @@ pub fn renew_locks(
     let sources = Sources::find(sources, Path::new("/"))?;
     let mut archives: BTreeMap<String, Archive> = BTreeMap::new();
     let mut locks: Vec<(PathBuf, Lock)> = Vec::new();
+    let mut kept: Vec<(PathBuf, Lock)> = Vec::new();
     for (spec, packages) in &wanted {
         let mut below = None;
         for layer in &packages.layers {
@@ -176,7 +177,9 @@ pub fn renew_locks(
             let own = if let Some((_, lock)) = locks.iter().find(|(done, _)| *done == path) {
                 lock.clone()
             } else if keep_included && layer.file != **spec {
-                layer.read_lock(below.as_ref(), &layer.file)?
+                let lock = layer.read_lock(below.as_ref(), &layer.file)?;
+                kept.push((path, lock.clone()));
+                lock
             } else {
                 let archive = match archives.entry(packages.suite.clone()) {
                     Entry::Occupied(open) => open.into_mut(),
@@ -191,11 +194,15 @@ pub fn renew_locks(
             below = Some(layers::over(below, own));
         }
     }
-    put_all(locks)
+    put_all(locks, &kept)
 }
 
-/// Writes locks in the place of the former ones, when none of them is to be refused.
-fn put_all(locks: Vec<(PathBuf, Lock)>) -> Result<Vec<Renewed>> {
+/// Writes locks in the place of the former ones, when none of them is to be refused: also what stands on locks that are
+/// `kept` is not made from older indexes than they are.
+fn put_all(locks: Vec<(PathBuf, Lock)>, kept: &[(PathBuf, Lock)]) -> Result<Vec<Renewed>> {
+    for (path, former) in kept {
+        locks.iter().try_for_each(|(_, lock)| former.refuse_older(lock, path))?;
+    }
     let mut formers = Vec::new();
     for (path, lock) in &locks {
         let former = Lock::read_former(path)?;
@@ -268,12 +275,18 @@ mod tests {
             Lock { suite: "trixie".to_owned(), request: "r".to_owned(), indexes, packages, kernel: None }
         };
         let (former, newer) = (lock(20, "5.1"), lock(30, "5.2"));
-        let first = put_all(vec![(path.clone(), former.clone())]).unwrap();
+        let first = put_all(vec![(path.clone(), former.clone())], &[]).unwrap();
         assert_eq!(first[0].changes.added.len(), 1);
-        assert!(put_all(vec![(other.clone(), newer.clone()), (path.clone(), lock(10, "5.2"))]).is_err());
+        assert!(put_all(vec![(other.clone(), newer.clone()), (path.clone(), lock(10, "5.2"))], &[]).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), former.text());
         assert!(!other.exists());
-        let renewed = put_all(vec![(path.clone(), newer.clone())]).unwrap().remove(0);
+        // What a spec adds may have no former lock: it stands on what is kept.
+        let kept = [(path.clone(), former.clone())];
+        let error = put_all(vec![(other.clone(), lock(10, "5.2"))], &kept).unwrap_err().to_string();
+        assert!(error.contains(&format!("but {} was made from one of", path.display())) && !other.exists(), "{error}");
+        put_all(vec![(other.clone(), newer.clone())], &kept).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), former.text());
+        let renewed = put_all(vec![(path.clone(), newer.clone())], &[]).unwrap().remove(0);
         assert_eq!((renewed.packages, renewed.changes.changed.len(), renewed.changes.added.len()), (1, 1, 0));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), newer.text());
     }

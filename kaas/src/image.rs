@@ -11,6 +11,7 @@ use image::debian::sources::Settings;
 use image::progress::Progress;
 use image::spec::Variant;
 use image::tools::ToolsTree;
+use nix::sys::stat::{Mode, umask};
 use ova::signature::Signer;
 use serde_json::json;
 
@@ -36,8 +37,9 @@ pub enum Image {
     Reference(Reference),
     /// Removes from the cache what no build has used for a while.
     ///
-    /// Results of the build's stages and packages go, unless a running command or a lab uses them. What Cargo builds
-    /// and what the lab has unpacked stays.
+    /// Results of the build's stages go, packages, sources of earlier versions, what checks dependencies and the trees of
+    /// bare machines, unless a running command or a lab uses them. What the lab has unpacked stays, and without `--all`
+    /// what Cargo builds.
     Clean(Clean),
 }
 
@@ -116,6 +118,9 @@ pub struct Clean {
     /// Keep what was used in so many days; 0 keeps nothing.
     #[arg(long, default_value_t = 14)]
     days: u64,
+    /// Keep nothing, what Cargo has compiled included: the next build takes as long as the first one.
+    #[arg(long, conflicts_with = "days")]
+    all: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -132,8 +137,15 @@ impl From<Sources> for Settings {
     }
 }
 
+/// What root makes in the cache others read, whatever the caller's shell keeps from them: behind sudo compilers run as the
+/// user who called it, and trees have users of their own.
+fn share() {
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+}
+
 /// Runs one of the commands.
 pub fn run(command: Image) -> Result<()> {
+    share();
     match command {
         Image::Build(arguments) => build(arguments),
         Image::Lock(arguments) => lock(arguments),
@@ -211,6 +223,7 @@ fn cache() -> Result<Cache> {
 /// # Errors
 /// When its packages cannot be had.
 pub fn tools_tree() -> Result<ToolsTree> {
+    share();
     // The settings are those of the environment: the flags belong to the builder's commands.
     ensure_tools(&Settings::of_environment())
 }
@@ -243,7 +256,7 @@ fn clean(arguments: &Clean) -> Result<()> {
         bail!("--days {} is out of range", arguments.days);
     };
     let cache = cache()?;
-    let cleaned = cache.clean(Duration::from_secs(seconds))?;
+    let cleaned = if arguments.all { cache.clean_all()? } else { cache.clean(Duration::from_secs(seconds))? };
     let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
     match counts.is_empty() {
         true => say!("{}: nothing removed", cache.root().display()),

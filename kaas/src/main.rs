@@ -4,6 +4,7 @@
 mod output;
 
 mod backup;
+mod home;
 mod image;
 mod lab;
 mod ova;
@@ -53,6 +54,10 @@ fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let arguments = Arguments::parse();
     output::show_log(arguments.verbose);
+    if let Err(error) = home::settle() {
+        output::warn(&format!("error: {error:#}"));
+        return ExitCode::FAILURE;
+    }
     let result = match arguments.command {
         Command::Adopt(arguments) => upgrade::adopt(&arguments),
         Command::Backup(arguments) => backup::run(&arguments).map(done),

@@ -223,6 +223,11 @@ impl Lab {
         &self.name
     }
 
+    /// Where its VMs' disks and everything else of it is.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// What its VMs are stamped with: the same for all of them, and no other lab's.
     pub fn deployment(&self) -> Uuid {
         let of_name = || Uuid::new_v5(&Uuid::NAMESPACE_OID, self.directory.path().as_os_str().as_encoded_bytes());

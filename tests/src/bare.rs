@@ -68,7 +68,7 @@ const REGISTRIES: [&str; 12] = [
 
 /// A bare machine. It goes when the value is dropped.
 pub struct Bare {
-    directory: TempDir,
+    directory: Own,
     tree: PathBuf,
     user_id: u32,
     shown: Vec<(PathBuf, String)>,
@@ -103,7 +103,7 @@ impl Bare {
         let sources = Sources::find(&Settings::of_environment(), Path::new("/"))?;
         remove_abandoned(&directory)?;
         let base = base(suite, &sources, &directory).with_context(|| format!("making a bare {suite}"))?;
-        let directory = own_directory(suite, &directory)?;
+        let directory = Own::new(suite, &directory)?;
         // Programs with root's rights are in the tree: nobody on this host gets past the directory above it. The
         // machine's own users have to.
         let tree = directory.path().join("root");
@@ -199,7 +199,7 @@ impl Bare {
 
     /// Leaves the machine behind when the value is dropped; the next run removes it. Returns its root tree.
     pub fn keep(mut self) -> PathBuf {
-        self.directory.disable_cleanup(true);
+        self.directory.place.disable_cleanup(true);
         self.tree.clone()
     }
 
@@ -316,13 +316,12 @@ fn remove_left_cgroups() {
     }
 }
 
-/// Removes the machines of processes that were killed.
+/// Removes the machines of processes that were killed. `kaas image clean` does so, too.
 fn remove_abandoned(directory: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let process = name.split('-').nth(1).and_then(|process| process.parse::<u32>().ok());
-        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+        let is_machine = entry.file_name().to_string_lossy().contains('-') && entry.file_type()?.is_dir();
+        if is_machine && File::open(entry.path()).is_ok_and(|lock| lock.try_lock().is_ok()) {
             gone(fs::remove_dir_all(entry.path())).with_context(|| format!("removing {}", entry.path().display()))?;
         }
     }
@@ -351,12 +350,27 @@ fn apt_options() -> anyhow::Result<String> {
     checked(Command::new("apt-config").args(["dump", "Acquire"]))
 }
 
-/// A directory of this process that nobody else on this host gets into, and that a later run removes if this one is
-/// killed.
-fn own_directory(suite: &str, directory: &Path) -> anyhow::Result<TempDir> {
-    let prefix = format!("{suite}-{}-", std::process::id());
-    let own = fs::Permissions::from_mode(0o700);
-    Ok(tempfile::Builder::new().prefix(&prefix).permissions(own).tempdir_in(directory)?)
+/// A directory of this process, which goes with the value. It is locked as long as the process lives: a later run
+/// removes it if this one is killed.
+struct Own {
+    place: TempDir,
+    _lock: File,
+}
+
+impl Own {
+    /// Nobody else on this host gets into it.
+    fn new(suite: &str, directory: &Path) -> anyhow::Result<Self> {
+        let prefix = format!("{suite}-{}-", std::process::id());
+        let own = fs::Permissions::from_mode(0o700);
+        let place = tempfile::Builder::new().prefix(&prefix).permissions(own).tempdir_in(directory)?;
+        let lock = File::open(place.path())?;
+        lock.lock().with_context(|| format!("locking {}", place.path().display()))?;
+        Ok(Self { place, _lock: lock })
+    }
+
+    fn path(&self) -> &Path {
+        self.place.path()
+    }
 }
 
 /// A user's number that nobody has on this host.
@@ -409,7 +423,7 @@ fn base(suite: &str, sources: &Sources, directory: &Path) -> anyhow::Result<Path
     if is_fresh(&place) {
         return Ok(place);
     }
-    let work = own_directory(suite, directory)?;
+    let work = Own::new(suite, directory)?;
     let (options, tree) = (work.path().join("apt.conf"), work.path().join("tree.tar"));
     fs::write(&options, &recipe.apt)?;
     let (list, flags): (Vec<_>, Vec<_>) = recipe.arguments.iter().partition(|argument| argument.starts_with("source "));
@@ -461,12 +475,10 @@ mod tests {
     #[test]
     fn what_killed_processes_left_is_removed_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
-        let mine = own_directory("trixie", directory.path()).unwrap();
+        let mine = Own::new("trixie", directory.path()).unwrap();
         assert_eq!(fs::metadata(mine.path()).unwrap().mode() & 0o777, 0o700);
-        let mut ended = Command::new("true").spawn().unwrap();
-        let process = ended.id();
-        ended.wait().unwrap();
-        let left = directory.path().join(format!("trixie-{process}-abc"));
+        // By a number alone it would be this process's.
+        let left = directory.path().join(format!("trixie-{}-abc", std::process::id()));
         fs::create_dir_all(left.join("root")).unwrap();
         let archive = directory.path().join("trixie.0123456789abcdef.tar");
         fs::write(&archive, "").unwrap();

@@ -16,6 +16,7 @@ use lab::{
     EngineRecord, Hardware, Kvm, Lab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory, find_ova,
     obtain, state_directory, until,
 };
+use nix::sys::statvfs::statvfs;
 use serde_json::Value;
 
 use crate::lab_command::LabCommand;
@@ -315,6 +316,8 @@ impl Scenario {
     }
 
     fn keep_evidence(&self) {
+        // The lab is still there with all its disks: a full one makes everything fail, each thing in its own way.
+        eprintln!("{}: {}", self.name, free_for(self.lab().directory()));
         let directory = workspace().join("build/evidence").join(self.name);
         let _ = fs::remove_dir_all(&directory);
         for file in self.lab().keep_evidence() {
@@ -343,6 +346,17 @@ impl Drop for Scenario {
             eprintln!("removing the lab of {}: {error:#}", self.name);
             assert!(std::thread::panicking(), "the scenario left something behind");
         }
+    }
+}
+
+/// How much of the disk that a directory is on is free.
+fn free_for(directory: &Path) -> String {
+    match statvfs(directory) {
+        Ok(disk) => {
+            let free = disk.blocks_available().saturating_mul(disk.fragment_size()) >> 20;
+            format!("{free} MiB are free for its lab in {}", directory.display())
+        }
+        Err(error) => format!("how much disk is free for its lab in {} is not known: {error}", directory.display()),
     }
 }
 
@@ -394,4 +408,19 @@ fn kvm_runs_guests(tools: &Path) -> anyhow::Result<bool> {
 /// When it is not there and cannot be made.
 pub fn tools() -> anyhow::Result<ToolsTree> {
     image::tools::ensure(&Settings::of_environment(), &Cache::of_user(lab::tools_in_use)?, &Progress::on_stderr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_said_and_so_is_one_that_cannot_be_asked() {
+        // A file system without any room.
+        assert_eq!(free_for(Path::new("/proc")), "0 MiB are free for its lab in /proc");
+        let free = free_for(Path::new(env!("CARGO_MANIFEST_DIR")));
+        assert!(!free.starts_with("0 ") && free.contains(" MiB are free for its lab in "), "{free}");
+        let unknown = free_for(Path::new("/nonexistent/lab"));
+        assert!(unknown.ends_with("/nonexistent/lab is not known: ENOENT: No such file or directory"), "{unknown}");
+    }
 }

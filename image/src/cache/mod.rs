@@ -2,20 +2,23 @@
 //! into it. A result is whole or not there: it is made in a directory of its own
 //! and put in place by one rename. Knows nothing of what the stages make.
 
+mod clean;
 mod key;
 mod stages;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 
+use crate::caller;
 use crate::progress::Progress;
 
+pub use clean::Cleaned;
 pub use key::{Key, KeyBuilder, Parts, file_digest, hex, is_executable};
 pub use stages::Stage;
 
@@ -39,17 +42,6 @@ pub struct Cache {
     in_use: Arc<Mutex<Vec<File>>>,
 }
 
-/// What [`Cache::clean`] did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cleaned {
-    /// How many results went, by the name of their stage; packages as well.
-    pub removed: Vec<(&'static str, usize)>,
-    /// The room they took on the disk, in bytes.
-    pub bytes: u64,
-    /// Of which stages something was old enough to go and stayed, because it is in use.
-    pub in_use: Vec<&'static str>,
-}
-
 impl Cache {
     /// The user's cache: `kaas` in `$XDG_CACHE_HOME` or `~/.cache`. Clears away what builds left
     /// that were cut off. What `used` names is never removed from it: labs run from tools trees when no build does.
@@ -65,7 +57,11 @@ impl Cache {
                     .join(".cache")
             }
         };
-        Self::sparing(&base.join("kaas"), used)
+        let root = base.join("kaas");
+        for directory in [&base, &root] {
+            lend_new(directory).with_context(|| format!("making the cache directory {}", directory.display()))?;
+        }
+        Self::sparing(&root, used)
     }
 
     /// A cache in this directory, which builds alone work with.
@@ -85,6 +81,9 @@ impl Cache {
         let cache = Self { root, used, in_use: Arc::default() };
         for directory in [cache.work_directory(), cache.packages()] {
             fs::create_dir_all(&directory).map_err(|error| making(error, &directory))?;
+        }
+        for directory in [&cache.root, &cache.work_directory()] {
+            let_in(directory).map_err(|error| making(error, directory))?;
         }
         cache.clear_abandoned();
         Ok(cache)
@@ -128,6 +127,9 @@ impl Cache {
         }
         let path = directory.join("workspace");
         fs::create_dir_all(&path).with_context(making)?;
+        for directory in [&directory, &path] {
+            let_in(directory).with_context(making)?;
+        }
         let lock = lock_of(&directory)?;
         lock.lock().with_context(|| format!("locking {}", directory.display()))?;
         Ok(Sources { path, _lock: lock })
@@ -228,41 +230,9 @@ impl Cache {
         self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
     }
 
-    /// Removes every result of the build's stages, and every package, that no build has used for `unused`. What a
-    /// command that runs or anybody else uses stays, and so does everything in the cache directory that belongs to no
-    /// stage: what Cargo builds, and what the lab unpacks.
-    ///
-    /// # Errors
-    /// When it is not known what others use, the cache cannot be read, or something in it cannot be removed.
-    pub fn clean(&self, unused: Duration) -> Result<Cleaned> {
-        let spared = self.spared()?;
-        let mut cleaned = Cleaned::default();
-        for name in Stage::ALL.iter().map(|stage| stage.name).chain([PACKAGES]) {
-            let directory = self.root.join(name);
-            if !directory.is_dir() {
-                continue;
-            }
-            let old: Vec<_> = results(&directory)?.into_iter().filter(|result| age(result) >= unused).collect();
-            let lock = lock_of(&directory)?;
-            let mut removed = 0;
-            for result in &old {
-                if spared.has(result) || lock.try_lock().is_err() || !self.discard(result, &mut cleaned.bytes)? {
-                    if !cleaned.in_use.contains(&name) {
-                        cleaned.in_use.push(name);
-                    }
-                    continue;
-                }
-                removed += 1;
-            }
-            if removed > 0 {
-                cleaned.removed.push((name, removed));
-            }
-        }
-        Ok(cleaned)
-    }
-
-    /// Removes a result, unless it is in use; returns whether it is gone, and adds its size to `bytes`. The caller
-    /// holds the lock of its directory. A result that is cut off while it is removed is no result any more.
+    /// Removes a result, or an entry of another place, unless it is in use; returns whether it is gone, and adds its size
+    /// to `bytes`. The caller holds the lock of its directory, if that has one. A result that is cut off while it is
+    /// removed is no result any more.
     fn discard(&self, result: &Path, bytes: &mut u64) -> Result<bool> {
         let removing = || format!("removing {}", result.display());
         if result.is_dir() && File::open(result).with_context(removing)?.try_lock().is_err() {
@@ -389,6 +359,25 @@ impl Drop for Work {
     }
 }
 
+/// Makes a directory in the home directory of the user who called sudo that user's, unless it is there.
+fn lend_new(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(directory)?;
+    caller::lend(directory)
+}
+
+/// Lets everybody pass a directory of root's: the compilers that root starts run as the user who called it, and a shell
+/// that keeps all it makes from others may have made it.
+fn let_in(directory: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(directory)?;
+    if metadata.uid() != 0 || metadata.mode() & 0o055 == 0o055 || !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    fs::set_permissions(directory, fs::Permissions::from_mode((metadata.mode() & 0o7777) | 0o055))
+}
+
 fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let read = fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))?;
     let mut entries = read.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
@@ -444,7 +433,7 @@ mod tests {
     use super::*;
     use anyhow::bail;
 
-    fn build(cache: &Cache, text: &str, made: &mut usize) -> PathBuf {
+    pub(super) fn build(cache: &Cache, text: &str, made: &mut usize) -> PathBuf {
         let key = Key::of(Stage::TOOLS).text("input", text).finish();
         cache
             .stage(&key, &Progress::silent(), |directory| {
@@ -538,6 +527,21 @@ mod tests {
     }
 
     #[test]
+    fn the_callers_compilers_get_to_what_a_shell_that_keeps_all_from_others_has_made() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("cache");
+        Cache::at(&root).unwrap().sources().unwrap();
+        let inner = ["", "work", "sources", "sources/workspace"].map(|name| root.join(name));
+        let mode = |place: &Path| fs::metadata(place).unwrap().mode() & 0o777;
+        inner.iter().for_each(|place| fs::set_permissions(place, fs::Permissions::from_mode(0o700)).unwrap());
+        Cache::at(&root).unwrap().sources().unwrap();
+        assert!(inner.iter().all(|place| mode(place) == 0o755), "{:?}", inner.each_ref().map(|place| mode(place)));
+    }
+
+    #[test]
     fn results_of_few_and_of_many_files_are_written_out_and_links_to_nowhere_are_no_hindrance() {
         let directory = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/nonexistent", directory.path().join("link")).unwrap();
@@ -573,95 +577,18 @@ mod tests {
         assert_eq!(there(), [false, true, false]);
     }
 
-    fn make_older(place: &Path) {
+    pub(super) fn make_older(place: &Path) {
         let older = fs::metadata(place).unwrap().modified().unwrap() - Duration::from_secs(3600);
         File::open(place).unwrap().set_modified(older).unwrap();
     }
 
-    #[test]
-    fn cleaning_takes_stages_and_packages_and_nothing_else() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut made = 0;
-        let (old, new) = {
-            let cache = Cache::at(directory.path()).unwrap();
-            (build(&cache, "old", &mut made), build(&cache, "new", &mut made))
-        };
-        let digest = "0123456789abcdef".repeat(4);
-        let write = |path: &str| {
-            let path = directory.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, vec![1; 5000]).unwrap();
-            path
-        };
-        let package = write(&format!("packages/{digest}.deb"));
-        // What the lab and Cargo keep, what nobody here knows, and what is in a stage's directory without a digest.
-        let foreign: Vec<_> = [
-            &format!("lab/{digest}/disk.raw"),
-            "target/debug/kaas",
-            "cargo/appliance/kaas-agent",
-            &format!("notes/{digest}"),
-            "tools/notes.txt",
-        ]
-        .map(write)
-        .to_vec();
-        for place in foreign.iter().flat_map(|path| [path.as_path(), path.parent().unwrap()]).chain([&*old, &package]) {
-            make_older(place);
-        }
-
-        let cleaned = Cache::at(directory.path()).unwrap().clean(Duration::from_secs(60)).unwrap();
-        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1), ("packages", 1)], vec![]));
-        assert!(cleaned.bytes >= 5000, "{}", cleaned.bytes);
-        assert!(!old.exists() && !package.exists() && new.exists());
-        assert!(foreign.iter().all(|path| path.exists()));
-
-        let cleaned = Cache::at(directory.path()).unwrap().clean(Duration::ZERO).unwrap();
-        assert_eq!(cleaned.removed, [("tools", 1)]);
-        assert!(!new.exists() && foreign.iter().all(|path| path.exists()));
-    }
-
-    #[test]
-    fn cleaning_leaves_what_a_command_that_runs_uses() {
-        let directory = tempfile::tempdir().unwrap();
-        let running = Cache::at(directory.path()).unwrap();
-        let place = build(&running, "a", &mut 0);
-        let package = running.packages().join("0123456789abcdef".repeat(4));
-        fs::write(&package, "").unwrap();
-        running.use_packages().unwrap();
-        let clean = || Cache::at(directory.path()).unwrap().clean(Duration::ZERO).unwrap();
-        assert_eq!(clean(), Cleaned { in_use: vec!["tools", "packages"], ..Cleaned::default() });
-        assert!(place.exists() && package.exists());
-
-        // A stage at work, whose result is not there yet.
-        drop(running);
-        let lock = lock_of(&directory.path().join("tools")).unwrap();
-        lock.lock().unwrap();
-        assert_eq!(clean().in_use, ["tools"]);
-        drop(lock);
-        assert_eq!(clean().removed, [("tools", 1)]);
-    }
-
     thread_local! {
         /// What of the cache a lab uses in the test of this thread.
-        static USED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
+        pub(super) static USED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
     }
 
-    fn used() -> Result<Vec<PathBuf>> {
+    pub(super) fn used() -> Result<Vec<PathBuf>> {
         Ok(USED.with_borrow(Clone::clone))
-    }
-
-    #[test]
-    fn cleaning_leaves_what_labs_use() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = || Cache::sparing(directory.path(), used).unwrap();
-        let place = build(&cache(), "a", &mut 0);
-        fs::create_dir(place.join("root")).unwrap();
-        std::os::unix::fs::symlink(&place, directory.path().join("link")).unwrap();
-        USED.set(vec![directory.path().join("link/root"), PathBuf::from("/elsewhere")]);
-        let cleaned = cache().clean(Duration::ZERO).unwrap();
-        assert_eq!((cleaned.removed, cleaned.in_use), (vec![], vec!["tools"]));
-        assert!(place.exists());
-        USED.set(Vec::new());
-        assert_eq!(cache().clean(Duration::ZERO).unwrap().removed, [("tools", 1)]);
     }
 
     #[test]

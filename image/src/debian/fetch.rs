@@ -1,6 +1,7 @@
 //! Brings the locked packages into the cache, each under its SHA-256: what is
 //! there already needs no network.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,16 +21,19 @@ pub fn cached(cache: &Cache, package: &Package) -> PathBuf {
     cache.packages().join(format!("{}.deb", package.sha256))
 }
 
-/// Fetches those packages of the lock that are not in the cache, through apt's own downloader, so that the host's
-/// proxies and credentials apply. The mirrors are looked for only if something is missing.
+/// Fetches those packages of the lock that are not in the cache, or are not there as they were locked, through apt's own
+/// downloader, so that the host's proxies and credentials apply. The mirrors are looked for only if something is missing.
 ///
 /// # Errors
 /// When a mirror does not have a package any more, or gives another file under its name.
 pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progress, renew: &str) -> Result<()> {
+    let wanted: BTreeMap<_, _> =
+        lock.packages.iter().chain(&lock.kernel).map(|package| (cached(cache, package), package)).collect();
+    cache.prune_packages(|file| wanted.contains_key(file))?;
     // Before it is looked what is there: nobody cleans it away from then on.
     cache.use_packages()?;
-    let wanted = lock.packages.iter().chain(&lock.kernel);
-    let (there, missing): (Vec<_>, Vec<_>) = wanted.partition(|package| cached(cache, package).is_file());
+    let (there, missing): (Vec<_>, Vec<_>) =
+        wanted.values().copied().partition(|package| is_whole(&cached(cache, package), package));
     there.iter().for_each(|package| touch(&cached(cache, package)));
     if missing.is_empty() {
         return Ok(());
@@ -52,6 +56,18 @@ pub fn fetch(lock: &Lock, settings: &Settings, cache: &Cache, progress: &Progres
     }
     running.done();
     Ok(())
+}
+
+/// Whether a file is the package as it was locked. Who unpacks it later does not ask again.
+fn is_whole(file: &Path, package: &Package) -> bool {
+    match file_digest(file) {
+        Ok(digest) if digest == package.sha256 => true,
+        _ if !file.exists() => false,
+        _ => {
+            log::warn!("{} is not {} {} as it was locked: fetching it again", file.display(), package.name, package.version);
+            false
+        }
+    }
 }
 
 /// Downloads packages into `directory`, each under its SHA-256. What the first address of a package does not give is
@@ -84,7 +100,7 @@ fn download(
         let result = tool.run(progress);
         let is_there = |package: &Package| {
             let place = directory.join(&package.sha256);
-            place.is_file() && file_digest(&place).is_ok_and(|digest| digest == package.sha256)
+            file_digest(&place).is_ok_and(|digest| digest == package.sha256)
         };
         missing.retain(|package| !is_there(package));
         let Some(package) = missing.first() else { return Ok(()) };
@@ -104,6 +120,44 @@ mod tests {
     use crate::cache::hex;
     use crate::debian::lock::Pocket;
     use sha2::{Digest, Sha256};
+
+    #[test]
+    fn a_package_that_has_changed_in_the_cache_is_fetched_again_and_one_that_has_not_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let mirror = directory.path().join("mirror");
+        fs::create_dir(&mirror).unwrap();
+        let keyring = directory.path().join("keyring");
+        fs::write(&keyring, "").unwrap();
+        let address = Some(format!("file:{}", mirror.display()));
+        let settings = Settings { mirror: address.clone(), security_mirror: address, keyring: Some(keyring) };
+        let package = |name: &str| {
+            fs::write(mirror.join(name), name).unwrap();
+            let sha256 = hex(&Sha256::digest(name));
+            let (name, version, path) = (name.to_owned(), "1".to_owned(), name.to_owned());
+            Package { name, version, pocket: Pocket::Release, path, size: 1, sha256 }
+        };
+        let (whole, changed) = (package("whole"), package("changed"));
+        let lock = Lock {
+            suite: "trixie".to_owned(),
+            request: String::new(),
+            indexes: Vec::new(),
+            packages: vec![whole.clone()],
+            kernel: Some(changed.clone()),
+        };
+        let cache = || Cache::at(&directory.path().join("cache")).unwrap();
+        let fetch = || fetch(&lock, &settings, &cache(), &Progress::silent(), "lock it anew");
+        fetch().unwrap();
+        fs::remove_file(mirror.join("whole")).unwrap();
+        for damaged in ["changer", "chan", ""] {
+            fs::write(cached(&cache(), &changed), damaged).unwrap();
+            fetch().unwrap();
+            assert_eq!(fs::read_to_string(cached(&cache(), &changed)).unwrap(), "changed");
+        }
+        fs::remove_file(mirror.join("changed")).unwrap();
+        fetch().unwrap();
+        fs::write(cached(&cache(), &whole), "whale").unwrap();
+        assert!(format!("{:#}", fetch().unwrap_err()).contains("lock it anew"));
+    }
 
     #[test]
     fn what_one_mirror_does_not_have_comes_from_the_next() {

@@ -76,7 +76,9 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
 
     // A cut ends QEMU, not its host: what the guest wrote is in the host's
     // memory then, and needs no flush to be kept.
-    let cache = "cache=unsafe,discard=unmap";
+    // A full host's disk is an error of the guest's disk, which the guest says on its console: QEMU would
+    // stop the VM without a word, and a wait would end that knows no cause.
+    let cache = "cache=unsafe,discard=unmap,werror=report,rerror=report";
     add("drive", format!("if=none,id=system,format=qcow2,{cache},file={}", machine.system_disk.display()));
     add("device", "pvscsi,id=scsi".to_owned());
     match machine.hardware {
@@ -149,6 +151,17 @@ mod tests {
         let disks = [(Uuid::from_u128(7), PathBuf::from("/d/7"))];
         let all = arguments(&machine(&disks, Hardware::Quick)).join(" ");
         assert!(all.contains("scsi-id=1,drive=data0,serial=00000000000000000000000000000007"), "{all}");
+    }
+
+    #[test]
+    fn errors_of_the_hosts_disk_are_errors_of_the_guests() {
+        let disks = [(Uuid::from_u128(7), PathBuf::from("/d/7"))];
+        for hardware in [Hardware::Quick, Hardware::Vsphere] {
+            let all = arguments(&machine(&disks, hardware));
+            let written: Vec<_> = all.iter().filter(|argument| argument.contains("cache=unsafe")).collect();
+            assert_eq!(written.len(), 2, "{written:?}");
+            assert!(written.iter().all(|drive| drive.contains(",werror=report,rerror=report,")), "{written:?}");
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl VirtualMachines {
     fn ensure_variables(&self, vm: &VmRecord) -> anyhow::Result<PathBuf> {
         let variables = self.directory.vm(&vm.name).join("firmware.vars");
         if !variables.exists() {
-            fs::copy(self.tools.file(VARIABLES)?, &variables).context("copying the firmware's variables")?;
+            copy_whole(&self.tools.file(VARIABLES)?, &variables).context("copying the firmware's variables")?;
         }
         Ok(variables)
     }
@@ -79,6 +79,13 @@ impl VirtualMachines {
         directories.extend(vm.source.directories());
         directories
     }
+}
+
+/// Copies a file that is there whole or not at all, also when this command is cut off.
+fn copy_whole(from: &Path, to: &Path) -> std::io::Result<()> {
+    let new = to.with_extension("new");
+    fs::copy(from, &new)?;
+    fs::rename(&new, to)
 }
 
 impl Engine for VirtualMachines {
@@ -193,5 +200,28 @@ impl Engine for VirtualMachines {
         let arguments = ssh::arguments(&self.directory.ssh_key(), address, arguments);
         let mut command = self.network.command("timeout", [limit.as_secs().max(1).to_string(), "ssh".to_owned()]);
         run(command.args(arguments))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_there_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("firmware.vars"));
+        fs::write(&from, "variables").unwrap();
+        // In its place nothing can be copied to: nothing may be begun under the name itself.
+        let new = directory.path().join("firmware.new");
+        fs::create_dir(&new).unwrap();
+        assert!(copy_whole(&from, &to).is_err());
+        assert!(!to.exists());
+        // A copy that was cut off is no hindrance.
+        fs::remove_dir(&new).unwrap();
+        fs::write(&new, "vari").unwrap();
+        copy_whole(&from, &to).unwrap();
+        assert_eq!(fs::read_to_string(&to).unwrap(), "variables");
+        assert!(!new.exists());
     }
 }

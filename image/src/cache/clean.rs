@@ -1,0 +1,343 @@
+//! Clears the cache: removes what no build has used for a while of the stages, of the packages and of the other places that
+//! grow. Knows of those only how their entries are called and by which lock they are in use; all else stays.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{Cache, PACKAGES, Spared, Stage, age, entries, failed, lock_of, results};
+use crate::caller;
+
+/// What Cargo compiles of the clones, and of the images.
+const COMPILED: [&str; 2] = ["target", "cargo"];
+/// What is made has been locked after so long.
+const MOMENT: Duration = Duration::from_secs(60);
+/// So long a package is kept that no build uses, when builds come and go.
+const UNUSED: Duration = Duration::from_secs(60 * 24 * 3600);
+
+/// A place in the cache that others than stages fill. Whoever works with one of its entries holds a lock on the entry's
+/// directory (flock(2)) meanwhile.
+struct Place {
+    directory: &'static str,
+    /// By its name.
+    is_entry: fn(&str) -> bool,
+    /// Whether it is of no more use as soon as nobody works with it. What stays useful notes its use as its time.
+    temporary: bool,
+}
+
+const PLACES: [Place; 4] = [
+    // Trees of commits that upgrades are tried from, and half of one: `.ci/earlier`.
+    Place { directory: "earlier", is_entry: is_commit, temporary: false },
+    Place { directory: "earlier", is_entry: |name| name.starts_with(".work-"), temporary: true },
+    // One of each version: `.ci/deny`.
+    Place { directory: "cargo-deny", is_entry: is_version, temporary: false },
+    // Trees of the machines that `make cold` and scenarios make: `trixie-1234-AbCdEf`, by the number of the process.
+    Place { directory: "lab/bare", is_entry: is_machine, temporary: true },
+];
+
+fn is_commit(name: &str) -> bool {
+    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_version(name: &str) -> bool {
+    semver::Version::parse(name).is_ok()
+}
+
+fn is_machine(name: &str) -> bool {
+    let process = name.split('-').nth(1).unwrap_or_default();
+    name.split('-').count() == 3 && process.parse::<u32>().is_ok()
+}
+
+/// What [`Cache::clean`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// How many results went, by the name of their stage; what went of other places as well.
+    pub removed: Vec<(&'static str, usize)>,
+    /// The room they took on the disk, in bytes.
+    pub bytes: u64,
+    /// Of which stages and places something was old enough to go and stayed, because it is in use.
+    pub in_use: Vec<&'static str>,
+}
+
+impl Cleaned {
+    fn note(&mut self, name: &'static str, is_gone: bool) {
+        let known = self.removed.iter_mut().find(|(known, _)| *known == name);
+        match known {
+            Some((_, count)) if is_gone => *count += 1,
+            None if is_gone => self.removed.push((name, 1)),
+            _ if self.in_use.contains(&name) => {}
+            _ => self.in_use.push(name),
+        }
+    }
+}
+
+impl Cache {
+    /// Removes every result of the build's stages, every package, and every entry of the other places that grow, that
+    /// no build has used for `unused`. What a command that runs or anybody else uses stays, and so does everything in
+    /// the cache directory that belongs to none of them: what Cargo builds, and what the lab unpacks.
+    ///
+    /// # Errors
+    /// When it is not known what others use, the cache cannot be read, or something in it cannot be removed.
+    pub fn clean(&self, unused: Duration) -> Result<Cleaned> {
+        let spared = self.spared()?;
+        let mut cleaned = Cleaned::default();
+        for name in Stage::ALL.iter().map(|stage| stage.name).chain([PACKAGES]) {
+            let directory = self.root.join(name);
+            if !directory.is_dir() {
+                continue;
+            }
+            let old: Vec<_> = results(&directory)?.into_iter().filter(|result| age(result) >= unused).collect();
+            let lock = lock_of(&directory)?;
+            for result in &old {
+                let goes = !spared.has(result) && lock.try_lock().is_ok() && self.discard(result, &mut cleaned.bytes)?;
+                cleaned.note(name, goes);
+            }
+        }
+        for place in &PLACES {
+            self.clean_place(place, unused, &spared, &mut cleaned)?;
+        }
+        Ok(cleaned)
+    }
+
+    fn clean_place(&self, place: &Place, unused: Duration, spared: &Spared, cleaned: &mut Cleaned) -> Result<()> {
+        let directory = self.root.join(place.directory);
+        if !directory.is_dir() {
+            return Ok(());
+        }
+        let limit = if place.temporary { MOMENT } else { unused };
+        for entry in entries(&directory)? {
+            let name = entry.file_name().unwrap_or_default().to_string_lossy();
+            if (place.is_entry)(&name) && is_directory(&entry) && age(&entry) >= limit {
+                let goes = !spared.has(&entry) && self.discard(&entry, &mut cleaned.bytes)?;
+                cleaned.note(place.directory, goes);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Cache::clean`] of everything, and what Cargo has compiled as well, unless it is at work.
+    ///
+    /// # Errors
+    /// As [`Cache::clean`].
+    pub fn clean_all(&self) -> Result<Cleaned> {
+        let mut cleaned = self.clean(Duration::ZERO)?;
+        for name in COMPILED {
+            let directory = self.root.join(name);
+            if is_directory(&directory) {
+                let lock = self.compiler_lock(name)?;
+                let goes = lock.try_lock().is_ok() && self.discard(&directory, &mut cleaned.bytes)?;
+                cleaned.note(name, goes);
+            }
+        }
+        Ok(cleaned)
+    }
+
+    /// What is locked while Cargo works in a directory: `.ci/cargo` locks a file beside the clones', the build of the
+    /// agent its sources.
+    fn compiler_lock(&self, name: &str) -> Result<File> {
+        if name != "target" {
+            let sources = self.root.join("sources");
+            fs::create_dir_all(&sources).map_err(|error| failed(error, &format!("making {}", sources.display())))?;
+            return lock_of(&sources);
+        }
+        let path = self.root.join("target.lock");
+        let lock = File::options().create(true).append(true).open(&path);
+        let lock = lock.map_err(|error| failed(error, &format!("locking {}", path.display())))?;
+        caller::lend(&path)?;
+        Ok(lock)
+    }
+
+    /// Removes packages that no build has used for two months, all but those that are `wanted` now, unless another
+    /// command uses packages.
+    ///
+    /// # Errors
+    /// As [`Cache::clean`].
+    pub fn prune_packages(&self, wanted: impl Fn(&Path) -> bool) -> Result<()> {
+        let directory = self.packages();
+        let old: Vec<_> = results(&directory)?.into_iter().filter(|file| age(file) >= UNUSED && !wanted(file)).collect();
+        let lock = lock_of(&directory)?;
+        if !old.is_empty() && lock.try_lock().is_ok() {
+            for package in old {
+                fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is a directory itself, and no link to one: that may be anywhere.
+fn is_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::tests::{USED, build, make_older, used};
+    use super::*;
+
+    #[test]
+    fn cleaning_takes_stages_and_packages_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut made = 0;
+        let (old, new) = {
+            let cache = Cache::at(directory.path()).unwrap();
+            (build(&cache, "old", &mut made), build(&cache, "new", &mut made))
+        };
+        let digest = "0123456789abcdef".repeat(4);
+        let write = |path: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, vec![1; 5000]).unwrap();
+            path
+        };
+        let package = write(&format!("packages/{digest}.deb"));
+        // What the lab and Cargo keep, what nobody here knows, and what is in a stage's directory without a digest.
+        let foreign: Vec<_> = [
+            &format!("lab/{digest}/disk.raw"),
+            "target/debug/kaas",
+            "cargo/appliance/kaas-agent",
+            &format!("notes/{digest}"),
+            "tools/notes.txt",
+        ]
+        .map(write)
+        .to_vec();
+        for place in foreign.iter().flat_map(|path| [path.as_path(), path.parent().unwrap()]).chain([&*old, &package]) {
+            make_older(place);
+        }
+
+        let cleaned = Cache::at(directory.path()).unwrap().clean(Duration::from_secs(60)).unwrap();
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1), ("packages", 1)], vec![]));
+        assert!(cleaned.bytes >= 5000, "{}", cleaned.bytes);
+        assert!(!old.exists() && !package.exists() && new.exists());
+        assert!(foreign.iter().all(|path| path.exists()));
+
+        let cleaned = Cache::at(directory.path()).unwrap().clean(Duration::ZERO).unwrap();
+        assert_eq!(cleaned.removed, [("tools", 1)]);
+        assert!(!new.exists() && foreign.iter().all(|path| path.exists()));
+    }
+
+    #[test]
+    fn cleaning_leaves_what_a_command_that_runs_uses() {
+        let directory = tempfile::tempdir().unwrap();
+        let running = Cache::at(directory.path()).unwrap();
+        let place = build(&running, "a", &mut 0);
+        let package = running.packages().join("0123456789abcdef".repeat(4));
+        fs::write(&package, "").unwrap();
+        running.use_packages().unwrap();
+        let clean = || Cache::at(directory.path()).unwrap().clean(Duration::ZERO).unwrap();
+        assert_eq!(clean(), Cleaned { in_use: vec!["tools", "packages"], ..Cleaned::default() });
+        assert!(place.exists() && package.exists());
+
+        // A stage at work, whose result is not there yet.
+        drop(running);
+        let lock = lock_of(&directory.path().join("tools")).unwrap();
+        lock.lock().unwrap();
+        assert_eq!(clean().in_use, ["tools"]);
+        drop(lock);
+        assert_eq!(clean().removed, [("tools", 1)]);
+    }
+
+    #[test]
+    fn cleaning_leaves_what_labs_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = || Cache::sparing(directory.path(), used).unwrap();
+        let place = build(&cache(), "a", &mut 0);
+        fs::create_dir(place.join("root")).unwrap();
+        std::os::unix::fs::symlink(&place, directory.path().join("link")).unwrap();
+        USED.set(vec![directory.path().join("link/root"), PathBuf::from("/elsewhere")]);
+        let cleaned = cache().clean(Duration::ZERO).unwrap();
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![], vec!["tools"]));
+        assert!(place.exists());
+        USED.set(Vec::new());
+        assert_eq!(cache().clean(Duration::ZERO).unwrap().removed, [("tools", 1)]);
+    }
+
+    /// Makes a directory with a file in it in the cache, an hour old.
+    fn make(root: &Path, place: &str) -> PathBuf {
+        let place = root.join(place);
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("file"), vec![1; 5000]).unwrap();
+        make_older(&place);
+        place
+    }
+
+    #[test]
+    fn what_grows_beside_the_stages_goes_unless_it_is_new_or_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let (one, other) = ("ab".repeat(20), "cd".repeat(20));
+        let [one, other] = [one, other].map(|commit| make(root, &format!("earlier/{commit}")));
+        let [dead, living] = [".work-a", ".work-b"].map(|work| make(root, &format!("earlier/{work}")));
+        let [old, new] = ["0.20.1", "0.20.2"].map(|version| make(root, &format!("cargo-deny/{version}")));
+        let [ended, running] = ["trixie-7-abc", "trixie-8-abc"].map(|name| make(root, &format!("lab/bare/{name}")));
+        let foreign: Vec<_> = ["earlier/notes", "cargo-deny/target", "lab/bare/mine", "lab/labs/trixie-7-abc"]
+            .into_iter()
+            .chain(["target/debug", "cargo/appliance", "sources/workspace"])
+            .map(|place| make(root, place))
+            .collect();
+        std::os::unix::fs::symlink(&foreign[0], root.join("lab/bare/trixie-9-abc")).unwrap();
+        let held = [&other, &living, &new, &running].map(|place| File::open(place).unwrap());
+        held.iter().for_each(|lock| lock.lock().unwrap());
+
+        let cache = Cache::at(root).unwrap();
+        let cleaned = cache.clean(Duration::from_secs(2 * 3600)).unwrap();
+        // What is temporary is nobody's any more.
+        assert_eq!(cleaned.removed, [("earlier", 1), ("lab/bare", 1)]);
+        assert!(!dead.exists() && !ended.exists() && one.exists() && old.exists());
+        let cleaned = cache.clean(Duration::ZERO).unwrap();
+        assert_eq!(cleaned.removed, [("earlier", 1), ("cargo-deny", 1)]);
+        assert_eq!(cleaned.in_use, ["earlier", "cargo-deny", "lab/bare"]);
+        assert!(cleaned.bytes >= 10_000 && !one.exists() && !old.exists());
+        assert!([other, living, new, running].iter().chain(&foreign).all(|place| place.exists()));
+        // What has just been made may not be locked yet.
+        let made = root.join("lab/bare/trixie-10-abc");
+        fs::create_dir(&made).unwrap();
+        cache.clean(Duration::ZERO).unwrap();
+        assert!(made.exists());
+    }
+
+    #[test]
+    fn what_cargo_compiles_goes_when_all_is_to_go_and_nobody_compiles() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let place = build(&cache, "a", &mut 0);
+        drop(cache);
+        let [target, cargo] = ["target", "cargo"].map(|name| make(directory.path(), name));
+        let cache = Cache::at(directory.path()).unwrap();
+        let clone = File::create(directory.path().join("target.lock")).unwrap();
+        clone.lock().unwrap();
+        let sources = cache.sources().unwrap();
+        let cleaned = cache.clean_all().unwrap();
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1)], vec!["target", "cargo"]));
+        assert!(!place.exists() && target.exists() && cargo.exists());
+        drop((clone, sources));
+        assert_eq!(cache.clean_all().unwrap().removed, [("target", 1), ("cargo", 1)]);
+        assert!(!target.exists() && !cargo.exists() && directory.path().join("target.lock").exists());
+        assert_eq!(cache.clean_all().unwrap(), Cleaned::default());
+    }
+
+    #[test]
+    fn packages_that_no_build_has_used_for_long_give_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let [old, wanted, new] = ["a", "b", "c"].map(|digit| cache.packages().join(format!("{}.deb", digit.repeat(64))));
+        for package in [&old, &wanted, &new] {
+            fs::write(package, "").unwrap();
+        }
+        for package in [&old, &wanted] {
+            let long_ago = std::time::SystemTime::now() - UNUSED - Duration::from_secs(1);
+            File::open(package).unwrap().set_modified(long_ago).unwrap();
+        }
+        let other = Cache::at(directory.path()).unwrap();
+        other.use_packages().unwrap();
+        cache.prune_packages(|package| package == wanted).unwrap();
+        assert!(old.exists(), "another command may use it");
+        drop(other);
+        cache.prune_packages(|package| package == wanted).unwrap();
+        assert!(!old.exists() && wanted.exists() && new.exists());
+    }
+}

@@ -1,0 +1,59 @@
+//! Whose home directory the command works with: behind sudo that of the user who called it, where `make` keeps caches and
+//! labs. sudo gives root's home or leaves the caller's. Everything below, compilers included, reads `HOME` and knows nothing
+//! of this.
+
+use std::convert::Infallible;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+use nix::unistd::{Uid, User};
+
+/// Starts the command anew with the caller's home directory, if it has root's behind sudo.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn settle() -> anyhow::Result<()> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let caller = std::env::var("SUDO_UID").ok().filter(|_| Uid::effective().is_root());
+    match callers_home(Path::new(&home), caller.as_deref()) {
+        Some(home) => again(&home).map(|never| match never {}),
+        None => Ok(()),
+    }
+}
+
+/// The home directory of whoever called sudo, if `home` is root's and not theirs.
+fn callers_home(home: &Path, caller: Option<&str>) -> Option<PathBuf> {
+    let home_of = |user: u32| User::from_uid(Uid::from_raw(user)).ok().flatten().map(|user| user.dir);
+    let callers = home_of(caller?.parse().ok()?)?;
+    let is_roots = home.as_os_str().is_empty() || home_of(0).is_some_and(|roots| roots == home);
+    (is_roots && callers != home).then_some(callers)
+}
+
+fn again(home: &Path) -> anyhow::Result<Infallible> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(&own);
+    command.arg0(arguments.next().unwrap_or_default()).args(arguments).env("HOME", home);
+    Err(command.exec()).with_context(|| format!("starting {} with the home directory {}", own.display(), home.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_the_caller_is_found_behind_sudo_too() {
+        let home_of = |user: u32| User::from_uid(Uid::from_raw(user)).unwrap().unwrap().dir;
+        // Debian's user 2, bin, has a home that is not root's.
+        let (roots, callers) = (home_of(0), home_of(2));
+        assert_eq!(callers_home(&roots, Some("2")), Some(callers.clone()));
+        assert_eq!(callers_home(Path::new(""), Some("2")), Some(callers.clone()));
+        assert_eq!(callers_home(&callers, Some("2")), None, "it is started anew for ever");
+        assert_eq!(callers_home(&roots, Some("0")), None);
+        assert_eq!(callers_home(&roots, None), None);
+        assert_eq!(callers_home(&roots, Some("no number")), None);
+        assert_eq!(callers_home(Path::new("/home/kept-by-sudo"), Some("2")), None);
+    }
+}

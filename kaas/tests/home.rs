@@ -1,0 +1,45 @@
+//! The program behind sudo.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio};
+
+use nix::libc;
+use nix::sys::stat::Mode;
+use nix::unistd::{Uid, User, mkfifo};
+
+/// What the program's environment says of HOME when it has begun to work: it then opens a pipe that is no OVA.
+fn home_of(sudo: Option<&str>) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe.ova");
+    mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
+    command.args(["ova", "inspect"]).arg(&pipe).env("HOME", User::from_uid(Uid::from_raw(0)).unwrap().unwrap().dir);
+    command.env_remove("SUDO_UID").envs(sudo.map(|user| ("SUDO_UID", user)));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // It cannot be opened for writing before somebody reads it (fifo(7)).
+    let writer = loop {
+        match File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&pipe) {
+            Ok(writer) => break writer,
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}"),
+        }
+        assert_eq!(child.try_wait().unwrap(), None, "it has not opened the pipe");
+        std::thread::yield_now();
+    };
+    let environment = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap();
+    drop(writer);
+    child.wait().unwrap();
+    let environment = String::from_utf8(environment).unwrap();
+    environment.split('\0').find_map(|line| line.strip_prefix("HOME=")).unwrap().to_owned()
+}
+
+#[test]
+fn behind_sudo_the_command_works_with_the_callers_home_directory() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    let of = |user: u32| User::from_uid(Uid::from_raw(user)).unwrap().unwrap().dir.display().to_string();
+    // Debian's user 2, bin.
+    assert_eq!(home_of(Some("2")), of(2));
+    assert_eq!(home_of(None), of(0));
+}
