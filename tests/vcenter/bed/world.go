@@ -1,7 +1,6 @@
 package bed
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/pbm/simulator"
 	vcsim "github.com/vmware/govmomi/simulator"
-	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -102,11 +100,6 @@ func (w *world) mount() error {
 		w.disks.Mount(datastore.Name, directory)
 	}
 	return nil
-}
-
-// inside is a client without a session, for the bed's own use.
-func (w *world) inside() (*vim25.Client, error) {
-	return vim25.NewClient(context.Background(), w.service)
 }
 
 // populate makes machines that are nobody's concern.
