@@ -63,14 +63,6 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The object is not as it has to be: nothing was changed.
-    #[error("{attempt}: {reason}")]
-    Changed {
-        /// What was attempted.
-        attempt: String,
-        /// How it is.
-        reason: String,
-    },
     /// There is no such object.
     #[error("{attempt}: {reason}")]
     NotFound {
@@ -97,7 +89,6 @@ impl Error {
             }
             Self::InDoubt { .. } => Outcome::InDoubt,
             Self::Refused { .. } => Outcome::Refused,
-            Self::Changed { .. } => Outcome::Changed,
             Self::NotFound { .. } => Outcome::NotFound,
             Self::Stopped(_) => Outcome::Stopped,
         }
@@ -130,10 +121,6 @@ impl Error {
 
     pub(crate) fn refused(attempt: impl Into<String>, reason: impl ToString) -> Self {
         Self::Refused { attempt: attempt.into(), reason: reason.to_string() }
-    }
-
-    pub(crate) fn changed(attempt: impl Into<String>, reason: impl ToString) -> Self {
-        Self::Changed { attempt: attempt.into(), reason: reason.to_string() }
     }
 
     pub(crate) fn not_found(attempt: impl Into<String>, reason: impl ToString) -> Self {
