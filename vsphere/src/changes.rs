@@ -1,0 +1,82 @@
+//! What changes something: each call is made under a guard.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedMutexGuard;
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::guard::Guard;
+use crate::method::{CLONE_VM, Method};
+use crate::reference::MoRef;
+use crate::soap::Element;
+use crate::task::{Progress, TaskEnd};
+use crate::treatment::Again;
+
+/// Makes changes under a guard. Those of one VM are made one after the other.
+pub struct Changes<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) guard: &'a dyn Guard,
+    pub(crate) progress: Option<Progress<'a>>,
+    limit: Duration,
+}
+
+impl Client {
+    /// Changes that this guard permits.
+    pub fn changes<'a>(&'a self, guard: &'a dyn Guard) -> Changes<'a> {
+        Changes { client: self, guard, progress: None, limit: self.settings().task_limit }
+    }
+}
+
+impl<'a> Changes<'a> {
+    /// The same, with a limit for each task. A task goes on after it: the error says that it is in doubt.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// The same, telling of progress.
+    #[must_use]
+    pub fn telling(self, progress: Progress<'a>) -> Self {
+        Self { progress: Some(progress), ..self }
+    }
+
+    /// Waits for the turn of what vCenter changes one task after the other. Templates are cloned by many at once, and managers
+    /// have many tasks.
+    async fn turn(&self, method: Method, this: &MoRef) -> Option<OwnedMutexGuard<()>> {
+        let has_turns = matches!(this.kind.as_str(), "VirtualMachine" | "ClusterComputeResource") && method != CLONE_VM;
+        if has_turns { Some(self.client.turn(this).await) } else { None }
+    }
+
+    /// Calls a method that changes something at once.
+    pub(crate) async fn change(&self, method: Method, this: &MoRef, arguments: Vec<Element>) -> Result<Element> {
+        let _turn = self.turn(method, this).await;
+        self.client.perform(method, this, arguments, self.guard).await
+    }
+
+    /// Calls a method that starts a task, and waits for the task's end. It is started again while another task of the
+    /// object is in its way.
+    pub(crate) async fn run(&self, method: Method, this: &MoRef, arguments: Vec<Element>) -> Result<Option<Element>> {
+        let attempt = || format!("{} of {this}", method.name);
+        let _turn = self.turn(method, this).await;
+        let (begin, mut waits) = (Instant::now(), 0);
+        loop {
+            let response = self.client.perform(method, this, arguments.clone(), self.guard).await?;
+            let Some(task) = response.reference_of("returnval") else {
+                return Err(Error::in_doubt(attempt(), "the answer names no task"));
+            };
+            match self.client.end_of(&task, self.limit, self.progress).await {
+                TaskEnd::Done(result) => return Ok(result),
+                TaskEnd::Failed(fault) => {
+                    let is_later = fault.treatment().again == Again::Later;
+                    if !is_later || begin.elapsed() >= self.client.settings().patience {
+                        return Err(Error::of_fault(attempt(), fault));
+                    }
+                    waits += 1;
+                    tokio::time::sleep(self.client.settings().pause_before(waits)).await;
+                }
+                TaskEnd::Unseen(reason) => return Err(Error::in_doubt(attempt(), reason)),
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Connecting, staying connected, and logging out.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::service::Service;
+use super::session::Session;
+use super::settings::Connect;
+use super::turns::Turns;
+use super::wire::{Exchange, Wire};
+use super::{Client, Inner};
+use crate::connection::Transport;
+use crate::error::{Error, Result};
+use crate::method::{CURRENT_TIME, LOGOUT, RETRIEVE_SERVICE_CONTENT};
+use crate::reference::MoRef;
+use crate::soap::Element;
+
+/// The one object whose identifier is known beforehand.
+fn service_instance() -> MoRef {
+    MoRef::new("ServiceInstance", "ServiceInstance")
+}
+
+impl Client {
+    /// Connects and logs in. Called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// When the server is not reached or not trusted, is no vCenter of 7.0 or later, or does not accept the login.
+    pub async fn connect(connect: Connect) -> Result<Self> {
+        let Connect { address, trust, user, password, settings } = connect;
+        let wire = Wire::new(Transport::new(&address, &trust)?, settings);
+        let content = service_content(&wire, &address).await?;
+        let service = Service::read(&content, &address)?;
+        let session = Session::new(service.manager("sessionManager")?, user, password);
+        session.ticket(&wire).await?;
+        let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
+            let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
+            Inner { wire, session, service, turns: Turns::default(), keep_alive }
+        });
+        Ok(Self { inner })
+    }
+
+    /// Ends the session. Calls after that are refused.
+    ///
+    /// # Errors
+    /// When vCenter does not answer: it ends the session itself, half an hour after the last call.
+    pub async fn log_out(&self) -> Result<()> {
+        let Some(ticket) = self.inner.session.close().await else { return Ok(()) };
+        let (wire, manager) = (&self.inner.wire, self.inner.session.manager());
+        match wire.exchange(LOGOUT, manager, Vec::new(), ticket.cookie.as_deref()).await? {
+            Exchange::Response(..) => Ok(()),
+            Exchange::Fault(fault) if fault.is("NotAuthenticated") => Ok(()),
+            Exchange::Fault(fault) => Err(Error::of_fault("logging out", fault)),
+            Exchange::Unreached(reason) | Exchange::Lost(reason) => Err(Error::unanswered("logging out", reason)),
+        }
+    }
+
+    /// Who has logged in, as vCenter names the user.
+    pub async fn user_name(&self) -> String {
+        self.inner.session.user_name().await
+    }
+}
+
+async fn service_content(wire: &Wire, address: &str) -> Result<Element> {
+    let attempt = || format!("connecting to {address}");
+    let arguments = Vec::new();
+    match wire.exchange(RETRIEVE_SERVICE_CONTENT, &service_instance(), arguments, None).await? {
+        Exchange::Response(response, _) => Ok(response.need("returnval")?.clone()),
+        Exchange::Fault(fault) => Err(Error::of_fault(attempt(), fault)),
+        Exchange::Unreached(reason) => Err(Error::Unreached { attempt: attempt(), reason }),
+        Exchange::Lost(reason) => Err(Error::unanswered(attempt(), reason)),
+    }
+}
+
+async fn keep_alive(client: Weak<Inner>, interval: Duration) {
+    loop {
+        tokio::time::sleep(interval).await;
+        let Some(inner) = client.upgrade() else { return };
+        let client = Client { inner };
+        if let Err(error) = client.call(CURRENT_TIME, &service_instance(), Vec::new()).await {
+            log::debug!("keeping the session alive: {error}");
+        }
+    }
+}

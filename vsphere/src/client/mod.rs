@@ -1,0 +1,75 @@
+//! The client of one vCenter: one session, a limit of calls at once, one change of a VM at a time.
+
+mod connect;
+mod files;
+mod perform;
+mod service;
+mod session;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod wire;
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
+use url::Url;
+
+use crate::reference::MoRef;
+
+pub(crate) use files::Transfer;
+pub use service::{About, Service};
+pub use settings::{Connect, Settings};
+
+use session::Session;
+use turns::Turns;
+use wire::Wire;
+
+/// A client of one vCenter. Clones share the session and the limits. [`Client::log_out`] ends the session; a client that only
+/// goes leaves it to vCenter, which ends it after half an hour without calls.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    wire: Wire,
+    session: Session,
+    service: Service,
+    turns: Turns,
+    keep_alive: JoinHandle<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.keep_alive.abort();
+    }
+}
+
+impl Client {
+    /// What vCenter says of itself, and its managers.
+    pub fn service(&self) -> &Service {
+        &self.inner.service
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.inner.wire.settings
+    }
+
+    /// The server's address.
+    pub(crate) fn server(&self) -> &Url {
+        self.inner.wire.transport.server()
+    }
+
+    /// For requests to the server that are not SOAP.
+    pub(crate) fn http(&self) -> &reqwest::Client {
+        self.inner.wire.transport.http()
+    }
+
+    /// Waits until nobody else of this client changes an object.
+    pub(crate) async fn turn(&self, object: &MoRef) -> OwnedMutexGuard<()> {
+        self.inner.turns.take(object).await
+    }
+}

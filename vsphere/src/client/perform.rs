@@ -1,0 +1,88 @@
+//! Making a call: the session it needs, and what follows when it fails. What is made again, and what is not, is in the
+//! tables of methods and of faults.
+
+use std::time::Instant;
+
+use super::Client;
+use super::wire::Exchange;
+use crate::error::{Error, Result};
+use crate::fault::Fault;
+use crate::guard::{Guard, Unguarded};
+use crate::method::{Effect, Method};
+use crate::reference::MoRef;
+use crate::soap::Element;
+use crate::treatment::Again;
+
+/// How often what only looks is tried before its failure is told.
+const TRIES: u32 = 3;
+
+impl Client {
+    /// Calls a method that changes nothing outside the session.
+    pub(crate) async fn call(&self, method: Method, this: &MoRef, arguments: Vec<Element>) -> Result<Element> {
+        self.perform(method, this, arguments, &Unguarded).await
+    }
+
+    /// Calls a method under a guard, which is asked only of what changes something.
+    pub(crate) async fn perform(
+        &self,
+        method: Method,
+        this: &MoRef,
+        arguments: Vec<Element>,
+        guard: &dyn Guard,
+    ) -> Result<Element> {
+        let inner = &self.inner;
+        let attempt = || format!("{} of {this}", method.name);
+        let (begin, mut tries, mut logins, mut waits) = (Instant::now(), 0, 0, 0);
+        loop {
+            let ticket = inner.session.ticket(&inner.wire).await?;
+            let slot = inner.wire.slot(method).await;
+            if method.effect == Effect::Change {
+                guard.still().await.map_err(Error::Stopped)?;
+            }
+            let exchange = inner.wire.exchange(method, this, arguments.clone(), ticket.cookie.as_deref()).await?;
+            drop(slot);
+            tries += 1;
+            let fault = match exchange {
+                Exchange::Response(response, _) => match expired(&response) {
+                    Some(fault) => fault,
+                    None => return Ok(response),
+                },
+                Exchange::Fault(fault) => fault,
+                Exchange::Unreached(_) | Exchange::Lost(_) if method.effect == Effect::Look && tries < TRIES => {
+                    tokio::time::sleep(self.settings().pause_before(tries)).await;
+                    continue;
+                }
+                Exchange::Unreached(reason) => return Err(Error::Unreached { attempt: attempt(), reason }),
+                Exchange::Lost(reason) if method.effect == Effect::Change => {
+                    return Err(Error::in_doubt(attempt(), reason));
+                }
+                Exchange::Lost(reason) => return Err(Error::unanswered(attempt(), reason)),
+            };
+            match fault.treatment().again {
+                Again::AfterLogin if logins == 0 => {
+                    logins += 1;
+                    inner.session.renew(&inner.wire, &ticket).await?;
+                    if method.effect == Effect::OfSession {
+                        return Err(Error::SessionLost { attempt: attempt() });
+                    }
+                }
+                Again::Later if method.effect == Effect::Change && begin.elapsed() < self.settings().patience => {
+                    waits += 1;
+                    tokio::time::sleep(self.settings().pause_before(waits)).await;
+                }
+                _ => return Err(Error::of_fault(attempt(), fault)),
+            }
+        }
+    }
+}
+
+/// The fault that the session has ended, which vCenter and vcsim tell of properties in the place of these: the call itself
+/// succeeds.
+fn expired(response: &Element) -> Option<Fault> {
+    let objects = response.all("returnval").flat_map(|result| result.children().iter().chain([result]));
+    let missing = objects.flat_map(|object| object.all("missingSet"));
+    missing
+        .filter_map(|missing| missing.child("fault"))
+        .map(Fault::localized)
+        .find(|fault| fault.kind == "NotAuthenticated")
+}

@@ -1,0 +1,97 @@
+//! The session: opened by a login, opened anew when it has ended, by one caller for all.
+
+use tokio::sync::Mutex;
+
+use super::wire::{Exchange, Wire};
+use crate::error::{Error, Result};
+use crate::method::LOGIN;
+use crate::reference::MoRef;
+use crate::secret::Secret;
+use crate::soap::Element;
+
+pub(super) struct Session {
+    manager: MoRef,
+    user: String,
+    password: Secret,
+    /// Held for as long as a login takes: whoever needs a session meanwhile waits for that one.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many logins there were.
+    logins: u64,
+    cookie: Option<String>,
+    user_name: String,
+    is_closed: bool,
+}
+
+/// A session as it was at one time.
+pub(super) struct Ticket {
+    logins: u64,
+    pub(super) cookie: Option<String>,
+}
+
+impl Session {
+    pub(super) fn new(manager: MoRef, user: String, password: Secret) -> Self {
+        Self { manager, user, password, state: Mutex::default() }
+    }
+
+    /// The session; opened if there is none yet.
+    pub(super) async fn ticket(&self, wire: &Wire) -> Result<Ticket> {
+        let mut state = self.state.lock().await;
+        if state.is_closed {
+            return Err(Error::refused("calling vCenter", "this client has logged out"));
+        }
+        if state.logins == 0 {
+            self.log_in(wire, &mut state).await?;
+        }
+        Ok(Ticket { logins: state.logins, cookie: state.cookie.clone() })
+    }
+
+    /// Opens a session in place of one that has ended, unless somebody has done so since.
+    pub(super) async fn renew(&self, wire: &Wire, ended: &Ticket) -> Result<()> {
+        let mut state = self.state.lock().await;
+        if state.logins == ended.logins && !state.is_closed {
+            log::info!("the session of {} at {} has ended: logging in again", self.user, wire.transport.server());
+            self.log_in(wire, &mut state).await?;
+        }
+        Ok(())
+    }
+
+    /// Marks it closed; returns it if it was open.
+    pub(super) async fn close(&self) -> Option<Ticket> {
+        let mut state = self.state.lock().await;
+        let was_open = !std::mem::replace(&mut state.is_closed, true) && state.logins > 0;
+        was_open.then(|| Ticket { logins: state.logins, cookie: state.cookie.take() })
+    }
+
+    /// Who has logged in, as vCenter names the user.
+    pub(super) async fn user_name(&self) -> String {
+        self.state.lock().await.user_name.clone()
+    }
+
+    pub(super) fn manager(&self) -> &MoRef {
+        &self.manager
+    }
+
+    async fn log_in(&self, wire: &Wire, state: &mut State) -> Result<()> {
+        let attempt = || format!("logging in as {} at {}", self.user, wire.transport.server());
+        let arguments = vec![Element::text("userName", &self.user), Element::text("password", self.password.expose())];
+        let slot = wire.slot(LOGIN).await;
+        let exchange = wire.exchange(LOGIN, &self.manager, arguments, None).await?;
+        drop(slot);
+        match exchange {
+            Exchange::Response(response, cookie) => {
+                let user_name = response.at(&["returnval", "userName"]).map(Element::value);
+                state.user_name = user_name.unwrap_or(&self.user).to_owned();
+                state.cookie = cookie;
+                state.logins += 1;
+                Ok(())
+            }
+            Exchange::Fault(fault) => Err(Error::of_fault(attempt(), fault)),
+            Exchange::Unreached(reason) => Err(Error::Unreached { attempt: attempt(), reason }),
+            Exchange::Lost(reason) => Err(Error::unanswered(attempt(), reason)),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Sessions, faults and lost answers, against scripted answers.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use tokio::sync::Notify;
+
+use super::*;
+use crate::connection::Trust;
+use crate::error::Error;
+use crate::fake::{Fake, Permits, Reply, missing, object, page, service_content};
+use crate::guard::Unguarded;
+use crate::method::{POWER_ON_VM, SHUTDOWN_GUEST};
+use crate::treatment::Outcome;
+
+fn vm() -> MoRef {
+    MoRef::vm("vm-1")
+}
+
+fn named(name: &str) -> Reply {
+    Reply::Response(page(&object("VirtualMachine", "vm-1", &[("name", name)]), None))
+}
+
+#[tokio::test]
+async fn a_login_is_sent_once_and_its_cookie_with_each_call() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.replies("RetrievePropertiesEx", [named("a")]);
+    assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
+    assert_eq!(client.user_name().await, "LAB\\deployer");
+    assert_eq!(client.service().about.instance_uuid, "u");
+    insta::assert_snapshot!(fake.asked("Login")[0].call());
+    insta::assert_snapshot!(fake.asked("RetrievePropertiesEx")[0].call());
+    let head = &fake.asked("RetrievePropertiesEx")[0].head;
+    assert!(head.contains("cookie: vmware_soap_session=\"s1\"\r\n"), "{head}");
+    assert!(head.contains("soapaction: urn:vim25/7.0.0.0\r\n"), "{head}");
+    client.log_out().await.unwrap();
+    client.log_out().await.unwrap();
+    assert_eq!((fake.count("Login"), fake.count("Logout")), (1, 1));
+    let error = client.look(&vm(), &["name"]).await.unwrap_err();
+    assert_eq!(error.to_string(), "calling vCenter: this client has logged out");
+}
+
+#[tokio::test]
+async fn a_host_by_itself_and_what_is_too_old_are_refused_with_a_reason() {
+    for (api_type, version, expected) in [
+        ("HostAgent", "8.0.3.0", "and not a vCenter"),
+        ("VirtualCenter", "6.7.3", "7.0 or later is needed"),
+        ("VirtualCenter", "", "7.0 or later is needed"),
+    ] {
+        let fake = Fake::start().await;
+        fake.says("RetrieveServiceContent", &service_content(api_type, version));
+        let error = Client::connect(fake.connect()).await.err().unwrap();
+        assert_eq!(error.outcome(), Outcome::Refused);
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(fake.count("Login"), 0, "nobody is told the password");
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_is_not_accepted_is_denied_and_not_tried_again() {
+    let fake = Fake::start().await;
+    fake.replies("Login", [Reply::Fault("InvalidLogin", String::new())]);
+    let error = Client::connect(fake.connect()).await.err().unwrap();
+    assert_eq!((error.outcome(), fake.count("Login")), (Outcome::Denied, 1));
+    assert!(error.to_string().starts_with("logging in as deployer at http://127.0.0.1:"), "{error}");
+    assert!(!error.to_string().contains("pa<ss>"));
+}
+
+#[tokio::test]
+async fn a_session_that_has_ended_is_opened_anew_once_for_all_callers() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let together = Arc::new(Notify::new());
+    let ended = || Reply::When(together.clone(), Box::new(Reply::Fault("NotAuthenticated", String::new())));
+    fake.replies("RetrievePropertiesEx", [ended(), ended(), ended(), named("a")]);
+    let looks: Vec<_> = (0..3)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.look(&vm(), &["name"]).await })
+        })
+        .collect();
+    fake.arrived("RetrievePropertiesEx", 3).await;
+    together.notify_waiters();
+    for look in looks {
+        assert_eq!(look.await.unwrap().unwrap().text("name"), "a");
+    }
+    assert_eq!((fake.count("Login"), fake.count("RetrievePropertiesEx")), (2, 6));
+    let last = fake.asked("RetrievePropertiesEx").pop().unwrap();
+    assert!(last.head.contains("vmware_soap_session=\"s2\""), "{}", last.head);
+}
+
+#[tokio::test]
+async fn properties_that_are_missing_for_want_of_a_session_are_asked_for_again() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let ended = Reply::Response(page(&missing("VirtualMachine", "vm-1", "name", "NotAuthenticated"), None));
+    fake.replies("RetrievePropertiesEx", [ended, named("a")]);
+    assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
+    assert_eq!(fake.count("Login"), 2);
+    // A property that somebody may not read stays missing, and says why.
+    fake.says("RetrievePropertiesEx", &page(&missing("VirtualMachine", "vm-1", "name", "NoPermission"), None));
+    let object = client.look(&vm(), &["name"]).await.unwrap();
+    assert_eq!((object.text("name"), object.need("name").unwrap_err().outcome()), ("", Outcome::Denied));
+    assert_eq!(fake.count("Login"), 2);
+}
+
+#[tokio::test]
+async fn a_session_that_ends_at_each_call_is_no_endless_loop() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new())]);
+    let error = client.look(&vm(), &["name"]).await.unwrap_err();
+    assert_eq!((error.outcome(), fake.count("Login")), (Outcome::Transient, 2));
+}
+
+#[tokio::test]
+async fn a_look_is_made_again_and_a_change_without_an_answer_is_in_doubt() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.replies(
+        "RetrievePropertiesEx",
+        [Reply::Cut, Reply::Status(503, "no healthy upstream".to_owned()), named("a")],
+    );
+    assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
+    for (reply, words) in [
+        (Reply::Cut, "error sending request"),
+        (Reply::Status(503, "no healthy upstream".to_owned()), "HTTP status 503"),
+        (Reply::Status(200, "<html/>".to_owned()), "no SOAP envelope"),
+        (Reply::Fault("HostCommunication", String::new()), "HostCommunication"),
+        (Reply::Fault("FaultOfALaterVersion", String::new()), "FaultOfALaterVersion"),
+    ] {
+        fake.replies("ShutdownGuest", [reply]);
+        let before = fake.count("ShutdownGuest");
+        let error = client.perform(SHUTDOWN_GUEST, &vm(), vec![], &Unguarded).await.unwrap_err();
+        assert_eq!((error.outcome(), fake.count("ShutdownGuest") - before), (Outcome::InDoubt, 1), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_connection_nothing_has_happened() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    connect.address = format!("http://{free}");
+    let error = Client::connect(connect).await.err().unwrap();
+    assert_eq!(error.outcome(), Outcome::Transient);
+    assert!(matches!(error, Error::Unreached { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_guard_is_asked_before_each_request_also_after_a_login() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.replies("ShutdownGuest", [Reply::Fault("NotAuthenticated", String::new()), Reply::Response(String::new())]);
+    let guard = Permits(AtomicUsize::new(1));
+    let error = client.perform(SHUTDOWN_GUEST, &vm(), vec![], &guard).await.unwrap_err();
+    assert_eq!((error.outcome(), error.to_string()), (Outcome::Stopped, "somebody else has taken over".to_owned()));
+    assert_eq!((fake.count("ShutdownGuest"), fake.count("Login")), (1, 2));
+    client.perform(SHUTDOWN_GUEST, &vm(), vec![], &Permits(AtomicUsize::new(1))).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_task_in_the_way_is_waited_for_until_patience_ends() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let busy = || Reply::Fault("TaskInProgress", String::new());
+    fake.replies("PowerOnVM_Task", [busy(), busy(), Reply::Response(crate::fake::TASK.to_owned())]);
+    client.perform(POWER_ON_VM, &vm(), vec![], &Unguarded).await.unwrap();
+    assert_eq!(fake.count("PowerOnVM_Task"), 3);
+    let mut connect = fake.connect();
+    connect.settings.patience = std::time::Duration::ZERO;
+    let impatient = Client::connect(connect).await.unwrap();
+    fake.replies("PowerOnVM_Task", [busy()]);
+    let error = impatient.perform(POWER_ON_VM, &vm(), vec![], &Unguarded).await.unwrap_err();
+    assert!(error.is_fault("TaskInProgress") && error.outcome() == Outcome::Transient, "{error}");
+}
+
+#[tokio::test]
+async fn no_more_calls_are_made_at_once_than_the_limit_says() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.calls = 2;
+    let client = Client::connect(connect).await.unwrap();
+    let go = Arc::new(Notify::new());
+    let held = || Reply::When(go.clone(), Box::new(named("a")));
+    fake.replies("RetrievePropertiesEx", [held(), held(), named("a")]);
+    let looks: Vec<_> = (0..4)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.look(&vm(), &["name"]).await })
+        })
+        .collect();
+    fake.arrived("RetrievePropertiesEx", 2).await;
+    // All others have had their turn to ask by now, if they could.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fake.count("RetrievePropertiesEx"), 2);
+    go.notify_waiters();
+    for look in looks {
+        look.await.unwrap().unwrap();
+    }
+    assert_eq!(fake.count("RetrievePropertiesEx"), 4);
+}
+
+#[tokio::test]
+async fn an_idle_session_is_kept_alive_until_the_client_goes() {
+    let fake = Fake::start().await;
+    fake.says("CurrentTime", "<returnval>2026-01-01T00:00:00Z</returnval>");
+    let mut connect = fake.connect();
+    connect.settings.keep_alive = std::time::Duration::from_millis(5);
+    let client = Client::connect(connect).await.unwrap();
+    fake.arrived("CurrentTime", 2).await;
+    let other = Arc::downgrade(&client.inner);
+    drop(client);
+    // A call that is under way ends first.
+    while other.strong_count() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_pinned_server_is_trusted_and_another_one_is_not() {
+    let key = rcgen::generate_simple_self_signed(["vcenter.example.org".to_owned()]).unwrap();
+    let certificate = key.cert.der().clone();
+    let private = rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], private)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let fake = Fake::start().await;
+    let server = fake.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (server, acceptor) = (server.clone(), acceptor.clone());
+            tokio::spawn(async move {
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    server.serve(stream).await;
+                }
+            });
+        }
+    });
+    let thumbprint = crate::Thumbprint(ova::Sha256::of(&certificate).0);
+    let to = |trust| Connect { address: format!("https://{address}"), trust, ..fake.connect() };
+    Client::connect(to(Trust::Thumbprint(thumbprint))).await.unwrap();
+    assert_eq!(fake.count("Login"), 1);
+    let error = Client::connect(to(Trust::Thumbprint(crate::Thumbprint([7; 32])))).await.err().unwrap();
+    assert!(error.to_string().contains(&thumbprint.to_string()), "it names what it was shown: {error}");
+    assert!(matches!(error, Error::Unreached { .. }), "{error}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
+    let error = Client::connect(to(Trust::Authorities(file.clone()))).await.err().unwrap();
+    assert!(error.to_string().contains("ca.pem: No such file"), "{error}");
+    std::fs::write(&file, "no certificate").unwrap();
+    let error = Client::connect(to(Trust::Authorities(file.clone()))).await.err().unwrap();
+    assert!(error.to_string().contains("no certificate in PEM"), "{error}");
+    // An authority of another server: the name of this one is not in its certificate either.
+    std::fs::write(&file, key.cert.pem()).unwrap();
+    let error = Client::connect(to(Trust::Authorities(file))).await.err().unwrap();
+    assert!(matches!(error, Error::Unreached { .. }), "{error}");
+    assert_eq!(fake.count("Login"), 1, "nobody else is told the password");
+}

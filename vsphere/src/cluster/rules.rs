@@ -1,0 +1,83 @@
+//! Rules that keep VMs on different hosts.
+
+use crate::changes::Changes;
+use crate::client::Client;
+use crate::error::Result;
+use crate::reference::MoRef;
+use crate::soap::Element;
+
+/// A rule that keeps VMs on different hosts. It is named by its name: keys are given anew with each change by some servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AntiAffinity {
+    /// What names it in its cluster.
+    pub key: i32,
+    /// Its name.
+    pub name: String,
+    /// The VMs, two at least.
+    pub vms: Vec<MoRef>,
+    /// Whether it counts.
+    pub enabled: bool,
+    /// Whether a VM is rather not started than on the host of another one.
+    pub mandatory: bool,
+}
+
+impl Client {
+    /// The rules of a cluster that keep VMs apart.
+    ///
+    /// # Errors
+    /// When it is no cluster, or cannot be read.
+    pub async fn anti_affinity_rules(&self, cluster: &MoRef) -> Result<Vec<AntiAffinity>> {
+        let configuration = self.cluster_configuration(cluster).await?;
+        let rules = configuration.all("rule").filter(|rule| rule.kind() == Some("ClusterAntiAffinityRuleSpec"));
+        let read = |rule: &Element| {
+            Ok(AntiAffinity {
+                key: rule.need_parsed("key")?,
+                name: rule.text_of("name").unwrap_or_default().to_owned(),
+                vms: rule.all("vm").filter_map(Element::to_reference).collect(),
+                enabled: rule.flag("enabled"),
+                mandatory: rule.flag("mandatory"),
+            })
+        };
+        rules.map(read).collect()
+    }
+}
+
+impl Changes<'_> {
+    /// Makes the rule of a name keep these VMs apart, where hosts allow it: it is made, changed, or found as it is to be.
+    /// Returns whether anything was changed.
+    ///
+    /// # Errors
+    /// When the cluster cannot be read, or refuses.
+    pub async fn keep_apart(&self, cluster: &MoRef, name: &str, vms: &[MoRef]) -> Result<bool> {
+        let present = self.client.anti_affinity_rules(cluster).await?.into_iter().find(|rule| rule.name == name);
+        let sorted = |vms: &[MoRef]| {
+            let mut vms = vms.to_vec();
+            vms.sort();
+            vms
+        };
+        let is_so = |rule: &AntiAffinity| rule.enabled && !rule.mandatory && sorted(&rule.vms) == sorted(vms);
+        if present.as_ref().is_some_and(is_so) {
+            return Ok(false);
+        }
+        let info = Element::new("info")
+            .of("ClusterAntiAffinityRuleSpec")
+            .with(present.as_ref().map(|rule| Element::text("key", rule.key)))
+            .with([Element::text("enabled", true), Element::text("name", name), Element::text("mandatory", false)])
+            .with(vms.iter().map(|vm| Element::reference("vm", vm)));
+        let operation = Element::text("operation", if present.is_some() { "edit" } else { "add" });
+        self.change_cluster(cluster, Element::new("rulesSpec").with([operation, info])).await?;
+        Ok(true)
+    }
+
+    /// Removes the rule of a name; returns whether there was one.
+    ///
+    /// # Errors
+    /// When the cluster cannot be read, or refuses.
+    pub async fn remove_rule(&self, cluster: &MoRef, name: &str) -> Result<bool> {
+        let rules = self.client.anti_affinity_rules(cluster).await?;
+        let Some(rule) = rules.into_iter().find(|rule| rule.name == name) else { return Ok(false) };
+        let parts = [Element::text("operation", "remove"), Element::text("removeKey", rule.key).xsd("int")];
+        self.change_cluster(cluster, Element::new("rulesSpec").with(parts)).await?;
+        Ok(true)
+    }
+}

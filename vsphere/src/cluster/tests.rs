@@ -1,0 +1,88 @@
+//! Rules and restart priorities, against scripted answers.
+
+use super::*;
+use crate::fake::{Fake, object, page, reference, success};
+use crate::guard::Unguarded;
+
+fn cluster() -> MoRef {
+    MoRef::new("ClusterComputeResource", "domain-c1")
+}
+
+fn vms(ids: &[&str]) -> Vec<MoRef> {
+    ids.iter().map(|id| MoRef::vm(*id)).collect()
+}
+
+async fn configured(configuration: &str) -> (Fake, Client) {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.says(
+        "RetrievePropertiesEx",
+        &page(&object("ClusterComputeResource", "domain-c1", &[("configurationEx", configuration)]), None),
+    );
+    fake.runs("ReconfigureComputeResource_Task", [success("")]);
+    (fake, client)
+}
+
+fn rule(name: &str, enabled: bool) -> String {
+    let vms = [reference("vm", "VirtualMachine", "vm-1"), reference("vm", "VirtualMachine", "vm-2")].concat();
+    let affinity = format!("<rule xsi:type=\"ClusterAffinityRuleSpec\"><key>3</key><name>{name}</name>{vms}</rule>");
+    format!(
+        "{affinity}<rule xsi:type=\"ClusterAntiAffinityRuleSpec\"><key>7</key><enabled>{enabled}</enabled><name>{name}</name><mandatory>false</mandatory>{vms}</rule>"
+    )
+}
+
+#[tokio::test]
+async fn a_rule_is_made_once_and_changed_where_it_differs() {
+    let mut asked = Vec::new();
+    for (present, wanted, changed) in [
+        (String::new(), vms(&["vm-1", "vm-2"]), true),
+        (rule("apart", true), vms(&["vm-2", "vm-1"]), false),
+        (rule("apart", false), vms(&["vm-1", "vm-2"]), true),
+        (rule("apart", true), vms(&["vm-1", "vm-3"]), true),
+        (rule("of others", true), vms(&["vm-1", "vm-2"]), true),
+    ] {
+        let (fake, client) = configured(&present).await;
+        assert_eq!(client.changes(&Unguarded).keep_apart(&cluster(), "apart", &wanted).await.unwrap(), changed);
+        asked.extend(fake.asked("ReconfigureComputeResource_Task").iter().map(|asked| asked.call()));
+    }
+    insta::assert_snapshot!(asked.join("\n\n"));
+}
+
+#[tokio::test]
+async fn a_rule_is_removed_by_its_name() {
+    let (fake, client) = configured(&rule("apart", true)).await;
+    assert!(!client.changes(&Unguarded).remove_rule(&cluster(), "of others").await.unwrap());
+    assert!(client.changes(&Unguarded).remove_rule(&cluster(), "apart").await.unwrap());
+    let asked = fake.asked("ReconfigureComputeResource_Task");
+    assert_eq!(asked.len(), 1);
+    insta::assert_snapshot!(asked[0].call());
+}
+
+#[tokio::test]
+async fn a_restart_priority_is_set_changed_and_taken_back() {
+    let said = |priority: &str| {
+        let key = reference("key", "VirtualMachine", "vm-1");
+        format!(
+            "<dasVmConfig>{key}<dasSettings><restartPriority>{priority}</restartPriority></dasSettings></dasVmConfig>"
+        )
+    };
+    let mut asked = Vec::new();
+    for (present, wanted, changed) in [
+        (String::new(), Some(RestartPriority::High), true),
+        (String::new(), None, false),
+        (said("high"), Some(RestartPriority::High), false),
+        (said("high"), Some(RestartPriority::Disabled), true),
+        (said("disabled"), None, true),
+    ] {
+        let (fake, client) = configured(&present).await;
+        let changes = client.changes(&Unguarded);
+        assert_eq!(changes.set_restart_priority(&cluster(), &MoRef::vm("vm-1"), wanted).await.unwrap(), changed);
+        asked.extend(fake.asked("ReconfigureComputeResource_Task").iter().map(|asked| asked.call()));
+    }
+    insta::assert_snapshot!(asked.join("\n\n"));
+    let (_fake, client) = configured(&said("disabled")).await;
+    assert_eq!(client.restart_priority(&cluster(), &MoRef::vm("vm-1")).await.unwrap(), Some(RestartPriority::Disabled));
+    assert_eq!(client.restart_priority(&cluster(), &MoRef::vm("vm-2")).await.unwrap(), None);
+    let (_fake, client) = configured(&said("clusterRestartPriority")).await;
+    assert_eq!(client.restart_priority(&cluster(), &MoRef::vm("vm-1")).await.unwrap(), None);
+}

@@ -1,0 +1,116 @@
+//! Waiting for changes of an object's properties.
+
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::error::Result;
+use crate::method::{CREATE_FILTER, CREATE_PROPERTY_COLLECTOR, DESTROY_PROPERTY_COLLECTOR, WAIT_FOR_UPDATES};
+use crate::reference::MoRef;
+use crate::soap::Element;
+
+use super::look::filter;
+use super::object::Object;
+
+/// An object that is watched, by a property collector of its own: waits do not disturb each other.
+pub(crate) struct Watch {
+    client: Client,
+    paths: Vec<&'static str>,
+    seen: Object,
+    at: Option<At>,
+}
+
+/// How far the collector's updates were read.
+struct At {
+    collector: MoRef,
+    version: String,
+}
+
+impl Watch {
+    pub(crate) fn new(client: &Client, object: MoRef, paths: &[&'static str]) -> Self {
+        Self { client: client.clone(), paths: paths.to_vec(), seen: Object::empty(object), at: None }
+    }
+
+    /// Waits for a change, at most `limit`, and tells how the object is. At first, and when updates are lost, it tells so at once.
+    ///
+    /// # Errors
+    /// When the object is gone or cannot be read now; the next call begins anew.
+    pub(crate) async fn next(&mut self, limit: Duration) -> Result<&Object> {
+        // What was lost on the way is in no later update: after a silence, and after an error, the properties are read.
+        let is_updated = self.updates(limit).await.unwrap_or_else(|error| {
+            log::debug!("waiting for {}: {error}", self.seen.reference);
+            self.abandon();
+            false
+        });
+        if !is_updated {
+            self.seen = self.client.look(&self.seen.reference, &self.paths).await?;
+        }
+        Ok(&self.seen)
+    }
+
+    /// Gives the collector back.
+    pub(crate) async fn close(mut self) {
+        if let Some(at) = self.at.take() {
+            give_back(self.client.clone(), at).await;
+        }
+    }
+
+    async fn updates(&mut self, limit: Duration) -> Result<bool> {
+        if self.at.is_none() {
+            self.begin().await?;
+        }
+        let at = self.at.as_mut().expect("it was begun");
+        let limit = limit.min(self.client.settings().wait).as_secs();
+        let options = Element::new("options").with([Element::text("maxWaitSeconds", limit)]);
+        let arguments = vec![Element::text("version", &at.version), options];
+        let response = self.client.call(WAIT_FOR_UPDATES, &at.collector, arguments).await?;
+        let Some(set) = response.child("returnval") else { return Ok(false) };
+        at.version = set.need_parsed("version")?;
+        let updates = set.all("filterSet").flat_map(|filter| filter.all("objectSet"));
+        let (watched, mut changed) = (self.seen.reference.clone(), false);
+        for update in updates.filter(|update| update.reference_of("obj").as_ref() == Some(&watched)) {
+            // Of an object that is gone there is nothing to take in; to read it says so.
+            if update.text_of("kind") == Some("leave") {
+                return Ok(false);
+            }
+            self.seen.update(update);
+            changed = true;
+        }
+        Ok(changed)
+    }
+
+    /// Gives the collector back meanwhile, if there is one.
+    fn abandon(&mut self) {
+        if let Some(at) = self.at.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(give_back(self.client.clone(), at));
+        }
+    }
+
+    async fn begin(&mut self) -> Result<()> {
+        let main = self.client.service().manager("propertyCollector")?;
+        let response = self.client.call(CREATE_PROPERTY_COLLECTOR, &main, Vec::new()).await?;
+        let collector = response.need_reference("returnval")?;
+        let object = &self.seen.reference;
+        let spec = filter(std::iter::once(object.kind.as_str()), &self.paths)
+            .with([Element::new("objectSet").with([Element::reference("obj", object)])])
+            .named("spec");
+        // From here on it is given back, whatever follows.
+        self.at = Some(At { collector: collector.clone(), version: String::new() });
+        self.client.call(CREATE_FILTER, &collector, vec![spec, Element::text("partialUpdates", false)]).await?;
+        Ok(())
+    }
+}
+
+/// For a wait that is abandoned.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+async fn give_back(client: Client, at: At) {
+    if let Err(error) = client.call(DESTROY_PROPERTY_COLLECTOR, &at.collector, Vec::new()).await {
+        log::debug!("giving a property collector back, which goes with the session: {error}");
+    }
+}

@@ -1,0 +1,202 @@
+//! One HTTP request after another, none sent twice.
+
+use std::error::Error as _;
+use std::fs;
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderValue, SET_COOKIE};
+use reqwest::{Certificate, ClientBuilder, Response, retry};
+use url::{Host, Url};
+
+use super::pinned::{self, Pin};
+use super::trust::Trust;
+use crate::error::{Error, Result};
+
+/// Longer than any page of an answer.
+const LONGEST: usize = 64 << 20;
+const CONNECTING: Duration = Duration::from_secs(10);
+/// vCenter's proxy ends idle connections after a while. One that is used just then loses its request, so it is not kept long.
+const IDLE: Duration = Duration::from_secs(10);
+/// The version of the API that requests name: what later versions have added is left out of answers.
+const VERSION: &str = "urn:vim25/7.0.0.0";
+
+/// Connections to one server.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    http: reqwest::Client,
+    /// `https://host[:port]/`.
+    server: Url,
+}
+
+/// What a server answers.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) cookie: Option<String>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// No answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// There is no connection; nothing was sent.
+    Unreached(String),
+    /// The request was sent, at least in part.
+    Lost(String),
+}
+
+impl Transport {
+    /// Connections to the server of an address, such as `vcenter.example.org` or `https://10.0.0.5:8443`. What is not on this machine
+    /// is spoken to over HTTPS only.
+    pub(crate) fn new(address: &str, trust: &Trust) -> Result<Self> {
+        let attempt = || format!("setting up connections to {address}");
+        let server = server(address).map_err(|reason| Error::refused(attempt(), reason))?;
+        let builder = match trust {
+            Trust::System => builder(),
+            Trust::Authorities(file) => {
+                let pem = fs::read(file);
+                let certificates = pem.map_err(|error| error.to_string()).and_then(|pem| {
+                    let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| error.to_string())?;
+                    if certificates.is_empty() {
+                        Err("it has no certificate in PEM".to_owned())
+                    } else {
+                        Ok(certificates)
+                    }
+                });
+                let wrong = |reason| Error::refused(format!("reading the authorities in {}", file.display()), reason);
+                builder().tls_certs_only(certificates.map_err(wrong)?)
+            }
+            Trust::Thumbprint(thumbprint) => pinned_builder(Pin::Sha256(thumbprint.0))?,
+        };
+        let http = builder.build().map_err(|error| Error::refused(attempt(), chain(&error)))?;
+        Ok(Self { http, server })
+    }
+
+    /// The server.
+    pub(crate) fn server(&self) -> &Url {
+        &self.server
+    }
+
+    /// The client for other requests to this server.
+    pub(crate) fn http(&self) -> &reqwest::Client {
+        &self.http
+    }
+
+    /// Sends the text of an envelope.
+    pub(crate) async fn post(
+        &self,
+        cookie: Option<&str>,
+        body: String,
+        limit: Duration,
+    ) -> std::result::Result<Answer, Failed> {
+        let mut request = self.http.post(self.server.join("sdk").expect("a path")).timeout(limit).body(body);
+        request = request.header(CONTENT_TYPE, "text/xml; charset=\"utf-8\"").header("SOAPAction", VERSION);
+        if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(cookie).ok()) {
+            request = request.header(COOKIE, cookie);
+        }
+        let mut response = request.send().await.map_err(failed)?;
+        let status = response.status().as_u16();
+        let cookie = session_cookie(&response);
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(failed)? {
+            if body.len() + part.len() > LONGEST {
+                return Err(Failed::Lost(format!("the answer is longer than {LONGEST} bytes")));
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(Answer { status, cookie, body })
+    }
+}
+
+/// A client for uploads to whoever shows a certificate; they go straight there.
+pub(crate) fn upload_client(pin: Pin) -> Result<reqwest::Client> {
+    let wrong = |error: reqwest::Error| Error::refused("setting up connections for an upload", chain(&error));
+    pinned_builder(pin)?.build().map_err(wrong)
+}
+
+fn pinned_builder(pin: Pin) -> Result<ClientBuilder> {
+    let tls = pinned::only(pin).map_err(|error| Error::refused("setting up TLS", error))?;
+    Ok(builder().tls_backend_preconfigured(tls))
+}
+
+fn builder() -> ClientBuilder {
+    let builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECTING).pool_idle_timeout(IDLE);
+    // A request that was sent is sent again by nobody but whoever knows what it does.
+    builder.retry(retry::never()).redirect(reqwest::redirect::Policy::none())
+}
+
+fn server(address: &str) -> std::result::Result<Url, String> {
+    let full = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
+    let mut url = Url::parse(&full).map_err(|error| error.to_string())?;
+    let is_here = match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(_)) => false,
+        None => return Err("it names no server".to_owned()),
+    };
+    if url.scheme() != "https" && !(url.scheme() == "http" && is_here) {
+        return Err(format!("{} is not spoken to a server elsewhere, only https", url.scheme()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("user and password do not belong into the address".to_owned());
+    }
+    if !matches!(url.path(), "" | "/" | "/sdk" | "/sdk/") || url.query().is_some() || url.fragment().is_some() {
+        return Err("an address is a host, and a port if it is another one than 443".to_owned());
+    }
+    url.set_path("/");
+    Ok(url)
+}
+
+fn session_cookie(response: &Response) -> Option<String> {
+    let said = response.headers().get_all(SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = said.filter_map(|value| value.split(';').next()).map(str::trim);
+    pairs.filter(|pair| pair.starts_with("vmware_soap_session=")).last().map(str::to_owned)
+}
+
+pub(crate) fn failed(error: reqwest::Error) -> Failed {
+    let is_unreached = error.is_connect() || error.is_builder();
+    let error = error.without_url();
+    let words = chain(&error);
+    if is_unreached { Failed::Unreached(words) } else { Failed::Lost(words) }
+}
+
+/// An error and what is behind it, each said once.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let (mut said, mut next) = (error.to_string(), error.source());
+    while let Some(behind) = next {
+        let words = behind.to_string();
+        if !said.contains(&words) {
+            said = format!("{said}: {words}");
+        }
+        next = behind.source();
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_a_server_and_nothing_else() {
+        for (address, expected) in [
+            ("vcenter.example.org", "https://vcenter.example.org/"),
+            ("https://10.0.0.5:8443/sdk", "https://10.0.0.5:8443/"),
+            ("http://127.0.0.1:8989", "http://127.0.0.1:8989/"),
+            ("[::1]:8443", "https://[::1]:8443/"),
+        ] {
+            assert_eq!(server(address).map(String::from), Ok(expected.to_owned()));
+        }
+        for (address, expected) in [
+            ("", "empty host"),
+            ("http://vcenter.example.org", "only https"),
+            ("ftp://127.0.0.1", "only https"),
+            ("https://me:pw@vcenter", "do not belong"),
+            ("vcenter/ui", "a host, and a port"),
+            ("vcenter?a", "a host, and a port"),
+        ] {
+            let reason = server(address).unwrap_err();
+            assert!(reason.contains(expected), "{address}: {reason}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The way to a server: whom it trusts, and one HTTP request after another. Knows nothing of sessions.
+
+mod http;
+mod pinned;
+mod trust;
+
+pub(crate) use http::{Answer, Failed, Transport, failed, upload_client};
+pub(crate) use pinned::Pin;
+pub use trust::{InvalidThumbprint, Thumbprint, Trust};

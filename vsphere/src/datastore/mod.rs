@@ -1,0 +1,12 @@
+//! Datastores: their room and state, and their files.
+
+mod browse;
+mod path;
+mod seen;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+pub use browse::File;
+pub use path::{DatastorePath, InvalidPath};
+pub use seen::{Datastore, StoragePod};

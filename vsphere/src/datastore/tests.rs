@@ -1,0 +1,138 @@
+//! Datastores and their files, against scripted answers.
+
+use super::*;
+use crate::fake::{Fake, Reply, failure, object, page, reference, success};
+use crate::guard::Unguarded;
+use crate::reference::MoRef;
+use crate::treatment::Outcome;
+
+fn datastore(id: &str, more: &[(&str, &str)]) -> String {
+    let all = [
+        ("summary.name", id),
+        ("summary.type", "VMFS"),
+        ("summary.capacity", "1000"),
+        ("summary.freeSpace", "10"),
+        ("summary.accessible", "true"),
+        ("summary.multipleHostAccess", "true"),
+    ];
+    object("Datastore", id, &[&all[..], more].concat())
+}
+
+#[tokio::test]
+async fn datastores_in_maintenance_and_those_of_clusters_are_told_apart() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
+    let all = [
+        datastore("ds-1", &[("parent", "type=Folder>group-s5")]),
+        datastore("ds-2", &[("parent", "type=StoragePod>group-p6"), ("summary.maintenanceMode", "normal")]),
+        datastore("ds-3", &[("summary.maintenanceMode", "inMaintenance")]),
+        datastore("ds-4", &[("summary.accessible", "false")]),
+    ];
+    fake.says("RetrievePropertiesEx", &page(&all.concat(), None));
+    let found = client.datastores_in(&MoRef::new("Folder", "group-s5")).await.unwrap();
+    assert_eq!(found.iter().map(Datastore::takes_vms).collect::<Vec<_>>(), [true, true, false, false]);
+    assert_eq!((found[0].pod.clone(), found[1].pod.clone()), (None, Some(MoRef::new("StoragePod", "group-p6"))));
+    assert_eq!((found[0].capacity, found[0].free, found[0].shared), (1000, 10, true));
+    fake.says("RetrievePropertiesEx", &page(&datastore("ds-1", &[]), None));
+    assert_eq!(client.datastore(&MoRef::new("Datastore", "ds-1")).await.unwrap().name, "ds-1");
+    let within = [
+        reference("ManagedObjectReference", "Datastore", "ds-2"),
+        reference("ManagedObjectReference", "Datastore", "ds-7"),
+    ]
+    .concat();
+    fake.says(
+        "RetrievePropertiesEx",
+        &page(&object("StoragePod", "group-p6", &[("name", "pod"), ("childEntity", &within)]), None),
+    );
+    let pods = client.storage_pods_in(&MoRef::new("Folder", "group-s5")).await.unwrap();
+    assert_eq!((pods[0].name.as_str(), pods[0].datastores.len()), ("pod", 2));
+}
+
+#[tokio::test]
+async fn a_directory_is_listed_and_one_that_is_not_there_is_not_an_empty_one() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let (store, top) = (MoRef::new("Datastore", "ds-1"), DatastorePath::new("ds", "a"));
+    fake.says(
+        "RetrievePropertiesEx",
+        &page(&object("Datastore", "ds-1", &[("browser", "type=HostDatastoreBrowser>browser-1")]), None),
+    );
+    let files = r#"<folderPath>[ds] a</folderPath><file xsi:type="FolderFileInfo"><path>sub</path></file><file xsi:type="VmDiskFileInfo"><path>d.vmdk</path><fileSize>7</fileSize><modification>2026-01-01T00:00:00Z</modification></file>"#;
+    fake.runs(
+        "SearchDatastore_Task",
+        [success(files), success("<folderPath>[ds] a</folderPath>"), failure("FileNotFound")],
+    );
+    let found = client.files(&store, &top, "*").await.unwrap();
+    assert_eq!(
+        found,
+        [
+            File { name: "sub".to_owned(), size: 0, is_directory: true, changed: String::new() },
+            File {
+                name: "d.vmdk".to_owned(),
+                size: 7,
+                is_directory: false,
+                changed: "2026-01-01T00:00:00Z".to_owned()
+            },
+        ]
+    );
+    assert!(client.files(&store, &top, "*").await.unwrap().is_empty());
+    assert_eq!(client.files(&store, &top, "*").await.unwrap_err().outcome(), Outcome::NotFound);
+    insta::assert_snapshot!(fake.asked("SearchDatastore_Task")[0].call());
+}
+
+#[tokio::test]
+async fn a_directory_is_made_once_and_deleted() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let (directory, datacenter) = (DatastorePath::new("ds", "a/b"), MoRef::new("Datacenter", "datacenter-2"));
+    let changes = client.changes(&Unguarded);
+    fake.replies(
+        "MakeDirectory",
+        [Reply::Response(String::new()), Reply::Fault("FileAlreadyExists", String::new()), Reply::Cut],
+    );
+    changes.make_directory(&directory, &datacenter).await.unwrap();
+    assert!(changes.make_directory(&directory, &datacenter).await.unwrap_err().is_fault("FileAlreadyExists"));
+    assert_eq!(changes.make_directory(&directory, &datacenter).await.unwrap_err().outcome(), Outcome::InDoubt);
+    fake.runs("DeleteDatastoreFile_Task", [success("")]);
+    changes.delete_file(&directory, &datacenter).await.unwrap();
+    insta::assert_snapshot!(format!(
+        "{}\n\n{}",
+        fake.asked("MakeDirectory")[0].call(),
+        fake.asked("DeleteDatastoreFile_Task")[0].call()
+    ));
+}
+
+#[tokio::test]
+async fn files_are_written_and_read_under_the_session() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let file = DatastorePath::new("ds 1", "a b/journal%.json");
+    let target = "/folder/a%20b/journal%25.json?dcPath=folder%2FDC&dsName=ds+1 HTTP/1.1";
+    let [put, get] = ["PUT", "GET"].map(|method| format!("{method} {}", target.split(' ').next().unwrap()));
+    let status = |code, body: &str| Reply::Status(code, body.to_owned());
+    fake.replies(&put, [status(401, ""), status(201, ""), Reply::Cut, status(503, ""), status(403, "")]);
+    let changes = client.changes(&Unguarded);
+    let write = || changes.write_file(&file, "folder/DC", b"bytes".to_vec());
+    write().await.unwrap();
+    let asked = fake.asked(&put);
+    assert_eq!((asked.len(), asked[1].text().as_str(), fake.count("Login")), (2, "bytes", 2));
+    assert!(asked[1].head.contains("cookie: vmware_soap_session=\"s2\""), "{}", asked[1].head);
+    for outcome in [Outcome::InDoubt, Outcome::InDoubt, Outcome::Transient] {
+        assert_eq!(write().await.unwrap_err().outcome(), outcome);
+    }
+    fake.replies(
+        &get,
+        [status(200, "bytes"), status(200, "too many bytes"), status(404, ""), status(503, ""), Reply::Cut],
+    );
+    assert_eq!(client.read_file(&file, "folder/DC", 5).await.unwrap(), b"bytes");
+    for (outcome, words) in [
+        (Outcome::Transient, "longer than 5 bytes"),
+        (Outcome::NotFound, "no such file"),
+        (Outcome::Transient, "status 503"),
+        (Outcome::Transient, "error sending request"),
+    ] {
+        let error = client.read_file(&file, "folder/DC", 5).await.unwrap_err();
+        assert_eq!((error.outcome(), error.to_string().contains(words)), (outcome, true), "{error}");
+    }
+}

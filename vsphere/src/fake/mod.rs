@@ -1,0 +1,179 @@
+//! A vCenter of a few scripted answers, for tests: each method has a queue of replies, of which the last is given again and
+//! again. What was asked is kept.
+
+mod http;
+mod replies;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+pub(crate) use replies::*;
+
+use crate::client::{Client, Connect, Settings};
+use crate::connection::{Thumbprint, Trust};
+use crate::guard::Guard;
+use crate::secret::Secret;
+
+/// What a request is answered with.
+#[derive(Clone)]
+pub(crate) enum Reply {
+    /// What is within the response.
+    Response(String),
+    /// A fault of this type, with fields.
+    Fault(&'static str, String),
+    /// An HTTP status, and a body that is no envelope.
+    Status(u16, String),
+    /// The request is read, and the connection ends.
+    Cut,
+    /// The reply comes when somebody says so.
+    When(Arc<Notify>, Box<Reply>),
+}
+
+/// A request that arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// The SOAP method; for all else the HTTP method and the path.
+    pub(crate) method: String,
+    /// The headers, in lower case.
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Asked {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// What is within the SOAP body.
+    pub(crate) fn call(&self) -> String {
+        let text = self.text();
+        let (_, call) = text.split_once("<soapenv:Body>").unwrap_or(("", &text));
+        let call = call.split_once("</soapenv:Body>").map_or(call, |(call, _)| call);
+        call.replace("><", ">\n<")
+    }
+}
+
+#[derive(Default)]
+struct Script {
+    replies: HashMap<String, VecDeque<Reply>>,
+    asked: Vec<Asked>,
+    arrived: Arc<Notify>,
+}
+
+/// A server of scripted answers on loopback; it ends with its runtime.
+#[derive(Clone)]
+pub(crate) struct Fake {
+    script: Arc<Mutex<Script>>,
+    pub(crate) address: String,
+}
+
+impl Fake {
+    /// A server that knows how a session begins and ends.
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let fake = Self { script: Arc::default(), address };
+        fake.says("RetrieveServiceContent", &service_content("VirtualCenter", "8.0.3.0"));
+        fake.says("Login", "<returnval><key>k</key><userName>LAB\\deployer</userName></returnval>");
+        fake.says("Logout", "");
+        fake.says("DestroyPropertyCollector", "");
+        fake.says("DestroyView", "");
+        let server = fake.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let server = server.clone();
+                tokio::spawn(async move { http::serve(stream, &server).await });
+            }
+        });
+        fake
+    }
+
+    /// Serves one connection that somebody else accepted.
+    pub(crate) async fn serve(&self, stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {
+        http::serve(stream, self).await;
+    }
+
+    /// A client of it that has logged in, without long pauses.
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(self.connect()).await.unwrap()
+    }
+
+    pub(crate) fn connect(&self) -> Connect {
+        let settings = Settings {
+            pause: Duration::from_millis(1),
+            wait: Duration::from_secs(5),
+            lease_interval: Duration::from_millis(20),
+            keep_alive: Duration::from_secs(3600),
+            page: 2,
+            ..Settings::default()
+        };
+        let (user, password) = ("deployer".to_owned(), Secret::new("pa<ss>"));
+        Connect {
+            address: self.address.clone(),
+            trust: Trust::Thumbprint(Thumbprint([0; 32])),
+            user,
+            password,
+            settings,
+        }
+    }
+
+    /// Answers a method with this from now on.
+    pub(crate) fn says(&self, method: &str, response: &str) {
+        self.replies(method, [Reply::Response(response.to_owned())]);
+    }
+
+    /// Answers a method with these, one after the other, and then with the last of them.
+    pub(crate) fn replies(&self, method: &str, replies: impl IntoIterator<Item = Reply>) {
+        self.script.lock().unwrap().replies.insert(method.to_owned(), replies.into_iter().collect());
+    }
+
+    /// What was asked of a method.
+    pub(crate) fn asked(&self, method: &str) -> Vec<Asked> {
+        self.script.lock().unwrap().asked.iter().filter(|asked| asked.method == method).cloned().collect()
+    }
+
+    /// How often a method was asked.
+    pub(crate) fn count(&self, method: &str) -> usize {
+        self.asked(method).len()
+    }
+
+    /// Waits until a method was asked so often.
+    pub(crate) async fn arrived(&self, method: &str, times: usize) {
+        loop {
+            let arrived = self.script.lock().unwrap().arrived.clone();
+            let notified = arrived.notified();
+            if self.count(method) >= times {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    fn reply(&self, asked: Asked) -> Reply {
+        let mut script = self.script.lock().unwrap();
+        let method = asked.method.clone();
+        script.asked.push(asked);
+        script.arrived.notify_waiters();
+        let Some(replies) = script.replies.get_mut(&method) else {
+            return Reply::Status(404, format!("the test says nothing of {method}"));
+        };
+        if replies.len() > 1 { replies.pop_front().unwrap() } else { replies[0].clone() }
+    }
+}
+
+/// A guard that permits so many requests.
+pub(crate) struct Permits(pub(crate) AtomicUsize);
+
+#[async_trait]
+impl Guard for Permits {
+    async fn still(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let taken = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        taken.map(|_| ()).map_err(|_| "somebody else has taken over".into())
+    }
+}

@@ -1,0 +1,24 @@
+//! The permission to change something, asked at each request.
+
+use std::error::Error;
+
+use async_trait::async_trait;
+
+/// Says whether its owner may still change anything. It is asked right before each request that changes something, also
+/// before one that is sent again after a login, and every two seconds of an upload. What only looks is never asked for.
+#[async_trait]
+pub trait Guard: Send + Sync {
+    /// # Errors
+    /// The call ends, and hands this error on as it is ([`crate::Error::Stopped`]).
+    async fn still(&self) -> Result<(), Box<dyn Error + Send + Sync>>;
+}
+
+/// For whoever shares vCenter's objects with nobody.
+pub struct Unguarded;
+
+#[async_trait]
+impl Guard for Unguarded {
+    async fn still(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(())
+    }
+}

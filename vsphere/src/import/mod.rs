@@ -1,0 +1,92 @@
+//! VMs from OVAs: the file's own bytes go to the host that is to have them, and what was sent is held against the manifest.
+
+mod lease;
+mod package;
+mod plan;
+mod send;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::changes::Changes;
+use crate::error::{Error, Result};
+use crate::method::{IMPORT_VAPP, LEASE_COMPLETE};
+use crate::reference::MoRef;
+use crate::soap::Element;
+use crate::vm::ConfigSpec;
+
+use lease::Lease;
+use package::Package;
+
+/// A VM that is to be made from an OVA.
+#[derive(Clone, Debug)]
+pub struct Import<'a> {
+    /// The OVA.
+    pub ova: &'a Path,
+    /// The VM's name.
+    pub name: &'a str,
+    /// The folder that it is to be in.
+    pub folder: &'a MoRef,
+    /// The resource pool.
+    pub pool: &'a MoRef,
+    /// The datastore.
+    pub datastore: &'a MoRef,
+    /// The host; vCenter chooses if nothing is said.
+    pub host: Option<&'a MoRef>,
+    /// The networks of vCenter by the names of the OVA's.
+    pub networks: BTreeMap<String, MoRef>,
+    /// Values of OVF properties by name; there may be secrets among them.
+    pub properties: &'a BTreeMap<String, String>,
+    /// The identifier of one of the OVA's deployment options; the default one if nothing is said.
+    pub option: Option<&'a str>,
+    /// What differs from the OVA's settings: the VM has it from its first moment.
+    pub config: &'a ConfigSpec,
+}
+
+/// A VM that was imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// What names it.
+    pub vm: MoRef,
+    /// What vCenter left out of the OVA, or has changed, in its words.
+    pub warnings: Vec<String>,
+}
+
+impl Changes<'_> {
+    /// Makes a VM from an OVA, powered off. The progress is that of its disks.
+    ///
+    /// On an error the import is aborted, and vCenter removes the half VM; so it does five minutes after an abort that did
+    /// not arrive, and after one that the guard did not permit. When the caller goes away meanwhile, the abort follows by itself.
+    ///
+    /// # Errors
+    /// When the OVA is not what its manifest says ([`crate::Outcome::Refused`]), vCenter refuses, or the host cannot be
+    /// reached. [`crate::Outcome::InDoubt`] when the import's beginning or end got no answer: the VM may be there then.
+    pub async fn import(&self, import: &Import<'_>) -> Result<Imported> {
+        let package = Package::open(import.ova).await?;
+        let plan = self.client.plan(import, &package).await?;
+        let arguments = [plan.spec.clone(), Element::reference("folder", import.folder)];
+        let arguments = arguments.into_iter().chain(import.host.map(|host| Element::reference("host", host)));
+        let begun = self.change(IMPORT_VAPP, import.pool, arguments.collect()).await?;
+        let unnamed = || Error::in_doubt(format!("importing {}", import.name), "vCenter does not name the lease");
+        let lease = Lease::hold(self.client, begun.reference_of("returnval").ok_or_else(unnamed)?);
+        match self.fill(&lease, &plan, &package).await {
+            Ok(vm) => {
+                // What follows ends the lease, or nobody knows whether it has: neither is to be aborted.
+                let lease = lease.release();
+                self.change(LEASE_COMPLETE, &lease, Vec::new()).await?;
+                Ok(Imported { vm, warnings: plan.warnings })
+            }
+            // Nothing is begun any more.
+            Err(Error::Stopped(reason)) => {
+                lease.release();
+                Err(Error::Stopped(reason))
+            }
+            Err(error) => {
+                lease.abort().await;
+                Err(error)
+            }
+        }
+    }
+}

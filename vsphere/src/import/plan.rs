@@ -1,0 +1,81 @@
+//! What vCenter makes of a descriptor.
+
+use ova::Sha256;
+
+use super::Import;
+use super::package::Package;
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::fault::Fault;
+use crate::method::CREATE_IMPORT_SPEC;
+use crate::soap::Element;
+
+/// A file that vCenter wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// What vCenter calls the device that it is for.
+    pub(super) device: String,
+    /// Its name in the OVA.
+    pub(super) name: String,
+    pub(super) size: u64,
+    pub(super) digest: Sha256,
+    /// Whether the file is made, as a CD image is, and not a disk filled.
+    pub(super) is_made: bool,
+}
+
+/// What is to be imported, and the files for it.
+pub(super) struct Plan {
+    /// vCenter's `ImportSpec`, as it came, with the settings that differ.
+    pub(super) spec: Element,
+    pub(super) files: Vec<Wanted>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Client {
+    /// Asks vCenter what it makes of a package. Nothing is changed.
+    pub(super) async fn plan(&self, import: &Import<'_>, package: &Package) -> Result<Plan> {
+        let attempt = || format!("reading the descriptor of {} for {}", import.ova.display(), import.name);
+        let manager = self.service().manager("ovfManager")?;
+        let arguments = vec![
+            Element::text("ovfDescriptor", &package.descriptor),
+            Element::reference("resourcePool", import.pool),
+            Element::reference("datastore", import.datastore),
+            parameters(import),
+        ];
+        let response = self.call(CREATE_IMPORT_SPEC, &manager, arguments).await?;
+        let result = response.need("returnval")?;
+        if let Some(error) = result.child("error") {
+            return Err(Error::of_fault(attempt(), Fault::localized(error)));
+        }
+        let mut spec = result.need("importSpec")?.clone().named("spec");
+        let config = spec.child_mut("configSpec");
+        import.config.add_to(config.ok_or_else(|| Error::refused(attempt(), "it is not of one VM"))?);
+        let wanted = |item: &Element| -> Result<Wanted> {
+            let name: String = item.need_parsed("path")?;
+            let (size, digest) = package.file(&name).map_err(|reason| Error::refused(attempt(), reason))?;
+            Ok(Wanted { device: item.need_parsed("deviceId")?, name, size, digest, is_made: item.flag("create") })
+        };
+        Ok(Plan {
+            spec,
+            files: result.all("fileItem").map(wanted).collect::<Result<_>>()?,
+            warnings: result.all("warning").map(|warning| Fault::localized(warning).to_string()).collect(),
+        })
+    }
+}
+
+/// `OvfCreateImportSpecParams`, in the order of its schema.
+fn parameters(import: &Import<'_>) -> Element {
+    let networks = import.networks.iter().map(|(name, network)| {
+        Element::new("networkMapping").with([Element::text("name", name), Element::reference("network", network)])
+    });
+    let properties = import.properties.iter().map(|(name, value)| {
+        Element::new("propertyMapping").with([Element::text("key", name), Element::text("value", value)])
+    });
+    Element::new("cisp")
+        .with([Element::text("locale", ""), Element::text("deploymentOption", import.option.unwrap_or_default())])
+        .with([Element::text("entityName", import.name)])
+        .with(import.host.map(|host| Element::reference("hostSystem", host)))
+        .with(networks)
+        .with(properties)
+        .with([Element::text("diskProvisioning", "thin")])
+}

@@ -1,0 +1,299 @@
+//! Imports, against scripted answers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+
+use ova::Sha256;
+use tempfile::TempDir;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::client::Client;
+use crate::fake::{Fake, Permits, Reply, reference, updates};
+use crate::guard::{Guard, Unguarded};
+use crate::treatment::Outcome;
+
+/// Longer than what is sent at once.
+const DISK: usize = (1 << 20) + 12_345;
+
+const SPEC: &str = r#"<importSpec xsi:type="VirtualMachineImportSpec"><configSpec><name>node-1</name><numCPUs>2</numCPUs><extraConfig xsi:type="OptionValue"><key>stamp</key><value xsi:type="xsd:string">old</value></extraConfig><extraConfig xsi:type="OptionValue"><key>kept</key><value xsi:type="xsd:string">kept</value></extraConfig><vAppConfig xsi:type="VmConfigSpec"><ofALaterVersion>kept</ofALaterVersion></vAppConfig></configSpec></importSpec>"#;
+
+fn disk() -> Vec<u8> {
+    (0..DISK).map(|at| (at % 251) as u8).collect()
+}
+
+/// An OVA; `manifest` may change what the manifest says.
+fn ova(manifest: impl FnOnce(String) -> String) -> (TempDir, PathBuf) {
+    let (descriptor, disk) = ("<Envelope/>", disk());
+    let said = format!(
+        "SHA256(a.ovf)= {}\nSHA256(a-disk1.vmdk)= {}\nSHA256(a-cd.iso)= {}\n",
+        Sha256::of(descriptor.as_bytes()),
+        Sha256::of(&disk),
+        Sha256::of(b"iso")
+    );
+    let said = manifest(said);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.ova");
+    let mut tar = tar::Builder::new(std::fs::File::create(&path).unwrap());
+    for (name, bytes) in
+        [("a.ovf", descriptor.as_bytes()), ("a.mf", said.as_bytes()), ("a-disk1.vmdk", &disk), ("a-cd.iso", b"iso")]
+    {
+        if bytes.is_empty() {
+            continue;
+        }
+        let mut header = tar::Header::new_ustar();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_cksum();
+        tar.append_data(&mut header, name, bytes).unwrap();
+    }
+    tar.finish().unwrap();
+    (directory, path)
+}
+
+fn lease(address: &str, state: &str) -> String {
+    let url = |device: &str, path: &str| {
+        format!(
+            "<deviceUrl><key>k</key><importKey>/{device}</importKey><url>{address}{path}</url><sslThumbprint></sslThumbprint></deviceUrl>"
+        )
+    };
+    let info = [
+        reference("lease", "HttpNfcLease", "lease-1"),
+        reference("entity", "VirtualMachine", "vm-9"),
+        url("iso", "/nfc/cd"),
+        url("disk", "/nfc/disk"),
+    ]
+    .concat();
+    updates("1", "HttpNfcLease", "lease-1", &[("state", state), ("info", &info)])
+}
+
+/// A vCenter that takes imports.
+async fn vcenter() -> (Fake, Client) {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let item = |device: &str, path: &str, create: bool| {
+        format!("<fileItem><deviceId>/{device}</deviceId><path>{path}</path><create>{create}</create></fileItem>")
+    };
+    let warning = "<warning><fault xsi:type=\"OvfUnsupportedAttribute\"/><localizedMessage>Left out.</localizedMessage></warning>";
+    let all = [SPEC, &item("disk", "a-disk1.vmdk", false), &item("iso", "a-cd.iso", true), warning].concat();
+    fake.says("CreateImportSpec", &format!("<returnval>{all}</returnval>"));
+    fake.says("ImportVApp", &reference("returnval", "HttpNfcLease", "lease-1"));
+    // The host of a lease may be "*": the server that was asked.
+    let starred = fake.address.replace("127.0.0.1", "*");
+    fake.runs("none", [lease(&starred, "initializing"), lease(&starred, "ready")]);
+    for method in ["HttpNfcLeaseProgress", "HttpNfcLeaseComplete", "HttpNfcLeaseAbort"] {
+        fake.says(method, "");
+    }
+    for upload in ["POST /nfc/disk", "PUT /nfc/cd"] {
+        fake.replies(upload, [Reply::Status(200, String::new())]);
+    }
+    (fake, client)
+}
+
+async fn import(client: &Client, path: &std::path::Path, guard: &dyn Guard) -> Result<Imported> {
+    let (folder, pool, datastore) = (
+        MoRef::new("Folder", "group-v3"),
+        MoRef::new("ResourcePool", "resgroup-8"),
+        MoRef::new("Datastore", "datastore-1"),
+    );
+    let properties = BTreeMap::from([("hostname".to_owned(), "node-1".to_owned())]);
+    let config = ConfigSpec::new().extra("stamp", "new").processors(4);
+    let networks = BTreeMap::from([("nodes".to_owned(), MoRef::new("Network", "network-1"))]);
+    let import = Import {
+        ova: path,
+        name: "node-1",
+        folder: &folder,
+        pool: &pool,
+        datastore: &datastore,
+        host: None,
+        networks,
+        properties: &properties,
+        option: Some("small"),
+        config: &config,
+    };
+    client.changes(guard).import(&import).await
+}
+
+fn count(fake: &Fake) -> [usize; 3] {
+    ["ImportVApp", "HttpNfcLeaseComplete", "HttpNfcLeaseAbort"].map(|method| fake.count(method))
+}
+
+#[tokio::test]
+async fn an_ova_is_sent_as_it_is_and_the_vm_has_its_settings_from_the_first_moment() {
+    let (fake, client) = vcenter().await;
+    let (_directory, path) = ova(|manifest| manifest);
+    let imported = import(&client, &path, &Unguarded).await.unwrap();
+    assert_eq!(imported.vm, MoRef::vm("vm-9"));
+    assert_eq!(imported.warnings, ["OvfUnsupportedAttribute (Left out)"]);
+    let sent = &fake.asked("POST /nfc/disk")[0];
+    assert!(sent.body == disk(), "the bytes are those of the OVA");
+    assert!(
+        sent.head.contains("content-type: application/x-vnd.vmware-streamvmdk")
+            && sent.head.contains(&format!("content-length: {DISK}\r\n")),
+        "{}",
+        sent.head
+    );
+    let made = &fake.asked("PUT /nfc/cd")[0];
+    assert_eq!((made.text().as_str(), made.head.contains("overwrite: t")), ("iso", true));
+    assert_eq!(count(&fake), [1, 1, 0]);
+    insta::assert_snapshot!(format!(
+        "{}\n\n{}",
+        fake.asked("CreateImportSpec")[0].call(),
+        fake.asked("ImportVApp")[0].call()
+    ));
+}
+
+#[tokio::test]
+async fn an_ova_that_is_not_what_its_manifest_says_never_arrives_whole() {
+    let digest = Sha256::of(&disk()).to_string();
+    for (name, change, words, imports) in [
+        ("disk", digest.as_str(), "a-disk1.vmdk", 1),
+        ("descriptor", &Sha256::of(b"<Envelope/>").to_string(), "a.ovf is not what the manifest says", 0),
+        ("unlisted", "SHA256(a-cd.iso)", "does not list a-cd.iso", 0),
+    ] {
+        let (fake, client) = vcenter().await;
+        let wrong = if change.starts_with("SHA") { "SHA256(b-cd.iso)".to_owned() } else { "0".repeat(64) };
+        let (_directory, path) = ova(|manifest| manifest.replace(change, &wrong));
+        let error = import(&client, &path, &Unguarded).await.unwrap_err();
+        assert_eq!((error.outcome(), error.to_string().contains(words)), (Outcome::Refused, true), "{name}: {error}");
+        assert_eq!(count(&fake), [imports, 0, imports], "{name}");
+        assert_eq!(fake.count("POST /nfc/disk"), 0, "{name}: not all bytes came");
+    }
+    let (fake, client) = vcenter().await;
+    let (_directory, path) = ova(|_| String::new());
+    let error = import(&client, &path, &Unguarded).await.unwrap_err();
+    assert!(error.to_string().contains("no manifest"), "{error}");
+    assert_eq!(count(&fake), [0; 3]);
+}
+
+#[tokio::test]
+async fn what_vcenter_refuses_is_told_before_anything_is_made() {
+    let (fake, client) = vcenter().await;
+    let (_directory, path) = ova(|manifest| manifest);
+    let error = "<error><fault xsi:type=\"OvfUnsupportedElement\"/><localizedMessage>No.</localizedMessage></error>";
+    fake.says("CreateImportSpec", &format!("<returnval>{error}</returnval>"));
+    let refused = import(&client, &path, &Unguarded).await.unwrap_err();
+    assert_eq!((refused.outcome(), refused.is_fault("OvfUnsupportedElement")), (Outcome::Refused, true));
+    let vapp = "<importSpec xsi:type=\"VirtualAppImportSpec\"><vAppConfigSpec/></importSpec>";
+    fake.says("CreateImportSpec", &format!("<returnval>{vapp}</returnval>"));
+    let refused = import(&client, &path, &Unguarded).await.unwrap_err();
+    assert!(refused.to_string().contains("not of one VM"), "{refused}");
+    assert_eq!(count(&fake), [0; 3]);
+}
+
+#[tokio::test]
+async fn a_host_that_fails_and_a_lease_that_is_lost_end_in_an_abort() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, client) = vcenter().await;
+    fake.replies("POST /nfc/disk", [Reply::Status(500, String::new())]);
+    let error = import(&client, &path, &Unguarded).await.unwrap_err();
+    assert_eq!((error.outcome(), error.to_string().contains("HTTP status 500")), (Outcome::Transient, true), "{error}");
+    assert_eq!(count(&fake), [1, 0, 1]);
+
+    let (fake, client) = vcenter().await;
+    fake.replies("POST /nfc/disk", [Reply::Cut]);
+    assert_eq!(import(&client, &path, &Unguarded).await.unwrap_err().outcome(), Outcome::Transient);
+    assert_eq!(count(&fake), [1, 0, 1]);
+
+    // The host does not end the upload, and vCenter has ended the lease meanwhile.
+    let (fake, client) = vcenter().await;
+    fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
+    fake.replies(
+        "HttpNfcLeaseProgress",
+        [Reply::Response(String::new()), Reply::Cut, Reply::Fault("InvalidState", String::new())],
+    );
+    let error = import(&client, &path, &Unguarded).await.unwrap_err();
+    assert!(error.is_fault("InvalidState"), "{error}");
+    assert_eq!((count(&fake), fake.count("HttpNfcLeaseProgress")), ([1, 0, 1], 3));
+
+    let (fake, client) = vcenter().await;
+    let failed =
+        [("state", "error"), ("error", "<fault xsi:type=\"NoDiskSpace\"/><localizedMessage>Full.</localizedMessage>")];
+    fake.replies("WaitForUpdatesEx", [Reply::Response(updates("1", "HttpNfcLease", "lease-1", &failed))]);
+    let error = import(&client, &path, &Unguarded).await.unwrap_err();
+    assert_eq!((error.outcome(), count(&fake)), (Outcome::Transient, [1, 0, 1]));
+}
+
+#[tokio::test]
+async fn an_upload_that_stands_still_ends() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, _) = vcenter().await;
+    let mut connect = fake.connect();
+    connect.settings.stall = std::time::Duration::from_millis(50);
+    let client = Client::connect(connect).await.unwrap();
+    fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
+    let error = import(&client, &path, &Unguarded).await.unwrap_err();
+    assert!(error.to_string().contains("nothing was taken for"), "{error}");
+    assert_eq!(count(&fake), [1, 0, 1]);
+}
+
+#[tokio::test]
+async fn what_begins_or_ends_an_import_without_an_answer_is_in_doubt_and_not_aborted() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, client) = vcenter().await;
+    fake.replies("ImportVApp", [Reply::Cut]);
+    assert_eq!(import(&client, &path, &Unguarded).await.unwrap_err().outcome(), Outcome::InDoubt);
+    assert_eq!(count(&fake), [1, 0, 0]);
+    let (fake, client) = vcenter().await;
+    fake.replies("HttpNfcLeaseComplete", [Reply::Cut]);
+    assert_eq!(import(&client, &path, &Unguarded).await.unwrap_err().outcome(), Outcome::InDoubt);
+    assert_eq!(count(&fake), [1, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_guard_that_stops_an_upload_begins_nothing_more_not_even_an_abort() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, client) = vcenter().await;
+    fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
+    let error = import(&client, &path, &Permits(AtomicUsize::new(3))).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Stopped);
+    client.log_out().await.unwrap();
+    assert_eq!(count(&fake), [1, 0, 0]);
+}
+
+#[tokio::test]
+async fn an_import_whose_caller_goes_away_is_aborted_and_its_progress_was_told() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, client) = vcenter().await;
+    fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
+    let importing = tokio::spawn(async move { import(&client, &path, &Unguarded).await });
+    fake.arrived("HttpNfcLeaseProgress", 2).await;
+    importing.abort();
+    assert!(importing.await.unwrap_err().is_cancelled());
+    fake.arrived("HttpNfcLeaseAbort", 1).await;
+    assert_eq!(count(&fake), [1, 0, 1]);
+    let told = fake.asked("HttpNfcLeaseProgress").pop().unwrap().call();
+    assert!(told.contains("<percent>99</percent>"), "all was handed over, and the end was not reached: {told}");
+}
+
+#[tokio::test]
+async fn progress_ends_at_a_hundred() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (_fake, client) = vcenter().await;
+    let told = Mutex::new(Vec::new());
+    let tell = |percent| told.lock().unwrap().push(percent);
+    let (folder, pool, datastore) = (
+        MoRef::new("Folder", "group-v3"),
+        MoRef::new("ResourcePool", "resgroup-8"),
+        MoRef::new("Datastore", "datastore-1"),
+    );
+    let (properties, config) = (BTreeMap::new(), ConfigSpec::new());
+    let import = Import {
+        ova: &path,
+        name: "node-1",
+        folder: &folder,
+        pool: &pool,
+        datastore: &datastore,
+        host: None,
+        networks: BTreeMap::new(),
+        properties: &properties,
+        option: None,
+        config: &config,
+    };
+    client.changes(&Unguarded).telling(&tell).import(&import).await.unwrap();
+    assert_eq!(told.into_inner().unwrap().pop(), Some(100));
+}

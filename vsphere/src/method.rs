@@ -1,0 +1,92 @@
+//! The methods that are called: the one table of what each does, and so of what a lost answer means.
+//!
+//! Source: vSphere Web Services API reference. All are there since API 7.0, which is the version that requests name.
+
+/// What a method does, and so what follows a lost answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It looks, or makes an object of the session that goes with it: it is made again, a few times.
+    Look,
+    /// It works with an object of this session (a page, a view, a filter): it is not made again, the caller begins anew.
+    OfSession,
+    /// It changes what outlives the session: it is sent once, and without an answer it is in doubt.
+    Change,
+}
+
+/// A method of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Its name on the wire.
+    pub name: &'static str,
+    /// What it does.
+    pub effect: Effect,
+}
+
+macro_rules! methods {
+    ($($constant:ident $name:literal $effect:ident;)*) => {
+        $(pub(crate) const $constant: Method = Method { name: $name, effect: Effect::$effect };)*
+        /// All of them.
+        pub const METHODS: &[Method] = &[$($constant),*];
+    };
+}
+
+methods! {
+    RETRIEVE_SERVICE_CONTENT "RetrieveServiceContent" Look;
+    LOGIN "Login" Look;
+    LOGOUT "Logout" OfSession;
+    CURRENT_TIME "CurrentTime" Look;
+    RETRIEVE_PROPERTIES "RetrievePropertiesEx" Look;
+    CONTINUE_RETRIEVE_PROPERTIES "ContinueRetrievePropertiesEx" OfSession;
+    CREATE_PROPERTY_COLLECTOR "CreatePropertyCollector" Look;
+    CREATE_FILTER "CreateFilter" OfSession;
+    WAIT_FOR_UPDATES "WaitForUpdatesEx" OfSession;
+    DESTROY_PROPERTY_COLLECTOR "DestroyPropertyCollector" OfSession;
+    CREATE_CONTAINER_VIEW "CreateContainerView" Look;
+    DESTROY_VIEW "DestroyView" OfSession;
+    FIND_BY_INVENTORY_PATH "FindByInventoryPath" Look;
+    FIND_ALL_BY_UUID "FindAllByUuid" Look;
+    HAS_USER_PRIVILEGE_ON_ENTITIES "HasUserPrivilegeOnEntities" Look;
+    QUERY_VIRTUAL_DISK_UUID "QueryVirtualDiskUuid" Look;
+    SEARCH_DATASTORE "SearchDatastore_Task" Look;
+    CREATE_IMPORT_SPEC "CreateImportSpec" Look;
+
+    CREATE_FOLDER "CreateFolder" Change;
+    IMPORT_VAPP "ImportVApp" Change;
+    LEASE_PROGRESS "HttpNfcLeaseProgress" OfSession;
+    LEASE_COMPLETE "HttpNfcLeaseComplete" Change;
+    LEASE_ABORT "HttpNfcLeaseAbort" Change;
+    CLONE_VM "CloneVM_Task" Change;
+    RECONFIGURE_VM "ReconfigVM_Task" Change;
+    POWER_ON_VM "PowerOnVM_Task" Change;
+    POWER_OFF_VM "PowerOffVM_Task" Change;
+    SHUTDOWN_GUEST "ShutdownGuest" Change;
+    CREATE_SNAPSHOT "CreateSnapshot_Task" Change;
+    MARK_AS_TEMPLATE "MarkAsTemplate" Change;
+    UNREGISTER_VM "UnregisterVM" Change;
+    DESTROY "Destroy_Task" Change;
+    COPY_VIRTUAL_DISK "CopyVirtualDisk_Task" Change;
+    DELETE_VIRTUAL_DISK "DeleteVirtualDisk_Task" Change;
+    MAKE_DIRECTORY "MakeDirectory" Change;
+    DELETE_DATASTORE_FILE "DeleteDatastoreFile_Task" Change;
+    RECONFIGURE_COMPUTE_RESOURCE "ReconfigureComputeResource_Task" Change;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_method_has_one_row() {
+        let mut names: Vec<&str> = METHODS.iter().map(|method| method.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), METHODS.len());
+    }
+
+    #[test]
+    fn each_task_but_a_search_is_sent_once() {
+        let repeated =
+            METHODS.iter().filter(|method| method.name.ends_with("_Task") && method.effect != Effect::Change);
+        assert_eq!(repeated.map(|method| method.name).collect::<Vec<_>>(), ["SearchDatastore_Task"]);
+    }
+}

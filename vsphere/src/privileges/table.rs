@@ -1,0 +1,100 @@
+//! The privileges that this crate's calls need.
+//!
+//! Source: the required privileges of each method in the vSphere Web Services API reference. `System.View`, `System.Read` and
+//! `System.Anonymous` are in every role.
+
+/// On which objects a privilege is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum On {
+    /// The folder that VMs are put into, and so the VMs in it.
+    Folder,
+    /// Each datastore that VMs or files are put onto.
+    Datastore,
+    /// Each network that a VM is on.
+    Network,
+    /// The resource pool.
+    Pool,
+    /// The cluster.
+    Cluster,
+}
+
+/// A privilege, and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Privilege {
+    /// Its identifier.
+    pub id: &'static str,
+    /// On what.
+    pub on: On,
+    /// What cannot be done without it.
+    pub purpose: &'static str,
+}
+
+macro_rules! privileges {
+    ($($on:ident $id:literal $purpose:literal;)*) => {
+        /// All of them.
+        pub const PRIVILEGES: &[Privilege] = &[$(Privilege { id: $id, on: On::$on, purpose: $purpose }),*];
+    };
+}
+
+privileges! {
+    Folder "Folder.Create" "making folders";
+    Folder "VApp.ApplicationConfig" "filling in OVF properties";
+    Folder "VApp.Import" "importing VMs";
+    Folder "VirtualMachine.Config.AddExistingDisk" "attaching disks";
+    Folder "VirtualMachine.Config.AddNewDisk" "making disks";
+    Folder "VirtualMachine.Config.AddRemoveDevice" "importing VMs with their devices";
+    Folder "VirtualMachine.Config.AdvancedConfig" "writing extraConfig";
+    Folder "VirtualMachine.Config.Annotation" "writing notes";
+    Folder "VirtualMachine.Config.CPUCount" "setting the number of processors";
+    Folder "VirtualMachine.Config.EditDevice" "connecting network adapters";
+    Folder "VirtualMachine.Config.ManagedBy" "saying whose a VM is";
+    Folder "VirtualMachine.Config.Memory" "setting the memory";
+    Folder "VirtualMachine.Config.RemoveDisk" "detaching disks";
+    Folder "VirtualMachine.Config.Rename" "giving VMs other names";
+    Folder "VirtualMachine.Config.Settings" "changing settings of VMs";
+    Folder "VirtualMachine.Interact.DeviceConnection" "connecting network adapters of VMs that are on";
+    Folder "VirtualMachine.Interact.PowerOff" "shutting VMs down and powering them off";
+    Folder "VirtualMachine.Interact.PowerOn" "powering VMs on";
+    Folder "VirtualMachine.Inventory.Create" "importing VMs";
+    Folder "VirtualMachine.Inventory.CreateFromExisting" "cloning templates";
+    Folder "VirtualMachine.Inventory.Delete" "destroying VMs";
+    Folder "VirtualMachine.Inventory.Unregister" "taking VMs out of the inventory";
+    Folder "VirtualMachine.Provisioning.Clone" "cloning VMs";
+    Folder "VirtualMachine.Provisioning.DeployTemplate" "cloning templates";
+    Folder "VirtualMachine.Provisioning.MarkAsTemplate" "making templates";
+    Folder "VirtualMachine.State.CreateSnapshot" "making the snapshot of a template that linked clones hang on";
+    Datastore "Datastore.AllocateSpace" "putting disks onto datastores";
+    Datastore "Datastore.Browse" "listing files of datastores";
+    Datastore "Datastore.FileManagement" "copying disks, and writing files of datastores";
+    Network "Network.Assign" "putting VMs onto networks";
+    Pool "Resource.AssignVMToPool" "putting VMs into resource pools";
+    Pool "VApp.Import" "importing VMs";
+    Cluster "Host.Inventory.EditCluster" "keeping VMs on different hosts, and setting restart priorities";
+}
+
+/// The privileges of a role, each once, one a line: what `govc role.create NAME $(cat FILE)` takes, and PowerCLI's
+/// `New-VIRole -Name NAME -Privilege (Get-VIPrivilege -Id (Get-Content FILE))`.
+pub fn role_file() -> String {
+    let mut ids: Vec<&str> = PRIVILEGES.iter().map(|privilege| privilege.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_role_file_has_each_privilege_once() {
+        insta::assert_snapshot!(role_file());
+    }
+
+    #[test]
+    fn no_row_is_there_twice() {
+        let mut rows: Vec<(On, &str)> = PRIVILEGES.iter().map(|privilege| (privilege.on, privilege.id)).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        assert_eq!(rows.len(), PRIVILEGES.len());
+    }
+}

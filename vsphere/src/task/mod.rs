@@ -1,0 +1,124 @@
+//! Tasks: awaited by their reference until they have ended, through lost connections and ended sessions.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::collector::{Object, Watch};
+use crate::error::{Error, Result};
+use crate::fault::Fault;
+use crate::reference::MoRef;
+use crate::soap::Element;
+use crate::treatment::Outcome;
+
+const PATHS: &[&str] = &["info.state", "info.progress", "info.error", "info.result"];
+
+/// Is told of a task's progress, in percent, or of an upload's.
+pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);
+
+/// How a task ended, as far as it can be seen.
+pub(crate) enum TaskEnd {
+    /// With this result, if it has one.
+    Done(Option<Element>),
+    Failed(Fault),
+    /// It may still go on: why nobody can see.
+    Unseen(String),
+}
+
+/// A task that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// What names it.
+    pub task: MoRef,
+    /// What it does, such as `VirtualMachine.powerOn`.
+    pub what: String,
+}
+
+impl Client {
+    /// Those of these tasks that have not ended. A task that vCenter has forgotten has.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn running(&self, tasks: &[MoRef]) -> Result<Vec<Running>> {
+        let mut running = Vec::new();
+        for task in tasks {
+            match self.look(task, &["info.state", "info.descriptionId"]).await {
+                Ok(info) if matches!(info.text("info.state"), "queued" | "running") => {
+                    running.push(Running { task: task.clone(), what: info.text("info.descriptionId").to_owned() });
+                }
+                Ok(_) => {}
+                Err(error) if error.outcome() == Outcome::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(running)
+    }
+
+    /// Waits until a task that somebody else started has ended, well or not.
+    ///
+    /// # Errors
+    /// [`Error::Late`] when it has not at the limit.
+    pub async fn ended(&self, task: &MoRef, limit: Duration) -> Result<()> {
+        match self.end_of(task, limit, None).await {
+            TaskEnd::Done(_) | TaskEnd::Failed(_) => Ok(()),
+            // What vCenter does not know any more has ended.
+            TaskEnd::Unseen(_) if self.running(std::slice::from_ref(task)).await?.is_empty() => Ok(()),
+            TaskEnd::Unseen(_) => Err(Error::Late { attempt: format!("waiting for the end of {task}"), limit }),
+        }
+    }
+
+    pub(crate) async fn end_of(&self, task: &MoRef, limit: Duration, progress: Option<Progress<'_>>) -> TaskEnd {
+        let mut watch = Watch::new(self, task.clone(), PATHS);
+        let end = self.follow(&mut watch, limit, progress).await;
+        watch.close().await;
+        end
+    }
+
+    async fn follow(&self, watch: &mut Watch, limit: Duration, progress: Option<Progress<'_>>) -> TaskEnd {
+        let (begin, mut failures) = (Instant::now(), 0);
+        let mut told = None;
+        loop {
+            let left = limit.saturating_sub(begin.elapsed());
+            match watch.next(left).await {
+                Ok(info) => {
+                    failures = 0;
+                    if let Some(end) = end(info) {
+                        return end;
+                    }
+                    let percent = info.parsed::<u32>("info.progress");
+                    if let (Some(progress), Some(percent)) = (progress, percent)
+                        && told != Some(percent)
+                    {
+                        told = Some(percent);
+                        progress(percent);
+                    }
+                }
+                Err(error) if error.outcome() == Outcome::Transient => {
+                    failures += 1;
+                    tokio::time::sleep(self.settings().pause_before(failures)).await;
+                    if begin.elapsed() >= limit {
+                        return TaskEnd::Unseen(format!("its task is not seen to end: {error}"));
+                    }
+                }
+                Err(error) => return TaskEnd::Unseen(format!("its task is not seen to end: {error}")),
+            }
+            if begin.elapsed() >= limit {
+                return TaskEnd::Unseen(format!("its task still goes on after {} s", limit.as_secs()));
+            }
+        }
+    }
+}
+
+fn end(info: &Object) -> Option<TaskEnd> {
+    match info.text("info.state") {
+        "success" => Some(TaskEnd::Done(info.get("info.result").cloned())),
+        "error" => {
+            let fault = info.get("info.error").map(Fault::localized);
+            let untyped = || TaskEnd::Unseen("its task failed, and says no reason".to_owned());
+            Some(fault.map_or_else(untyped, TaskEnd::Failed))
+        }
+        _ => None,
+    }
+}

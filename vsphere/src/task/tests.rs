@@ -1,0 +1,138 @@
+//! How tasks end, against scripted answers.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::fake::{Fake, Reply, TASK, failure, object, page, success, updates};
+use crate::guard::Unguarded;
+use crate::method::POWER_ON_VM;
+
+fn vm() -> MoRef {
+    MoRef::vm("vm-1")
+}
+
+fn running(percent: &str) -> String {
+    updates("1", "Task", "task-1", &[("info.state", "running"), ("info.progress", percent)])
+}
+
+#[tokio::test]
+async fn a_task_is_followed_to_its_end_and_tells_its_progress_once() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.runs("PowerOnVM_Task", [running("10"), running("10"), running("70"), success("type=HostSystem>host-1")]);
+    let told = Mutex::new(Vec::new());
+    let tell = |percent| told.lock().unwrap().push(percent);
+    let result = client.changes(&Unguarded).telling(&tell).run(POWER_ON_VM, &vm(), vec![]).await.unwrap();
+    assert_eq!(result.unwrap().to_reference(), Some(MoRef::new("HostSystem", "host-1")));
+    assert_eq!(told.into_inner().unwrap(), [10, 70]);
+    assert_eq!(fake.count("DestroyPropertyCollector"), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_fails_says_why_by_type() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    for (fault, outcome) in [
+        ("InvalidPowerState", Outcome::Changed),
+        ("NoDiskSpace", Outcome::Transient),
+        ("FileLocked", Outcome::Transient),
+        ("SystemError", Outcome::InDoubt),
+        ("FaultOfALaterVersion", Outcome::InDoubt),
+    ] {
+        fake.runs("PowerOnVM_Task", [running("10"), failure(fault)]);
+        let error = client.changes(&Unguarded).run(POWER_ON_VM, &vm(), vec![]).await.unwrap_err();
+        assert_eq!((error.outcome(), error.is_fault(fault)), (outcome, true), "{error}");
+        assert_eq!(error.to_string(), format!("PowerOnVM_Task of VirtualMachine vm-1: {fault} (Said of {fault})"));
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_another_one_keeps_out_is_started_again() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.runs("PowerOnVM_Task", [failure("TaskInProgress"), failure("TaskInProgress"), success("")]);
+    assert!(client.changes(&Unguarded).run(POWER_ON_VM, &vm(), vec![]).await.unwrap().is_none());
+    assert_eq!(fake.count("PowerOnVM_Task"), 3);
+}
+
+#[tokio::test]
+async fn a_task_is_followed_through_lost_connections_and_ended_sessions() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.runs("PowerOnVM_Task", [running("10")]);
+    let ended = Reply::Fault("NotAuthenticated", String::new());
+    fake.replies("WaitForUpdatesEx", [Reply::Response(running("10")), ended, Reply::Cut, Reply::Response(success(""))]);
+    // What is read between is cut off for longer than one read tries.
+    let info = page(&object("Task", "task-1", &[("info.state", "running")]), None);
+    let cuts = (0..5).map(|_| Reply::Cut).chain([Reply::Response(info)]);
+    fake.replies("RetrievePropertiesEx", cuts);
+    client.changes(&Unguarded).run(POWER_ON_VM, &vm(), vec![]).await.unwrap();
+    assert_eq!((fake.count("PowerOnVM_Task"), fake.count("Login")), (1, 2), "it is started once");
+}
+
+#[tokio::test]
+async fn a_task_that_is_not_seen_to_end_is_in_doubt() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.runs("PowerOnVM_Task", [running("10")]);
+    let changes = client.changes(&Unguarded).within(Duration::from_millis(5));
+    let error = changes.run(POWER_ON_VM, &vm(), vec![]).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt);
+    assert!(error.to_string().contains("still goes on"), "{error}");
+    // vCenter was started anew, and knows nothing of it.
+    fake.replies("CreateFilter", [Reply::Fault("ManagedObjectNotFound", String::new())]);
+    fake.replies("RetrievePropertiesEx", [Reply::Fault("ManagedObjectNotFound", String::new())]);
+    let error = client.changes(&Unguarded).run(POWER_ON_VM, &vm(), vec![]).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt);
+    fake.says("PowerOnVM_Task", "");
+    let error = client.changes(&Unguarded).run(POWER_ON_VM, &vm(), vec![]).await.unwrap_err();
+    assert!(error.to_string().contains("names no task") && error.outcome() == Outcome::InDoubt, "{error}");
+}
+
+#[tokio::test]
+async fn changes_of_one_vm_are_made_one_after_the_other_and_of_two_at_once() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.runs("PowerOnVM_Task", [success("")]);
+    let go = std::sync::Arc::new(tokio::sync::Notify::new());
+    let held = Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())));
+    fake.replies("PowerOnVM_Task", [held, Reply::Response(TASK.to_owned())]);
+    let start = |id: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.changes(&Unguarded).run(POWER_ON_VM, &MoRef::vm(id), vec![]).await })
+    };
+    let first = start("vm-1");
+    fake.arrived("PowerOnVM_Task", 1).await;
+    let second = start("vm-1");
+    start("vm-2").await.unwrap().unwrap();
+    assert_eq!(fake.count("PowerOnVM_Task"), 2, "the second of vm-1 waits");
+    go.notify_one();
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    assert_eq!(fake.count("PowerOnVM_Task"), 3);
+}
+
+#[tokio::test]
+async fn somebody_elses_tasks_are_seen_and_waited_for() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let task = |state: &str| {
+        Reply::Response(page(
+            &object("Task", "task-1", &[("info.state", state), ("info.descriptionId", "VirtualMachine.clone")]),
+            None,
+        ))
+    };
+    fake.replies(
+        "RetrievePropertiesEx",
+        [task("running"), task("success"), Reply::Fault("ManagedObjectNotFound", String::new())],
+    );
+    let tasks = ["task-1", "task-2", "task-3"].map(|id| MoRef::new("Task", id));
+    let found = client.running(&tasks).await.unwrap();
+    assert_eq!(found, [Running { task: tasks[0].clone(), what: "VirtualMachine.clone".to_owned() }]);
+    fake.runs("none", [running("10"), failure("RequestCanceled")]);
+    client.ended(&tasks[0], Duration::from_secs(60)).await.unwrap();
+    fake.runs("none", [running("10")]);
+    fake.replies("RetrievePropertiesEx", [task("running")]);
+    let error = client.ended(&tasks[0], Duration::from_millis(5)).await.unwrap_err();
+    assert!(matches!(error, Error::Late { .. }), "{error}");
+}

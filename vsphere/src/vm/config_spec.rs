@@ -1,0 +1,293 @@
+//! What is to be changed of a VM's settings, or added to those of a new one.
+
+use crate::error::{Error, Result};
+use crate::soap::Element;
+
+use super::device::{Adapter, Controller, Disk};
+use super::power::Power;
+use super::property::Property;
+use super::seen::{ManagedBy, Vm};
+
+/// The order of what is used here (`VirtualMachineConfigSpec`, vSphere Web Services API 7.0): what stands out of order is
+/// ignored or refused. An import's settings have more; those keep their places between.
+#[rustfmt::skip]
+const ORDER: &[&str] = &[
+    "changeVersion", "name", "version", "createDate", "uuid", "instanceUuid", "npivNodeWorldWideName",
+    "npivPortWorldWideName", "npivWorldWideNameType", "npivDesiredNodeWwns", "npivDesiredPortWwns",
+    "npivTemporaryDisabled", "npivOnNonRdmDisks", "npivWorldWideNameOp", "locationId", "guestId", "alternateGuestName",
+    "annotation", "files", "tools", "flags", "consolePreferences", "powerOpInfo", "rebootPowerOff", "numCPUs", "vcpuConfig",
+    "numCoresPerSocket", "memoryMB", "memoryHotAddEnabled", "cpuHotAddEnabled", "cpuHotRemoveEnabled",
+    "virtualICH7MPresent", "virtualSMCPresent", "deviceChange", "cpuAllocation", "memoryAllocation",
+    "latencySensitivity", "cpuAffinity", "memoryAffinity", "networkShaper", "cpuFeatureMask", "extraConfig",
+    "swapPlacement", "bootOptions", "vAppConfig", "ftInfo", "repConfig", "vAppConfigRemoved", "vAssertsEnabled",
+    "changeTrackingEnabled", "firmware", "maxMksConnections", "guestAutoLockEnabled", "managedBy",
+    "memoryReservationLockedToMax", "nestedHVEnabled", "vPMCEnabled", "scheduledHardwareUpgradeInfo", "vmProfile",
+];
+
+/// How a disk is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskMode {
+    /// Part of snapshots.
+    Persistent,
+    /// Outside snapshots: always written, never turned back.
+    IndependentPersistent,
+}
+
+impl DiskMode {
+    fn said(self) -> &'static str {
+        match self {
+            Self::Persistent => "persistent",
+            Self::IndependentPersistent => "independent_persistent",
+        }
+    }
+}
+
+/// A disk whose file is there.
+#[derive(Clone, Debug)]
+pub struct ExistingDisk<'a> {
+    /// Its file, such as `[datastore] vm/disk.vmdk`.
+    pub path: &'a str,
+    /// The controller that it is to hang on.
+    pub controller: &'a Controller,
+    /// How it is written.
+    pub mode: DiskMode,
+}
+
+/// A disk that is to be made, blank and thin.
+#[derive(Clone, Debug)]
+pub struct NewDisk<'a> {
+    /// Its size in bytes, of whole KiB.
+    pub capacity: u64,
+    /// The controller that it is to hang on.
+    pub controller: &'a Controller,
+    /// How it is written.
+    pub mode: DiskMode,
+    /// The name of the datastore that it is to be on; beside the VM if nothing is said.
+    pub datastore: Option<&'a str>,
+    /// The identifier of the storage policy that it is to have.
+    pub policy: Option<&'a str>,
+}
+
+/// Changes of a VM's settings (`VirtualMachineConfigSpec`).
+#[derive(Clone, Debug, Default)]
+pub struct ConfigSpec {
+    parts: Vec<Element>,
+    new_devices: i32,
+}
+
+impl ConfigSpec {
+    /// No changes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Changes of a VM as it was seen: they are refused ([`crate::Outcome::Changed`]) when its settings have changed since.
+    pub fn of(vm: &Vm) -> Self {
+        Self::new().with(Element::text("changeVersion", &vm.change_version))
+    }
+
+    /// Gives it another name.
+    #[must_use]
+    pub fn name(self, name: &str) -> Self {
+        self.with(Element::text("name", name))
+    }
+
+    /// Sets its notes.
+    #[must_use]
+    pub fn annotation(self, text: &str) -> Self {
+        self.with(Element::text("annotation", text))
+    }
+
+    /// Sets its virtual processors.
+    #[must_use]
+    pub fn processors(self, number: u32) -> Self {
+        self.with(Element::text("numCPUs", number))
+    }
+
+    /// Sets its memory, in MiB.
+    #[must_use]
+    pub fn memory(self, mib: u64) -> Self {
+        self.with(Element::text("memoryMB", mib))
+    }
+
+    /// Sets an entry of `extraConfig`, such as `guestinfo.x`. An empty value takes the entry away.
+    #[must_use]
+    pub fn extra(self, key: &str, value: &str) -> Self {
+        let value = Element::text("value", value).xsd("string");
+        self.with(Element::new("extraConfig").of("OptionValue").with([Element::text("key", key), value]))
+    }
+
+    /// Says whose the VM is.
+    #[must_use]
+    pub fn managed_by(self, by: &ManagedBy) -> Self {
+        let parts = [Element::text("extensionKey", &by.extension), Element::text("type", &by.kind)];
+        self.with(Element::new("managedBy").with(parts))
+    }
+
+    /// Gives the VM's own files a storage policy, by its identifier. Disks have policies of their own.
+    #[must_use]
+    pub fn policy(self, id: &str) -> Self {
+        self.with(profile("vmProfile", id))
+    }
+
+    /// Sets OVF properties of a VM by their names in the guest.
+    ///
+    /// # Errors
+    /// When the VM's form has no such property.
+    pub fn properties<'a>(
+        mut self,
+        form: &[Property],
+        values: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self> {
+        let mut config = Element::new("vAppConfig").of("VmConfigSpec");
+        for (name, value) in values {
+            let unknown = || Error::refused("filling in the OVF properties", format!("the VM has no property {name}"));
+            let property = form.iter().find(|property| property.name() == name).ok_or_else(unknown)?;
+            let info = Element::new("info").with([Element::text("key", property.key), Element::text("value", value)]);
+            config.push(Element::new("property").with([Element::text("operation", "edit"), info]));
+        }
+        if !config.children().is_empty() {
+            self.parts.push(config);
+        }
+        Ok(self)
+    }
+
+    /// Attaches a disk whose file is there.
+    ///
+    /// # Errors
+    /// When the controller is full.
+    pub fn attach(self, disk: &ExistingDisk<'_>) -> Result<Self> {
+        let backing = backing(disk.path, disk.mode);
+        let place = self.place(disk.controller)?;
+        // vCenter reads the capacity from the file.
+        let device = place.with([Element::text("capacityInKB", 0)]);
+        Ok(self.change_of_new("add", None, device, backing, None))
+    }
+
+    /// Makes a blank disk and attaches it.
+    ///
+    /// # Errors
+    /// When the controller is full.
+    pub fn new_disk(self, disk: &NewDisk<'_>) -> Result<Self> {
+        // vCenter chooses the name of the file: beside the VM, or on the datastore that is named.
+        let file = disk.datastore.map(|name| format!("[{name}]")).unwrap_or_default();
+        let mut backing = backing(&file, disk.mode);
+        backing.push(Element::text("thinProvisioned", true));
+        let place = self.place(disk.controller)?;
+        let device = place.with([Element::text("capacityInKB", disk.capacity / 1024)]);
+        Ok(self.change_of_new("add", Some("create"), device, backing, disk.policy))
+    }
+
+    /// Detaches a disk; its file stays.
+    #[must_use]
+    pub fn detach(self, disk: &Disk) -> Self {
+        self.change("remove", disk.element.clone())
+    }
+
+    /// Changes how a disk is written.
+    #[must_use]
+    pub fn disk_mode(self, disk: &Disk, mode: DiskMode) -> Self {
+        let mut device = disk.element.clone();
+        if let Some(backing) = device.child_mut("backing") {
+            backing.put(Element::text("diskMode", mode.said()));
+        }
+        self.change("edit", device)
+    }
+
+    /// Connects an adapter or takes it off, at the next power-on and, of a VM that is on, now.
+    #[must_use]
+    pub fn connect(self, adapter: &Adapter, connected: bool, power: Power) -> Self {
+        let mut device = adapter.element.clone();
+        if let Some(connectable) = device.child_mut("connectable") {
+            connectable.put(Element::text("startConnected", connected));
+            connectable.put(Element::text("connected", connected && power != Power::Off));
+        }
+        self.change("edit", device)
+    }
+
+    /// Puts an adapter onto a network, as [`crate::Client::network_backing`] names it.
+    #[must_use]
+    pub fn network(self, adapter: &Adapter, backing: &Element) -> Self {
+        let mut device = adapter.element.clone();
+        device.put(backing.clone().named("backing"));
+        self.change("edit", device)
+    }
+
+    /// The element that a request has.
+    pub(crate) fn element(&self, name: &str) -> Element {
+        let mut spec = Element::new(name);
+        self.add_to(&mut spec);
+        spec
+    }
+
+    /// Adds these to settings that somebody else has written: of an entry of `extraConfig` this one counts.
+    pub(crate) fn add_to(&self, spec: &mut Element) {
+        let key = |part: &Element| part.text_of("key").map(str::to_owned);
+        for part in &self.parts {
+            match part.name() {
+                "extraConfig" => spec.retain(|present| present.name() != "extraConfig" || key(present) != key(part)),
+                "deviceChange" | "vmProfile" => {}
+                single => spec.retain(|present| present.name() != single),
+            }
+            spec.push(part.clone());
+        }
+        spec.sort_by_schema(ORDER);
+    }
+
+    fn with(mut self, part: Element) -> Self {
+        self.parts.push(part);
+        self
+    }
+
+    fn change(self, operation: &str, device: Element) -> Self {
+        let parts = [Element::text("operation", operation), device.named("device")];
+        self.with(Element::new("deviceChange").of("VirtualDeviceConfigSpec").with(parts))
+    }
+
+    fn change_of_new(
+        mut self,
+        operation: &str,
+        file: Option<&str>,
+        place: Element,
+        backing: Element,
+        policy: Option<&str>,
+    ) -> Self {
+        self.new_devices += 1;
+        // Keys of new devices are negative, and vCenter gives others (`VirtualDevice.key`).
+        let head = [Element::text("key", -100 - self.new_devices), backing];
+        let device = Element::new("device").of("VirtualDisk").with(head).with(place.children().iter().cloned());
+        let file = file.map(|file| Element::text("fileOperation", file));
+        let change =
+            Element::new("deviceChange").of("VirtualDeviceConfigSpec").with([Element::text("operation", operation)]);
+        let policy = policy.map(|id| profile("profile", id));
+        self.with(change.with(file).with([device]).with(policy))
+    }
+
+    /// A free place on a controller, that no other new device of this takes.
+    fn place(&self, controller: &Controller) -> Result<Element> {
+        let mut controller = controller.clone();
+        for device in self.parts.iter().filter_map(|part| part.child("device")) {
+            if device.parsed("controllerKey") == Some(controller.key) {
+                controller.take(device.parsed("unitNumber"));
+            }
+        }
+        let full = || {
+            Error::refused(
+                "attaching a disk",
+                format!("the controller {} {} has no free unit", controller.kind, controller.key),
+            )
+        };
+        let unit = controller.free_unit().ok_or_else(full)?;
+        Ok(Element::new("place")
+            .with([Element::text("controllerKey", controller.key), Element::text("unitNumber", unit)]))
+    }
+}
+
+fn backing(path: &str, mode: DiskMode) -> Element {
+    let parts = [Element::text("fileName", path), Element::text("diskMode", mode.said())];
+    Element::new("backing").of("VirtualDiskFlatVer2BackingInfo").with(parts)
+}
+
+fn profile(name: &str, id: &str) -> Element {
+    Element::new(name).of("VirtualMachineDefinedProfileSpec").with([Element::text("profileId", id)])
+}

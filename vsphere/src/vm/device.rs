@@ -1,0 +1,188 @@
+//! A VM's devices. They are named by key, UUID or path, never by position: vCenter moves those.
+
+use std::collections::BTreeSet;
+
+use crate::disk::normal_uuid;
+use crate::reference::MoRef;
+use crate::soap::Element;
+
+/// What the types of controllers that disks hang on have in their names.
+const CONTROLLERS: [&str; 5] = ["SCSI", "LsiLogic", "BusLogic", "AHCI", "NVME"];
+
+/// A virtual disk.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// What names it among the VM's devices, for as long as it is attached.
+    pub key: i32,
+    /// Such as `Hard disk 2`.
+    pub label: String,
+    /// The key of its controller.
+    pub controller: i32,
+    /// Where it hangs on the controller.
+    pub unit: i32,
+    /// Its size in bytes.
+    pub capacity: u64,
+    /// Where its file is, such as `[datastore] vm/disk.vmdk`; none of a disk that is no file.
+    pub path: Option<String>,
+    /// Its UUID in lower case with dashes, which its file keeps.
+    pub uuid: Option<String>,
+    /// How it is written, such as `persistent`.
+    pub mode: String,
+    /// The files that it is a difference to, nearest first: it is part of a snapshot then, or a linked clone.
+    pub parents: Vec<String>,
+    pub(super) element: Element,
+}
+
+/// The network of an adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdapterNetwork {
+    /// Of standard switches, by name.
+    Standard(String),
+    /// A port group of a distributed switch.
+    Distributed(MoRef),
+    /// Of another network manager, by its identifier.
+    Opaque(String),
+    /// None that is known.
+    Unknown,
+}
+
+/// A network adapter.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    /// What names it among the VM's devices.
+    pub key: i32,
+    /// Such as `Network adapter 1`.
+    pub label: String,
+    /// Its MAC address.
+    pub mac: String,
+    /// The network that it is on.
+    pub network: AdapterNetwork,
+    /// Whether it is connected now.
+    pub connected: bool,
+    /// Whether it will be at the next power-on.
+    pub start_connected: bool,
+    pub(super) element: Element,
+}
+
+/// A controller that disks can hang on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Controller {
+    /// What names it among the VM's devices.
+    pub key: i32,
+    /// Its type, such as `ParaVirtualSCSIController`.
+    pub kind: String,
+    /// Units that are taken.
+    taken: BTreeSet<i32>,
+}
+
+impl Controller {
+    /// Counts a unit as taken.
+    pub(super) fn take(&mut self, unit: Option<i32>) {
+        self.taken.extend(unit);
+    }
+
+    /// A unit on which nothing hangs; none if it is full.
+    pub fn free_unit(&self) -> Option<i32> {
+        let is_sata = self.kind.contains("AHCI");
+        // 15 units of SCSI beside the controller's own, 30 of SATA, 15 of NVMe ("vSphere configuration maximums").
+        let units = if is_sata { 30 } else { 16 };
+        let is_scsi = !is_sata && !self.kind.contains("NVME");
+        (0..units)
+            .find(|unit| !self.taken.contains(unit) && !(is_scsi && *unit == 7) && (is_scsi || is_sata || *unit < 15))
+    }
+}
+
+/// A VM's disks, adapters and controllers.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    /// Disks.
+    pub disks: Vec<Disk>,
+    /// Network adapters.
+    pub adapters: Vec<Adapter>,
+    /// Controllers of disks.
+    pub controllers: Vec<Controller>,
+}
+
+impl Devices {
+    /// Reads `config.hardware.device`.
+    pub(super) fn read(devices: &Element) -> Self {
+        let mut found = Self::default();
+        for device in devices.children() {
+            let Some(key) = device.parsed::<i32>("key") else { continue };
+            let kind = device.kind().unwrap_or_default();
+            if kind == "VirtualDisk" {
+                found.disks.push(disk(key, device));
+            } else if device.child("macAddress").is_some() {
+                found.adapters.push(adapter(key, device));
+            } else if CONTROLLERS.iter().any(|part| kind.contains(part)) {
+                found.controllers.push(Controller { key, kind: kind.to_owned(), taken: BTreeSet::new() });
+            }
+        }
+        for controller in &mut found.controllers {
+            let on_it =
+                devices.children().iter().filter(|device| device.parsed("controllerKey") == Some(controller.key));
+            controller.taken = on_it.filter_map(|device| device.parsed("unitNumber")).collect();
+        }
+        found
+    }
+
+    /// The disk of a UUID, in any notation.
+    pub fn disk(&self, uuid: &str) -> Option<&Disk> {
+        let uuid = normal_uuid(uuid)?;
+        self.disks.iter().find(|disk| disk.uuid.as_deref() == Some(&uuid))
+    }
+
+    /// The adapter of a key.
+    pub fn adapter(&self, key: i32) -> Option<&Adapter> {
+        self.adapters.iter().find(|adapter| adapter.key == key)
+    }
+}
+
+fn label(device: &Element) -> String {
+    device.at(&["deviceInfo", "label"]).map(Element::value).unwrap_or_default().to_owned()
+}
+
+fn disk(key: i32, device: &Element) -> Disk {
+    let backing = device.child("backing");
+    let text = |name: &str| backing.and_then(|backing| backing.text_of(name)).filter(|text| !text.is_empty());
+    let in_kib = || device.parsed::<u64>("capacityInKB").map(|kib| kib.saturating_mul(1024));
+    let parents =
+        std::iter::successors(backing.and_then(|backing| backing.child("parent")), |parent| parent.child("parent"));
+    Disk {
+        key,
+        label: label(device),
+        controller: device.parsed("controllerKey").unwrap_or_default(),
+        unit: device.parsed("unitNumber").unwrap_or_default(),
+        capacity: device.parsed("capacityInBytes").or_else(in_kib).unwrap_or_default(),
+        path: text("fileName").map(str::to_owned),
+        uuid: text("uuid").and_then(normal_uuid),
+        mode: text("diskMode").unwrap_or_default().to_owned(),
+        parents: parents.filter_map(|parent| parent.text_of("fileName")).map(str::to_owned).collect(),
+        element: device.clone(),
+    }
+}
+
+fn adapter(key: i32, device: &Element) -> Adapter {
+    let connectable = device.child("connectable");
+    let flag = |name: &str| connectable.is_some_and(|connectable| connectable.flag(name));
+    Adapter {
+        key,
+        label: label(device),
+        mac: device.text_of("macAddress").unwrap_or_default().to_owned(),
+        network: device.child("backing").map_or(AdapterNetwork::Unknown, network),
+        connected: flag("connected"),
+        start_connected: flag("startConnected"),
+        element: device.clone(),
+    }
+}
+
+fn network(backing: &Element) -> AdapterNetwork {
+    let portgroup = backing.at(&["port", "portgroupKey"]).map(Element::value);
+    let opaque = backing.text_of("opaqueNetworkId");
+    match (portgroup, opaque, backing.text_of("deviceName")) {
+        (Some(key), ..) => AdapterNetwork::Distributed(MoRef::new("DistributedVirtualPortgroup", key)),
+        (_, Some(id), _) => AdapterNetwork::Opaque(id.to_owned()),
+        (_, _, Some(name)) => AdapterNetwork::Standard(name.to_owned()),
+        _ => AdapterNetwork::Unknown,
+    }
+}

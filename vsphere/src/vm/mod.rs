@@ -1,0 +1,21 @@
+//! Virtual machines: how they are seen, and what is changed of them.
+
+mod change;
+mod clone;
+mod config_spec;
+mod device;
+mod find;
+mod power;
+mod property;
+mod seen;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use clone::{CloneDisks, CloneVm};
+pub use config_spec::{ConfigSpec, DiskMode, ExistingDisk, NewDisk};
+pub use device::{Adapter, AdapterNetwork, Controller, Devices, Disk};
+pub use power::{Power, ShutDown};
+pub use property::Property;
+pub use seen::{Extra, ManagedBy, Vm};
+pub use snapshot::Snapshot;

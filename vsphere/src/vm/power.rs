@@ -1,0 +1,127 @@
+//! Power.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::changes::Changes;
+use crate::client::Client;
+use crate::collector::Watch;
+use crate::error::{Error, Result};
+use crate::method::{POWER_OFF_VM, POWER_ON_VM, SHUTDOWN_GUEST};
+use crate::reference::MoRef;
+use crate::treatment::Outcome;
+
+/// Whether a VM runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// Nothing of it runs.
+    Off,
+    /// It runs.
+    On,
+    /// Its memory is kept.
+    Suspended,
+    /// vCenter does not know now: its host does not answer, or its files are not reached. What it shows is what was.
+    Unknown,
+}
+
+impl Power {
+    /// From `runtime.powerState` and `runtime.connectionState`.
+    pub(super) fn read(state: &str, connection: &str) -> Self {
+        match (connection, state) {
+            ("connected", "poweredOff") => Self::Off,
+            ("connected", "poweredOn") => Self::On,
+            ("connected", "suspended") => Self::Suspended,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// For "the VM is …".
+impl fmt::Display for Power {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Suspended => "suspended",
+            Self::Unknown => "in an unknown power state",
+        })
+    }
+}
+
+/// How a request to shut down ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutDown {
+    /// The VM is off.
+    Off,
+    /// It was asked, and is still on at the limit.
+    StillOn,
+    /// VMware Tools are missing or do not run: nothing was done.
+    CannotBeAsked,
+}
+
+const PATHS: &[&str] = &["runtime.powerState", "runtime.connectionState"];
+
+impl Client {
+    /// Waits until a VM's power is as it is wanted, at most `limit`; returns how it is then.
+    ///
+    /// # Errors
+    /// When the VM is gone, or cannot be watched at the limit.
+    pub async fn wait_for_power(&self, vm: &MoRef, wanted: Power, limit: Duration) -> Result<Power> {
+        let mut watch = Watch::new(self, vm.clone(), PATHS);
+        let begin = Instant::now();
+        let mut failures = 0;
+        let end = loop {
+            match watch.next(limit.saturating_sub(begin.elapsed())).await {
+                Ok(seen) => {
+                    failures = 0;
+                    let power = Power::read(seen.text(PATHS[0]), seen.text(PATHS[1]));
+                    if power == wanted || begin.elapsed() >= limit {
+                        break Ok(power);
+                    }
+                }
+                Err(error) if error.outcome() == Outcome::Transient && begin.elapsed() < limit => {
+                    failures += 1;
+                    tokio::time::sleep(self.settings().pause_before(failures)).await;
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        watch.close().await;
+        end
+    }
+}
+
+impl Changes<'_> {
+    /// Powers a VM on.
+    ///
+    /// # Errors
+    /// `InvalidPowerState` ([`Outcome::Changed`]) when it is on.
+    pub async fn power_on(&self, vm: &MoRef) -> Result<()> {
+        self.run(POWER_ON_VM, vm, Vec::new()).await.map(drop)
+    }
+
+    /// Cuts a VM's power.
+    ///
+    /// # Errors
+    /// `InvalidPowerState` ([`Outcome::Changed`]) when it is off.
+    pub async fn power_off(&self, vm: &MoRef) -> Result<()> {
+        self.run(POWER_OFF_VM, vm, Vec::new()).await.map(drop)
+    }
+
+    /// Asks a VM's guest to shut down, and waits until the VM is off, at most `limit`.
+    ///
+    /// # Errors
+    /// `InvalidPowerState` ([`Outcome::Changed`]) when it is not on. [`Outcome::InDoubt`] when it was asked and cannot be watched.
+    pub async fn shut_down(&self, vm: &MoRef, limit: Duration) -> Result<ShutDown> {
+        match self.change(SHUTDOWN_GUEST, vm, Vec::new()).await {
+            Ok(_) => {}
+            Err(error) if error.is_fault("ToolsUnavailable") => return Ok(ShutDown::CannotBeAsked),
+            Err(error) => return Err(error),
+        }
+        match self.client.wait_for_power(vm, Power::Off, limit).await {
+            Ok(Power::Off) => Ok(ShutDown::Off),
+            Ok(_) => Ok(ShutDown::StillOn),
+            Err(error) => Err(Error::in_doubt(format!("shutting down the guest of {vm}"), error)),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The properties of a VM's OVF form, as vCenter keeps them.
+
+use std::fmt;
+
+use crate::soap::Element;
+
+/// A property. Its value may be a secret, and is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Property {
+    /// What names it in this VM.
+    pub key: i32,
+    /// The class, often empty.
+    pub class: String,
+    /// The identifier in the class.
+    pub id: String,
+    /// The instance, often empty.
+    pub instance: String,
+    /// Its type, such as `string` or `password`.
+    pub kind: String,
+    /// What it is; the default where nothing was given.
+    pub value: String,
+}
+
+impl Property {
+    /// Reads a `VAppPropertyInfo`.
+    pub(super) fn read(info: &Element) -> Option<Self> {
+        let text = |name: &str| info.text_of(name).unwrap_or_default().to_owned();
+        let value = info.text_of("value").filter(|value| !value.is_empty());
+        Some(Self {
+            key: info.parsed("key")?,
+            class: text("classId"),
+            id: text("id"),
+            instance: text("instanceId"),
+            kind: text("type"),
+            value: value.map_or_else(|| text("defaultValue"), str::to_owned),
+        })
+    }
+
+    /// Its name in the guest's environment: `[class.]id[.instance]` (DSP0243 1.1 §9.5).
+    pub fn name(&self) -> String {
+        let parts = [&self.class, &self.id, &self.instance];
+        parts.into_iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join(".")
+    }
+}
+
+impl fmt::Debug for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Property({})", self.name())
+    }
+}

@@ -1,0 +1,162 @@
+//! A VM as vCenter shows it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::client::Client;
+use crate::collector::Object;
+use crate::error::Result;
+use crate::reference::MoRef;
+use crate::soap::Element;
+
+use super::device::Devices;
+use super::power::Power;
+use super::property::Property;
+use super::snapshot::Snapshot;
+
+const PATHS: &[&str] = &[
+    "name",
+    "parent",
+    "resourcePool",
+    "datastore",
+    "config.changeVersion",
+    "config.uuid",
+    "config.instanceUuid",
+    "config.template",
+    "config.files.vmPathName",
+    "config.hardware.numCPU",
+    "config.hardware.memoryMB",
+    "config.hardware.device",
+    "config.extraConfig",
+    "config.vAppConfig.property",
+    "config.managedBy",
+    "runtime.powerState",
+    "runtime.connectionState",
+    "runtime.host",
+    "guest.toolsRunningStatus",
+    "snapshot.rootSnapshotList",
+    "recentTask",
+];
+
+/// A VM's entries of `extraConfig`, `guestinfo.…` among them. Values may be secrets, and are not shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Extra(BTreeMap<String, String>);
+
+impl Extra {
+    /// The value of a key. One that was taken away is an empty text in vCenter, and counts as none.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+impl fmt::Debug for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Who says that a VM is his.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedBy {
+    /// The key of an extension. vSphere Client shows its name if it is registered.
+    pub extension: String,
+    /// What kind of VM it is to that extension.
+    pub kind: String,
+}
+
+/// A VM.
+#[derive(Clone, Debug)]
+pub struct Vm {
+    /// What names it.
+    pub reference: MoRef,
+    /// Its name in the inventory.
+    pub name: String,
+    /// The folder that it is in; none in a vApp.
+    pub folder: Option<MoRef>,
+    /// Its resource pool; none of a template.
+    pub pool: Option<MoRef>,
+    /// The datastores that have files of it.
+    pub datastores: Vec<MoRef>,
+    /// Changes whenever its settings do.
+    pub change_version: String,
+    /// What the guest knows of itself.
+    pub bios_uuid: String,
+    /// What tells it from all others of this vCenter.
+    pub instance_uuid: String,
+    /// Whether it is a template.
+    pub is_template: bool,
+    /// Where its settings are, such as `[datastore] vm/vm.vmx`.
+    pub vmx_path: String,
+    /// Virtual processors.
+    pub processors: u32,
+    /// Memory in MiB.
+    pub memory: u64,
+    /// Its devices.
+    pub devices: Devices,
+    /// Its `extraConfig`.
+    pub extra: Extra,
+    /// Its OVF properties.
+    pub properties: Vec<Property>,
+    /// Who says that it is his.
+    pub managed_by: Option<ManagedBy>,
+    /// Whether it runs.
+    pub power: Power,
+    /// The host that it is on.
+    pub host: Option<MoRef>,
+    /// Whether VMware Tools run in it, as far as they have said.
+    pub tools_run: bool,
+    /// Its snapshots, parents first.
+    pub snapshots: Vec<Snapshot>,
+    /// Tasks of the last minutes, ended ones among them ([`Client::running`]).
+    pub tasks: Vec<MoRef>,
+}
+
+impl Client {
+    /// A VM as it is now.
+    ///
+    /// # Errors
+    /// When there is none, or its settings cannot be read, such as when its datastore is lost.
+    pub async fn vm(&self, vm: &MoRef) -> Result<Vm> {
+        read(&self.look(vm, PATHS).await?)
+    }
+
+    /// The VMs and templates in a folder, or in a resource pool; with `deep` also of those further below.
+    ///
+    /// # Errors
+    /// When the settings of one of them cannot be read: none is left out.
+    pub async fn vms_in(&self, container: &MoRef, deep: bool) -> Result<Vec<Vm>> {
+        self.list(container, &["VirtualMachine"], deep, PATHS).await?.iter().map(read).collect()
+    }
+}
+
+fn read(vm: &Object) -> Result<Vm> {
+    let text = |path: &str| vm.need(path).map(|value| value.value().to_owned());
+    let list = |path: &str| vm.get(path).map(Element::children).unwrap_or_default();
+    let entry = |option: &Element| Some((option.text_of("key")?.to_owned(), option.text_of("value")?.to_owned()));
+    Ok(Vm {
+        reference: vm.reference.clone(),
+        name: text("name")?,
+        folder: vm.reference_at("parent"),
+        pool: vm.reference_at("resourcePool"),
+        datastores: vm.references_at("datastore"),
+        change_version: text("config.changeVersion")?,
+        bios_uuid: text("config.uuid")?,
+        instance_uuid: vm.text("config.instanceUuid").to_owned(),
+        is_template: vm.flag("config.template"),
+        vmx_path: text("config.files.vmPathName")?,
+        processors: vm.parsed("config.hardware.numCPU").unwrap_or_default(),
+        memory: vm.parsed("config.hardware.memoryMB").unwrap_or_default(),
+        devices: Devices::read(vm.need("config.hardware.device")?),
+        extra: Extra(list("config.extraConfig").iter().filter_map(entry).collect()),
+        properties: list("config.vAppConfig.property").iter().filter_map(Property::read).collect(),
+        managed_by: vm.get("config.managedBy").map(|by| ManagedBy {
+            extension: by.text_of("extensionKey").unwrap_or_default().to_owned(),
+            kind: by.text_of("type").unwrap_or_default().to_owned(),
+        }),
+        power: Power::read(&text("runtime.powerState")?, &text("runtime.connectionState")?),
+        host: vm.reference_at("runtime.host"),
+        tools_run: vm.text("guest.toolsRunningStatus") == "guestToolsRunning",
+        snapshots: vm.get("snapshot.rootSnapshotList").map(Snapshot::read_all).unwrap_or_default(),
+        tasks: vm.references_at("recentTask"),
+    })
+}

@@ -1,0 +1,312 @@
+//! VMs as they are read and changed, against answers as vCenter writes them.
+
+use std::time::Duration;
+
+use super::*;
+use crate::fake::{Fake, Reply, TASK, failure, object, page, reference, success, updates};
+use crate::guard::Unguarded;
+use crate::reference::MoRef;
+use crate::treatment::Outcome;
+
+/// Devices as vCenter 8 shows them, shortened: the disks not in the order of their keys.
+const DEVICES: &str = r#"
+<VirtualDevice xsi:type="ParaVirtualSCSIController"><key>1000</key><deviceInfo><label>SCSI controller 0</label></deviceInfo><busNumber>0</busNumber><device>2000</device><sharedBus>noSharing</sharedBus><scsiCtlrUnitNumber>7</scsiCtlrUnitNumber></VirtualDevice>
+<VirtualDevice xsi:type="VirtualDisk"><key>2001</key><deviceInfo><label>Hard disk 2</label><summary>s</summary></deviceInfo><backing xsi:type="VirtualDiskFlatVer2BackingInfo"><fileName>[ds] node/data.vmdk</fileName><datastore type="Datastore">datastore-1</datastore><diskMode>independent_persistent</diskMode><uuid>6000C292-1234-5678-9ABC-DEF012345678</uuid><sharing>sharingNone</sharing></backing><controllerKey>1000</controllerKey><unitNumber>1</unitNumber><capacityInKB>1024</capacityInKB><capacityInBytes>1048576</capacityInBytes></VirtualDevice>
+<VirtualDevice xsi:type="VirtualDisk"><key>2000</key><deviceInfo><label>Hard disk 1</label></deviceInfo><backing xsi:type="VirtualDiskFlatVer2BackingInfo"><fileName>[ds] node/system-000002.vmdk</fileName><diskMode>persistent</diskMode><uuid>6000c29a-0000-0000-0000-000000000001</uuid><parent><fileName>[ds] node/system-000001.vmdk</fileName><parent><fileName>[ds] template/system.vmdk</fileName></parent></parent></backing><controllerKey>1000</controllerKey><unitNumber>0</unitNumber><capacityInKB>2048</capacityInKB></VirtualDevice>
+<VirtualDevice xsi:type="VirtualVmxnet3"><key>4000</key><deviceInfo><label>Network adapter 1</label></deviceInfo><backing xsi:type="VirtualEthernetCardDistributedVirtualPortBackingInfo"><port><switchUuid>50 1e</switchUuid><portgroupKey>dvportgroup-7</portgroupKey></port></backing><connectable><migrateConnect>unset</migrateConnect><startConnected>true</startConnected><allowGuestControl>true</allowGuestControl><connected>false</connected><status>untried</status></connectable><controllerKey>100</controllerKey><unitNumber>7</unitNumber><addressType>assigned</addressType><macAddress>00:50:56:aa:bb:cc</macAddress></VirtualDevice>
+<VirtualDevice xsi:type="VirtualE1000e"><key>4001</key><backing xsi:type="VirtualEthernetCardNetworkBackingInfo"><deviceName>VM Network</deviceName></backing><connectable><startConnected>false</startConnected><connected>true</connected></connectable><macAddress>00:50:56:aa:bb:cd</macAddress></VirtualDevice>"#;
+
+const EXTRA: &str = r#"
+<OptionValue xsi:type="OptionValue"><key>guestinfo.x</key><value xsi:type="xsd:string">very secret</value></OptionValue>
+<OptionValue xsi:type="OptionValue"><key>guestinfo.gone</key><value xsi:type="xsd:string"></value></OptionValue>"#;
+
+const PROPERTIES: &str = r#"
+<VAppPropertyInfo xsi:type="VAppPropertyInfo"><key>0</key><classId></classId><instanceId></instanceId><id>hostname</id><type>string</type><defaultValue>default</defaultValue><value></value></VAppPropertyInfo>
+<VAppPropertyInfo xsi:type="VAppPropertyInfo"><key>5</key><classId>net</classId><instanceId>1</instanceId><id>address</id><type>string</type><value>10.0.0.5</value></VAppPropertyInfo>"#;
+
+const SNAPSHOTS: &str = r#"
+<VirtualMachineSnapshotTree><snapshot type="VirtualMachineSnapshot">snapshot-1</snapshot><name>a</name><childSnapshotList><snapshot type="VirtualMachineSnapshot">snapshot-2</snapshot><name>b</name></childSnapshotList><childSnapshotList><snapshot type="VirtualMachineSnapshot">snapshot-3</snapshot><name>c</name></childSnapshotList></VirtualMachineSnapshotTree>
+<VirtualMachineSnapshotTree><snapshot type="VirtualMachineSnapshot">snapshot-4</snapshot><name>d</name></VirtualMachineSnapshotTree>"#;
+
+fn of(connection: &str) -> String {
+    let managed = "<extensionKey>org.example</extensionKey><type>node</type>";
+    object(
+        "VirtualMachine",
+        "vm-1",
+        &[
+            ("name", "node-1"),
+            ("parent", "type=Folder>group-v3"),
+            ("resourcePool", "type=ResourcePool>resgroup-8"),
+            ("datastore", &reference("ManagedObjectReference", "Datastore", "datastore-1")),
+            ("config.changeVersion", "2026-01-01T00:00:00.5Z"),
+            ("config.uuid", "4212aaaa-0000-0000-0000-000000000001"),
+            ("config.template", "false"),
+            ("config.files.vmPathName", "[ds] node/node.vmx"),
+            ("config.hardware.numCPU", "4"),
+            ("config.hardware.memoryMB", "8192"),
+            ("config.hardware.device", DEVICES),
+            ("config.extraConfig", EXTRA),
+            ("config.vAppConfig.property", PROPERTIES),
+            ("config.managedBy", managed),
+            ("runtime.powerState", "poweredOff"),
+            ("runtime.connectionState", connection),
+            ("snapshot.rootSnapshotList", SNAPSHOTS),
+            ("recentTask", &reference("ManagedObjectReference", "Task", "task-7")),
+        ],
+    )
+}
+
+fn id() -> MoRef {
+    MoRef::vm("vm-1")
+}
+
+async fn seen(fake: &Fake) -> Vm {
+    fake.says("RetrievePropertiesEx", &page(&of("connected"), None));
+    fake.client().await.vm(&id()).await.unwrap()
+}
+
+/// What a change sends as its `spec`.
+async fn sent(spec: &ConfigSpec) -> String {
+    let fake = Fake::start().await;
+    fake.runs("ReconfigVM_Task", [success("")]);
+    fake.client().await.changes(&Unguarded).reconfigure(&id(), spec).await.unwrap();
+    fake.asked("ReconfigVM_Task")[0].call()
+}
+
+#[tokio::test]
+async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
+    let fake = Fake::start().await;
+    let vm = seen(&fake).await;
+    assert_eq!((vm.name.as_str(), vm.processors, vm.memory, vm.power), ("node-1", 4, 8192, Power::Off));
+    assert_eq!((vm.host.clone(), vm.pool.clone()), (None, Some(MoRef::new("ResourcePool", "resgroup-8"))));
+    let data = vm.devices.disk("60 00 C2 92 12 34 56 78-9a bc de f0 12 34 56 78").unwrap();
+    assert_eq!((data.key, data.unit, data.capacity), (2001, 1, 1 << 20));
+    assert_eq!((data.path.as_deref(), data.parents.len()), (Some("[ds] node/data.vmdk"), 0));
+    let system = &vm.devices.disks[1];
+    assert_eq!(
+        (system.capacity, system.parents.clone()),
+        (2 << 20, vec!["[ds] node/system-000001.vmdk".to_owned(), "[ds] template/system.vmdk".to_owned()])
+    );
+    let [first, second] = &vm.devices.adapters[..] else { panic!("two adapters") };
+    assert_eq!(
+        (first.connected, first.start_connected, second.connected, second.start_connected),
+        (false, true, true, false)
+    );
+    assert_eq!(first.network, AdapterNetwork::Distributed(MoRef::new("DistributedVirtualPortgroup", "dvportgroup-7")));
+    assert_eq!(second.network, AdapterNetwork::Standard("VM Network".to_owned()));
+    assert_eq!((vm.extra.get("guestinfo.x"), vm.extra.get("guestinfo.gone")), (Some("very secret"), None));
+    let properties: Vec<(String, &str)> =
+        vm.properties.iter().map(|property| (property.name(), property.value.as_str())).collect();
+    assert_eq!(properties, [("hostname".to_owned(), "default"), ("net.address.1".to_owned(), "10.0.0.5")]);
+    assert_eq!(vm.managed_by.as_ref().unwrap().extension, "org.example");
+    assert_eq!(vm.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect::<String>(), "abcd");
+    assert_eq!((vm.tasks.clone(), vm.tools_run), (vec![MoRef::new("Task", "task-7")], false));
+    let shown = format!("{vm:?}");
+    assert!(!shown.contains("very secret") && !shown.contains("10.0.0.5"), "values are not shown: {shown}");
+}
+
+#[tokio::test]
+async fn power_is_unknown_of_a_vm_that_vcenter_does_not_reach_and_none_is_left_out() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.says("RetrievePropertiesEx", &page(&of("disconnected"), None));
+    assert_eq!(client.vm(&id()).await.unwrap().power, Power::Unknown);
+    fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
+    let bare = object("VirtualMachine", "vm-2", &[("name", "lost"), ("runtime.connectionState", "inaccessible")]);
+    fake.says("RetrievePropertiesEx", &page(&[of("connected"), bare].concat(), None));
+    let error = client.vms_in(&MoRef::new("Folder", "group-v3"), true).await.unwrap_err();
+    assert_eq!(
+        (error.outcome(), error.to_string().contains("VirtualMachine vm-2")),
+        (Outcome::Transient, true),
+        "{error}"
+    );
+    fake.says(
+        "FindAllByUuid",
+        &[reference("returnval", "VirtualMachine", "vm-1"), reference("returnval", "VirtualMachine", "vm-2")].concat(),
+    );
+    assert_eq!(client.vms_of_bios_uuid("4212aaaa-0000-0000-0000-000000000001").await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn settings_are_sent_in_the_order_of_the_schema() {
+    let fake = Fake::start().await;
+    let vm = seen(&fake).await;
+    let by = ManagedBy { extension: "org.example".to_owned(), kind: "node".to_owned() };
+    let spec = ConfigSpec::of(&vm)
+        .policy("profile-1")
+        .managed_by(&by)
+        .properties(&vm.properties, [("net.address.1", "10.0.0.6")])
+        .unwrap()
+        .extra("guestinfo.a", "b & c")
+        .memory(4096)
+        .processors(2)
+        .annotation("notes")
+        .name("node-2");
+    insta::assert_snapshot!(sent(&spec).await);
+    let error = ConfigSpec::new().properties(&vm.properties, [("address", "10.0.0.6")]).unwrap_err();
+    assert_eq!((error.outcome(), error.to_string().contains("no property address")), (Outcome::Refused, true));
+    let nothing = ConfigSpec::new().properties(&vm.properties, []).unwrap();
+    assert!(!sent(&nothing).await.contains("vAppConfig"));
+}
+
+#[tokio::test]
+async fn devices_are_sent_back_as_they_came_with_what_differs() {
+    let fake = Fake::start().await;
+    let vm = seen(&fake).await;
+    let data = vm.devices.disk("6000c292-1234-5678-9abc-def012345678").unwrap();
+    let adapter = vm.devices.adapter(4000).unwrap();
+    let on = ConfigSpec::new().connect(adapter, true, Power::On);
+    insta::assert_snapshot!(sent(&on).await);
+    let off = sent(&ConfigSpec::new().connect(adapter, true, Power::Off)).await;
+    assert!(
+        off.contains("<startConnected>true</startConnected>") && off.contains("<connected>false</connected>"),
+        "{off}"
+    );
+    insta::assert_snapshot!(
+        sent(&ConfigSpec::new().detach(data).disk_mode(&vm.devices.disks[1], DiskMode::IndependentPersistent)).await
+    );
+    let standard = crate::soap::Element::new("x")
+        .of("VirtualEthernetCardNetworkBackingInfo")
+        .with([crate::soap::Element::text("deviceName", "other")]);
+    let moved = sent(&ConfigSpec::new().network(adapter, &standard)).await;
+    assert!(
+        moved.contains("<backing xsi:type=\"VirtualEthernetCardNetworkBackingInfo\">\n<deviceName>other</deviceName>"),
+        "{moved}"
+    );
+    assert!(!moved.contains("portgroupKey"), "{moved}");
+}
+
+#[tokio::test]
+async fn new_disks_take_free_units_until_the_controller_is_full() {
+    let fake = Fake::start().await;
+    let vm = seen(&fake).await;
+    let controller = &vm.devices.controllers[0];
+    assert_eq!((controller.key, controller.free_unit()), (1000, Some(2)));
+    let existing = ExistingDisk { path: "[ds] other/data.vmdk", controller, mode: DiskMode::IndependentPersistent };
+    let new =
+        NewDisk { capacity: 1 << 30, controller, mode: DiskMode::Persistent, datastore: Some("ds"), policy: Some("p") };
+    insta::assert_snapshot!(sent(&ConfigSpec::new().attach(&existing).unwrap().new_disk(&new).unwrap()).await);
+    let mut spec = ConfigSpec::new();
+    // 16 units, without those of two disks and of the controller itself.
+    for _ in 0..13 {
+        spec = spec.attach(&existing).unwrap();
+    }
+    let error = spec.attach(&existing).unwrap_err();
+    assert_eq!((error.outcome(), error.to_string().contains("no free unit")), (Outcome::Refused, true));
+}
+
+#[tokio::test]
+async fn a_clone_is_full_or_linked_to_a_snapshot() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.runs("CloneVM_Task", [success("type=VirtualMachine>vm-9")]);
+    fake.says("CreateSnapshot_Task", TASK);
+    let (folder, pool, datastore) = (
+        MoRef::new("Folder", "group-v3"),
+        MoRef::new("ResourcePool", "resgroup-8"),
+        MoRef::new("Datastore", "datastore-1"),
+    );
+    let (host, snapshot) = (MoRef::new("HostSystem", "host-1"), MoRef::new("VirtualMachineSnapshot", "snapshot-1"));
+    let config = ConfigSpec::new().extra("stamp", "s");
+    let full = CloneVm {
+        name: "node-2",
+        folder: &folder,
+        pool: Some(&pool),
+        datastore: Some(&datastore),
+        host: None,
+        disks: CloneDisks::Full,
+        policy: None,
+        config: &config,
+        is_template: false,
+    };
+    assert_eq!(client.changes(&Unguarded).clone_vm(&id(), &full).await.unwrap(), MoRef::vm("vm-9"));
+    let linked = CloneVm {
+        host: Some(&host),
+        disks: CloneDisks::LinkedTo(&snapshot),
+        policy: Some("p"),
+        is_template: true,
+        ..full
+    };
+    client.changes(&Unguarded).clone_vm(&id(), &linked).await.unwrap();
+    let [first, second] = &fake.asked("CloneVM_Task")[..] else { panic!("two clones") };
+    insta::assert_snapshot!(format!("{}\n\n{}", first.call(), second.call()));
+    fake.runs("CloneVM_Task", [failure("DuplicateName")]);
+    let error = client.changes(&Unguarded).clone_vm(&id(), &linked).await.unwrap_err();
+    assert!(error.is_fault("DuplicateName"), "{error}");
+    fake.runs("CreateSnapshot_Task", [success("type=VirtualMachineSnapshot>snapshot-1")]);
+    assert_eq!(client.changes(&Unguarded).create_snapshot(&id(), "base", "for clones").await.unwrap(), snapshot);
+    assert!(fake.asked("CreateSnapshot_Task")[0].call().contains("<memory>false</memory>"));
+    fake.runs("CreateSnapshot_Task", [success("")]);
+    let error = client.changes(&Unguarded).create_snapshot(&id(), "base", "").await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt, "a result that is not understood is no success");
+}
+
+#[tokio::test]
+async fn settings_that_have_changed_since_are_refused_as_changed() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.replies("ReconfigVM_Task", [Reply::Fault("ConcurrentAccess", String::new())]);
+    let error = client.changes(&Unguarded).reconfigure(&id(), &ConfigSpec::new()).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Changed);
+}
+
+#[tokio::test]
+async fn power_destroy_and_the_rest_call_what_they_say() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let tasks = ["PowerOnVM_Task", "PowerOffVM_Task", "Destroy_Task"];
+    tasks.iter().for_each(|method| fake.runs(method, [success("")]));
+    fake.says("MarkAsTemplate", "");
+    fake.says("UnregisterVM", "");
+    let changes = client.changes(&Unguarded);
+    changes.power_on(&id()).await.unwrap();
+    changes.power_off(&id()).await.unwrap();
+    changes.destroy(&id()).await.unwrap();
+    changes.mark_as_template(&id()).await.unwrap();
+    changes.unregister(&id()).await.unwrap();
+    for method in tasks.into_iter().chain(["MarkAsTemplate", "UnregisterVM"]) {
+        let asked = fake.asked(method);
+        assert_eq!(
+            (asked.len(), asked[0].call().contains("<_this type=\"VirtualMachine\">vm-1</_this>")),
+            (1, true),
+            "{method}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_shuts_down_is_waited_for() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let changes = client.changes(&Unguarded);
+    let power = |state: &str| {
+        updates(
+            "1",
+            "VirtualMachine",
+            "vm-1",
+            &[("runtime.powerState", state), ("runtime.connectionState", "connected")],
+        )
+    };
+    fake.runs("none", [power("poweredOn"), power("poweredOff")]);
+    fake.says("ShutdownGuest", "");
+    assert_eq!(changes.shut_down(&id(), Duration::from_secs(60)).await.unwrap(), ShutDown::Off);
+    fake.runs("none", [power("poweredOn")]);
+    assert_eq!(changes.shut_down(&id(), Duration::ZERO).await.unwrap(), ShutDown::StillOn);
+    // A VM whose host is lost is not off, whatever was seen last.
+    let lost = updates(
+        "1",
+        "VirtualMachine",
+        "vm-1",
+        &[("runtime.powerState", "poweredOff"), ("runtime.connectionState", "notResponding")],
+    );
+    fake.runs("none", [lost]);
+    assert_eq!(client.wait_for_power(&id(), Power::Off, Duration::ZERO).await.unwrap(), Power::Unknown);
+    fake.replies("CreateFilter", [Reply::Fault("ManagedObjectNotFound", String::new())]);
+    fake.replies("RetrievePropertiesEx", [Reply::Fault("ManagedObjectNotFound", String::new())]);
+    let error = changes.shut_down(&id(), Duration::from_secs(60)).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt, "it was asked");
+    fake.replies("ShutdownGuest", [Reply::Fault("ToolsUnavailable", String::new())]);
+    assert_eq!(changes.shut_down(&id(), Duration::from_secs(60)).await.unwrap(), ShutDown::CannotBeAsked);
+    fake.replies("ShutdownGuest", [Reply::Fault("InvalidPowerState", String::new())]);
+    assert_eq!(changes.shut_down(&id(), Duration::from_secs(60)).await.unwrap_err().outcome(), Outcome::Changed);
+}
