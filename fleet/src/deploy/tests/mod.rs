@@ -1,0 +1,4 @@
+mod crash;
+mod fake;
+mod next;
+mod stories;
