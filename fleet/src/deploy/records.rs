@@ -14,6 +14,8 @@ pub struct Records<'a> {
     kept: Kept,
     /// How many files this hold has tried to write.
     written: usize,
+    /// Whether one that could not be written may be there all the same.
+    unsure: bool,
 }
 
 impl<'a> Records<'a> {
@@ -22,7 +24,7 @@ impl<'a> Records<'a> {
     /// # Errors
     /// When it cannot be written: what the hold before had counts then, or this.
     pub async fn begin(hold: &'a Hold<'a>, kept: Kept) -> anyhow::Result<Self> {
-        let mut records = Self { hold, kept: kept.clone(), written: 0 };
+        let mut records = Self { hold, kept: kept.clone(), written: 0, unsure: false };
         records.save(kept).await?;
         Ok(records)
     }
@@ -39,6 +41,7 @@ impl<'a> Records<'a> {
     /// journal may find it.
     pub async fn save(&mut self, kept: Kept) -> anyhow::Result<()> {
         self.hold.confirm().await?;
+        self.unsure = true;
         // A write that failed may still land: the next attempt is a file of its own, and counts more.
         self.written += 1;
         let text = serde_json::to_string(&kept)?;
@@ -48,7 +51,16 @@ impl<'a> Records<'a> {
             .await
             .context("writing the deployment's journal")?;
         self.kept = kept;
+        self.unsure = false;
         Ok(())
+    }
+
+    /// Makes sure that what is kept is what this says, after a write that failed: whoever comes next reads it.
+    ///
+    /// # Errors
+    /// As [`Records::save`].
+    pub async fn settle(&mut self) -> anyhow::Result<()> {
+        if self.unsure { self.save(self.kept.clone()).await } else { Ok(()) }
     }
 }
 

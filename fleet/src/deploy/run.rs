@@ -122,6 +122,10 @@ impl Deploy<'_> {
         in_doubt: &mut bool,
     ) -> anyhow::Result<Round> {
         let mut round = Round::default();
+        if let Err(error) = records.settle().await {
+            round.meets(Trouble::store(error), in_doubt)?;
+            return Ok(round);
+        }
         let (seen, given) = match self.looked(acting, records.kept(), in_doubt).await {
             Ok(looked) => looked,
             Err(trouble) => {

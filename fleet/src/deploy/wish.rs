@@ -130,7 +130,8 @@ impl Kept {
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
         let is_data = held.kind == DiskKind::Data;
-        let was_used = self.formed || self.nodes.iter().any(|node| node.started);
+        let of = self.nodes.iter().find(|node| node.owns(vm));
+        let was_used = self.formed || of.is_none_or(|node| node.started);
         let goes = is_data && (self.removes_disks || !was_used);
         let mut kept = self.clone();
         if kept.left.contains(disk) || kept.discarded.contains(disk) {

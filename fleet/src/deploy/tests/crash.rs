@@ -48,7 +48,9 @@ async fn is_gone(world: &World, told: &str) {
     let left = status.left.iter().map(|disk| disk.uuid).collect();
     assert_eq!(world.free_disks(), left, "{told}: a disk is left that nobody names");
     let state = world.lock();
-    assert!(state.disks.values().all(|used| *used), "{told}: a blank disk is left");
+    // Of a node that was about to be powered on nobody knows whether it was.
+    let blank = state.disks.values().filter(|used| !**used).count();
+    assert!(blank <= 1, "{told}: blank disks are left");
     assert!(!state.removes_used || state.disks.is_empty(), "{told}: a disk is left");
     assert_eq!(state.machines.len(), 2, "{told}: a VM of others is gone");
 }
