@@ -18,6 +18,7 @@
 pub mod codes;
 pub mod deployer;
 pub mod finding;
+pub mod form;
 pub mod image;
 pub mod join_token;
 pub mod json;

@@ -2,6 +2,7 @@
 //! they say ([`node`]), how their images are swapped ([`upgrade`]), and how workers come and go ([`workers`]).
 
 pub mod authority;
+pub mod deploy;
 pub mod files;
 pub mod hypervisor;
 pub mod node;

@@ -40,7 +40,7 @@ pub struct Mistakes(pub Vec<Mistake>);
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.0.len();
-        write!(f, "{count} mistake{} in the description of the image", if count == 1 { "" } else { "s" })?;
+        write!(f, "{count} mistake{}", if count == 1 { "" } else { "s" })?;
         for mistake in &self.0 {
             write!(f, "\n  {mistake}")?;
         }
@@ -382,6 +382,17 @@ impl<'d, 't> Table<'d, 't> {
     /// Keys that are not asked for are no mistakes.
     pub fn pass_over_others(&self) {
         self.asked.borrow_mut().extend(self.keys());
+    }
+
+    /// The place of a key of this table, if it is there.
+    pub fn at(&self, key: &str) -> Option<Located<()>> {
+        let (_, place) = self.get(key).into_iter().next()?;
+        Some(Located { value: (), key: self.path_of(key), place })
+    }
+
+    /// Whether there is a table at a key, for one that may be something else.
+    pub fn is_table(&self, key: &str) -> bool {
+        self.get(key).iter().any(|(value, _)| value.as_table().is_some())
     }
 
     /// The keys of this table, for one whose keys are names.

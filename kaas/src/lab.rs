@@ -114,7 +114,7 @@ pub struct Inside {
 }
 
 /// What runs the VMs.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
     /// The image's root tree in system containers: native speed.
     Container,
@@ -124,7 +124,7 @@ pub enum Engine {
 
 impl Engine {
     /// As a lab notes it. `say` is told why virtual machines are slow here, if they are.
-    fn record(self, tools: &Tools, hardware: Hardware, say: &dyn Fn(&str)) -> anyhow::Result<EngineRecord> {
+    pub fn record(self, tools: &Tools, hardware: Hardware, say: &dyn Fn(&str)) -> anyhow::Result<EngineRecord> {
         Ok(match self {
             Self::Container => EngineRecord::Container,
             Self::Qemu => EngineRecord::Qemu { kvm: probe_kvm(tools, say)?, hardware },
@@ -212,7 +212,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the door in a process of its own and returns the kubeconfig that goes through it.
-fn open_door(lab: &OpenLab) -> anyhow::Result<PathBuf> {
+pub fn open_door(lab: &OpenLab) -> anyhow::Result<PathBuf> {
     let mut command = std::process::Command::new(std::env::current_exe().context("looking for this program")?);
     lab.open_door(command.args(["lab", "door", "--name", lab.name()]).arg(lab.door_argument()))
 }

@@ -4,6 +4,7 @@
 mod output;
 
 mod backup;
+mod deploy;
 mod home;
 mod image;
 mod lab;
@@ -33,6 +34,10 @@ enum Command {
     Adopt(upgrade::Adopt),
     /// Pulls a fresh snapshot of a cluster's store from a control node.
     Backup(backup::Backup),
+    /// Makes a control cluster from the file that describes it, or goes on with one.
+    Deploy(deploy::Deploy),
+    /// Removes a control cluster; its data disks stay unless it is said otherwise.
+    Destroy(deploy::Destroy),
     /// Builds appliance images from their specs.
     #[command(subcommand)]
     Image(image::Image),
@@ -45,6 +50,8 @@ enum Command {
     /// Keys for the day on which all control nodes of a cluster are lost: new, open.
     #[command(subcommand)]
     Recovery(recovery::Recovery),
+    /// Says where a control cluster stands that `kaas deploy` has made.
+    Status(deploy::Described),
     /// Swaps the image of a control cluster: plan, apply, resume, rollback, commit, abandon, status.
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
@@ -61,10 +68,13 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Adopt(arguments) => upgrade::adopt(&arguments),
         Command::Backup(arguments) => backup::run(&arguments).map(done),
+        Command::Deploy(arguments) => deploy::deploy(&arguments),
+        Command::Destroy(arguments) => deploy::destroy(&arguments),
         Command::Image(command) => image::run(command).map(done),
         Command::Lab(command) => lab::run(command),
         Command::Ova(command) => ova::run(command).map(done),
         Command::Recovery(command) => recovery::run(&command).map(done),
+        Command::Status(arguments) => deploy::status(&arguments),
         Command::Upgrade(command) => upgrade::run(command),
     };
     match result {

@@ -4,16 +4,17 @@ use std::fmt::Write;
 
 use clap::{Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
-use fleet::{upgrade, workers};
+use fleet::{deploy, upgrade, workers};
 
 /// The generated parts, by the name of their block.
-pub fn parts() -> [(&'static str, String); 8] {
+pub fn parts() -> [(&'static str, String); 9] {
     [
         ("properties", properties::reference_markdown()),
         ("findings", codes::codes_markdown()),
         ("refusals", table(upgrade::CODES)),
         ("reasons", table(upgrade::REASONS)),
         ("workers", table(workers::REASONS)),
+        ("deployments", table(deploy::REASONS)),
         ("paths", paths::markdown()),
         ("ports", ports::markdown()),
         ("commands", commands(&crate::Arguments::command())),

@@ -11,11 +11,11 @@ use contract::deployer::PrivateKey;
 use contract::properties::DEPLOYER_PUBLIC_KEY;
 use contract::statement::Statement;
 
-use super::host::{program, run};
+use super::host::run;
 use super::plan::{Wishes, plan};
 use super::records::VmRecord;
 use super::wait::until;
-use super::{EngineRecord, Lab, NodeSize, Record, Source, environment, name_on_host, records};
+use super::{EngineRecord, Lab, NodeSize, Record, Source, environment, name_on_host, place};
 
 /// For how long a node may say that something must be corrected and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
@@ -54,10 +54,7 @@ impl Lab {
         let beside = host.as_ref().map(Self::as_host).transpose()?;
         up.wishes.tenant = host.as_ref().map(Self::free_place).transpose()?;
         let keys = tempfile::tempdir()?;
-        let key = keys.path().join("ssh-key");
-        let mut keygen = program("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]);
-        run(keygen.arg(&key)).context("making the lab's SSH key")?;
-        up.wishes.ssh_key = fs::read_to_string(key.with_extension("pub"))?.trim().to_owned();
+        up.wishes.ssh_key = place::draw_ssh_key(keys.path())?;
         let deployer = PrivateKey::draw().context("drawing the deployer's key")?;
         // The form of an OVA of before does not ask for it.
         if environment::asks_for(&up.source, DEPLOYER_PUBLIC_KEY)? {
@@ -87,26 +84,9 @@ impl Lab {
             deployment: Some(uuid::Uuid::new_v4()),
             beside,
         };
-        let lab = Self::create(state, record)?;
-        let fill = || -> anyhow::Result<()> {
-            for file in ["ssh-key", "ssh-key.pub"] {
-                fs::copy(keys.path().join(file), lab.directory.path().join(file))?;
-            }
-            if has_deployer {
-                records::save_text(&lab.directory.deployer_key(), deployer.pem().expose())?;
-            }
-            for node in &lab.record.plan.nodes {
-                lab.import_node(node, size)?;
-            }
-            Ok(())
-        };
-        match fill() {
-            Ok(()) => Ok(lab),
-            Err(error) => match lab.remove() {
-                Ok(()) => Err(error),
-                Err(cleanup) => bail!("{error:#}; and cleaning up after it: {cleanup:#}"),
-            },
-        }
+        Self::furnished(state, record, &keys, has_deployer.then_some(&deployer), |lab| {
+            lab.record.plan.nodes.iter().try_for_each(|node| lab.import_node(node, size))
+        })
     }
 
     /// The image's own kubectl, which runs on this machine.

@@ -25,7 +25,7 @@ pub struct NodeSize {
 enum Made {
     /// No VM.
     Nothing,
-    /// One that was never finished: it has no disk, and was never on.
+    /// One that was never finished: it has no disk, or one that was not made, and was never on.
     Half,
     /// A VM, or two in an upgrade.
     Whole,
@@ -75,7 +75,12 @@ impl Lab {
                 Made::Nothing if were_on => {
                     bail!("{0} has no VM any more: `kaas lab tenant replace-control-plane {0}` gives it one", node.name)
                 }
-                Made::Half => self.destroy(&node.name)?,
+                Made::Half => {
+                    for disk in self.disks(&node.name)? {
+                        self.detach_disk(&node.name, disk)?;
+                    }
+                    self.destroy(&node.name)?;
+                }
                 Made::Nothing => {}
             }
             self.import_node(node, size)?;
@@ -87,11 +92,15 @@ impl Lab {
         self.console(&vm.name).exists()
     }
 
+    fn lacks_its_disk(&self, vm: &VmRecord) -> bool {
+        vm.disks.iter().all(|disk| !self.disk_file(*disk).exists())
+    }
+
     fn made(&self, node: &PlannedNode, records: &[VmRecord]) -> Made {
         match of(node, records).as_slice() {
             [] => Made::Nothing,
             // The disk of one that was on is on its way to another VM, or was taken out.
-            [vm] if vm.disks.is_empty() && vm.name == node.name && !self.was_on(vm) => Made::Half,
+            [vm] if self.lacks_its_disk(vm) && vm.name == node.name && !self.was_on(vm) => Made::Half,
             _ => Made::Whole,
         }
     }
@@ -178,10 +187,16 @@ mod tests {
         };
         lab.make_vm(&new).unwrap();
         if has_disk {
-            let mut record = lab.directory.load_vm(vm).unwrap();
-            record.disks.push(Uuid::new_v4());
-            lab.directory.save_vm(&record).unwrap();
+            hold(lab, vm);
         }
+    }
+
+    /// Gives a data disk to a VM.
+    fn hold(lab: &Lab, vm: &str) {
+        std::fs::create_dir_all(lab.directory.path().join("disks")).unwrap();
+        let mut record = lab.directory.load_vm(vm).unwrap();
+        record.disks.push(lab.create_disk(1 << 20).unwrap());
+        lab.directory.save_vm(&record).unwrap();
     }
 
     fn made(lab: &Lab) -> Vec<Made> {
@@ -200,9 +215,14 @@ mod tests {
         std::fs::create_dir_all(lab.directory.vm("cp3")).unwrap();
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);
         assert_eq!(made(&lab), [Made::Whole, Made::Half, Made::Nothing]);
+        // A disk that was noted, and not made.
         let mut second = lab.directory.load_vm("cp2").unwrap();
         second.disks.push(Uuid::from_u128(2));
         lab.directory.save_vm(&second).unwrap();
+        assert_eq!(made(&lab), [Made::Whole, Made::Half, Made::Nothing]);
+        second.disks.clear();
+        lab.directory.save_vm(&second).unwrap();
+        hold(&lab, "cp2");
         // There is nothing to burn a CD-ROM with, which comes after the record.
         let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
         let why = format!("{:#}", lab.complete(size).unwrap_err());

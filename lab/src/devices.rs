@@ -47,6 +47,12 @@ impl Lab {
         Ok(disk)
     }
 
+    /// Removes a disk that no VM holds, of whoever has the lab's lock.
+    pub(crate) fn delete_disk_locked(&self, disk: Uuid) -> anyhow::Result<()> {
+        let path = self.directory.disk(disk);
+        std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
+    }
+
     /// The raw file behind a disk: tests write to it while its VM is off.
     pub fn disk_file(&self, disk: Uuid) -> PathBuf {
         self.directory.disk(disk)

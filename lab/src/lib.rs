@@ -29,6 +29,7 @@ mod host;
 mod hypervisor;
 mod machine;
 mod network;
+mod place;
 mod plan;
 mod power;
 mod process;
@@ -70,6 +71,7 @@ pub use engine_record::{EngineRecord, Hardware};
 pub use find_ova::{find_ova, find_ova_of};
 pub use hold::Asking;
 pub use hypervisor::LabHypervisor;
+pub use place::Place;
 pub use plan::{LabPlan, PlannedNode, TenantNetwork, Wishes};
 pub use qemu::{Kvm, emulation_runs_guests};
 pub use replace::{BlankVm, Replaced};
@@ -361,13 +363,16 @@ impl Lab {
         Ok(HalfVm { record, document: environment.document, data_disk: vm.data_disk })
     }
 
-    /// Gives a VM its configuration and its blank data disk, of whoever has the lab's lock.
+    /// Gives a VM its configuration and its blank data disk, of whoever has the lab's lock. The disk is noted before its file
+    /// is made: no file is left that nobody knows of.
     pub(crate) fn finish_vm(&self, half: HalfVm) -> anyhow::Result<Uuid> {
         let HalfVm { mut record, document, data_disk } = half;
         self.lay_form(&record.name, &document)?;
         if let Some(capacity) = data_disk {
-            record.disks.push(self.create_disk(capacity)?);
+            let disk = Uuid::new_v4();
+            record.disks.push(disk);
             self.directory.save_vm(&record)?;
+            disk::create(&self.directory.disk(disk), capacity)?;
         }
         Ok(record.uuid)
     }

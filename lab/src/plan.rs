@@ -139,7 +139,7 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
     });
     Ok(LabPlan {
         name: wishes.name.clone(),
-        bridge: format!("{}/{PREFIX}", host(1)),
+        bridge: bridge(),
         api: if shared { host(first) } else { node_address(1) },
         nodes: nodes.collect(),
         tenant: wishes.tenant.map(|place| TenantNetwork {
@@ -151,6 +151,17 @@ pub fn plan(wishes: &Wishes, secret: &str) -> anyhow::Result<LabPlan> {
             services: format!("{}-{}", host(first + SERVICES), host(first + PER_TENANT - 1)),
         }),
     })
+}
+
+/// The host's address on a lab's network, with prefix length.
+pub fn bridge() -> String {
+    format!("{}/{PREFIX}", host(1))
+}
+
+/// Whether an address is one that a VM on a lab's network can have.
+pub fn is_on_network(address: Ipv4Addr, prefix: u8) -> bool {
+    let [first, second, third, last] = address.octets();
+    prefix == PREFIX && [first, second, third] == NETWORK && last > 1
 }
 
 /// The MAC address of a VM: from its UUID, below VMware's prefix for addresses

@@ -3,7 +3,7 @@
 //! parser. They cannot drift apart.
 //!
 //! This module knows single values only. What must agree between properties is
-//! checked by the agent, which also knows where values come from.
+//! checked by [`crate::form`].
 
 mod kind;
 pub mod parse;

@@ -4,6 +4,7 @@
 
 mod error;
 mod image;
+mod networks;
 mod permit;
 mod placement;
 mod size;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 
 pub use error::{Error, Kind, Result};
 pub use image::Staged;
+pub use networks::Networks;
 pub use permit::Permit;
 pub use placement::Placement;
 pub use size::Size;
@@ -40,15 +42,14 @@ pub struct Replacement<'a> {
     pub placement: &'a Placement,
 }
 
-/// A VM that takes no other one's place.
+/// A VM that takes no other one's place. It may be the first one of an empty place.
 pub struct Addition<'a> {
     /// Its name in the inventory.
     pub name: &'a str,
     /// What it is made from.
     pub image: &'a Staged,
-    /// A VM on whose networks it is, and beside which it is put where the placement says nothing; it may be another
-    /// deployment's.
-    pub beside: &'a Vm,
+    /// The networks that it is on.
+    pub networks: Networks<'a>,
     /// How large it is.
     pub size: &'a Size,
     /// OVF properties by key. There may be secrets among them.
@@ -156,10 +157,11 @@ pub trait Hypervisor: Send + Sync {
     ///
     /// # Errors
     /// When the hypervisor cannot say.
-    async fn staged(&self, digest: &str, like: &Vm, placement: &Placement) -> Result<Option<Staged>>;
+    async fn staged(&self, digest: &str, like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>>;
 
     /// Lays an OVA ready where VMs are to be put, such as in a template; nothing happens when it is. Where the placement
-    /// says nothing that is beside `like`, a VM whose place is taken. What is laid there is marked with the digest, and
+    /// says nothing that is beside `like`, a VM whose place is taken, or in an empty place where the hypervisor puts what
+    /// nothing is said of. What is laid there is marked with the digest, and
     /// not with a deployment: several share it, and two that lay it at once do not disturb each other. It never appears
     /// among [`Hypervisor::vms`]. Half of it that an error leaves behind is of no use to anybody, and is made anew by the
     /// next call. Nothing here removes it: whoever runs the hypervisor does, once nobody upgrades to that image; who needs
@@ -172,7 +174,7 @@ pub trait Hypervisor: Send + Sync {
         &self,
         ova: &Path,
         digest: &str,
-        like: &Vm,
+        like: Option<&Vm>,
         placement: &Placement,
         permit: &dyn Permit,
     ) -> Result<Staged>;
@@ -187,10 +189,11 @@ pub trait Hypervisor: Send + Sync {
 
     /// Makes a VM that takes no other one's place, powered off, and returns its BIOS UUID. With a data disk that is new
     /// and blank, if its size has one. Its stamp is there from its first moment: half a VM that an error leaves behind can
-    /// be found and destroyed.
+    /// be found and destroyed. A VM that carries the very same stamp is never made twice.
     ///
     /// # Errors
-    /// As [`Hypervisor::import`]; or the image has no such property.
+    /// As [`Hypervisor::import`]; or there is a VM with this stamp already, half a one too, the image has no such property,
+    /// or there is no such network ([`Kind::Refused`]).
     async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid>;
 
     /// Fills in the form of a VM that is off anew: its guest finds these properties at its next power-on, on vSphere those of
@@ -239,6 +242,16 @@ pub trait Hypervisor: Send + Sync {
     /// # Errors
     /// When the VM is on, or a VM is known to hold the disk.
     async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
+
+    /// Removes a data disk that no VM holds, with its content, for good. That no VM holds it the call makes sure of, as
+    /// [`Hypervisor::attach`] does.
+    ///
+    /// # Errors
+    /// When a VM is known to hold it ([`Kind::Refused`]), there is no such disk any more ([`Kind::NotFound`]), or this
+    /// hypervisor cannot ([`Kind::Refused`]).
+    async fn delete_disk(&self, disk: &DiskRef, _permit: &dyn Permit) -> Result<()> {
+        Err(Error::refused(format!("this hypervisor does not remove disks: {} stays", disk.path)))
+    }
 
     /// Removes a VM that is off and holds no disk but its system disk.
     ///

@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::network::Network;
-use super::{Answer, Credentials};
+use super::{Answer, Client, Credentials};
 
 /// How long asking may take in all.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -71,6 +71,14 @@ impl Deployer {
     /// When the namespace cannot be entered.
     pub fn from_inside(key: PrivateKey, namespace: PathBuf) -> anyhow::Result<Self> {
         Ok(Self { network: Some(Arc::new(Network::start(Some(namespace))?)), ..Self::new(key) })
+    }
+
+    /// A client with credentials that he was given, whose connections live where his do.
+    ///
+    /// # Errors
+    /// When the credentials are no certificate and its key.
+    pub fn client(&self, credentials: &Credentials) -> anyhow::Result<Client> {
+        Ok(Client { network: self.network.clone(), ..Client::new(credentials)? })
     }
 
     /// Waits for an answer, for callers that are not asynchronous.

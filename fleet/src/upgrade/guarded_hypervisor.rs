@@ -125,16 +125,27 @@ impl<'a> GuardedHypervisor<'a> {
     ///
     /// # Errors
     /// As there.
-    pub async fn staged(&self, digest: &str, like: &Vm, placement: &Placement) -> Result<Option<Staged>> {
-        self.hypervisor.staged(digest, like, placement).await
+    pub async fn staged<'v>(
+        &self,
+        digest: &str,
+        like: impl Into<Option<&'v Vm>>,
+        placement: &Placement,
+    ) -> Result<Option<Staged>> {
+        self.hypervisor.staged(digest, like.into(), placement).await
     }
 
     /// As [`Hypervisor::stage`].
     ///
     /// # Errors
     /// As there.
-    pub async fn stage(&self, ova: &Path, digest: &str, like: &Vm, placement: &Placement) -> Result<Staged> {
-        self.hypervisor.stage(ova, digest, like, placement, &self.call()).await
+    pub async fn stage<'v>(
+        &self,
+        ova: &Path,
+        digest: &str,
+        like: impl Into<Option<&'v Vm>>,
+        placement: &Placement,
+    ) -> Result<Staged> {
+        self.hypervisor.stage(ova, digest, like.into(), placement, &self.call()).await
     }
 
     /// As [`Hypervisor::import`].
@@ -213,6 +224,14 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there; or the VM is not the deployment's.
     pub async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
         self.hypervisor.attach(vm, disk, &self.of(vm)?).await
+    }
+
+    /// As [`Hypervisor::delete_disk`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn delete_disk(&self, disk: &DiskRef) -> Result<()> {
+        self.hypervisor.delete_disk(disk, &self.call()).await
     }
 
     /// As [`Hypervisor::destroy`].

@@ -15,7 +15,7 @@ use super::records::Records;
 use super::seen::{Found, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
-use crate::hypervisor::{Addition, PowerState, ShutDown, Staged, Vm};
+use crate::hypervisor::{Addition, Networks, PowerState, ShutDown, Staged, Vm};
 use crate::upgrade::{GuardedHypervisor, Reason};
 
 /// How long a worker may take to shut down before its power is cut, times its timeout factor: nothing on it has to outlive it.
@@ -135,7 +135,7 @@ impl Acting<'_> {
         let addition = Addition {
             name: &noted.name,
             image: &staged,
-            beside: &self.workers.beside,
+            networks: Networks::Of(&self.workers.beside),
             size: &noted.template.size,
             properties: &self.workers.site.properties(&pool, &noted, &token),
             stamp: noted.stamp(self.workers.hypervisor.deployment()),

@@ -10,7 +10,7 @@ use crate::upgrade::{
 
 /// Why something was not done.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// This command may not go on.
     Stop(anyhow::Error),
     /// It may be done later.
@@ -28,7 +28,7 @@ impl Trouble {
     }
 
     /// The store does not do its part.
-    pub(super) fn store(error: anyhow::Error) -> Self {
+    pub(crate) fn store(error: anyhow::Error) -> Self {
         Self::of(STORE, error)
     }
 

@@ -457,7 +457,7 @@ data-capacity = "32G"
         fs::write(at("site/layer.toml"), wrong).unwrap();
         let place = format!("{}/", directory.path().display());
         let error = read(&top).unwrap_err().to_string().replace(&place, "");
-        let expected = "3 mistakes in the description of the image\n  site/layer.toml:2: image.name: is given in \
+        let expected = "3 mistakes\n  site/layer.toml:2: image.name: is given in \
                         spec.toml:2 already: files that belong together do not differ\n  site/layer.toml:4: \
                         debian.packages[0]: `systemd` is listed twice\n  site/layer.toml:6: files.roots[0]: there is no \
                         directory site/none";

@@ -62,6 +62,9 @@ impl Lab {
     pub(super) fn addition(&self, vm: NewVm, image: &Staged) -> Result<NewVm> {
         let source = image_of(image)?;
         self.may_have(&vm.name)?;
+        if let Some(twin) = self.vm_records()?.into_iter().find(|record| record.stamp == vm.stamp) {
+            return Err(Error::refused(format!("{} carries the stamp that {} was to have", twin.name, vm.name)));
+        }
         environment::import(&source, &vm.properties, "")
             .map_err(|error| Error::refused(format!("importing {}: {error:#}", vm.name)))?;
         Ok(NewVm { source: Some(source), ..vm })

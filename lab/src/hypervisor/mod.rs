@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use contract::deployer::Fingerprints;
 use contract::statement::Statement;
 use fleet::hypervisor::{
-    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
-    VmRef,
+    Addition, DiskRef, Error, Hypervisor, Kind, Networks, Permit, Placement, Replacement, Result, ShutDown, Staged,
+    Stamp, Vm, VmRef,
 };
 use nix::unistd::geteuid;
 use uuid::Uuid;
@@ -104,6 +104,18 @@ impl Lab {
             return Ok(());
         }
         Err(Error::refused(format!("the lab {} has one place for its VMs: it cannot put any {placement}", self.name)))
+    }
+
+    /// Refuses every network but the one that a lab has, which is named as the lab is.
+    fn has_networks(&self, networks: &[String]) -> Result<()> {
+        if *networks == [self.name.as_str()] {
+            return Ok(());
+        }
+        let asked = if networks.is_empty() { "none".to_owned() } else { networks.join(", ") };
+        Err(Error::refused(format!(
+            "the lab {0} has one network for its VMs, {0}: it cannot put any on {asked}",
+            self.name
+        )))
     }
 }
 
@@ -195,7 +207,7 @@ impl Hypervisor for LabHypervisor {
         .await
     }
 
-    async fn staged(&self, digest: &str, _like: &Vm, placement: &Placement) -> Result<Option<Staged>> {
+    async fn staged(&self, digest: &str, _like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>> {
         self.0.has_place(placement)?;
         let digest = digest.to_owned();
         self.with(move |lab| lab.staged(digest)).await
@@ -206,7 +218,7 @@ impl Hypervisor for LabHypervisor {
         &self,
         ova: &Path,
         digest: &str,
-        _like: &Vm,
+        _like: Option<&Vm>,
         placement: &Placement,
         permit: &dyn Permit,
     ) -> Result<Staged> {
@@ -229,8 +241,17 @@ impl Hypervisor for LabHypervisor {
         self.make(new, lock, permit).await
     }
 
+    /// The first VMs are run by what the lab was made with; those beside others by what runs such.
     async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
         self.0.has_place(addition.placement)?;
+        let engine = match addition.networks {
+            Networks::Named(networks) => {
+                self.0.has_networks(networks)?;
+                self.0.engine()
+            }
+            Networks::Of(_) if self.1 == self.0.deployment() => self.0.replacements(),
+            Networks::Of(_) => self.0.worker_engine(),
+        };
         let vm = NewVm {
             name: addition.name.to_owned(),
             memory: addition.size.memory,
@@ -239,7 +260,7 @@ impl Hypervisor for LabHypervisor {
             network_interface: true,
             properties: addition.properties.clone(),
             source: None,
-            engine: if self.1 == self.0.deployment() { self.0.replacements() } else { self.0.worker_engine() },
+            engine,
             stamp: Some(addition.stamp.clone()),
         };
         let (image, lock) = (addition.image.clone(), self.locked(permit).await?);
@@ -312,6 +333,22 @@ impl Hypervisor for LabHypervisor {
             return Err(Error::not_found(format!("the disk {} is not at {}", disk.uuid, disk.path)));
         }
         self.change(vm, permit, move |lab, name| lab.attach_disk_locked(name, disk.uuid)).await
+    }
+
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let disk = disk.clone();
+        let lock = self.locked(permit).await?;
+        self.with(move |lab| {
+            let _lock = lock;
+            if lab.disk_reference(disk.uuid) != disk || !lab.disk_file(disk.uuid).exists() {
+                return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
+            }
+            if let Some(holder) = lab.directory.holder(disk.uuid).map_err(Error::transient)? {
+                return Err(Error::refused(format!("{holder} holds the disk {}: detach it there first", disk.uuid)));
+            }
+            lab.delete_disk_locked(disk.uuid).map_err(|error| Error::new(Kind::InDoubt, error))
+        })
+        .await
     }
 
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Who may not change anything any more changes nothing, in the middle of a call too.
 
+mod first;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -152,7 +154,7 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
     let limit = Duration::from_secs(1);
     let refused = [
         lab.stamp(&other, &stamp, &none).await,
-        lab.stage(state.path(), "digest", &own, &placement, &none).await.map(drop),
+        lab.stage(state.path(), "digest", Some(&own), &placement, &none).await.map(drop),
         lab.import(&replacement, &none).await.map(drop),
         lab.give(&own, &BTreeMap::new(), &none).await,
         lab.power_on(&own, &none).await,
@@ -161,6 +163,7 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
         lab.connect(&own, ADAPTER, false, &none).await,
         lab.detach(&own, &disk, &none).await,
         lab.attach(&own, &disk, &none).await,
+        lab.delete_disk(&disk, &none).await,
         lab.destroy(&own, &none).await,
     ];
     for (number, refused) in refused.into_iter().enumerate() {
@@ -221,9 +224,9 @@ async fn workers_are_a_deployment_of_their_own_and_what_vcenter_would_refuse_is_
     let stamp = Stamp { deployment: workers.deployment(), node: "x-w1".to_owned(), swap: Some(Uuid::from_u128(3)) };
     let add = async |properties: &[(&str, &str)], times: usize| {
         let properties = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let (image, beside, size, properties) = (&image, &beside, &size, &properties);
+        let (image, networks, size, properties) = (&image, Networks::Of(&beside), &size, &properties);
         let addition =
-            Addition { name: "x-w1", image, beside, size, properties, stamp: stamp.clone(), placement: &placement };
+            Addition { name: "x-w1", image, networks, size, properties, stamp: stamp.clone(), placement: &placement };
         workers.add(&addition, &Times::of(times)).await.unwrap_err().kind
     };
     assert_eq!(add(&[("no-such-key", "x")], 9).await, Kind::Refused);

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
+use contract::form::Draft;
 use contract::properties::{self as table, AddressRange};
 use serde::{Deserialize, Serialize};
-
-use super::draft::Draft;
 
 /// Which add-ons a cluster has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

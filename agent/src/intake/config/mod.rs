@@ -6,9 +6,7 @@
 
 mod add_ons;
 mod address;
-mod checks;
 mod command;
-mod draft;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod properties;
@@ -21,6 +19,7 @@ use std::time::Duration;
 
 use contract::codes;
 use contract::finding::Finding;
+pub use contract::form::clear_text;
 use contract::image::ImageFacts;
 use contract::pod_security::PodSecurity;
 use contract::properties::{self as table, ControlNode, Route};
@@ -31,7 +30,6 @@ use serde::{Deserialize, Serialize};
 
 pub use add_ons::AddOns;
 pub use address::{Address, Lease};
-pub use checks::clear_text;
 pub use command::{Output, describe, validate_command};
 pub use validate::{Intake, validate, validate_formed};
 pub use worker::{ClusterNetwork, JoinedCluster, Registration, Said, Worker};

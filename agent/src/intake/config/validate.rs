@@ -6,13 +6,13 @@ use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
 use contract::finding::Findings;
+use contract::form::{self, Draft, SecretNeed};
 use contract::image::ImageFacts;
 use contract::role::Role;
 use contract::secret::Secret;
 
-use super::draft::{Draft, SecretNeed, read};
 use super::{
-    AddOns, Address, Cluster, Config, ControlPlane, Interface, JoinedCluster, Node, Proxy, Registration, Worker, checks,
+    AddOns, Address, Cluster, Config, ControlPlane, Interface, JoinedCluster, Node, Proxy, Registration, Worker,
 };
 use crate::intake::environment::Document;
 use crate::intake::environment::document::Adapter;
@@ -61,9 +61,10 @@ fn judge(
     now: SystemTime,
     need: SecretNeed,
 ) -> Result<(Config, Option<Secret>, Findings), Findings> {
-    let (draft, mut findings) = read(document, &image.roles, need);
+    let (draft, mut findings) = form::read(&|property| document.value(property), &image.roles, need);
+    let minors: Vec<String> = image.kubernetes.iter().map(|release| release.minor.clone()).collect();
     findings.extend(document.unknown());
-    findings.extend(checks::all(&draft, image, now));
+    findings.extend(form::all(&draft, &minors, now));
     if findings.has_errors() {
         return Err(findings);
     }

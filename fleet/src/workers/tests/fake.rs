@@ -679,12 +679,12 @@ impl Hypervisor for World {
         panic!("workers are stamped from their first moment")
     }
 
-    async fn staged(&self, digest: &str, _: &Vm, _: &Placement) -> Result<Option<Staged>> {
+    async fn staged(&self, digest: &str, _: Option<&Vm>, _: &Placement) -> Result<Option<Staged>> {
         let staged = Staged { digest: digest.to_owned(), reference: digest.to_owned() };
         self.look("staged", |_| Some(staged)).await
     }
 
-    async fn stage(&self, _: &Path, _: &str, _: &Vm, _: &Placement, _: &dyn Permit) -> Result<Staged> {
+    async fn stage(&self, _: &Path, _: &str, _: Option<&Vm>, _: &Placement, _: &dyn Permit) -> Result<Staged> {
         panic!("the image lies ready")
     }
 

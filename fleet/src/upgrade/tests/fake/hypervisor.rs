@@ -202,7 +202,7 @@ impl Hypervisor for World {
             .await
     }
 
-    async fn staged(&self, digest: &str, _like: &Vm, placement: &Placement) -> Result<Option<Staged>> {
+    async fn staged(&self, digest: &str, _like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>> {
         let is_it = |template: &&Template| template.digest == digest && template.placement == *placement;
         self.look("staged", |state| Ok(state.templates.iter().find(is_it).filter(|t| t.whole).map(as_staged))).await
     }
@@ -212,7 +212,7 @@ impl Hypervisor for World {
         &self,
         _ova: &Path,
         digest: &str,
-        like: &Vm,
+        like: Option<&Vm>,
         placement: &Placement,
         permit: &dyn Permit,
     ) -> Result<Staged> {

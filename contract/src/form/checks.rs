@@ -4,22 +4,21 @@
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
-use contract::codes;
-use contract::finding::{Finding, Findings};
-use contract::image::ImageFacts;
-use contract::properties;
-use contract::properties::parse::addresses::overlap;
-use contract::properties::parse::certificates;
-use contract::properties::{
+use ipnet::Ipv4Net;
+
+use super::draft::Draft;
+use crate::codes;
+use crate::finding::{Finding, Findings};
+use crate::properties;
+use crate::properties::parse::addresses::overlap;
+use crate::properties::parse::certificates;
+use crate::properties::{
     ADDRESS, API_VIP, CONSOLE_PASSWORD_HASH, CONTROL_NODES, DATA_ADDRESS, DEPLOYMENT_SECRET, DNS_SERVERS,
     EXTRA_CA_CERTIFICATES, GATEWAY, HTTP_PROXY, HTTPS_PROXY, KUBERNETES_VERSION, NODE_NAME, NTP_SERVERS, POD_CIDR,
     REGISTRY_MIRROR, ROUTES, SERVICE_CIDR, SERVICE_VIPS, SNAPSHOT_TARGET, SSH_AUTHORIZED_KEYS,
 };
-use contract::role::Role;
-use contract::secret::Secret;
-use ipnet::Ipv4Net;
-
-use super::draft::Draft;
+use crate::role::Role;
+use crate::secret::Secret;
 
 /// Resolvers that the C library looks at (MAXNS in resolv.h).
 const RESOLVERS: usize = 3;
@@ -27,8 +26,9 @@ const RESOLVERS: usize = 3;
 /// Prefix length of each node's part of the pod CIDR.
 const NODE_PODS: u8 = 24;
 
-/// All checks, for a VM of this image.
-pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Findings {
+/// All checks, for a VM of an image that carries these minors of Kubernetes. `now` judges certificates, with warnings only,
+/// since a clock may be wrong.
+pub fn all(draft: &Draft, minors: &[String], now: SystemTime) -> Findings {
     let mut findings = Findings::default();
     only_a_workers_address_is_leased(draft, &mut findings);
     this_node_is_listed(draft, &mut findings);
@@ -41,7 +41,7 @@ pub(super) fn all(draft: &Draft, image: &ImageFacts, now: SystemTime) -> Finding
     routes_lead_somewhere(draft, &mut findings);
     pods_have_room(draft, &mut findings);
     servers_can_be_reached(draft, &mut findings);
-    kubernetes_is_in_the_image(draft, image, &mut findings);
+    kubernetes_is_in_the_image(draft, minors, &mut findings);
     secret_has_no_white_space_around(draft, &mut findings);
     findings.extend(draft.snapshot_target.as_ref().and_then(clear_text).map(Findings::from).unwrap_or_default());
     somebody_can_log_in(draft, &mut findings);
@@ -398,12 +398,10 @@ fn somebody_can_log_in(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-fn kubernetes_is_in_the_image(draft: &Draft, image: &ImageFacts, findings: &mut Findings) {
-    let minors: Vec<&str> = image.kubernetes.iter().map(|release| release.minor.as_str()).collect();
-    let wanted = draft.kubernetes_minor.as_deref();
-    let seen = match (wanted, minors.as_slice()) {
+fn kubernetes_is_in_the_image(draft: &Draft, minors: &[String], findings: &mut Findings) {
+    let seen = match (&draft.kubernetes_minor, minors) {
         (_, []) => "this image carries no Kubernetes at all".to_owned(),
-        (Some(wanted), minors) if !minors.contains(&wanted) => {
+        (Some(wanted), minors) if !minors.contains(wanted) => {
             format!("this image does not carry Kubernetes {wanted}, but {}", minors.join(" and "))
         }
         _ => return,

@@ -1,80 +1,121 @@
-//! The values of an OVF environment before they are checked against each other.
+//! The values of a form before they are checked against each other.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use contract::codes;
-use contract::finding::Findings;
-use contract::pod_security::PodSecurity;
-use contract::properties::{self, AddressRange, AddressSource, Kind, Label, Property, Taint, Value};
-use contract::role::{Role, Roles};
-use contract::secret::Secret;
 use ipnet::Ipv4Net;
 
-use super::{ControlNode, Route};
-use crate::intake::environment::Document;
+use crate::codes;
+use crate::finding::{Finding, Findings};
+use crate::pod_security::PodSecurity;
+use crate::properties::{self, AddressRange, AddressSource, ControlNode, Kind, Label, Property, Route, Taint, Value};
+use crate::role::{Role, Roles};
+use crate::secret::Secret;
+
+/// The text that a form has for a property, as it was filled in; none where the form has none. A finding where nobody can
+/// say which text that is.
+pub type Texts<'t> = &'t dyn Fn(&Property) -> Result<Option<&'t str>, Finding>;
 
 /// Whether the role's one-time secret is needed: the deployment secret, or a worker's join token.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum SecretNeed {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretNeed {
+    /// A form without one is incomplete.
     Needed,
+    /// It was used and erased, or is not at hand.
     Erased,
 }
 
 /// The values whose form is right; what is missing or wrong is none.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub struct Draft {
     /// What the form names, or the image's first: the rest of the form is judged by it.
     pub role: Option<Role>,
+    /// The node's name.
     pub name: Option<String>,
     /// The static one.
     pub address: Option<Ipv4Net>,
     /// Whether a DHCP server is to lease one.
     pub is_leased: bool,
+    /// The default gateway.
     pub gateway: Option<Ipv4Addr>,
+    /// The address on a data network.
     pub data_address: Option<Ipv4Net>,
+    /// Static routes.
     pub routes: Vec<Route>,
+    /// Resolvers, in order.
     pub dns_servers: Vec<Ipv4Addr>,
+    /// Search domains, in order.
     pub search_domains: Vec<String>,
+    /// Time servers, names or addresses.
     pub ntp_servers: Vec<String>,
+    /// The cluster's name.
     pub cluster_name: Option<String>,
+    /// All control nodes.
     pub control_nodes: Option<Vec<ControlNode>>,
+    /// The virtual IP of the Kubernetes API.
     pub virtual_address: Option<Ipv4Addr>,
+    /// The deployment secret.
     pub secret: Option<Secret>,
+    /// The Kubernetes minor to form with.
     pub kubernetes_minor: Option<String>,
+    /// Addresses of pods.
     pub pod_cidr: Option<Ipv4Net>,
+    /// Addresses of services.
     pub service_cidr: Option<Ipv4Net>,
+    /// What pods may ask for.
     pub pod_security: Option<PodSecurity>,
+    /// Whether the appliance brings cluster DNS.
     pub cluster_dns: Option<bool>,
+    /// Whether it brings metrics.
     pub cluster_metrics: Option<bool>,
+    /// Whether it brings local volumes.
     pub local_volumes: Option<bool>,
+    /// Virtual IPs of services.
     pub service_addresses: Vec<AddressRange>,
+    /// Keys for SSH.
     pub ssh_authorized_keys: Vec<String>,
+    /// The hash of the console's password.
     pub console_password_hash: Option<String>,
+    /// Networks of administrators.
     pub admin_networks: Vec<Ipv4Net>,
+    /// Proxy for http:// addresses.
     pub http_proxy: Option<String>,
+    /// Proxy for https:// addresses.
     pub https_proxy: Option<String>,
+    /// What is reached without the proxy.
     pub no_proxy: Vec<String>,
+    /// Further authorities to trust, in PEM.
     pub extra_ca_certificates: Vec<String>,
+    /// Where container images are pulled from.
     pub registry_mirror: Option<String>,
+    /// Where snapshots are copied to.
     pub snapshot_target: Option<Secret>,
+    /// The operator's public key for the day of a restore.
     pub recovery_public_key: Option<String>,
+    /// The public key of whoever deploys the cluster.
     pub deployer_public_key: Option<String>,
+    /// UDP port of the pod network.
     pub vxlan_port: Option<u16>,
+    /// How many times longer than usual anything is waited for.
     pub timeout_factor: Option<u32>,
     /// Keys of properties that are given, but wrong.
     pub wrong: BTreeSet<&'static str>,
+    /// Labels of a worker's node.
     pub labels: Vec<Label>,
+    /// Taints of a worker's node.
     pub taints: Vec<Taint>,
+    /// The pool of a worker.
     pub pool: Option<String>,
+    /// A worker's join token.
     pub join_token: Option<Secret>,
+    /// The hash of the cluster's authority.
     pub authority_hash: Option<String>,
 }
 
 /// Reads every property, for a VM of an image with these roles.
-pub(super) fn read(document: &Document, roles: &Roles, secret: SecretNeed) -> (Draft, Findings) {
+pub fn read(texts: Texts<'_>, roles: &Roles, secret: SecretNeed) -> (Draft, Findings) {
     let role = roles.first();
-    let mut form = Form { document, role, secret, findings: Findings::default(), wrong: BTreeSet::new() };
+    let mut form = Form { texts, role, secret, findings: Findings::default(), wrong: BTreeSet::new() };
     form.role = form.role_of(roles);
     // In the order of the form: so an untouched one is known by what it lacks.
     let (name, source) = (form.value(properties::NODE_NAME), form.value(properties::ADDRESS));
@@ -134,9 +175,9 @@ fn filled_in(property: &Property, text: &str) -> bool {
     property.kind == Kind::KubernetesMinor || Role::ALL.iter().any(|role| property.default(*role) == Some(text))
 }
 
-/// Reads values of the table out of a document.
+/// Reads values of the table.
 struct Form<'a> {
-    document: &'a Document,
+    texts: Texts<'a>,
     role: Role,
     secret: SecretNeed,
     findings: Findings,
@@ -166,7 +207,7 @@ impl Form<'_> {
 
     fn value_of<T: TryFrom<Value, Error = Value>>(&mut self, property: &Property) -> Option<T> {
         let key = property.key;
-        let text = match self.document.value(property) {
+        let text = match (self.texts)(property) {
             Ok(text) => text,
             Err(finding) => {
                 self.wrong.insert(key);
@@ -231,8 +272,6 @@ impl Form<'_> {
 
 #[cfg(test)]
 mod tests {
-    use zeroize::Zeroizing;
-
     use super::*;
 
     #[test]
@@ -241,11 +280,12 @@ mod tests {
         let target = target.need_in(Role::TenantControlPlane, None);
         let node_name = properties::find(properties::NODE_NAME).unwrap().clone();
         let node_name = node_name.need_in(Role::TenantControlPlane, None);
-        let values = vec![(properties::SNAPSHOT_TARGET.to_owned(), Zeroizing::new("https://b.example/".to_owned()))];
-        let document = Document::of(values, Vec::new());
+        let texts = |property: &Property| -> Result<Option<&str>, Finding> {
+            Ok((property.key == properties::SNAPSHOT_TARGET).then_some("https://b.example/"))
+        };
         let read = |role| {
             let (findings, wrong) = (Findings::default(), BTreeSet::new());
-            let mut form = Form { document: &document, role, secret: SecretNeed::Needed, findings, wrong };
+            let mut form = Form { texts: &texts, role, secret: SecretNeed::Needed, findings, wrong };
             assert_eq!(form.value_of::<String>(&node_name), None);
             (form.value_of::<Secret>(&target).is_some(), form.findings)
         };

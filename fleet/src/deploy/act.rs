@@ -1,0 +1,125 @@
+//! Does one thing for a cluster. What follows from a note is done after the note is kept; where a call's answer is lost,
+//! the next look says what has become of it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::action::Action;
+use super::go::{Deploy, Notice};
+use super::kept::{Goal, Kept, Node};
+use super::records::Records;
+use super::seen::{Found, Seen};
+use super::wanted::Wanted;
+use crate::hypervisor::{Addition, Kind, Networks, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::upgrade::GuardedHypervisor;
+use crate::workers::Trouble;
+
+/// How long a node may take to shut down before its power is cut: its cluster goes with it.
+const SHUTTING_DOWN: Duration = Duration::from_secs(120);
+
+/// What actions work with.
+pub(super) struct Acting<'a> {
+    pub(super) deploy: &'a Deploy<'a>,
+    pub(super) hypervisor: GuardedHypervisor<'a>,
+    /// What VMs are made like; none where none is made.
+    pub(super) wanted: Option<&'a Wanted>,
+}
+
+impl Acting<'_> {
+    /// Does one thing. What was seen may have changed meanwhile: the calls themselves refuse then.
+    pub(super) async fn act(&self, records: &mut Records<'_>, seen: &Seen, action: &Action) -> Result<(), Trouble> {
+        match action {
+            Action::Make(name) => self.make(records, node(records, name)?).await,
+            Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
+            Action::Formed => save(records, Kept { formed: true, ..records.kept().clone() }).await,
+            Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
+            Action::Detach(vm, disk) => {
+                let vm = found(seen, vm)?;
+                let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                save(records, noted).await?;
+                Ok(self.hypervisor.detach(vm, disk).await?)
+            }
+            Action::Destroy(vm) => Ok(self.hypervisor.destroy(found(seen, vm)?).await?),
+            Action::DeleteDisk(disk) => {
+                match self.hypervisor.delete_disk(disk).await {
+                    // Its own earlier call, whose answer was lost, or somebody else's.
+                    Err(error) if error.kind == Kind::NotFound => {}
+                    deleted => deleted?,
+                }
+                let mut kept = records.kept().clone();
+                kept.discarded.retain(|other| other != disk);
+                save(records, kept).await
+            }
+            Action::Gone => save(records, Kept { goal: Goal::Gone, ..records.kept().clone() }).await,
+        }
+    }
+
+    async fn make(&self, records: &mut Records<'_>, node: Node) -> Result<(), Trouble> {
+        let make = || {
+            let wanted = self.wanted?;
+            Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
+        };
+        let Some((wanted, asked)) = make() else { return Ok(()) };
+        let staged = self.staged(wanted).await?;
+        let addition = Addition {
+            name: &node.name,
+            image: &staged,
+            networks: Networks::Named(&wanted.networks),
+            size: &wanted.size,
+            properties: &asked.properties,
+            stamp: node.stamp(self.deploy.hypervisor.deployment()),
+            placement: &wanted.placement,
+        };
+        let made = self.hypervisor.add(&addition).await?;
+        save(records, records.kept().with(Node { vm: Some(made), ..node })).await
+    }
+
+    /// The image where VMs are put.
+    async fn staged(&self, wanted: &Wanted) -> Result<Staged, Trouble> {
+        let (digest, placement) = (&wanted.image.digest, &wanted.placement);
+        if let Some(ready) = self.hypervisor.staged(digest, None, placement).await? {
+            return Ok(ready);
+        }
+        (self.deploy.watch)(&Notice::Staging);
+        Ok(self.hypervisor.stage(&wanted.ova, digest, None, placement).await?)
+    }
+
+    async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, node: Node) -> Result<(), Trouble> {
+        let found = if records.kept().formed { seen.later_vm(&node) } else { seen.first_vm(&node) };
+        let Found::Vm(vm) = found else { return Ok(()) };
+        if !node.started {
+            save(records, records.kept().with(Node { started: true, ..node })).await?;
+        }
+        if vm.power == PowerState::Off {
+            self.hypervisor.power_on(vm).await?;
+        }
+        Ok(())
+    }
+
+    async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {
+        match self.hypervisor.shut_down(vm, SHUTTING_DOWN).await? {
+            ShutDown::Off => {}
+            ShutDown::StillOn | ShutDown::CannotBeAsked => {
+                let vm = self.hypervisor.vm(&vm.reference).await?;
+                self.hypervisor.cut_power(&vm).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn save(records: &mut Records<'_>, kept: Kept) -> Result<(), Trouble> {
+    records.save(kept).await.map_err(Trouble::store)
+}
+
+fn node(records: &Records<'_>, name: &str) -> Result<Node, Trouble> {
+    let node = records.kept().node(name).with_context(|| format!("there is no node {name}"));
+    Ok(node.map_err(Trouble::store)?.clone())
+}
+
+/// A VM as it was seen.
+fn found<'s>(seen: &'s Seen, vm: &VmRef) -> Result<&'s Vm, Trouble> {
+    let found = seen.vms.iter().find(|other| other.reference == *vm);
+    Ok(found.with_context(|| format!("{} was not seen", vm.id)).map_err(Trouble::store)?)
+}

@@ -1,0 +1,75 @@
+//! What a run works with, and what it tells.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use super::action::Action;
+use super::guests::Guests;
+use super::wait::Wait;
+use crate::authority::Store;
+use crate::hypervisor::{Hypervisor, Placement};
+
+/// Where a run has come to.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Arrived {
+    /// The cluster runs, and this is a kubeconfig for it, good for a day.
+    Up(Zeroizing<String>),
+    /// Nothing of it is left but what its status names.
+    Gone,
+    /// It waits for something; giving the command again goes on.
+    Paused(Vec<Wait>),
+    /// A person has to see to something; giving the command again goes on then.
+    Stopped(Vec<Wait>),
+    /// It was asked to end; giving the command again goes on.
+    Cancelled,
+}
+
+/// Without the kubeconfig, which is a secret.
+impl std::fmt::Debug for Arrived {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Up(_) => f.write_str("Up"),
+            Self::Gone => f.write_str("Gone"),
+            Self::Paused(waits) => f.debug_tuple("Paused").field(waits).finish(),
+            Self::Stopped(waits) => f.debug_tuple("Stopped").field(waits).finish(),
+            Self::Cancelled => f.write_str("Cancelled"),
+        }
+    }
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice<'a> {
+    /// Another command's end is waited for, in these words.
+    TakingOver(&'a str),
+    /// An image is laid ready, which may take minutes.
+    Staging,
+    /// This is begun.
+    Begun(&'a Action),
+    /// This is waited for.
+    Waits(&'a Wait),
+}
+
+/// One cluster's control nodes.
+pub struct Deploy<'a> {
+    /// Where the VMs are.
+    pub hypervisor: &'a dyn Hypervisor,
+    /// The new nodes.
+    pub guests: &'a dyn Guests,
+    /// Where holds and journals are kept: never in the cluster. The same that its upgrades use.
+    pub store: &'a dyn Store,
+    /// Where VMs are put.
+    pub placement: Placement,
+    /// What the caller does, such as the name of its command.
+    pub what: &'a str,
+    /// Told what is happening.
+    pub watch: &'a (dyn Fn(&Notice<'_>) + Sync),
+    /// The pause between two looks.
+    pub pace: Duration,
+    /// How long a run waits for what cannot be done now, before it ends paused.
+    pub pause_limit: Duration,
+    /// Becomes true when a run is to end at the next moment at which it can be continued.
+    pub cancelled: watch::Receiver<bool>,
+}

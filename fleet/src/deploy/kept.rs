@@ -1,0 +1,92 @@
+//! What was begun for a cluster. Kept before anything follows from it; there are no secrets in it.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::hypervisor::{DiskRef, Stamp, Vm};
+use crate::workers::Image;
+
+/// What is to come of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Goal {
+    /// It is made, and runs.
+    Up,
+    /// It is removed.
+    Down,
+    /// It was removed.
+    Gone,
+}
+
+/// One control node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name, and that of the VM that is made for it.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// What its VM is made of, in short.
+    pub made_of: String,
+    /// BIOS UUID of its VM, once that was made whole.
+    #[serde(default)]
+    pub vm: Option<Uuid>,
+    /// Whether that was ever powered on: what its data disk holds is the cluster's from then on.
+    #[serde(default)]
+    pub started: bool,
+}
+
+/// One cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its name.
+    pub cluster: String,
+    /// What is to come of it.
+    pub goal: Goal,
+    /// What its VMs were made from; an upgrade changes that without a word here.
+    pub image: Image,
+    /// Its control nodes.
+    pub nodes: Vec<Node>,
+    /// Whether it has formed. From then on no VM is made for it: a node that has lost its own is replaced by the others.
+    #[serde(default)]
+    pub formed: bool,
+    /// Whether data disks go with it.
+    #[serde(default)]
+    pub removes_disks: bool,
+    /// Data disks that are left where they are, noted before they are detached.
+    #[serde(default)]
+    pub left: Vec<DiskRef>,
+    /// Disks that are removed once nobody holds them, noted before they are detached.
+    #[serde(default)]
+    pub discarded: Vec<DiskRef>,
+}
+
+impl Node {
+    /// What the VM carries that is made for it.
+    pub(super) fn stamp(&self, deployment: Uuid) -> Stamp {
+        Stamp { deployment, node: self.name.clone(), swap: None }
+    }
+
+    /// Whether a VM is stamped as this node's, whatever image it has.
+    pub(super) fn owns(&self, vm: &Vm) -> bool {
+        vm.stamp.as_ref().is_some_and(|stamp| stamp.node == self.name)
+    }
+}
+
+impl Kept {
+    /// One of its nodes.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The same with one of its nodes otherwise.
+    #[must_use]
+    pub(super) fn with(&self, node: Node) -> Self {
+        let mut kept = self.clone();
+        for own in kept.nodes.iter_mut().filter(|own| own.name == node.name) {
+            own.clone_from(&node);
+        }
+        kept
+    }
+}

@@ -1,0 +1,42 @@
+//! A cluster's control nodes, made in a place that is empty, and removed again.
+//!
+//! 1. [`Wanted`] says what is to be made, [`Kept`] what was begun, [`Seen`] what is there;
+//! 2. [`next()`] decides, purely, what comes next: it goes by what is there, not by what was planned once;
+//! 3. [`Records`] keeps what was begun outside the cluster, each change before anything follows from it;
+//! 4. [`Deploy`] looks, decides and acts until nothing is left to do, and can be interrupted anywhere.
+//!
+//! There is no plan and no way back: whoever goes on looks again, and whoever destroys removes what he finds. What is asked
+//! of the VMs' host is [`crate::hypervisor`], of the new nodes [`Guests`], of whoever knows who may change the deployment
+//! [`crate::authority`]. Only VMs that carry the deployment's stamp are ever changed, whatever they are called.
+
+mod act;
+mod action;
+mod go;
+mod guests;
+mod kept;
+mod look;
+mod next;
+mod reason;
+mod records;
+mod run;
+mod seen;
+mod status;
+mod wait;
+mod wanted;
+mod wish;
+
+#[cfg(test)]
+mod tests;
+
+pub use action::Action;
+pub use go::{Arrived, Deploy, Notice};
+pub use guests::{ByKey, Guests};
+pub use kept::{Goal, Kept, Node};
+pub use next::{Next, next};
+pub use reason::REASONS;
+pub use records::Records;
+pub use seen::{Said, Seen};
+pub use status::{DeployStatus, NodeStatus};
+pub use wait::Wait;
+pub use wanted::{Wanted, WantedNode};
+pub use wish::Wish;

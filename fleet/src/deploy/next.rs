@@ -1,0 +1,171 @@
+//! Decides what comes next: a pure function of what was begun and what is there.
+
+use super::action::Action;
+use super::kept::{Goal, Kept, Node};
+use super::reason;
+use super::seen::{Found, Said, Seen, outliving};
+use super::wait::Wait;
+use crate::hypervisor::{PowerState, Vm};
+
+/// What comes next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Next {
+    /// What can be done now, in this order.
+    pub actions: Vec<Action>,
+    /// What has to happen before it goes on.
+    pub waits: Vec<Wait>,
+}
+
+impl Next {
+    /// Whether there is nothing left to do.
+    pub fn is_done(&self) -> bool {
+        self.actions.is_empty() && self.waits.is_empty()
+    }
+
+    /// Whether only a person brings it on.
+    pub fn needs_a_person(&self) -> bool {
+        self.actions.is_empty() && self.waits.iter().any(|wait| wait.lasting)
+    }
+}
+
+/// What comes next for a cluster.
+pub fn next(kept: &Kept, seen: &Seen) -> Next {
+    let mut next = Next::default();
+    match kept.goal {
+        Goal::Up => up(kept, seen, &mut next),
+        Goal::Down => down(kept, seen, &mut next),
+        Goal::Gone => return next,
+    }
+    let unheld = kept.discarded.iter().filter(|disk| !seen.is_held(disk));
+    next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
+    if kept.goal == Goal::Down && next.is_done() {
+        next.actions.push(Action::Gone);
+    }
+    next
+}
+
+fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
+    for vm in seen.vms.iter().filter(|vm| !kept.nodes.iter().any(|node| node.owns(vm) || node.vm == Some(vm.uuid()))) {
+        next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, "a VM of this deployment that is no control node's"));
+    }
+    let mut on = 0;
+    for node in &kept.nodes {
+        on += usize::from(if kept.formed { goes_on(node, seen, next) } else { begins(node, seen, next) });
+    }
+    // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use.
+    if kept.nodes.iter().any(|node| node.vm.is_none()) && !kept.formed {
+        next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));
+    }
+    if on == kept.nodes.len() && next.is_done() {
+        formed(kept, seen, next);
+    }
+}
+
+/// A VM that an interrupted command has left is not trusted to be whole: it was never on, and is made anew. True for one
+/// that is on.
+fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
+    match seen.first_vm(node) {
+        Found::Odd => {
+            let words = "its VM is there twice, or is stamped as somebody else's";
+            next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
+        }
+        Found::Nothing if node.started => {
+            let words = "its VM is gone before the cluster has formed: destroy the cluster, and deploy it anew";
+            next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
+        }
+        Found::Nothing => next.actions.push(Action::Make(node.name.clone())),
+        Found::Half(vm) => removed(vm, next),
+        Found::Vm(vm) if vm.power == PowerState::On && node.started => return true,
+        Found::Vm(vm) => powered(node, vm, next),
+    }
+    false
+}
+
+/// A node of a cluster that has formed is only powered on. True for one that is on.
+fn goes_on(node: &Node, seen: &Seen, next: &mut Next) -> bool {
+    match seen.later_vm(node) {
+        Found::Vm(vm) if vm.power == PowerState::On => return true,
+        Found::Vm(vm) => powered(node, vm, next),
+        Found::Nothing => {
+            let words = "none of its VMs is there with a data disk: a node that is lost is replaced by the others";
+            next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
+        }
+        Found::Half(_) | Found::Odd => {
+            let words = "two of its VMs are there with a data disk each";
+            next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
+        }
+    }
+    false
+}
+
+/// One that is on was powered on by somebody before it was noted.
+fn powered(node: &Node, vm: &Vm, next: &mut Next) {
+    match vm.power {
+        PowerState::Off | PowerState::On => next.actions.push(Action::PowerOn(node.name.clone())),
+        PowerState::Suspended | PowerState::Unknown => next.waits.push(odd_power(vm)),
+    }
+}
+
+fn odd_power(vm: &Vm) -> Wait {
+    Wait::passing(&vm.name, reason::VM_STATE, format!("its VM is {}", vm.power))
+}
+
+/// Its nodes are on: it has formed once each of them gives its deployer credentials, and is Ready.
+fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
+    let gives = |node: &&Node| matches!(seen.said.get(&node.name), Some(Said::Formed));
+    for node in &kept.nodes {
+        let words = match seen.said.get(&node.name) {
+            Some(Said::Formed) => continue,
+            // Any node of a cluster that has formed speaks for it.
+            _ if kept.formed && kept.nodes.iter().any(|node| gives(&node)) => continue,
+            Some(Said::Nothing(words)) => words.as_str(),
+            None => "it was not asked yet",
+        };
+        next.waits.push(Wait::passing(&node.name, reason::FORMING, words));
+    }
+    match &seen.ready {
+        None => {}
+        Some(Err(words)) => {
+            let first = kept.nodes.first().map(|node| node.name.as_str()).unwrap_or_default();
+            next.waits.push(Wait { node: None, ..Wait::passing(first, reason::API, words) });
+        }
+        Some(Ok(ready)) => {
+            for node in kept.nodes.iter().filter(|node| !ready.contains(&node.name)) {
+                next.waits.push(Wait::passing(&node.name, reason::NOT_READY, "its node is not Ready yet"));
+            }
+        }
+    }
+    if next.is_done() && !kept.formed {
+        next.actions.push(Action::Formed);
+    }
+}
+
+fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
+    for vm in &seen.vms {
+        // What is a node's by its identity alone was restamped, or lost its stamp: a person says whose it is.
+        if vm.stamp.is_none() || kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()) && !node.owns(vm)) {
+            next.waits.push(Wait::lasting(
+                &vm.name,
+                reason::VM_ODD,
+                "its VM does not carry the stamp that it was made with",
+            ));
+            continue;
+        }
+        match vm.power {
+            PowerState::On => next.actions.push(Action::PowerOff(vm.reference.clone())),
+            _ => removed(vm, next),
+        }
+    }
+}
+
+/// Removes a VM that is off. No disk but its own system disk goes with it.
+fn removed(vm: &Vm, next: &mut Next) {
+    if vm.power != PowerState::Off {
+        next.waits.push(odd_power(vm));
+        return;
+    }
+    next.actions.push(match outliving(vm) {
+        Some(disk) => Action::Detach(vm.reference.clone(), disk.clone()),
+        None => Action::Destroy(vm.reference.clone()),
+    });
+}

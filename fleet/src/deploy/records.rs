@@ -1,0 +1,100 @@
+//! The journal of a cluster: what was begun. Kept where holds are, outside the cluster. Each change is a file of its own
+//! that says all, and the last whole one of the highest hold counts. A write that is cut damages nothing that was kept
+//! before it: who wrote it was told so, and has begun nothing. A command that was overtaken writes where nobody reads any
+//! more.
+
+use anyhow::Context;
+
+use super::kept::Kept;
+use crate::authority::{Hold, Store, sorted};
+
+/// The open journal of a cluster.
+pub struct Records<'a> {
+    hold: &'a Hold<'a>,
+    kept: Kept,
+    /// How many files this hold has tried to write.
+    written: usize,
+    /// Whether one that could not be written may be there all the same.
+    unsure: bool,
+}
+
+impl<'a> Records<'a> {
+    /// Begins with what is wanted now.
+    ///
+    /// # Errors
+    /// When it cannot be written: what the hold before had counts then, or this.
+    pub async fn begin(hold: &'a Hold<'a>, kept: Kept) -> anyhow::Result<Self> {
+        let mut records = Self { hold, kept: kept.clone(), written: 0, unsure: false };
+        records.save(kept).await?;
+        Ok(records)
+    }
+
+    /// What is kept.
+    pub fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// Notes what is begun: it is kept when this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written, or another command has taken over. Nothing may follow from it then; whoever reads the
+    /// journal may find it.
+    pub async fn save(&mut self, kept: Kept) -> anyhow::Result<()> {
+        self.hold.confirm().await?;
+        self.unsure = true;
+        // A write that failed may still land: the next attempt is a file of its own, and counts more.
+        self.written += 1;
+        let text = serde_json::to_string(&kept)?;
+        let store = self.hold.store();
+        store
+            .write(self.hold.number(), &file(self.written), &text)
+            .await
+            .context("writing the deployment's journal")?;
+        self.kept = kept;
+        self.unsure = false;
+        Ok(())
+    }
+
+    /// Makes sure that what is kept is what this says, after a write that failed: whoever comes next reads it.
+    ///
+    /// # Errors
+    /// As [`Records::save`].
+    pub async fn settle(&mut self) -> anyhow::Result<()> {
+        if self.unsure { self.save(self.kept.clone()).await } else { Ok(()) }
+    }
+}
+
+fn file(number: usize) -> String {
+    format!("deploy-{number:06}.json")
+}
+
+/// What is kept of the store's cluster; none if nothing was begun for any.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
+    for number in sorted(store).await.context("looking for the deployment's journal")?.into_iter().rev() {
+        let kept = of_hold(store, number).await;
+        if let Some(kept) = kept.with_context(|| format!("reading the deployment's journal of hold {number}"))? {
+            return Ok(Some(kept));
+        }
+    }
+    Ok(None)
+}
+
+/// What a hold has; none if its command had begun nothing.
+async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>> {
+    let is_change = |name: &String| name.starts_with("deploy-") && name.ends_with(".json");
+    let mut changes: Vec<String> = store.files(number).await?.into_iter().filter(is_change).collect();
+    changes.sort();
+    while let Some(last) = changes.pop() {
+        let Some(text) = store.read(number, &last).await? else { continue };
+        match serde_json::from_str(&text) {
+            Ok(kept) => return Ok(Some(kept)),
+            // One that was cut noted nothing; one that is not understood to its end is of a later version.
+            Err(error) if error.is_eof() => {}
+            Err(error) => return Err(error).with_context(|| format!("understanding {last}")),
+        }
+    }
+    Ok(None)
+}

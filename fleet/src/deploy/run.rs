@@ -1,0 +1,201 @@
+//! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
+
+use anyhow::bail;
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use super::act::Acting;
+use super::go::{Arrived, Deploy, Notice};
+use super::kept::{Goal, Kept};
+use super::look::look;
+use super::next::next;
+use super::records::{self, Records};
+use super::seen::Seen;
+use super::status::DeployStatus;
+use super::wait::Wait;
+use super::wish::Wish;
+use crate::authority::{Hold, TakeOver};
+use crate::upgrade::{GuardedHypervisor, OpenUpgrade};
+use crate::workers::Trouble;
+
+impl Deploy<'_> {
+    /// Notes a wish, and goes on until it is so.
+    ///
+    /// # Errors
+    /// When it cannot be wanted now, somebody else is at work, or has taken over.
+    pub async fn go(&self, wish: Wish<'_>, over: TakeOver) -> anyhow::Result<(Arrived, DeployStatus)> {
+        if let Wish::Deploy(_) = wish {
+            self.hypervisor.preflight(&self.placement).await?;
+        }
+        // What is refused is refused before anything is taken from anyone.
+        self.applied(wish).await?;
+        let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
+        let hold = Hold::take(self.store, self.what, over, &say).await?;
+        let gone = async {
+            // What a command before this one had begun has arrived, and is waited for.
+            let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
+            hypervisor.settle().await?;
+            let mut records = Records::begin(&hold, self.applied(wish).await?).await?;
+            let arrived = self.run(wish, &hold, &mut records).await?;
+            let status = self.status_of(records.kept()).await?;
+            anyhow::Ok((arrived, status))
+        }
+        .await;
+        hold.release().await;
+        gone
+    }
+
+    /// Where it stands; changes nothing. None if nothing is noted, nor any VM there.
+    ///
+    /// # Errors
+    /// When the store or the hypervisor does not answer.
+    pub async fn status(&self) -> anyhow::Result<Option<DeployStatus>> {
+        match records::read(self.store).await? {
+            Some(kept) => Ok(Some(self.status_of(&kept).await?)),
+            None => Ok(None),
+        }
+    }
+
+    async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Kept> {
+        let kept = records::read(self.store).await?;
+        if matches!(wish, Wish::Deploy(_)) && OpenUpgrade::find(self.store).await?.is_some() {
+            bail!("an upgrade of this cluster is open: `kaas upgrade status` says how far it is");
+        }
+        wish.applied(kept, &self.hypervisor.vms().await?)
+    }
+
+    async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
+        match look(self.hypervisor, self.guests, kept).await {
+            Ok((seen, _)) => Ok(DeployStatus::of(kept, Ok(&seen))),
+            Err(Trouble::Stop(error)) => Err(error),
+            Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
+                Ok(DeployStatus::of(kept, Err(why)))
+            }
+        }
+    }
+
+    async fn run(&self, wish: Wish<'_>, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
+        let acting = Acting {
+            deploy: self,
+            hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
+            wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
+        };
+        let mut told: Vec<Wait> = Vec::new();
+        let mut in_doubt = false;
+        let mut changed_last = Instant::now();
+        loop {
+            hold.still().await?;
+            if *self.cancelled.borrow() {
+                return Ok(Arrived::Cancelled);
+            }
+            let round = self.round(&acting, records, &mut in_doubt).await?;
+            for wait in round.waits.iter().filter(|wait| !told.contains(wait)) {
+                (self.watch)(&Notice::Waits(wait));
+            }
+            told.clone_from(&round.waits);
+            if round.changed {
+                changed_last = Instant::now();
+            }
+            if round.changed && !round.failed {
+                continue;
+            }
+            match (round.given, records.kept().goal) {
+                (Some(kubeconfig), Goal::Up) if round.is_done => return Ok(Arrived::Up(kubeconfig)),
+                (_, Goal::Gone) if round.is_done => return Ok(Arrived::Gone),
+                _ => {}
+            }
+            if round.needs_a_person && !round.changed {
+                return Ok(Arrived::Stopped(round.waits));
+            }
+            if changed_last.elapsed() >= self.pause_limit {
+                return Ok(Arrived::Paused(round.waits));
+            }
+            tokio::time::sleep(self.pace).await;
+        }
+    }
+
+    /// Looks once, and does all that can be done then.
+    async fn round(
+        &self,
+        acting: &Acting<'_>,
+        records: &mut Records<'_>,
+        in_doubt: &mut bool,
+    ) -> anyhow::Result<Round> {
+        let mut round = Round::default();
+        if let Err(error) = records.settle().await {
+            round.meets(Trouble::store(error), in_doubt)?;
+            return Ok(round);
+        }
+        let (seen, given) = match self.looked(acting, records.kept(), in_doubt).await {
+            Ok(looked) => looked,
+            Err(trouble) => {
+                round.meets(trouble, in_doubt)?;
+                return Ok(round);
+            }
+        };
+        let next = next(records.kept(), &seen);
+        (round.is_done, round.needs_a_person, round.given) = (next.is_done(), next.needs_a_person(), given);
+        round.waits = next.waits;
+        for action in next.actions {
+            if *self.cancelled.borrow() {
+                break;
+            }
+            (self.watch)(&Notice::Begun(&action));
+            match acting.act(records, &seen, &action).await {
+                Ok(()) => round.changed = true,
+                Err(trouble) => {
+                    round.meets(trouble, in_doubt)?;
+                    // What follows from it is decided anew.
+                    break;
+                }
+            }
+        }
+        Ok(round)
+    }
+
+    async fn looked(
+        &self,
+        acting: &Acting<'_>,
+        kept: &Kept,
+        in_doubt: &mut bool,
+    ) -> Result<(Seen, Option<Zeroizing<String>>), Trouble> {
+        if *in_doubt {
+            acting.hypervisor.settle().await?;
+            *in_doubt = false;
+        }
+        look(self.hypervisor, self.guests, kept).await
+    }
+}
+
+/// What one look has led to.
+#[derive(Default)]
+struct Round {
+    /// Something was done.
+    changed: bool,
+    /// Something could not be done.
+    failed: bool,
+    is_done: bool,
+    needs_a_person: bool,
+    waits: Vec<Wait>,
+    given: Option<Zeroizing<String>>,
+}
+
+impl Round {
+    /// What was not done is done later, or never by this command.
+    fn meets(&mut self, trouble: Trouble, in_doubt: &mut bool) -> anyhow::Result<()> {
+        let (reason, lasting) = match trouble {
+            Trouble::Stop(error) => return Err(error),
+            Trouble::Later(reason) => (reason, false),
+            Trouble::Refused(reason) => (reason, true),
+            Trouble::InDoubt(reason) => {
+                *in_doubt = true;
+                (reason, false)
+            }
+        };
+        self.failed = true;
+        self.is_done = false;
+        self.needs_a_person |= lasting;
+        self.waits.push(Wait { node: None, reason, lasting });
+        Ok(())
+    }
+}

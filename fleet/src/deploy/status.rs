@@ -1,0 +1,97 @@
+//! Where a cluster stands, for people and for programs.
+
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::kept::{Goal, Kept};
+use super::next::next;
+use super::seen::{Said, Seen};
+use super::wait::Wait;
+use crate::hypervisor::{DiskRef, PowerState};
+use crate::upgrade::Reason;
+
+/// One control node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The name of its VM; none if it has none.
+    pub vm: Option<String>,
+    /// BIOS UUID of that.
+    pub uuid: Option<Uuid>,
+    /// Whether that runs.
+    pub power: Option<PowerState>,
+    /// Whether it gives its deployer credentials.
+    pub formed: bool,
+    /// Whether Kubernetes has it Ready.
+    pub ready: bool,
+}
+
+/// One cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeployStatus {
+    /// Its name.
+    pub cluster: String,
+    /// What is to come of it.
+    pub goal: Goal,
+    /// The image that its VMs were made from at first, for people.
+    pub image: String,
+    /// Whether it has formed.
+    pub formed: bool,
+    /// Whether VMs could be looked at; where not, nothing is said of them.
+    pub looked: bool,
+    /// Its control nodes.
+    pub nodes: Vec<NodeStatus>,
+    /// Data disks that are left and nobody holds.
+    pub left: Vec<DiskRef>,
+    /// What has to happen before it goes on.
+    pub waits: Vec<Wait>,
+    /// Whether there is nothing left to do.
+    pub done: bool,
+}
+
+impl DeployStatus {
+    /// From what is kept, and what was seen or why nothing was.
+    pub(super) fn of(kept: &Kept, seen: Result<&Seen, Reason>) -> Self {
+        let (looked, waits, done) = match &seen {
+            Ok(seen) => {
+                let next = next(kept, seen);
+                (true, next.waits.clone(), next.is_done())
+            }
+            Err(why) => (false, vec![Wait { node: None, reason: why.clone(), lasting: false }], false),
+        };
+        let nothing = Seen::default();
+        let seen = seen.unwrap_or(&nothing);
+        let nodes = kept.nodes.iter().map(|node| {
+            // The one that holds the data disk, if there are two in an upgrade.
+            let mut own: Vec<_> = seen.vms.iter().filter(|vm| node.owns(vm)).collect();
+            own.sort_by_key(|vm| vm.data_disks().next().is_none());
+            let vm = own.first();
+            let is_ready = matches!(&seen.ready, Some(Ok(ready)) if ready.contains(&node.name));
+            NodeStatus {
+                name: node.name.clone(),
+                address: node.address,
+                vm: vm.map(|vm| vm.name.clone()),
+                uuid: vm.map(|vm| vm.uuid()),
+                power: vm.map(|vm| vm.power),
+                formed: seen.said.get(&node.name) == Some(&Said::Formed),
+                ready: is_ready,
+            }
+        });
+        Self {
+            cluster: kept.cluster.clone(),
+            goal: kept.goal,
+            image: kept.image.name.clone(),
+            formed: kept.formed,
+            looked,
+            nodes: nodes.collect(),
+            left: kept.left.iter().filter(|disk| !seen.is_held(disk)).cloned().collect(),
+            waits,
+            done,
+        }
+    }
+}

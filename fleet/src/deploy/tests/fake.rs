@@ -1,0 +1,434 @@
+//! A hypervisor, new nodes and a store in memory. What must never happen panics.
+
+mod host;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use contract::deployer::Fingerprints;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::authority::{Store, TakeOver};
+use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish};
+use crate::hypervisor::{Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef};
+use crate::workers::Image;
+
+pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
+/// How long a cluster takes to form.
+const FORMS: Duration = Duration::from_secs(5);
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An error, and nothing happens.
+    Fails,
+    /// It happens, and the answer is lost.
+    Lost,
+    /// The answer is lost, and it happens when the hypervisor settles.
+    Late,
+    /// The command is killed before.
+    KilledBefore,
+    /// The command is killed after.
+    KilledAfter,
+    /// The command is killed, and it happens when the hypervisor settles.
+    KilledLate,
+    /// Half of a text is written, and the command is killed.
+    KilledHalf,
+    /// Another command takes over.
+    Overtaken,
+}
+
+impl Fault {
+    pub fn kills(self) -> bool {
+        matches!(self, Self::KilledBefore | Self::KilledAfter | Self::KilledLate | Self::KilledHalf)
+    }
+}
+
+/// What a call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    Looks,
+    Changes,
+    Writes,
+}
+
+impl Does {
+    /// All that can go wrong with it.
+    pub fn faults(self) -> &'static [Fault] {
+        use Fault::{Fails, KilledAfter, KilledBefore, KilledHalf, KilledLate, Late, Lost};
+        match self {
+            Self::Looks => &[Fails, KilledBefore],
+            Self::Changes => &[Fails, Lost, Late, KilledBefore, KilledAfter, KilledLate],
+            Self::Writes => &[Fails, Lost, KilledBefore, KilledAfter, KilledHalf],
+        }
+    }
+}
+
+type Effect = Box<dyn FnOnce(&mut State) + Send>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    pub vm: Vm,
+    pub whole: bool,
+    powered: Option<Instant>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub machines: Vec<Machine>,
+    /// All data disks, and whether each was ever written to.
+    pub disks: BTreeMap<Uuid, bool>,
+    /// The image where VMs are put, and whether it is there to its end.
+    template: Option<bool>,
+    holds: BTreeMap<u64, BTreeMap<String, String>>,
+    pub calls: Vec<(&'static str, Does)>,
+    fault: Option<(usize, Fault)>,
+    late: Vec<Effect>,
+    made: u128,
+    /// Whether disks that were written to may be removed.
+    pub removes_used: bool,
+    /// Whether the hypervisor has no room for further VMs.
+    pub refuses: bool,
+    /// Nodes that never form.
+    pub ill: bool,
+}
+
+#[derive(Clone, Default)]
+pub struct World {
+    state: Arc<Mutex<State>>,
+    died: Arc<Notify>,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub enum Given {
+    Killed,
+    Failed(anyhow::Error),
+    Arrived(Arrived, Box<DeployStatus>),
+}
+
+impl Given {
+    pub fn arrived(self) -> (Arrived, DeployStatus) {
+        match self {
+            Self::Arrived(arrived, status) => (arrived, *status),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn failed(self) -> String {
+        match self {
+            Self::Failed(error) => format!("{error:#}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn wanted(nodes: u8) -> Wanted {
+    let node = |number: u8| WantedNode {
+        name: format!("cp{number}"),
+        address: Ipv4Addr::new(10, 0, 0, 10 + number),
+        properties: BTreeMap::from([
+            ("node-name".to_owned(), format!("cp{number}")),
+            ("deployment-secret".to_owned(), "secret".to_owned()),
+        ]),
+    };
+    Wanted {
+        cluster: "control".to_owned(),
+        nodes: (1..=nodes).map(node).collect(),
+        size: Size { processors: 2, memory: 2048, data_disk: Some(1 << 30) },
+        image: Image { digest: "one".to_owned(), name: "kaas-control-plane 1.0.0".to_owned() },
+        ova: "one.ova".into(),
+        networks: vec!["Management".to_owned()],
+        placement: Placement::default(),
+    }
+}
+
+pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false };
+pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true };
+
+pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
+    Vm {
+        reference: VmRef { uuid, id: format!("vm-{name}-{uuid}") },
+        name: name.to_owned(),
+        stamp,
+        power: PowerState::Off,
+        disks: Vec::new(),
+        adapters: Vec::new(),
+        snapshots: Vec::new(),
+        tasks: Vec::new(),
+        version: "0".to_owned(),
+    }
+}
+
+impl World {
+    /// A place with VMs of others: one looks as if it were the first node's, in name.
+    pub fn new() -> Self {
+        let world = Self::default();
+        let stamp = Stamp { deployment: Uuid::from_u128(0xbad), node: "cp1".to_owned(), swap: None };
+        let machine = |vm| Machine { vm, whole: true, powered: None };
+        let strange = vm("cp1", Uuid::from_u128(0xb01), Some(stamp));
+        world.lock().machines = vec![machine(strange), machine(vm("by-hand", Uuid::from_u128(0xb02), None))];
+        world
+    }
+
+    /// With a cluster of so many nodes that has formed.
+    pub async fn with(nodes: u8) -> Self {
+        let world = Self::new();
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(nodes))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        world
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Something goes wrong at this call from now on, counted from 1; calls are counted anew.
+    pub fn set_fault(&self, fault: Option<(usize, Fault)>) {
+        let mut state = self.lock();
+        state.calls.clear();
+        state.fault = fault;
+    }
+
+    /// The names of the deployment's VMs.
+    pub fn own(&self) -> Vec<String> {
+        let state = self.lock();
+        let own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
+        let mut names: Vec<String> = own.map(|machine| machine.vm.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// Disks that no VM holds.
+    pub fn free_disks(&self) -> BTreeSet<Uuid> {
+        let state = self.lock();
+        let held = |disk: &Uuid| state.machines.iter().any(|machine| machine.vm.disk(*disk).is_some());
+        state.disks.keys().filter(|disk| !held(disk)).copied().collect()
+    }
+
+    /// A file of a hold, however it came there.
+    pub fn put(&self, hold: u64, name: &str, text: &str) {
+        self.lock().holds.entry(hold).or_default().insert(name.to_owned(), text.to_owned());
+    }
+
+    /// The journals are lost.
+    pub fn forget(&self) {
+        for files in self.lock().holds.values_mut() {
+            files.retain(|name, _| !name.starts_with("deploy-"));
+        }
+    }
+
+    pub async fn status(&self) -> Option<DeployStatus> {
+        self.acting(async |deploy| deploy.status().await).await.unwrap()
+    }
+
+    pub async fn give(&self, wish: Wish<'_>) -> Given {
+        self.give_with(wish, TakeOver::FromTheDead).await
+    }
+
+    /// By a person who sees that no other command is at work.
+    pub async fn give_over(&self, wish: Wish<'_>) -> Given {
+        self.give_with(wish, TakeOver::FromAnyone).await
+    }
+
+    async fn give_with(&self, wish: Wish<'_>, over: TakeOver) -> Given {
+        let gone = self.acting(async |deploy| deploy.go(wish, over).await);
+        tokio::select! {
+            biased;
+            () = self.died.notified() => Given::Killed,
+            gone = gone => match gone {
+                Ok((arrived, status)) => Given::Arrived(arrived, Box::new(status)),
+                Err(error) => Given::Failed(error),
+            },
+        }
+    }
+
+    async fn acting<T>(&self, act: impl AsyncFnOnce(&Deploy<'_>) -> T) -> T {
+        let world = self.clone();
+        let deploy = Deploy {
+            hypervisor: &world,
+            guests: &world,
+            store: &world,
+            placement: Placement::default(),
+            what: "a test",
+            watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
+            pace: Duration::from_secs(1),
+            pause_limit: Duration::from_secs(120),
+            cancelled: watch::channel(false).1,
+        };
+        act(&deploy).await
+    }
+
+    async fn die(&self) -> ! {
+        self.died.notify_one();
+        std::future::pending().await
+    }
+
+    /// Counts a call and lets go wrong what is to. What is done is the call's effect.
+    async fn call<T: Send>(
+        &self,
+        name: &'static str,
+        does: Does,
+        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let fault = {
+            let mut state = self.lock();
+            state.calls.push((name, does));
+            state.fault.filter(|(at, _)| *at == state.calls.len()).map(|(_, fault)| fault)
+        };
+        match fault {
+            Some(Fault::Fails) => bail!("it fails ({name})"),
+            Some(Fault::KilledBefore | Fault::KilledHalf) => self.die().await,
+            Some(fault @ (Fault::Late | Fault::KilledLate)) => {
+                self.lock().late.push(Box::new(|state| drop(act(state))));
+                if fault.kills() {
+                    self.die().await
+                }
+                bail!(Lost)
+            }
+            Some(Fault::Overtaken) => {
+                let mut state = self.lock();
+                let next = state.holds.keys().next_back().map_or(1, |last| last + 1);
+                state.holds.entry(next).or_default().insert("released".to_owned(), String::new());
+            }
+            Some(Fault::Lost | Fault::KilledAfter) | None => {}
+        }
+        let done = act(&mut self.lock());
+        match fault {
+            Some(Fault::KilledAfter) => self.die().await,
+            Some(Fault::Lost) => bail!(Lost),
+            _ => done,
+        }
+    }
+
+    /// The same of a hypervisor's call that changes something.
+    async fn change<T: Send>(
+        &self,
+        name: &'static str,
+        permit: &dyn Permit,
+        act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        permit.still().await?;
+        self.call(name, Does::Changes, act).await.map_err(|error| {
+            let kind = if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient };
+            match error.downcast::<Error>() {
+                Ok(told) => told,
+                Err(error) => Error::new(kind, error),
+            }
+        })
+    }
+
+    async fn look<T: Send>(&self, name: &'static str, act: impl FnOnce(&mut State) -> T + Send + 'static) -> Result<T> {
+        self.call(name, Does::Looks, |state| Ok(act(state))).await.map_err(Error::transient)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is lost")]
+struct Lost;
+
+fn is_ours(vm: &Vm) -> bool {
+    vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT)
+}
+
+impl State {
+    /// A VM of the deployment that is as it was seen.
+    fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Machine> {
+        assert!(is_ours(seen), "{seen} is not the deployment's and was to be changed");
+        let found = self.machines.iter_mut().find(|machine| machine.vm.reference == seen.reference);
+        let machine = found.context(Error::not_found("no such VM"))?;
+        if machine.vm != *seen {
+            bail!(Error::new(Kind::Changed, anyhow::anyhow!("it has changed")));
+        }
+        Ok(machine)
+    }
+
+    /// Whether the VMs have been on for long enough, all together.
+    fn has_formed(&self, now: Instant) -> bool {
+        let mut own = self.machines.iter().filter(|machine| is_ours(&machine.vm)).peekable();
+        own.peek().is_some()
+            && !self.ill
+            && own.all(|machine| {
+                machine.powered.is_some_and(|at| at + FORMS <= now) && machine.vm.power == PowerState::On
+            })
+    }
+}
+
+#[async_trait]
+impl Guests for World {
+    async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
+        self.call("kubeconfig", Does::Looks, move |_| Ok(Zeroizing::new(format!("from {node}")))).await
+    }
+
+    async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
+        let ready = |state: &mut State| {
+            let on = state.machines.iter().filter(|machine| is_ours(&machine.vm) && machine.vm.power == PowerState::On);
+            on.map(|machine| machine.vm.name.clone()).collect()
+        };
+        self.call("ready", Does::Looks, move |state| Ok(ready(state))).await
+    }
+}
+
+#[async_trait]
+impl Store for World {
+    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
+        self.call("store.numbers", Does::Looks, |state| Ok(state.holds.keys().copied().collect())).await
+    }
+
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.call("store.exists", Does::Looks, move |state| Ok(state.holds.contains_key(&number))).await
+    }
+
+    async fn make(&self, number: u64) -> anyhow::Result<bool> {
+        self.call("store.make", Does::Writes, move |state| {
+            let new = !state.holds.contains_key(&number);
+            state.holds.entry(number).or_default();
+            Ok(new)
+        })
+        .await
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.call("store.remove", Does::Writes, move |state| state.holds.remove(&number).map(drop).context("no hold"))
+            .await
+    }
+
+    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
+        let file = file.to_owned();
+        self.call("store.read", Does::Looks, move |state| {
+            Ok(state.holds.get(&number).and_then(|files| files.get(&file)).cloned())
+        })
+        .await
+    }
+
+    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
+        let (file, text) = (file.to_owned(), text.to_owned());
+        {
+            let mut state = self.lock();
+            let at = state.calls.len() + 1;
+            if state.fault == Some((at, Fault::KilledHalf)) {
+                let half = text[..text.len() / 2].to_owned();
+                state.holds.entry(number).or_default().insert(file.clone(), half);
+            }
+        }
+        self.call("store.write", Does::Writes, move |state| {
+            state.holds.get_mut(&number).context("no hold")?.insert(file, text);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        self.call("store.files", Does::Looks, move |state| {
+            Ok(state.holds.get(&number).into_iter().flat_map(|files| files.keys().cloned()).collect())
+        })
+        .await
+    }
+}

@@ -1,0 +1,217 @@
+//! The hypervisor.
+
+use std::path::Path;
+
+use contract::deployer::Fingerprint;
+
+use super::*;
+use crate::hypervisor::{Addition, Disk, DiskKind, DiskRef, Hypervisor, Networks, Replacement, ShutDown, Staged};
+
+fn doubtful(error: Error) -> Error {
+    Error::new(if error.kind == Kind::Fenced { Kind::Fenced } else { Kind::InDoubt }, error.source)
+}
+
+#[async_trait]
+impl Hypervisor for World {
+    fn deployment(&self) -> Uuid {
+        DEPLOYMENT
+    }
+
+    async fn preflight(&self, _: &Placement) -> Result<()> {
+        Ok(())
+    }
+
+    async fn vms(&self) -> Result<Vec<Vm>> {
+        self.look("vms", |state| state.machines.iter().map(|machine| machine.vm.clone()).filter(is_ours).collect())
+            .await
+    }
+
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        let wanted = vm.clone();
+        let found = self.look("vm", move |state| {
+            state.machines.iter().find(|machine| machine.vm.reference == wanted).map(|machine| machine.vm.clone())
+        });
+        found.await?.ok_or_else(|| Error::not_found("no such VM"))
+    }
+
+    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        self.look("with_bios_uuid", move |state| {
+            let vms = state.machines.iter().map(|machine| machine.vm.clone());
+            vms.filter(|vm| vm.uuid() == uuid).collect()
+        })
+        .await
+    }
+
+    async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
+        let now = Instant::now();
+        let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
+        self.look("fingerprints", move |state| state.has_formed(now).then_some(shown)).await
+    }
+
+    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+        self.change("settle", permit, |state| {
+            for effect in std::mem::take(&mut state.late) {
+                effect(state);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Permit) -> Result<()> {
+        panic!("control nodes are stamped from their first moment")
+    }
+
+    async fn staged(&self, digest: &str, like: Option<&Vm>, _: &Placement) -> Result<Option<Staged>> {
+        assert_eq!(like, None, "the place is empty");
+        let staged = Staged { digest: digest.to_owned(), reference: digest.to_owned() };
+        self.look("staged", move |state| (state.template == Some(true)).then_some(staged)).await
+    }
+
+    /// Two requests: the template is made, and then marked as whole.
+    async fn stage(
+        &self,
+        _: &Path,
+        digest: &str,
+        _: Option<&Vm>,
+        _: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged> {
+        let make = |state: &mut State| {
+            state.template = Some(false);
+            Ok(())
+        };
+        self.change("stage", permit, make).await?;
+        let finish = |state: &mut State| {
+            state.template = Some(true);
+            Ok(())
+        };
+        self.change("stage.end", permit, finish).await.map_err(doubtful)?;
+        Ok(Staged { digest: digest.to_owned(), reference: digest.to_owned() })
+    }
+
+    async fn import(&self, _: &Replacement<'_>, _: &dyn Permit) -> Result<Uuid> {
+        panic!("a first VM takes no other one's place")
+    }
+
+    /// Three requests: the VM is made, it is given its disk, and it is finished.
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
+        assert!(matches!(addition.networks, Networks::Named([network]) if network == "Management"));
+        assert_eq!(addition.properties["node-name"], name);
+        assert!(addition.size.data_disk.is_some() && stamp.swap.is_none());
+        let half = self.change("add", permit, move |state| {
+            if state.refuses {
+                bail!(Error::refused("there is no such host"));
+            }
+            assert_eq!(state.template, Some(true), "{name} is made from half an image");
+            let mut own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
+            let twice = own.any(|machine| machine.vm.name == name || machine.vm.stamp.as_ref() == Some(&stamp));
+            assert!(!twice, "{name} is made twice");
+            state.made += 1;
+            let vm = vm(&name, Uuid::from_u128(0xe00 + state.made), Some(stamp));
+            let uuid = vm.uuid();
+            state.machines.push(Machine { vm, whole: false, powered: None });
+            Ok(uuid)
+        });
+        let uuid = half.await?;
+        let with_disk = self.change("add.disk", permit, move |state| {
+            state.made += 1;
+            let disk = Uuid::from_u128(0xd00 + state.made);
+            state.disks.insert(disk, false);
+            let reference = DiskRef { uuid: disk, path: format!("[ds] {disk}.vmdk") };
+            let machine = state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?;
+            machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+            Ok(())
+        });
+        with_disk.await.map_err(doubtful)?;
+        let whole = self.change("add.end", permit, move |state| {
+            state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).context("no such VM")?.whole = true;
+            Ok(uuid)
+        });
+        whole.await.map_err(doubtful)
+    }
+
+    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let (seen, now) = (vm.clone(), Instant::now());
+        self.change("power_on", permit, move |state| {
+            let machine = state.own(&seen)?;
+            assert!(machine.whole, "{seen} is half a VM and was to be powered on");
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");
+            (machine.vm.power, machine.powered) = (PowerState::On, Some(now));
+            for disk in &seen.disks {
+                state.disks.insert(disk.reference.uuid, true);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        let seen = vm.clone();
+        self.change("shut_down", permit, move |state| {
+            let is_ill = state.ill;
+            let machine = state.own(&seen)?;
+            if is_ill {
+                return Ok(ShutDown::CannotBeAsked);
+            }
+            machine.vm.power = PowerState::Off;
+            Ok(ShutDown::Off)
+        })
+        .await
+    }
+
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let seen = vm.clone();
+        self.change("cut_power", permit, move |state| {
+            state.own(&seen)?.vm.power = PowerState::Off;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn connect(&self, _: &Vm, _: &str, _: bool, _: &dyn Permit) -> Result<()> {
+        panic!("nobody asks for that")
+    }
+
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let (seen, disk) = (vm.clone(), disk.clone());
+        self.change("detach", permit, move |state| {
+            let machine = state.own(&seen)?;
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and its disk was to be detached");
+            machine.vm.disks.retain(|held| held.reference != disk);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn attach(&self, _: &Vm, _: &DiskRef, _: &dyn Permit) -> Result<()> {
+        panic!("nobody asks for that")
+    }
+
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let disk = disk.uuid;
+        self.change("delete_disk", permit, move |state| {
+            let held = state.machines.iter().any(|machine| machine.vm.disk(disk).is_some());
+            assert!(!held, "{disk} is held and was to be removed");
+            match state.disks.remove(&disk) {
+                None => bail!(Error::not_found("no such disk")),
+                Some(used) => assert!(!used || state.removes_used, "{disk} was used and is removed"),
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let seen = vm.clone();
+        self.change("destroy", permit, move |state| {
+            let machine = state.own(&seen)?;
+            assert_eq!(machine.vm.power, PowerState::Off, "{seen} is on and was to be removed");
+            assert!(machine.vm.disks.is_empty(), "a disk goes with {seen}");
+            state.machines.retain(|machine| machine.vm.reference != seen.reference);
+            Ok(())
+        })
+        .await
+    }
+}

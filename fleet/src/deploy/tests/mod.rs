@@ -1,0 +1,5 @@
+mod crash;
+mod fake;
+mod next;
+mod records;
+mod stories;

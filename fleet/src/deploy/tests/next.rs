@@ -1,0 +1,120 @@
+//! What comes next, of what was begun and what is there.
+
+use uuid::Uuid;
+
+use super::fake::{DEPLOYMENT, vm, wanted};
+use crate::deploy::{Action, Goal, Kept, Said, Seen, Wish, next};
+use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
+
+fn kept() -> Kept {
+    Wish::Deploy(&wanted(3)).applied(None, &[]).unwrap()
+}
+
+fn vm_of(node: &str, uuid: u128) -> Vm {
+    let stamp = crate::hypervisor::Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap: None };
+    vm(node, Uuid::from_u128(uuid), Some(stamp))
+}
+
+fn with_disk(mut vm: Vm) -> Vm {
+    let reference = DiskRef { uuid: Uuid::from_u128(vm.uuid().as_u128() + 0xd0), path: "p".to_owned() };
+    vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+    vm
+}
+
+fn seen(vms: Vec<Vm>) -> Seen {
+    Seen { vms, ..Seen::default() }
+}
+
+#[test]
+fn all_vms_are_made_before_one_is_powered_on() {
+    let mut kept = kept();
+    let make = |name: &str| Action::Make(name.to_owned());
+    assert_eq!(next(&kept, &Seen::default()).actions, [make("cp1"), make("cp2"), make("cp3")]);
+    kept.nodes[0].vm = Some(Uuid::from_u128(1));
+    let first = vm_of("cp1", 1);
+    assert_eq!(next(&kept, &seen(vec![first.clone()])).actions, [make("cp2"), make("cp3")]);
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        node.vm = Some(Uuid::from_u128(uuid));
+    }
+    let all = seen(vec![first, vm_of("cp2", 2), vm_of("cp3", 3)]);
+    let on = |name: &str| Action::PowerOn(name.to_owned());
+    assert_eq!(next(&kept, &all).actions, [on("cp1"), on("cp2"), on("cp3")]);
+}
+
+#[test]
+fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
+    let kept = kept();
+    let half = with_disk(vm_of("cp1", 1));
+    let disk = half.disks[0].reference.clone();
+    let now = next(&kept, &seen(vec![half.clone()]));
+    assert_eq!(now.actions[0], Action::Detach(half.reference.clone(), disk.clone()));
+    let noted = kept.noting(&half, &disk).unwrap();
+    assert_eq!((noted.discarded.as_slice(), noted.left.len()), ([disk.clone()].as_slice(), 0));
+    assert!(!next(&noted, &seen(vec![half.clone()])).actions.contains(&Action::DeleteDisk(disk.clone())));
+    let bare = Vm { disks: Vec::new(), ..half };
+    let now = next(&noted, &seen(vec![bare.clone()]));
+    assert!(now.actions.contains(&Action::Destroy(bare.reference)) && now.actions.contains(&Action::DeleteDisk(disk)));
+    // One that somebody has powered on is left alone.
+    let on = Vm { power: PowerState::On, ..vm_of("cp1", 1) };
+    let now = next(&kept, &seen(vec![on]));
+    assert!(!now.actions.iter().any(|action| matches!(action, Action::Destroy(_))) && !now.waits.is_empty());
+}
+
+#[test]
+fn it_has_formed_once_each_node_says_so_and_is_ready() {
+    let mut kept = kept();
+    let mut vms = Vec::new();
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), true);
+        vms.push(Vm { power: PowerState::On, ..with_disk(vm_of(&node.name, uuid)) });
+    }
+    let mut seen = seen(vms);
+    assert_eq!(next(&kept, &seen).waits.len(), 3);
+    let names = || ["cp1", "cp2", "cp3"].map(str::to_owned);
+    seen.said = names().map(|name| (name, Said::Formed)).into();
+    seen.said.insert("cp2".to_owned(), Said::Nothing("it waits for cp3".to_owned()));
+    let waits = next(&kept, &seen).waits;
+    assert_eq!((waits[0].to_string().as_str(), waits.len()), ("cp2: it waits for cp3 [deploy.forming]", 1));
+    // Once it has, any node speaks for it.
+    let later = Kept { formed: true, ..kept.clone() };
+    assert!(next(&later, &seen).is_done());
+    seen.said.insert("cp2".to_owned(), Said::Formed);
+    seen.ready = Some(Ok(["cp1".to_owned(), "cp2".to_owned()].into()));
+    assert_eq!(next(&kept, &seen).waits[0].reason.code, "deploy.not-ready");
+    seen.ready = Some(Err("it is silent".to_owned()));
+    assert_eq!(next(&kept, &seen).waits[0].reason.code, "deploy.api-silent");
+    seen.ready = Some(Ok(names().into()));
+    assert_eq!(next(&kept, &seen).actions, [Action::Formed]);
+}
+
+#[test]
+fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volume_ever_goes() {
+    let mut kept = kept();
+    kept.nodes[0].started = true;
+    let mut vm = with_disk(vm_of("cp1", 1));
+    let data = vm.disks[0].reference.clone();
+    let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "volume".to_owned() };
+    let kind = DiskKind::Foreign;
+    vm.disks.push(Disk { reference: volume.clone(), kind, parent: None, controller: "c".to_owned() });
+    assert_eq!(kept.noting(&vm, &data).unwrap().left, [data.clone()]);
+    let all = Kept { removes_disks: true, ..kept };
+    assert_eq!(all.noting(&vm, &data).unwrap().discarded, [data]);
+    let noted = all.noting(&vm, &volume).unwrap();
+    assert_eq!((noted.left, noted.discarded), (vec![volume], vec![]));
+}
+
+#[test]
+fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() {
+    let mut kept = Kept { formed: true, ..kept() };
+    kept.nodes.truncate(1);
+    let old = vm_of("cp1", 1);
+    let mut new = with_disk(vm_of("cp1", 9));
+    new.stamp.as_mut().unwrap().swap = Some(Uuid::from_u128(7));
+    assert_eq!(next(&kept, &seen(vec![old.clone(), new.clone()])).actions, [Action::PowerOn("cp1".to_owned())]);
+    let down = Kept { goal: Goal::Down, ..kept };
+    let actions = next(&down, &seen(vec![old.clone(), new.clone()])).actions;
+    assert_eq!(
+        actions,
+        [Action::Destroy(old.reference), Action::Detach(new.reference.clone(), new.disks[0].reference.clone()),]
+    );
+}

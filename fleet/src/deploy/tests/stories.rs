@@ -1,0 +1,124 @@
+//! What people do, and what they are told.
+
+use super::fake::{DESTROY, DESTROY_ALL, World, wanted};
+use crate::deploy::{Arrived, Goal, Wish};
+use crate::hypervisor::PowerState;
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_made_and_given_again_nothing_happens() {
+    let world = World::new();
+    let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    assert!(status.nodes.iter().all(|node| node.formed && node.ready && node.power == Some(PowerState::On)));
+    let before = world.lock().machines.clone();
+    world.set_fault(None);
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    assert_eq!(world.lock().machines, before);
+    let changed: Vec<_> = world.lock().calls.iter().map(|call| call.0).filter(|name| *name == "add").collect();
+    assert_eq!(changed, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_off_is_powered_on_and_one_that_is_lost_is_not_made_anew() {
+    let world = World::with(3).await;
+    world.lock().machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap().vm.power = PowerState::Off;
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    world.lock().machines.retain(|machine| machine.vm.name != "cp2");
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert_eq!((waits[0].node.as_deref(), waits[0].reason.code.as_str()), (Some("cp2"), "deploy.vm-gone"));
+    assert_eq!(world.own(), ["cp1", "cp3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_hypervisor_refuses_stops_it_and_nothing_was_powered_on() {
+    let world = World::new();
+    world.lock().refuses = true;
+    let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert_eq!(waits[0].reason.code, "hypervisor.refused");
+    assert!(!status.done && world.own().is_empty());
+    world.lock().refuses = false;
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_does_not_form_is_waited_for_and_can_be_destroyed_by_cutting_its_power() {
+    let world = World::new();
+    world.lock().ill = true;
+    let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    let Arrived::Paused(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits.iter().all(|wait| wait.reason.code == "deploy.forming") && waits.len() == 3, "{waits:?}");
+    assert!(!status.formed);
+    let (arrived, status) = world.give(DESTROY).await.arrived();
+    assert_eq!((arrived, status.left.len()), (Arrived::Gone, 3));
+    // Asked for once more, the disks go as well.
+    world.lock().removes_used = true;
+    let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+    assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_it_was_destroyed_a_cluster_is_made_anew_and_the_disks_that_were_left_stay() {
+    let world = World::with(1).await;
+    let (_, status) = world.give(DESTROY).await.arrived();
+    let left = status.left[0].uuid;
+    let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)) && status.left.len() == 1, "{arrived:?}: {status:?}");
+    assert_eq!(world.free_disks().into_iter().collect::<Vec<_>>(), [left]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_begun_is_not_made_otherwise_half_way() {
+    let world = World::new();
+    world.lock().ill = true;
+    world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    let mut other = wanted(3);
+    other.cluster = "other".to_owned();
+    assert!(world.give(Wish::Deploy(&other)).await.failed().contains("the cluster control was begun here"));
+    let refused = world.give(Wish::Deploy(&wanted(1))).await.failed();
+    assert!(refused.contains("with the control nodes cp1=10.0.0.11,cp2=10.0.0.12"), "{refused}");
+    let mut other = wanted(3);
+    other.image.digest = "two".to_owned();
+    assert!(world.give(Wish::Deploy(&other)).await.failed().contains("was begun with kaas-control-plane"));
+    let mut other = wanted(3);
+    other.nodes[1].properties.insert("gateway".to_owned(), "10.0.0.1".to_owned());
+    assert!(world.give(Wish::Deploy(&other)).await.failed().contains("the VM of cp2 was made with other"));
+    // The secret may be gone.
+    let mut other = wanted(3);
+    other.nodes[1].properties.remove("deployment-secret");
+    world.lock().ill = false;
+    assert!(matches!(world.give(Wish::Deploy(&other)).await.arrived().0, Arrived::Up(_)));
+    let wrong = Wish::Destroy { cluster: "other", disks: true };
+    assert!(world.give(wrong).await.failed().contains("the cluster here is control, not other"));
+    assert_eq!(world.status().await.unwrap().goal, Goal::Up);
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_of_which_nothing_is_noted_are_no_clusters_to_go_on_with_and_their_disks_are_kept() {
+    let world = World::with(3).await;
+    world.forget();
+    assert!(world.give(Wish::Deploy(&wanted(3))).await.failed().contains("they were not made by `kaas deploy`"));
+    assert_eq!(world.status().await, None);
+    let (arrived, status) = world.give(DESTROY).await.arrived();
+    assert_eq!((arrived, status.left.len()), (Arrived::Gone, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
+    let world = World::with(3).await;
+    let strip = |world: &World| {
+        let mut state = world.lock();
+        let machine = state.machines.iter_mut().find(|machine| machine.vm.name == "cp2").unwrap();
+        machine.vm.stamp = None;
+    };
+    strip(&world);
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert_eq!(waits[0].reason.code, "deploy.vm-odd");
+    assert!(world.lock().machines.iter().any(|machine| machine.vm.name == "cp2" && machine.vm.power == PowerState::On));
+    assert_ne!(world.status().await.unwrap().goal, Goal::Gone);
+}

@@ -1,0 +1,41 @@
+//! Why something is not done yet.
+
+use serde::Serialize;
+
+use crate::upgrade::Reason;
+
+/// Something that has to happen before it goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wait {
+    /// The node that it is about; none for the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Why.
+    #[serde(flatten)]
+    pub reason: Reason,
+    /// Whether a person has to see to it: waiting on does not help.
+    #[serde(skip)]
+    pub lasting: bool,
+}
+
+impl Wait {
+    /// It may pass by itself.
+    pub(super) fn passing(node: &str, code: &str, words: impl std::fmt::Display) -> Self {
+        Self { node: Some(node.to_owned()), reason: Reason::new(code, words), lasting: false }
+    }
+
+    /// A person has to see to it.
+    pub(super) fn lasting(node: &str, code: &str, words: impl std::fmt::Display) -> Self {
+        Self { lasting: true, ..Self::passing(node, code, words) }
+    }
+}
+
+/// For people.
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.node {
+            Some(node) => write!(f, "{node}: {}", self.reason),
+            None => self.reason.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What is wanted of a cluster.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use contract::properties::DEPLOYMENT_SECRET;
+use ova::Sha256;
+
+use crate::hypervisor::{Placement, Size};
+use crate::workers::Image;
+
+/// A cluster's control nodes, as they are to be made.
+pub struct Wanted {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its control nodes.
+    pub nodes: Vec<WantedNode>,
+    /// How large their VMs are.
+    pub size: Size,
+    /// What these are made from.
+    pub image: Image,
+    /// The file of that.
+    pub ova: PathBuf,
+    /// The networks that they are on, in the order of the image's.
+    pub networks: Vec<String>,
+    /// Where they are put.
+    pub placement: Placement,
+}
+
+/// One control node.
+pub struct WantedNode {
+    /// Its name, and that of its VM.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// All its OVF properties by key. There are secrets among them.
+    pub properties: BTreeMap<String, String>,
+}
+
+impl WantedNode {
+    /// What its VM is made of, in short: whoever was made of something else is another one. The deployment secret is left
+    /// out, which is of no use to anybody once the cluster has formed, and may be gone by then.
+    pub(super) fn made_of(&self, size: &Size) -> String {
+        let told = self.properties.iter().filter(|(key, _)| key.as_str() != DEPLOYMENT_SECRET);
+        let told: Vec<_> = told.map(|(key, value)| format!("{key}={value:?}\n")).collect();
+        let Size { processors, memory, data_disk } = size;
+        Sha256::of(format!("{processors} {memory} {data_disk:?}\n{}", told.concat()).as_bytes()).to_string()
+    }
+}

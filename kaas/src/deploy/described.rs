@@ -1,0 +1,35 @@
+//! What stands in a description, with its place in the file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use image::document::{Document, Located, Mistake};
+
+use super::source::Source;
+
+/// A control node.
+pub struct NodeTable {
+    /// Its name.
+    pub name: Located<String>,
+    /// Its address, with the prefix length of its subnet.
+    pub address: Located<String>,
+    /// What it alone is told, by the properties' keys.
+    pub properties: BTreeMap<String, Located<Source>>,
+}
+
+/// The file itself.
+pub struct Text {
+    path: PathBuf,
+    text: String,
+}
+
+impl Text {
+    pub(super) fn of(path: &Path, text: String) -> Self {
+        Self { path: path.to_owned(), text }
+    }
+
+    /// A mistake at something that was read.
+    pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
+        Document::new(&self.path, &self.text).mistake(at, message)
+    }
+}

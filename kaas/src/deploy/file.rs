@@ -1,0 +1,182 @@
+//! The file that describes a cluster, read. Everything that is wrong with it by itself is said at once; what must agree is
+//! [`super::judge`]'s.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use contract::properties::{
+    self, ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME, ROLE,
+};
+use contract::role::Role;
+use fleet::hypervisor::Size;
+use image::document::{Document, Located, Mistake, Mistakes, Table, any, beside};
+
+use super::described::{NodeTable, Text};
+use super::provider::Described;
+use super::source::Source;
+
+/// What is filled in by the rest of the file, and by which part.
+const FILLED_IN: &[(&str, &str)] = &[
+    (ROLE, "its nodes are control nodes"),
+    (NODE_NAME, "give it as `name` of a [[node]]"),
+    (ADDRESS, "give it as `address` of a [[node]]"),
+    (CLUSTER_NAME, "give it as `name` of [cluster]"),
+    (CONTROL_NODES, "it is the list of all [[node]]"),
+    (DEPLOYMENT_SECRET, "say with `deployment-secret` of [cluster] where it comes from"),
+    (DEPLOYER_PUBLIC_KEY, "it belongs to the key that `deployer-key` of [cluster] names"),
+];
+
+/// A cluster as its file describes it.
+pub struct ClusterFile {
+    text: Text,
+    /// The cluster's name.
+    pub name: Located<String>,
+    /// The OVA, or a directory with one.
+    pub ova: PathBuf,
+    /// Where the deployer's private key is, or will be.
+    pub deployer_key: PathBuf,
+    /// Where the kubeconfig is put.
+    pub kubeconfig: PathBuf,
+    /// Where the deployment secret comes from. A file is made if it is not there.
+    pub deployment_secret: Source,
+    /// How large VMs are.
+    pub size: Size,
+    /// The control nodes.
+    pub nodes: Vec<NodeTable>,
+    /// What all of them are told, by the properties' keys.
+    pub properties: BTreeMap<String, Located<Source>>,
+    /// What runs the VMs.
+    pub provider: Described,
+}
+
+impl ClusterFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`Mistakes`] with everything that is wrong in it; another error when it cannot be read.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Self::parse(path, text)?)
+    }
+
+    /// The same of a file's text.
+    ///
+    /// # Errors
+    /// [`Mistakes`] with everything that is wrong in it.
+    pub fn parse(path: &Path, text: String) -> Result<Self, Mistakes> {
+        let read = text.clone();
+        Document::new(path, &read).read(|top| described(path, top, Text::of(path, text)))
+    }
+
+    /// A mistake at something that was read.
+    pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
+        self.text.mistake(at, message)
+    }
+
+    /// What its provider cannot do of it.
+    pub fn mistakes_of_provider(&self) -> Vec<Mistake> {
+        self.provider.mistakes(&self.text, &self.nodes)
+    }
+}
+
+fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile> {
+    struct Cluster {
+        name: Located<String>,
+        ova: PathBuf,
+        deployer_key: Option<PathBuf>,
+        kubeconfig: Option<PathBuf>,
+        secret: Option<Source>,
+    }
+    let here = |name: &str| Ok(beside(path, name));
+    let cluster = top.table("cluster", |table| {
+        let name = table.located("name", "the cluster's name", any);
+        let ova = table.required("ova", "the OVA that VMs are made from", here);
+        let deployer_key = table.optional("deployer-key", here);
+        let kubeconfig = table.optional("kubeconfig", here);
+        let secret = value(path, table, "deployment-secret");
+        if let Some(Source::Text(_)) = secret {
+            table.mistake_at("deployment-secret", NO_PLACE);
+        }
+        Some(Cluster { name: name?, ova: ova?, deployer_key, kubeconfig, secret })
+    });
+    let size = top.table("vm", |table| {
+        let processors = table.number("processors", "a number of virtual processors", 1..=128);
+        let memory = table.number("memory-mib", "a size in MiB", 1024..=4_194_304);
+        let disk = table.number("data-disk-gib", "a size in GiB", 4..=63_488);
+        Some(Size { processors: processors?, memory: memory?, data_disk: Some(u64::from(disk?) << 30) })
+    });
+    let nodes = top.tables("node", "there are no control nodes: give one [[node]], or three", |table| {
+        let name = table.located("name", "the node's name", any);
+        let address = table.located("address", "the node's address with the prefix length of its subnet", any);
+        let properties = table.optional_table("properties", |table| properties_of(path, table)).unwrap_or_default();
+        Some(NodeTable { name: name?, address: address?, properties })
+    });
+    let properties = top.optional_table("properties", |table| properties_of(path, table)).unwrap_or_default();
+    let provider = top.table("provider", Described::read);
+    let cluster = cluster?;
+    let name = cluster.name.value.clone();
+    let or = |given: Option<PathBuf>, suffix: &str| given.unwrap_or_else(|| beside(path, &format!("{name}.{suffix}")));
+    let (size, provider) = (size?, provider?);
+    let (deployer_key, kubeconfig) = (or(cluster.deployer_key, "key"), or(cluster.kubeconfig, "kubeconfig"));
+    let deployment_secret = cluster.secret.unwrap_or_else(|| Source::File(or(None, "secret")));
+    Some(ClusterFile {
+        text,
+        ova: cluster.ova,
+        deployer_key,
+        kubeconfig,
+        deployment_secret,
+        name: cluster.name,
+        size,
+        nodes,
+        properties,
+        provider,
+    })
+}
+
+const NO_PLACE: &str = "is, or may hold, a secret, which has no place in this file: give { file = \"…\" }, \
+                        { environment = \"…\" } or { prompt = \"…\" }";
+
+/// The properties of a table, each by its key.
+fn properties_of(path: &Path, table: &Table<'_, '_>) -> BTreeMap<String, Located<Source>> {
+    let mut all = BTreeMap::new();
+    for key in table.keys() {
+        let (at, given) = (table.at(&key), value(path, table, &key));
+        let (Some(at), Some(given)) = (at, given) else { continue };
+        let filled_in = FILLED_IN.iter().find(|(filled_in, _)| *filled_in == key);
+        match (properties::find(&key), filled_in) {
+            (None, _) => table.mistake_at(&key, "is no property: docs/reference.md lists them"),
+            (Some(_), Some((_, by))) => {
+                table.mistake_at(&key, format!("is filled in from the rest of this file: {by}"))
+            }
+            (Some(property), None) if property.need(Role::ControlPlane).is_none() => {
+                table.mistake_at(&key, "is not used by control nodes of a control cluster");
+            }
+            (Some(property), None) if matches!(&given, Source::Text(text) if property.betrays(text)) => {
+                table.mistake_at(&key, NO_PLACE);
+            }
+            (Some(_), None) => drop(all.insert(key, at.with(given))),
+        }
+    }
+    all
+}
+
+/// A value that is a string, or a table that says where it comes from.
+fn value(path: &Path, table: &Table<'_, '_>, key: &str) -> Option<Source> {
+    if !table.is_table(key) {
+        return table.optional(key, |text| Ok(Source::Text(text.to_owned())));
+    }
+    table.optional_table(key, |from| {
+        let here = |name: &str| Ok(Source::File(beside(path, name)));
+        let given = [
+            from.optional("file", here),
+            from.optional("environment", |name| Ok(Source::Environment(name.to_owned()))),
+            from.optional("prompt", |words| Ok(Source::Prompt(words.to_owned()))),
+        ];
+        let given: Vec<Source> = given.into_iter().flatten().collect();
+        if given.len() != 1 {
+            from.mistake_here("says where a value comes from: give one of file, environment and prompt");
+        }
+        given.into_iter().next()
+    })?
+}

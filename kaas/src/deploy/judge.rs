@@ -1,0 +1,221 @@
+//! What the description comes to: the properties of each VM, judged as the VM itself would. The same checks, the same
+//! words; nothing outside is asked but files, the environment and, where it says so, a person.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::Context;
+use contract::deployer::PrivateKey;
+use contract::finding::{Finding, Severity};
+use contract::form::{self, SecretNeed};
+use contract::properties::{
+    self, ADDRESS, AddressSource, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME, Value,
+};
+use contract::role::Role;
+use fleet::deploy::{Wanted, WantedNode};
+use fleet::hypervisor::Placement;
+use fleet::upgrade::Target;
+use fleet::workers::Image;
+use image::document::{Located, Mistake, Mistakes};
+use ova::archive::Archive;
+use ova::ovf::{Product, environment};
+use zeroize::Zeroizing;
+
+use super::described::NodeTable;
+use super::file::ClusterFile;
+use super::source::Source;
+
+/// A description that is in order.
+pub struct Judged {
+    /// What is to be made.
+    pub wanted: Wanted,
+    /// The deployer's key; none if a new one would be drawn.
+    pub key: Option<PrivateKey>,
+    /// What is worth knowing, but stops nothing.
+    pub warnings: Vec<String>,
+}
+
+/// Whether files are made that are not there, and people asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolve {
+    /// Everything is had: a cluster is made of it.
+    All,
+    /// What is not there is left out: it is only judged.
+    WhatIsThere,
+}
+
+/// Judges all of a description, and the OVA with it.
+///
+/// # Errors
+/// [`Mistakes`] with everything that is wrong; another error when something cannot be read.
+pub fn judge(file: &ClusterFile, resolve: Resolve) -> anyhow::Result<Judged> {
+    let ova = lab::find_ova(&file.ova)?;
+    let target = Target::read(&ova)?;
+    let form = Archive::open(&ova)?.descriptor()?.product;
+    judge_with(file, resolve, target, &form)
+}
+
+/// The same with an OVA that was read: its image, and its form.
+pub(super) fn judge_with(
+    file: &ClusterFile,
+    resolve: Resolve,
+    target: Target,
+    form: &Product,
+) -> anyhow::Result<Judged> {
+    let mut mistakes = file.mistakes_of_provider();
+    let key = deployer_key(&file.deployer_key, resolve)?;
+    let secret = deployment_secret(&file.deployment_secret, resolve)?;
+    let shared = shared(file, &key, secret, resolve, &mut mistakes)?;
+    let (mut nodes, mut warnings) = (Vec::new(), Vec::new());
+    for node in &file.nodes {
+        let mut told = shared.clone();
+        told.insert(NODE_NAME.to_owned(), node.name.value.clone());
+        told.insert(ADDRESS.to_owned(), node.address.value.clone());
+        resolved(file, &node.properties, resolve, &mut told, &mut mistakes)?;
+        for finding in findings(&told, &target.kubernetes) {
+            let mistake = at(file, node, &finding);
+            match finding.severity {
+                Severity::Error => mistakes.push(mistake),
+                Severity::Warning => warnings.push(mistake.to_string()),
+            }
+        }
+        // What vCenter would refuse of the form.
+        if let Err(refused) = environment::Properties::import(form, &told) {
+            mistakes.push(file.mistake(&node.name, format!("{refused}")));
+        }
+        if let Some(address) = address_of(&node.address.value) {
+            nodes.push(WantedNode { name: node.name.value.clone(), address, properties: told });
+        }
+    }
+    let mut once: Vec<Mistake> = Vec::new();
+    for mistake in mistakes {
+        if !once.contains(&mistake) {
+            once.push(mistake);
+        }
+    }
+    if !once.is_empty() {
+        once.sort_by_key(|mistake| mistake.line);
+        return Err(Mistakes(once).into());
+    }
+    warnings.dedup();
+    let wanted = Wanted {
+        cluster: file.name.value.clone(),
+        nodes,
+        size: file.size,
+        image: Image { digest: target.digest, name: format!("{} {}", target.name, target.image) },
+        ova: target.ova,
+        networks: file.provider.networks(),
+        placement: Placement::default(),
+    };
+    Ok(Judged { wanted, key, warnings })
+}
+
+type Told = BTreeMap<String, String>;
+
+/// What all nodes are told.
+fn shared(
+    file: &ClusterFile,
+    key: &Option<PrivateKey>,
+    secret: Option<Zeroizing<String>>,
+    resolve: Resolve,
+    mistakes: &mut Vec<Mistake>,
+) -> anyhow::Result<Told> {
+    let address = |node: &NodeTable| node.address.value.split('/').next().unwrap_or_default().to_owned();
+    let list: Vec<String> = file.nodes.iter().map(|node| format!("{}={}", node.name.value, address(node))).collect();
+    let mut told = Told::new();
+    told.insert(CLUSTER_NAME.to_owned(), file.name.value.clone());
+    told.insert(CONTROL_NODES.to_owned(), list.join(","));
+    if let Some(key) = key {
+        told.insert(DEPLOYER_PUBLIC_KEY.to_owned(), key.public()?.to_string());
+    }
+    if let Some(secret) = secret {
+        told.insert(DEPLOYMENT_SECRET.to_owned(), secret.to_string());
+    }
+    resolved(file, &file.properties, resolve, &mut told, mistakes)?;
+    Ok(told)
+}
+
+fn resolved(
+    file: &ClusterFile,
+    given: &BTreeMap<String, Located<Source>>,
+    resolve: Resolve,
+    told: &mut Told,
+    mistakes: &mut Vec<Mistake>,
+) -> anyhow::Result<()> {
+    for (key, source) in given.iter().filter(|(_, source)| resolve == Resolve::All || !source.value.asks()) {
+        match source.value.value() {
+            Ok(value) => drop(told.insert(key.clone(), value.to_string())),
+            Err(error) => mistakes.push(file.mistake(source, format!("{error:#}"))),
+        }
+    }
+    Ok(())
+}
+
+/// What a VM would say of these properties.
+fn findings(told: &Told, minors: &[String]) -> Vec<Finding> {
+    // What is to be typed, or drawn, is judged once it is there.
+    let need = if told.contains_key(DEPLOYMENT_SECRET) { SecretNeed::Needed } else { SecretNeed::Erased };
+    let (draft, mut findings) =
+        form::read(&|property| Ok(told.get(property.key).map(String::as_str)), &Role::ControlPlane.into(), need);
+    findings.extend(form::all(&draft, minors, SystemTime::now()));
+    findings.iter().cloned().collect()
+}
+
+/// A finding where the file says what it is about.
+fn at(file: &ClusterFile, node: &NodeTable, finding: &Finding) -> Mistake {
+    let key = finding.subject.as_str();
+    let said = format!("{}. {} [{}]", finding.seen, finding.action, finding.code);
+    if let Some(source) = node.properties.get(key) {
+        return file.mistake(source, said);
+    }
+    if let Some(source) = file.properties.get(key) {
+        return file.mistake(source, said);
+    }
+    match key {
+        ADDRESS => file.mistake(&node.address, said),
+        NODE_NAME => file.mistake(&node.name, said),
+        // The cluster lacks it, or all of it is at fault.
+        _ => file.mistake(&file.name, format!("{key}: {said}")),
+    }
+}
+
+fn address_of(text: &str) -> Option<std::net::Ipv4Addr> {
+    match properties::find(ADDRESS)?.parse(text) {
+        Ok(Value::AddressSource(AddressSource::Static(address))) => Some(address.addr()),
+        _ => None,
+    }
+}
+
+/// The deployer's key; drawn where it is not there.
+pub(super) fn deployer_key(path: &Path, resolve: Resolve) -> anyhow::Result<Option<PrivateKey>> {
+    if path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let key = PrivateKey::of_pem(&Zeroizing::new(text));
+        return key.map(Some).with_context(|| format!("understanding the deployer's key {}", path.display()));
+    }
+    if resolve == Resolve::WhatIsThere {
+        return Ok(None);
+    }
+    let key = PrivateKey::draw().context("drawing the deployer's key")?;
+    fleet::files::write_new(path, key.pem().expose().as_bytes())?;
+    Ok(Some(key))
+}
+
+/// The deployment secret; drawn into its file where that is not there.
+fn deployment_secret(source: &Source, resolve: Resolve) -> anyhow::Result<Option<Zeroizing<String>>> {
+    if resolve == Resolve::WhatIsThere && source.asks() {
+        return Ok(None);
+    }
+    if let Source::File(path) = source
+        && !path.try_exists().with_context(|| format!("looking for {}", path.display()))?
+    {
+        if resolve == Resolve::WhatIsThere {
+            return Ok(None);
+        }
+        // 244 random bits, from two random UUIDs.
+        let drawn = format!("{}{}\n", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        fleet::files::write_new(path, Zeroizing::new(drawn).as_bytes())?;
+    }
+    source.value().map(Some).context("the deployment secret")
+}

@@ -1,0 +1,180 @@
+//! A lab of this machine as a place for a cluster.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::lab::{
+    Hardware, Lab, LabHypervisor, Place as LabPlace, PlannedNode, Source, Tools, Unpacked, cache_directory,
+    state_directory,
+};
+use anyhow::{Context, bail};
+use contract::deployer::PrivateKey;
+use contract::properties::{API_VIP, DEPLOYMENT_SECRET};
+use fleet::authority::DirectoryStore;
+use fleet::deploy::{Wanted, WantedNode};
+use image::document::{Located, Mistake, Table, any};
+use ipnet::Ipv4Net;
+
+use super::{Place, Provider};
+use crate::deploy::described::{NodeTable, Text};
+use crate::lab::{Engine, open_door};
+
+/// `[provider.lab]`.
+#[derive(Clone, Debug)]
+pub struct LabProvider {
+    /// The lab's name, and its network's.
+    name: Located<String>,
+    /// What runs the VMs.
+    engine: Engine,
+    /// The tools tree, if not the image builder's own.
+    tools: Option<PathBuf>,
+}
+
+impl LabProvider {
+    pub(super) fn read(table: &Table<'_, '_>) -> Option<Self> {
+        let name = table.located("name", "the lab's name", any);
+        let engine = table.optional("engine", |text| match text {
+            "container" => Ok(Engine::Container),
+            "qemu" => Ok(Engine::Qemu),
+            other => Err(format!("is {other:?}: give container or qemu")),
+        });
+        let tools = table.optional("tools", |path| Ok(PathBuf::from(path)));
+        Some(Self { name: name?, engine: engine.unwrap_or(Engine::Container), tools })
+    }
+
+    fn name(&self) -> &str {
+        &self.name.value
+    }
+
+    /// The lab, if it is there.
+    fn open(&self) -> anyhow::Result<Option<Lab>> {
+        let state = state_directory()?;
+        let there = Lab::exists(&state, self.name())?;
+        there.then(|| Lab::open(&state, self.name())).transpose()
+    }
+
+    fn place(lab: Lab) -> Place {
+        let (store, network) = (DirectoryStore::at(lab.upgrades()), Some(lab.network_namespace()));
+        Place { hypervisor: Box::new(LabHypervisor::new(Arc::new(lab))), store, network }
+    }
+}
+
+/// What the lab remembers of the nodes, for VMs that take their places: the deployment secret is of no use to these.
+fn planned(wanted: &Wanted) -> Vec<PlannedNode> {
+    let told = |properties: &BTreeMap<String, String>| {
+        let mut told = properties.clone();
+        told.remove(DEPLOYMENT_SECRET);
+        told
+    };
+    let node = |node: &WantedNode| PlannedNode {
+        name: node.name.clone(),
+        address: node.address,
+        properties: told(&node.properties),
+    };
+    wanted.nodes.iter().map(node).collect()
+}
+
+impl Provider for LabProvider {
+    fn words(&self) -> String {
+        format!("the lab {} of this machine", self.name())
+    }
+
+    fn mistakes(&self, text: &Text, nodes: &[NodeTable]) -> Vec<Mistake> {
+        let mut mistakes = Vec::new();
+        mistakes.extend(LabPlace::refuses_name(self.name()).map(|words| text.mistake(&self.name, words)));
+        for node in nodes {
+            let name = LabPlace::refuses_node(&node.name.value);
+            mistakes.extend(name.map(|words| text.mistake(&node.name, words)));
+            let Ok(address) = node.address.value.parse::<Ipv4Net>() else { continue };
+            let address = LabPlace::refuses_address(address.addr(), address.prefix_len());
+            mistakes.extend(address.map(|words| text.mistake(&node.address, words)));
+        }
+        mistakes
+    }
+
+    fn networks(&self) -> Vec<String> {
+        vec![self.name().to_owned()]
+    }
+
+    fn find(&self) -> anyhow::Result<Option<Place>> {
+        Ok(self.open()?.map(Self::place))
+    }
+
+    fn make(&self, wanted: &Wanted, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place> {
+        let nodes = planned(wanted);
+        if let Some(lab) = self.open()? {
+            let is_noted = lab.upgrades().try_exists().context("looking for the deployment's journal")?;
+            if is_noted && lab.vms()?.is_empty() && lab.plan().nodes != nodes {
+                bail!(
+                    "{} was made for control nodes that were told otherwise; `kaas destroy --data-disks` removes what is \
+                     left of them, and `kaas lab down --name {}` all of it",
+                    self.words(),
+                    self.name()
+                );
+            }
+            if is_noted || !lab.is_empty()? {
+                return Ok(Self::place(lab));
+            }
+            // A command that was killed may not have furnished it.
+            lab.remove().context("removing a lab that no VM of was made")?;
+        }
+        let tools = match &self.tools {
+            Some(tools) => tools.canonicalize().with_context(|| format!("looking for {}", tools.display()))?,
+            None => crate::image::tools_tree()?.root().to_owned(),
+        };
+        let unpacked = Unpacked::ensure(&wanted.ova, &cache_directory()?, &Tools::at(&tools), say)?;
+        if unpacked.digest() != wanted.image.digest {
+            bail!("{} was changed while it was read", wanted.ova.display());
+        }
+        let engine = self.engine.record(&Tools::at(&tools), Hardware::Quick, say)?;
+        let vip = |wanted: &Wanted| wanted.nodes.first()?.properties.get(API_VIP)?.parse::<Ipv4Addr>().ok();
+        let first = wanted.nodes.first().context("a cluster without control nodes")?;
+        let place = LabPlace {
+            name: self.name().to_owned(),
+            api: vip(wanted).unwrap_or(first.address),
+            nodes,
+            engine,
+            source: Source::Ova { unpacked },
+            tools,
+        };
+        Ok(Self::place(Lab::make_place(&state_directory()?, place, key)?))
+    }
+
+    fn may_destroy(&self) -> anyhow::Result<()> {
+        let Some(lab) = self.open()? else { return Ok(()) };
+        let tenants: Vec<String> = lab.tenants()?.iter().map(|tenant| tenant.name().to_owned()).collect();
+        if tenants.is_empty() {
+            return Ok(());
+        }
+        bail!("on {} stand the tenants {}: `kaas lab down` ends each of them", self.words(), tenants.join(", "))
+    }
+
+    fn clear(&self) -> anyhow::Result<()> {
+        match self.open()? {
+            Some(lab) if lab.is_empty()? => lab.remove(),
+            Some(_) => {
+                log::warn!("{} stays: it holds VMs or disks that are not the cluster's", self.words());
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn ways_in(&self) -> anyhow::Result<Vec<String>> {
+        let Some(lab) = self.open()? else { return Ok(Vec::new()) };
+        Ok(vec![
+            format!("through a door on this machine's loopback: {}", open_door(&lab)?.display()),
+            format!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", self.name()),
+        ])
+    }
+
+    fn complaints(&self, node: &str) -> Vec<String> {
+        let Ok(Some(lab)) = self.open() else { return Vec::new() };
+        let mut complaints: Vec<String> =
+            lab.refusals_of(node).into_iter().map(|said| format!("{node} says: {said}")).collect();
+        complaints.push(format!("{node}'s console log is {}", lab.console(node).display()));
+        complaints
+    }
+}

@@ -1,0 +1,103 @@
+//! Where a value comes from that is not written down, or has no place in a file that people share.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
+use zeroize::Zeroizing;
+
+/// A value of the description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// It stands there.
+    Text(String),
+    /// A file has it.
+    File(PathBuf),
+    /// A variable of the environment has it.
+    Environment(String),
+    /// A person types it, asked in these words.
+    Prompt(String),
+}
+
+impl Source {
+    /// The value. Line ends inside it are written as the form of a VM has them.
+    ///
+    /// # Errors
+    /// When it cannot be had, or is empty.
+    pub fn value(&self) -> anyhow::Result<Zeroizing<String>> {
+        let text = match self {
+            Self::Text(text) => return Ok(Zeroizing::new(text.clone())),
+            Self::File(path) => {
+                Zeroizing::new(fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?)
+            }
+            Self::Environment(name) => {
+                let set = std::env::var(name).ok();
+                Zeroizing::new(set.with_context(|| format!("the variable {name} of the environment is not set"))?)
+            }
+            Self::Prompt(words) => asked(words).with_context(|| format!("asking for {words}"))?,
+        };
+        let text = Zeroizing::new(text.trim_end_matches(['\n', '\r']).replace("\r\n", "\n").replace('\n', "\\n"));
+        ensure!(!text.is_empty(), "{self} is empty");
+        Ok(text)
+    }
+
+    /// Whether a person has to be there.
+    pub fn asks(&self) -> bool {
+        matches!(self, Self::Prompt(_))
+    }
+}
+
+/// For people, without the value.
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("the value"),
+            Self::File(path) => write!(f, "the file {}", path.display()),
+            Self::Environment(name) => write!(f, "the variable {name}"),
+            Self::Prompt(words) => write!(f, "what is typed for {words}"),
+        }
+    }
+}
+
+/// What a person types on the terminal, which does not show it.
+fn asked(words: &str) -> anyhow::Result<Zeroizing<String>> {
+    let mut terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").context("there is no terminal")?;
+    write!(terminal, "{words}: ")?;
+    let before = tcgetattr(&terminal)?;
+    let mut hidden = before.clone();
+    hidden.local_flags.remove(LocalFlags::ECHO);
+    tcsetattr(&terminal, SetArg::TCSAFLUSH, &hidden)?;
+    let typed = line(&terminal);
+    tcsetattr(&terminal, SetArg::TCSAFLUSH, &before)?;
+    writeln!(terminal)?;
+    typed
+}
+
+fn line(terminal: &File) -> anyhow::Result<Zeroizing<String>> {
+    let mut text = Zeroizing::new(String::new());
+    BufReader::new(terminal).read_line(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_files_lines_are_one_of_the_form_and_what_is_empty_or_missing_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys");
+        fs::write(&path, "one\r\ntwo\nthree\n").unwrap();
+        let source = Source::File(path.clone());
+        assert_eq!(source.value().unwrap().as_str(), "one\\ntwo\\nthree");
+        fs::write(&path, "\n").unwrap();
+        assert!(source.value().unwrap_err().to_string().ends_with("keys is empty"));
+        fs::remove_file(&path).unwrap();
+        assert!(format!("{:#}", source.value().unwrap_err()).contains("keys: No such file"));
+        let unset = Source::Environment("KAAS_TEST_THAT_NOBODY_SETS".to_owned());
+        assert!(unset.value().unwrap_err().to_string().contains("is not set"));
+        assert_eq!(Source::Text("a".to_owned()).value().unwrap().as_str(), "a");
+    }
+}

@@ -1,0 +1,192 @@
+//! Descriptions: those that are printed are in order, and of those that are not everything wrong is said at once.
+
+use std::path::{Path, PathBuf};
+
+use contract::role::Role;
+use fleet::upgrade::Target;
+use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
+use tempfile::TempDir;
+
+use super::file::ClusterFile;
+use super::judge::{Judged, Resolve, judge_with};
+use super::words::Plan;
+use super::{ONE, THREE};
+
+const KEY: &str = include_str!("../../../contract/src/properties/fixtures/ssh-keys.pub");
+
+/// The image of an OVA, and its form.
+fn package() -> (Target, Product) {
+    let minors = ["1.35".to_owned(), "1.36".to_owned()];
+    let field = |property: contract::properties::FormProperty| Property {
+        key: property.key.to_owned(),
+        kind: PropertyType::from_name(property.ovf_type),
+        qualifiers: property.qualifiers.as_deref().map(Qualifier::parse_list).unwrap_or_default(),
+        default: property.default,
+        user_configurable: true,
+        password: property.password,
+        label: property.label,
+        description: property.description,
+    };
+    let properties = contract::properties::form(&Role::ControlPlane.into(), &minors).into_iter().map(field).collect();
+    let target = serde_json::json!({
+        "ova": "one.ova", "digest": "d", "name": "kaas-control-plane", "image": {"version": "1.0.0", "build": "b"},
+        "kubernetes": minors, "signer": null,
+    });
+    let form = Product { groups: vec![PropertyGroup { category: None, properties }], ..Product::default() };
+    (serde_json::from_value(target).unwrap(), form)
+}
+
+/// A directory with a description, and with a key for SSH.
+fn directory(text: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let key = KEY.lines().find(|line| line.starts_with("ssh-ed25519")).unwrap();
+    std::fs::write(directory.path().join("admin.pub"), format!("{key}\n")).unwrap();
+    let path = directory.path().join("cluster.toml");
+    std::fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+fn judged(text: &str, resolve: Resolve) -> anyhow::Result<Judged> {
+    let (_directory, path) = directory(text);
+    let (target, form) = package();
+    judge_with(&ClusterFile::read(&path)?, resolve, target, &form)
+}
+
+/// What is wrong with a description, each with its line and without the directory.
+fn mistakes(text: &str) -> Vec<String> {
+    let Err(error) = judged(text, Resolve::WhatIsThere) else { return Vec::new() };
+    let told = format!("{error:#}");
+    let lines = told.lines().skip(1).map(|line| line.split_once("cluster.toml:").map_or(line, |(_, rest)| rest));
+    lines.map(str::to_owned).collect()
+}
+
+/// An example with parts of it otherwise.
+fn with(text: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(text.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    })
+}
+
+#[test]
+fn the_examples_are_in_order_and_come_to_vms() {
+    for (example, nodes) in [(ONE, 1), (THREE, 3)] {
+        assert_eq!(mistakes(example), [""; 0]);
+        let Judged { wanted, key, warnings } = judged(example, Resolve::All).unwrap();
+        assert!(key.is_some() && warnings.is_empty(), "{warnings:?}");
+        assert_eq!((wanted.cluster.as_str(), wanted.nodes.len(), wanted.size.memory), ("control", nodes, 2048));
+        assert_eq!(
+            (wanted.size.data_disk, wanted.networks.as_slice()),
+            (Some(8 << 30), ["control".to_owned()].as_slice())
+        );
+        let told: Vec<_> = wanted.nodes.iter().map(|node| &node.properties).collect();
+        assert!(told.iter().all(|other| other["deployment-secret"] == told[0]["deployment-secret"]));
+        assert!(told[0]["control-nodes"].starts_with("cp1=192.168.77.11") && told[0]["address"] == "192.168.77.11/24");
+        assert_eq!(told[0].contains_key("api-vip"), nodes == 3);
+    }
+}
+
+#[test]
+fn keys_and_secrets_are_drawn_once_into_files_of_their_own_and_never_to_judge() {
+    let (directory, path) = directory(ONE);
+    let file = ClusterFile::read(&path).unwrap();
+    let made = |name: &str| directory.path().join(name).exists();
+    let (target, form) = package();
+    judge_with(&file, Resolve::WhatIsThere, target.clone(), &form).unwrap();
+    assert!(!made("control.key") && !made("control.secret"));
+    let first = judge_with(&file, Resolve::All, target.clone(), &form).unwrap();
+    assert!(made("control.key") && made("control.secret"));
+    let again = judge_with(&file, Resolve::All, target, &form).unwrap();
+    assert_eq!(first.wanted.nodes[0].properties, again.wanted.nodes[0].properties);
+    let secret = std::fs::read_to_string(directory.path().join("control.secret")).unwrap();
+    // What is shown has none of it.
+    let plan = Plan::of(&again.wanted, &*file.provider, false, Vec::new());
+    assert!(plan.text().contains("node-name: cp1") && !plan.text().contains(secret.trim()), "{}", plan.text());
+    assert!(!serde_json::to_string(&plan).unwrap().contains(secret.trim()));
+}
+
+#[test]
+fn a_file_that_is_wrong_by_itself_says_all_of_it() {
+    let text = with(
+        ONE,
+        &[
+            ("name = \"control\"\n# The OVA", "nam = \"control\"\n# The OVA"),
+            ("processors = 2", "processors = \"two\""),
+            ("data-disk-gib = 8", "data-disk-gib = 2"),
+            ("{ file = \"control.secret\" }", "\"5ec4e7\""),
+            ("gateway = ", "control-nodes = \"x\"\njoin-token = \"x\"\ngatewy = "),
+            ("{ file = \"admin.pub\" }", "{ file = \"admin.pub\", environment = \"X\" }"),
+            ("engine = \"container\"", "engine = \"docker\""),
+        ],
+    );
+    let told = mistakes(&text);
+    for part in [
+        "cluster.nam: is no key of [cluster]",
+        "cluster.name: is missing: give the cluster's name",
+        "vm.processors: expects a number of virtual processors",
+        "vm.data-disk-gib: is 2: give a size in GiB, 4 to 63488",
+        "cluster.deployment-secret: is, or may hold, a secret, which has no place in this file",
+        "properties.control-nodes: is filled in from the rest of this file: it is the list of all [[node]]",
+        "properties.join-token: is not used by control nodes",
+        "properties.gatewy: is no property",
+        "properties.ssh-authorized-keys: says where a value comes from: give one of file, environment and prompt",
+        "provider.lab.engine: is \"docker\": give container or qemu",
+    ] {
+        assert!(told.iter().any(|line| line.contains(part)), "{part} is not in {told:#?}");
+    }
+    assert_eq!(told.len(), 10, "{told:#?}");
+    let lacking = mistakes("");
+    for part in ["cluster: is missing", "vm: is missing", "no control nodes", "provider: is missing"] {
+        assert!(lacking.iter().any(|line| line.contains(part)), "{part} is not in {lacking:#?}");
+    }
+}
+
+#[test]
+fn what_does_not_agree_is_judged_as_the_vms_would_and_said_once_at_its_line() {
+    let text = with(
+        THREE,
+        &[
+            ("192.168.77.12/24", "192.168.77.11/24"),
+            ("api-vip = \"192.168.77.10\"", "api-vip = \"192.168.78.10\"\nkubernetes-version = \"1.20\""),
+            ("name = \"cp3\"", "name = \"Cp3\""),
+            ("gateway = \"192.168.77.1\"", "gateway = \"192.168.77.13\"\npod-cidr = \"192.168.0.0/16\""),
+        ],
+    );
+    let told = mistakes(&text);
+    let line_of = |text_of: &str| 1 + text.lines().position(|line| line.contains(text_of)).unwrap();
+    for (at, part) in [
+        (
+            "192.168.78.10",
+            "properties.api-vip: the virtual IP 192.168.78.10 is not in the node's subnet 192.168.77.0/24",
+        ),
+        ("1.20", "properties.kubernetes-version: this image does not carry Kubernetes 1.20, but 1.35 and 1.36"),
+        ("pod-cidr", "properties.pod-cidr: the pod CIDR 192.168.0.0/16 overlaps the node subnet 192.168.77.0/24"),
+        ("192.168.77.13\"", "properties.gateway: the gateway 192.168.77.13 is the address of"),
+        ("\"Cp3\"", "the node's name is \"Cp3\"; use 1 to 24 lower-case letters"),
+    ] {
+        let found: Vec<&String> = told.iter().filter(|line| line.contains(part)).collect();
+        assert_eq!(found.len(), 1, "{part} is not once in {told:#?}");
+        assert!(found[0].starts_with(&format!("{}: ", line_of(at))), "{}", found[0]);
+    }
+    assert!(told.iter().any(|line| line.contains("control-nodes: ") && line.contains("[")), "{told:#?}");
+}
+
+#[test]
+fn what_may_hold_a_secret_comes_from_elsewhere_and_what_cannot_be_had_is_said() {
+    let text = with(
+        ONE,
+        &[
+            ("gateway = ", "http-proxy = \"http://me:pass@proxy.example.com:3128\"\ngateway = "),
+            ("{ file = \"admin.pub\" }", "{ file = \"none.pub\" }"),
+        ],
+    );
+    let told = mistakes(&text);
+    assert!(told[0].contains("properties.http-proxy: is, or may hold, a secret") && told.len() == 1, "{told:#?}");
+    let text = with(ONE, &[("{ file = \"admin.pub\" }", "{ file = \"none.pub\" }")]);
+    let told = mistakes(&text);
+    assert!(told.iter().any(|line| line.contains("properties.ssh-authorized-keys: reading ")), "{told:#?}");
+    let named = with(ONE, &[("ova = \"build\"", "ova = \"images/one.ova\"")]);
+    let file = ClusterFile::parse(Path::new("/etc/clusters/one.toml"), named).unwrap();
+    assert_eq!(file.ova, Path::new("/etc/clusters/images/one.ova"));
+    assert_eq!(file.kubeconfig, Path::new("/etc/clusters/control.kubeconfig"));
+}

@@ -1,0 +1,159 @@
+//! Where a deployment stands, in words for people.
+
+use std::path::Path;
+
+use fleet::deploy::{Arrived, DeployStatus, Goal, Notice, Wait, Wanted};
+use fleet::hypervisor::DiskRef;
+use serde::Serialize;
+
+use super::provider::Provider;
+
+/// What came of a command, for programs.
+#[derive(Serialize)]
+pub struct Outcome<'a> {
+    /// One word.
+    arrived: &'static str,
+    /// Where the kubeconfig is, if the cluster runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kubeconfig: Option<&'a Path>,
+    #[serde(flatten)]
+    status: &'a DeployStatus,
+}
+
+impl<'a> Outcome<'a> {
+    pub(super) fn of(arrived: &Arrived, kubeconfig: &'a Path, status: &'a DeployStatus) -> Self {
+        let word = match arrived {
+            Arrived::Up(_) => "up",
+            Arrived::Gone => "gone",
+            Arrived::Paused(_) => "paused",
+            Arrived::Stopped(_) => "stopped",
+            Arrived::Cancelled => "cancelled",
+        };
+        let kubeconfig = matches!(arrived, Arrived::Up(_)).then_some(kubeconfig);
+        Self { arrived: word, kubeconfig, status }
+    }
+}
+
+/// What would be made, for programs. Values that are secrets are left out.
+#[derive(Serialize)]
+pub struct Plan {
+    cluster: String,
+    place: String,
+    exists: bool,
+    image: String,
+    digest: String,
+    nodes: Vec<PlannedVm>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct PlannedVm {
+    name: String,
+    processors: u32,
+    memory_mib: u32,
+    data_disk_bytes: Option<u64>,
+    networks: Vec<String>,
+    properties: std::collections::BTreeMap<String, String>,
+}
+
+impl Plan {
+    pub(super) fn of(wanted: &Wanted, provider: &dyn Provider, exists: bool, warnings: Vec<String>) -> Self {
+        let shown = |(key, value): (&String, &String)| {
+            let hidden = contract::properties::find(key).is_none_or(|property| property.betrays(value));
+            (key.clone(), if hidden { "…".to_owned() } else { value.clone() })
+        };
+        let nodes = wanted.nodes.iter().map(|node| PlannedVm {
+            name: node.name.clone(),
+            processors: wanted.size.processors,
+            memory_mib: wanted.size.memory,
+            data_disk_bytes: wanted.size.data_disk,
+            networks: wanted.networks.clone(),
+            properties: node.properties.iter().map(shown).collect(),
+        });
+        Self {
+            cluster: wanted.cluster.clone(),
+            place: provider.words(),
+            exists,
+            image: wanted.image.name.clone(),
+            digest: wanted.image.digest.clone(),
+            nodes: nodes.collect(),
+            warnings,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("the cluster {}, in {}, from {}\n", self.cluster, self.place, self.image);
+        if self.exists {
+            text += "its place is there already: what is missing is made, and nothing else\n";
+        }
+        for vm in &self.nodes {
+            let disk =
+                vm.data_disk_bytes.map(|bytes| format!(", data disk of {} GiB", bytes >> 30)).unwrap_or_default();
+            let PlannedVm { name, processors, memory_mib, networks, .. } = vm;
+            text +=
+                &format!("VM {name}: {processors} processors, {memory_mib} MiB{disk}, on {}\n", networks.join(", "));
+            for (key, value) in &vm.properties {
+                text += &format!("  {key}: {value}\n");
+            }
+        }
+        for warning in &self.warnings {
+            text += &format!("warning: {warning}\n");
+        }
+        text
+    }
+}
+
+/// What is happening.
+pub fn notice(notice: &Notice<'_>) -> String {
+    match notice {
+        Notice::TakingOver(words) => (*words).to_owned(),
+        Notice::Staging => "laying the image ready".to_owned(),
+        Notice::Begun(action) => action.to_string(),
+        Notice::Waits(wait) => format!("waiting: {wait}"),
+    }
+}
+
+/// Where it stands.
+pub fn status(status: &DeployStatus) -> String {
+    let stands = match status.goal {
+        Goal::Up if status.done && status.formed => "runs",
+        Goal::Up if status.formed => "has formed, and is not all there",
+        Goal::Up => "has not formed yet",
+        Goal::Down => "is being destroyed",
+        Goal::Gone => "was destroyed",
+    };
+    let mut text = format!("the cluster {} {stands}\n", status.cluster);
+    if status.goal != Goal::Gone && status.looked {
+        for node in &status.nodes {
+            let vm = match (&node.vm, node.power) {
+                (Some(vm), Some(power)) => format!("VM {vm} is {power}"),
+                _ => "no VM".to_owned(),
+            };
+            let ready = if node.ready { ", Ready" } else { "" };
+            text += &format!("  {} at {}: {vm}{ready}\n", node.name, node.address);
+        }
+    }
+    text + &left(&status.left) + &waits(&status.waits)
+}
+
+fn left(disks: &[DiskRef]) -> String {
+    disks.iter().map(|disk| format!("  left: the data disk {} at {}\n", disk.uuid, disk.path)).collect()
+}
+
+fn waits(waits: &[Wait]) -> String {
+    waits.iter().map(|wait| format!("  waiting: {wait}\n")).collect()
+}
+
+/// What came of a command.
+pub fn arrived(arrived: &Arrived, kubeconfig: &Path, at: &DeployStatus) -> String {
+    match arrived {
+        Arrived::Up(_) => format!("{}kubeconfig, good for a day: {}", status(at), kubeconfig.display()),
+        Arrived::Gone => status(at),
+        Arrived::Paused(_) => format!("{}paused: give the command again to go on", status(at)),
+        Arrived::Stopped(waits) => {
+            let why: String = waits.iter().map(|wait| format!("  {wait}\n")).collect();
+            format!("it cannot go on by itself\n{why}{}", status(at))
+        }
+        Arrived::Cancelled => format!("{}give the command again to go on", status(at)),
+    }
+}

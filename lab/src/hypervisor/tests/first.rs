@@ -1,0 +1,73 @@
+//! The first VMs of a lab that has none yet, and disks that nobody holds.
+
+use std::path::Path;
+
+use super::*;
+
+const BLANK: fleet::hypervisor::Size =
+    fleet::hypervisor::Size { processors: 2, memory: 2048, data_disk: Some(1 << 20) };
+
+/// A lab without VMs.
+fn empty() -> (TempDir, LabHypervisor) {
+    let state = tempfile::tempdir().unwrap();
+    let lab = fixture::lab(state.path(), 1, fixture::source(&state.path().join("tree")));
+    (state, LabHypervisor::new(Arc::new(lab)))
+}
+
+/// Asks for a first VM, with a permit that is given so many times.
+async fn add(state: &TempDir, lab: &LabHypervisor, name: &str, network: &str, times: usize) -> Kind {
+    let (image, placement, networks) = (staged(state), Placement::default(), [network.to_owned()]);
+    let addition = Addition {
+        name,
+        image: &image,
+        networks: Networks::Named(&networks),
+        size: &BLANK,
+        properties: &BTreeMap::new(),
+        stamp: Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None },
+        placement: &placement,
+    };
+    lab.add(&addition, &Times::of(times)).await.unwrap_err().kind
+}
+
+#[tokio::test]
+async fn the_first_vm_of_an_empty_lab_has_its_stamp_from_its_first_moment_and_is_made_once() {
+    let (state, lab) = empty();
+    assert_eq!(lab.vms().await.unwrap(), []);
+    assert_eq!(add(&state, &lab, "cp1", "another", 9).await, Kind::Refused);
+    assert_eq!(add(&state, &lab, "cp1", "x", 0).await, Kind::Fenced);
+    assert_eq!(lab.vms().await.unwrap(), [], "one was made");
+    assert_eq!(add(&state, &lab, "cp1", "x", 2).await, Kind::Fenced);
+    let half = lab.vms().await.unwrap().remove(0);
+    assert_eq!(half.stamp, Some(Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None }));
+    assert_eq!((half.name.as_str(), half.power), ("cp1", PowerState::Off));
+    assert_eq!(records(&lab)[0].engine, Some(lab.0.engine()));
+    // By its stamp, whatever the second one is called.
+    assert_eq!(add(&state, &lab, "other", "x", 9).await, Kind::Refused);
+    assert_eq!(lab.vms().await.unwrap(), [half]);
+}
+
+#[tokio::test]
+async fn an_image_lies_ready_for_a_lab_without_vms() {
+    let (_state, lab) = empty();
+    let none = Times::of(0);
+    let (ova, placement) = (Path::new("none.ova"), Placement::default());
+    assert_eq!(lab.stage(ova, "digest", None, &placement, &none).await.unwrap_err().kind, Kind::Fenced);
+    assert_eq!(lab.staged("no-such-digest", None, &placement).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_disk_that_nobody_holds_is_removed_and_no_other_one() {
+    let (_state, lab) = lab();
+    fs::create_dir_all(lab.0.directory.path().join("disks")).unwrap();
+    let [held, free] = [(); 2].map(|()| lab.0.disk_reference(lab.0.create_disk(1 << 20).unwrap()));
+    let mut record = lab.0.directory.load_vm("unstamped").unwrap();
+    record.disks.push(held.uuid);
+    lab.0.directory.save_vm(&record).unwrap();
+    let delete = async |disk: &DiskRef| lab.delete_disk(disk, &Times::of(1)).await;
+    assert_eq!(delete(&held).await.unwrap_err().kind, Kind::Refused);
+    let elsewhere = DiskRef { path: held.path.clone(), ..free.clone() };
+    assert_eq!(delete(&elsewhere).await.unwrap_err().kind, Kind::NotFound);
+    delete(&free).await.unwrap();
+    assert_eq!(delete(&free).await.unwrap_err().kind, Kind::NotFound);
+    assert!(Path::new(&held.path).exists() && !Path::new(&free.path).exists());
+}

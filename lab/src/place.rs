@@ -1,0 +1,126 @@
+//! A lab without VMs: the empty place that a cluster is deployed into, VM by VM, through the contract of hypervisors.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use contract::deployer::PrivateKey;
+use tempfile::TempDir;
+
+use super::host::{program, run};
+use super::plan::{LabPlan, PlannedNode, bridge, is_on_network};
+use super::records::{LONGEST_LAB, LONGEST_VM, check_name};
+use super::{EngineRecord, Lab, Record, Source, name_on_host, records};
+
+/// A place to make.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Name of the lab, and of its network.
+    pub name: String,
+    /// The control nodes that are to be made in it.
+    pub nodes: Vec<PlannedNode>,
+    /// Where their Kubernetes API will be.
+    pub api: Ipv4Addr,
+    /// What is to run them.
+    pub engine: EngineRecord,
+    /// What they are made from.
+    pub source: Source,
+    /// Where the tools tree is.
+    pub tools: PathBuf,
+}
+
+impl Place {
+    /// Why no lab can be such a place, in words about its name.
+    pub fn refuses_name(name: &str) -> Option<String> {
+        check_name("the lab's name", name, LONGEST_LAB).err().map(|error| error.to_string())
+    }
+
+    /// The same about a node's name, which is its VM's.
+    pub fn refuses_node(name: &str) -> Option<String> {
+        check_name("the node's name", name, LONGEST_VM).err().map(|error| error.to_string())
+    }
+
+    /// The same about an address, with the prefix length of its network.
+    pub fn refuses_address(address: Ipv4Addr, prefix: u8) -> Option<String> {
+        let network = bridge();
+        (!is_on_network(address, prefix))
+            .then(|| format!("{address}/{prefix} is not on a lab's network, where the host has {network}"))
+    }
+}
+
+impl Lab {
+    /// Makes a lab without VMs, for a cluster of whoever has this key.
+    ///
+    /// # Errors
+    /// When there is a lab of this name, or the host refuses; what was made until then is removed again.
+    pub fn make_place(state: &Path, place: Place, deployer: &PrivateKey) -> anyhow::Result<Self> {
+        let keys = tempfile::tempdir()?;
+        draw_ssh_key(keys.path())?;
+        let Place { name, nodes, api, engine, source, tools } = place;
+        let record = Record {
+            engine,
+            replacements: None,
+            workers: None,
+            source,
+            tools,
+            name_on_host: Some(name_on_host(&name)),
+            plan: LabPlan { name, bridge: bridge(), api, nodes, tenant: None },
+            deployment: Some(uuid::Uuid::new_v4()),
+            beside: None,
+        };
+        Self::furnished(state, record, &keys, Some(deployer), |_| Ok(()))
+    }
+
+    /// Makes a lab with its operator's keys, and fills it.
+    pub(super) fn furnished(
+        state: &Path,
+        record: Record,
+        keys: &TempDir,
+        deployer: Option<&PrivateKey>,
+        fill: impl FnOnce(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let lab = Self::create(state, record)?;
+        let furnish = || -> anyhow::Result<()> {
+            for file in ["ssh-key", "ssh-key.pub"] {
+                fs::copy(keys.path().join(file), lab.directory.path().join(file))?;
+            }
+            if let Some(deployer) = deployer {
+                records::save_text(&lab.directory.deployer_key(), deployer.pem().expose())?;
+            }
+            fill(&lab)
+        };
+        match furnish() {
+            Ok(()) => Ok(lab),
+            Err(error) => match lab.remove() {
+                Ok(()) => Err(error),
+                Err(cleanup) => bail!("{error:#}; and cleaning up after it: {cleanup:#}"),
+            },
+        }
+    }
+}
+
+/// Draws the key pair of a lab's operator into a directory, and gives the public half.
+pub(super) fn draw_ssh_key(directory: &Path) -> anyhow::Result<String> {
+    let key = directory.join("ssh-key");
+    let mut keygen = program("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"]);
+    run(keygen.arg(&key)).context("making the lab's SSH key")?;
+    Ok(fs::read_to_string(key.with_extension("pub"))?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_says_which_names_and_addresses_it_cannot_have() {
+        assert_eq!(Place::refuses_name("control"), None);
+        assert!(Place::refuses_name("a-name-of-sixteen").unwrap().contains("1 to 15"));
+        assert!(Place::refuses_node("Cp1").unwrap().contains("lower-case"));
+        assert_eq!(Place::refuses_address([192, 168, 77, 11].into(), 24), None);
+        for (address, prefix) in [([192, 168, 77, 11], 25), ([192, 168, 78, 11], 24), ([192, 168, 77, 1], 24)] {
+            let told = Place::refuses_address(address.into(), prefix).unwrap();
+            assert!(told.contains("where the host has 192.168.77.1/24"), "{told}");
+        }
+    }
+}
