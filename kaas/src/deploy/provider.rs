@@ -81,7 +81,7 @@ impl Described {
         table.table("lab", |lab| LabProvider::read(lab)).map(Self::Lab)
     }
 
-    fn provider(&self) -> &dyn Provider {
+    fn provider(&self) -> &(dyn Provider + 'static) {
         match self {
             Self::Lab(lab) => lab,
         }
