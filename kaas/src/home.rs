@@ -36,7 +36,8 @@ fn again(home: &Path) -> anyhow::Result<Infallible> {
     let mut arguments = std::env::args_os();
     let mut command = Command::new(&own);
     command.arg0(arguments.next().unwrap_or_default()).args(arguments).env("HOME", home);
-    Err(command.exec()).with_context(|| format!("starting {} with the home directory {}", own.display(), home.display()))
+    Err(command.exec())
+        .with_context(|| format!("starting {} with the home directory {}", own.display(), home.display()))
 }
 
 #[cfg(test)]

@@ -85,7 +85,10 @@ fn an_installation_that_fails_here_is_not_taken_for_one_that_cannot_be_had() {
         assert!(!well, "{said}");
         let full = "error: failed to download from a registry\n\nCaused by:\n  No space left on device (os error 28)";
         let (said, well) = deny(full, strict);
-        assert!(!well && said.contains("installing cargo-deny 0.20.2 failed") && said.contains("No space left"), "{said}");
+        assert!(
+            !well && said.contains("installing cargo-deny 0.20.2 failed") && said.contains("No space left"),
+            "{said}"
+        );
     }
 }
 

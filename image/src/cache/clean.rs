@@ -91,7 +91,8 @@ impl Cache {
             let old: Vec<_> = results(&directory)?.into_iter().filter(|result| age(result) >= unused).collect();
             let lock = lock_of(&directory)?;
             for result in &old {
-                let goes = !spared.has(result) && lock.try_lock().is_ok() && self.discard(result, &mut cleaned.bytes)?;
+                let goes =
+                    !spared.has(result) && lock.try_lock().is_ok() && self.discard(result, &mut cleaned.bytes)?;
                 cleaned.note(name, goes);
             }
         }
@@ -156,7 +157,8 @@ impl Cache {
     /// As [`Cache::clean`].
     pub fn prune_packages(&self, wanted: impl Fn(&Path) -> bool) -> Result<()> {
         let directory = self.packages();
-        let old: Vec<_> = results(&directory)?.into_iter().filter(|file| age(file) >= UNUSED && !wanted(file)).collect();
+        let old: Vec<_> =
+            results(&directory)?.into_iter().filter(|file| age(file) >= UNUSED && !wanted(file)).collect();
         let lock = lock_of(&directory)?;
         if !old.is_empty() && lock.try_lock().is_ok() {
             for package in old {
@@ -324,7 +326,8 @@ mod tests {
     fn packages_that_no_build_has_used_for_long_give_way() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
-        let [old, wanted, new] = ["a", "b", "c"].map(|digit| cache.packages().join(format!("{}.deb", digit.repeat(64))));
+        let [old, wanted, new] =
+            ["a", "b", "c"].map(|digit| cache.packages().join(format!("{}.deb", digit.repeat(64))));
         for package in [&old, &wanted, &new] {
             fs::write(package, "").unwrap();
         }

@@ -64,7 +64,12 @@ fn is_whole(file: &Path, package: &Package) -> bool {
         Ok(digest) if digest == package.sha256 => true,
         _ if !file.exists() => false,
         _ => {
-            log::warn!("{} is not {} {} as it was locked: fetching it again", file.display(), package.name, package.version);
+            log::warn!(
+                "{} is not {} {} as it was locked: fetching it again",
+                file.display(),
+                package.name,
+                package.version
+            );
             false
         }
     }
