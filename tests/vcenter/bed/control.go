@@ -22,7 +22,7 @@ import (
 //	DELETE /calls      counts anew
 //	GET    /rules      faults.Rule, and how often each was met
 //	POST   /rules      adds one: {"method": "PowerOnVM_Task", "do": "lose-answer"} → {"id": 1}
-//	DELETE /rules      removes them all
+//	DELETE /rules      removes them all, and ends their delays
 //	GET    /switches   Switches
 //	PUT    /switches   changes them
 //	POST   /end        ends all sessions → {"sessions": 2}

@@ -69,12 +69,13 @@ func TestIdentifiersAreRandomAndAssigned(t *testing.T) {
 	}
 }
 
+const leaseTimeout = 1500 * time.Millisecond
+
 func TestALeaseThatNobodySpeaksOfEnds(t *testing.T) {
-	s := opened(t, func(c *Config) { c.LeaseTimeout = 300 * time.Millisecond })
+	s := opened(t, func(c *Config) { c.LeaseTimeout = leaseTimeout })
 	lease, info, stream := s.prepare("node-1")
-	for range 5 {
-		// Longer than its time-out, but never without a word.
-		time.Sleep(100 * time.Millisecond)
+	// Longer than its time-out, but never without a word.
+	for end := time.Now().Add(leaseTimeout * 3 / 2); time.Now().Before(end); time.Sleep(leaseTimeout / 50) {
 		s.must(lease.Progress(background, 10))
 	}
 	s.until("the machine is gone", func() bool {

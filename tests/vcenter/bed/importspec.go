@@ -48,17 +48,37 @@ func (m *ovfManager) CreateImportSpec(_ *vcsim.Context, asked *types.CreateImpor
 		spec.Annotation = system.Annotation.Annotation
 	}
 	hardware := system.VirtualHardware[0]
-	m.networks(&spec, hardware, params)
+	m.networks(&spec, hardware, chosen(envelope, params), params)
 	result.FileItem = m.disks(&spec, envelope, params)
 	vapp(&spec, system, hardware, params)
 	result.ImportSpec = &types.VirtualMachineImportSpec{ConfigSpec: spec, ResPoolEntity: &asked.ResourcePool}
 	return &methods.CreateImportSpecBody{Res: &types.CreateImportSpecResponse{Returnval: result}}
 }
 
-// networks connects the adapters as the caller maps the descriptor's networks, or else to the first network that there is.
-func (m *ovfManager) networks(spec *types.VirtualMachineConfigSpec, hardware ovf.VirtualHardwareSection, params *types.OvfCreateImportSpecParams) {
+// chosen is the deployment option that is asked for, or else the default one, or else the first.
+func chosen(envelope *ovf.Envelope, params *types.OvfCreateImportSpecParams) string {
+	if params.DeploymentOption != "" || envelope.DeploymentOption == nil {
+		return params.DeploymentOption
+	}
+	options := envelope.DeploymentOption.Configuration
+	for _, option := range options {
+		if option.Default != nil && *option.Default {
+			return option.ID
+		}
+	}
+	if len(options) == 0 {
+		return ""
+	}
+	return options[0].ID
+}
+
+// networks connects the adapters as the caller maps the descriptor's networks, or else to "VM Network".
+func (m *ovfManager) networks(spec *types.VirtualMachineConfigSpec, hardware ovf.VirtualHardwareSection, option string, params *types.OvfCreateImportSpecParams) {
 	var wanted []string
 	for _, item := range hardware.Item {
+		if item.Configuration != nil && *item.Configuration != option {
+			continue
+		}
 		if item.ResourceType != nil && *item.ResourceType == ovf.EthernetAdapter {
 			connection := ""
 			if len(item.Connection) > 0 {

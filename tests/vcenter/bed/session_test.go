@@ -91,7 +91,7 @@ func TestARestartKeepsMachinesAndNothingElse(t *testing.T) {
 	vm := s.imported("node-1")
 	s.done(vm.PowerOn(background))
 	lease, _, _ := s.prepare("node-2")
-	s.ask("POST", "/restart", `{"milliseconds": 200}`)
+	s.ask("POST", "/restart", `{"milliseconds": 1500}`)
 	if err := vim25Alive(s); err == nil || !strings.Contains(err.Error(), "503") {
 		t.Errorf("while it starts: %v", err)
 	}

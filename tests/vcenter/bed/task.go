@@ -60,7 +60,7 @@ func spoilt(ctx *vcsim.Context, rule *faults.Rule, do work) (types.AnyType, faul
 		}
 		return nil, injected
 	case faults.DelayTask:
-		time.Sleep(time.Duration(rule.Milliseconds) * time.Millisecond)
+		rule.Wait(nil)
 	}
 	return do(ctx)
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
@@ -89,11 +88,7 @@ func (m *Middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch rule.Do {
 	case Delay:
-		select {
-		case <-time.After(time.Duration(rule.Milliseconds) * time.Millisecond):
-		case <-r.Context().Done():
-			return
-		}
+		rule.Wait(r.Context().Done())
 		m.Next.ServeHTTP(out, r)
 	case Fail:
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -54,6 +55,8 @@ type Rule struct {
 	Code int `json:"code,omitempty"`
 
 	seen, done int
+	// cleared is closed when the rules are taken away.
+	cleared chan struct{}
 }
 
 func (r *Rule) ofTask() bool {
@@ -65,6 +68,8 @@ type Rules struct {
 	mutex sync.Mutex
 	rules []*Rule
 	last  int
+	// cleared is closed when the rules are taken away.
+	cleared chan struct{}
 }
 
 // Add checks a rule and puts it behind the others.
@@ -94,15 +99,32 @@ func (r *Rules) Add(rule Rule) (int, error) {
 	defer r.mutex.Unlock()
 	r.last++
 	rule.ID, rule.seen, rule.done = r.last, 0, 0
+	if r.cleared == nil {
+		r.cleared = make(chan struct{})
+	}
+	rule.cleared = r.cleared
 	r.rules = append(r.rules, &rule)
 	return rule.ID, nil
 }
 
-// Clear takes all rules away.
+// Clear takes all rules away, and ends the delays that some of them have begun.
 func (r *Rules) Clear() {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.rules = nil
+	if r.cleared != nil {
+		close(r.cleared)
+		r.cleared = nil
+	}
+}
+
+// Wait waits as long as the rule wants, until the rules are taken away or somebody gives up.
+func (r *Rule) Wait(over <-chan struct{}) {
+	select {
+	case <-time.After(time.Duration(r.Milliseconds) * time.Millisecond):
+	case <-r.cleared:
+	case <-over:
+	}
 }
 
 // List has the rules, and whether each has done anything.
