@@ -1,6 +1,5 @@
 //! One HTTP request after another, none sent twice.
 
-use std::error::Error as _;
 use std::fs;
 use std::time::Duration;
 
