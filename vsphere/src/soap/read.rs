@@ -35,7 +35,9 @@ fn element(node: Node<'_, '_>, depth: usize) -> Result<Element, Unreadable> {
     let text = node.children().filter(Node::is_text).filter_map(|part| part.text()).collect::<String>();
     let text = if is_leaf { text } else { String::new() };
     let kind = node.attribute((XSI, "type")).map(|said| kind(node, said));
-    read.set(kind, node.attribute("type").map(str::to_owned), text);
+    // By its bare name an attribute is found in any namespace, also `xsi:type`.
+    let of = node.attributes().find(|attribute| attribute.namespace().is_none() && attribute.name() == "type");
+    read.set(kind, of.map(|of| of.value().to_owned()), text);
     Ok(read)
 }
 
