@@ -121,5 +121,5 @@ fn node(records: &Records<'_>, name: &str) -> Result<Node, Trouble> {
 /// A VM as it was seen.
 fn found<'s>(seen: &'s Seen, vm: &VmRef) -> Result<&'s Vm, Trouble> {
     let found = seen.vms.iter().find(|other| other.reference == *vm);
-    Ok(found.with_context(|| format!("{} was not seen", vm.id)).map_err(Trouble::store)?)
+    found.with_context(|| format!("{} was not seen", vm.id)).map_err(Trouble::store)
 }

@@ -59,7 +59,7 @@ impl Deploy<'_> {
     async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Kept> {
         let kept = records::read(self.store).await?;
         if matches!(wish, Wish::Deploy(_)) && OpenUpgrade::find(self.store).await?.is_some() {
-            bail!("an upgrade of this cluster is open: `kaas upgrade status` says how far it is");
+            bail!("an upgrade of this cluster is open: end it first");
         }
         wish.applied(kept, &self.hypervisor.vms().await?)
     }

@@ -37,7 +37,7 @@ impl Wish<'_> {
 fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
     let before = match kept {
         Some(kept) if kept.goal == Goal::Down => {
-            bail!("the cluster {} is being destroyed: `kaas destroy` goes on with it", kept.cluster)
+            bail!("the cluster {} is being destroyed: go on with that", kept.cluster)
         }
         Some(kept) if kept.goal == Goal::Up => return same(wanted, kept),
         gone => gone,
@@ -45,7 +45,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
     if let [vm, ..] = vms {
         bail!(
             "there are VMs of this deployment already, {vm} among them, and nothing is noted of how they were made: they \
-             were not made by `kaas deploy`"
+             were made otherwise"
         );
     }
     let node = |node: &WantedNode| Node {

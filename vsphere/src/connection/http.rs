@@ -148,8 +148,8 @@ fn server(address: &str) -> std::result::Result<Url, String> {
 
 fn session_cookie(response: &Response) -> Option<String> {
     let said = response.headers().get_all(SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = said.filter_map(|value| value.split(';').next()).map(str::trim);
-    pairs.filter(|pair| pair.starts_with("vmware_soap_session=")).last().map(str::to_owned)
+    let mut pairs = said.filter_map(|value| value.split(';').next()).map(str::trim);
+    pairs.rfind(|pair| pair.starts_with("vmware_soap_session=")).map(str::to_owned)
 }
 
 pub(crate) fn failed(error: reqwest::Error) -> Failed {

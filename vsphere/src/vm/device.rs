@@ -83,12 +83,14 @@ impl Controller {
 
     /// A unit on which nothing hangs; none if it is full.
     pub fn free_unit(&self) -> Option<i32> {
-        let is_sata = self.kind.contains("AHCI");
+        let (is_sata, is_nvme) = (self.kind.contains("AHCI"), self.kind.contains("NVME"));
         // 15 units of SCSI beside the controller's own, 30 of SATA, 15 of NVMe ("vSphere configuration maximums").
-        let units = if is_sata { 30 } else { 16 };
-        let is_scsi = !is_sata && !self.kind.contains("NVME");
-        (0..units)
-            .find(|unit| !self.taken.contains(unit) && !(is_scsi && *unit == 7) && (is_scsi || is_sata || *unit < 15))
+        let (units, own) = match (is_sata, is_nvme) {
+            (true, _) => (30, None),
+            (_, true) => (15, None),
+            _ => (16, Some(7)),
+        };
+        (0..units).find(|unit| !self.taken.contains(unit) && own != Some(*unit))
     }
 }
 

@@ -96,7 +96,7 @@ fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volum
     let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "volume".to_owned() };
     let kind = DiskKind::Foreign;
     vm.disks.push(Disk { reference: volume.clone(), kind, parent: None, controller: "c".to_owned() });
-    assert_eq!(kept.noting(&vm, &data).unwrap().left, [data.clone()]);
+    assert_eq!(kept.noting(&vm, &data).unwrap().left, std::slice::from_ref(&data));
     let all = Kept { removes_disks: true, ..kept };
     assert_eq!(all.noting(&vm, &data).unwrap().discarded, [data]);
     let noted = all.noting(&vm, &volume).unwrap();

@@ -101,7 +101,7 @@ async fn what_was_begun_is_not_made_otherwise_half_way() {
 async fn vms_of_which_nothing_is_noted_are_no_clusters_to_go_on_with_and_their_disks_are_kept() {
     let world = World::with(3).await;
     world.forget();
-    assert!(world.give(Wish::Deploy(&wanted(3))).await.failed().contains("they were not made by `kaas deploy`"));
+    assert!(world.give(Wish::Deploy(&wanted(3))).await.failed().contains("they were made otherwise"));
     assert_eq!(world.status().await, None);
     let (arrived, status) = world.give(DESTROY).await.arrived();
     assert_eq!((arrived, status.left.len()), (Arrived::Gone, 3));

@@ -70,7 +70,7 @@ impl Store {
 
     fn change(&mut self, body: &Value) -> (u16, Value) {
         self.version += u64::from(std::mem::take(&mut self.overtaken));
-        if body["metadata"]["resourceVersion"] != self.version.to_string() {
+        if body["metadata"]["resourceVersion"].as_str() != Some(self.version.to_string().as_str()) {
             return (409, json!({}));
         }
         self.version += 1;
