@@ -167,28 +167,15 @@ func (w *world) drift(named, directory string) error {
 
 // rename moves a machine's disks from one directory to another.
 func (w *world) rename(ctx *vcsim.Context, machine *vcsim.VirtualMachine, old, target string) fault {
-	var failed fault
-	w.registry.WithLock(ctx, machine, func() {
-		list := devices(machine)
-		for index, device := range list {
-			disk, is := device.(*types.VirtualDisk)
-			if !is {
-				continue
-			}
-			backing := *disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
-			if !strings.HasPrefix(backing.FileName, old+"/") {
-				continue
-			}
-			to := target + "/" + path.Base(backing.FileName)
-			if failed = w.disks.Rename(backing.FileName, to); failed != nil {
-				return
-			}
-			backing.FileName = to
-			moved := *disk
-			moved.Backing = &backing
-			list[index] = &moved
+	return w.rewrite(ctx, machine, func(backing *types.VirtualDiskFlatVer2BackingInfo) fault {
+		if !strings.HasPrefix(backing.FileName, old+"/") {
+			return nil
 		}
-		w.registry.Update(ctx, machine, []types.PropertyChange{{Name: "config.hardware.device", Val: []types.BaseVirtualDevice(list)}})
+		to := target + "/" + path.Base(backing.FileName)
+		if failed := w.disks.Rename(backing.FileName, to); failed != nil {
+			return failed
+		}
+		backing.FileName = to
+		return nil
 	})
-	return failed
 }

@@ -93,6 +93,21 @@ func (w *world) nextDelta(path string) (string, fault) {
 
 // rebase changes the backings of a machine's dependent disks.
 func (w *world) rebase(ctx *vcsim.Context, machine *vcsim.VirtualMachine, change func(*types.VirtualDiskFlatVer2BackingInfo) fault) fault {
+	failed := w.rewrite(ctx, machine, func(backing *types.VirtualDiskFlatVer2BackingInfo) fault {
+		if strings.HasPrefix(backing.DiskMode, "independent") {
+			return nil
+		}
+		return change(backing)
+	})
+	if failed == nil && machine.Runtime.PowerState == on {
+		w.disks.Unlock(holder(machine))
+		failed = w.lock(machine)
+	}
+	return failed
+}
+
+// rewrite changes the backings of all of a machine's disks.
+func (w *world) rewrite(ctx *vcsim.Context, machine *vcsim.VirtualMachine, change func(*types.VirtualDiskFlatVer2BackingInfo) fault) fault {
 	var failed fault
 	w.registry.WithLock(ctx, machine, func() {
 		list := devices(machine)
@@ -102,7 +117,7 @@ func (w *world) rebase(ctx *vcsim.Context, machine *vcsim.VirtualMachine, change
 				continue
 			}
 			backing, is := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
-			if !is || strings.HasPrefix(backing.DiskMode, "independent") {
+			if !is {
 				continue
 			}
 			// Others may hold what was read before: it is not changed, but replaced.
@@ -115,10 +130,6 @@ func (w *world) rebase(ctx *vcsim.Context, machine *vcsim.VirtualMachine, change
 		}
 		w.registry.Update(ctx, machine, []types.PropertyChange{{Name: "config.hardware.device", Val: []types.BaseVirtualDevice(list)}})
 	})
-	if failed == nil && machine.Runtime.PowerState == on {
-		w.disks.Unlock(holder(machine))
-		failed = w.lock(machine)
-	}
 	return failed
 }
 
