@@ -243,8 +243,25 @@ fn ensure_go(spec: &Spec, described: &[Component], cache: &Cache, progress: &Pro
     Ok(Some(pin.version.clone()))
 }
 
+/// The Go that a spec's components are built with, fetched if it is not there; its directory.
+///
+/// # Errors
+/// When the spec is wrong or builds nothing with Go, or Go cannot be had.
+pub fn go(spec: &Path, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
+    let (spec, components) = spec::read(spec)?;
+    let pin = used(&spec, &components).find_map(Component::go).context("the spec builds nothing with Go")?;
+    Ok(component::toolchain::ensure(pin, cache, progress)?.root().to_owned())
+}
+
 fn build_components(spec: &Spec, described: &[Component], cache: &Cache, progress: &Progress) -> Result<Vec<Built>> {
-    used(spec, described).map(|component| component::build::build(component, cache, progress)).collect()
+    let is_made = |component| component::build::is_made(component, cache);
+    let were_made = used(spec, described).map(is_made).collect::<Result<Vec<_>>>()?;
+    let build = |component| component::build::build(component, cache, progress);
+    let built = used(spec, described).map(build).collect::<Result<Vec<_>>>()?;
+    if were_made.iter().all(|made| *made) {
+        cache.forget_compiled_by_go();
+    }
+    Ok(built)
 }
 
 fn compose_payload(spec: &Spec, components: &[Built], epoch: u64) -> Result<tree::Tree> {

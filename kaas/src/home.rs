@@ -16,17 +16,31 @@ use nix::unistd::{Uid, User};
 /// When it cannot be started.
 pub fn settle() -> anyhow::Result<()> {
     let home = std::env::var_os("HOME").unwrap_or_default();
-    let caller = std::env::var("SUDO_UID").ok().filter(|_| Uid::effective().is_root());
+    let caller = std::env::var("SUDO_UID").ok().filter(|_| Uid::effective().is_root() && !is_in_a_shell_of_sudo());
     match callers_home(Path::new(&home), caller.as_deref()) {
         Some(home) => again(&home).map(|never| match never {}),
         None => Ok(()),
     }
 }
 
+/// Whether sudo was called for a shell, in which somebody works as root (`sudo -i`, `sudo -s`, `sudo su`): it leaves its
+/// variables there (sudo(8), ENVIRONMENT), and for how it was called `SUDO_COMMAND`.
+fn is_in_a_shell_of_sudo() -> bool {
+    let shells = std::fs::read_to_string("/etc/shells").unwrap_or_default();
+    std::env::var("SUDO_COMMAND").is_ok_and(|called| is_shell(&called, &shells))
+}
+
+/// `shells` is the text of shells(5). sudo writes the program's path and, behind it, its arguments.
+fn is_shell(called: &str, shells: &str) -> bool {
+    let is_su = matches!(called.split(' ').collect::<Vec<_>>()[..], ["/bin/su" | "/usr/bin/su", ..]);
+    is_su || shells.lines().any(|shell| shell.starts_with('/') && shell == called)
+}
+
 /// The home directory of whoever called sudo, if `home` is root's and not theirs.
 fn callers_home(home: &Path, caller: Option<&str>) -> Option<PathBuf> {
     let home_of = |user: u32| User::from_uid(Uid::from_raw(user)).ok().flatten().map(|user| user.dir);
-    let callers = home_of(caller?.parse().ok()?)?;
+    // Some have none, such as nobody.
+    let callers = home_of(caller?.parse().ok()?).filter(|home| home.is_dir())?;
     let is_roots = home.as_os_str().is_empty() || home_of(0).is_some_and(|roots| roots == home);
     (is_roots && callers != home).then_some(callers)
 }
@@ -56,5 +70,20 @@ mod tests {
         assert_eq!(callers_home(&roots, None), None);
         assert_eq!(callers_home(&roots, Some("no number")), None);
         assert_eq!(callers_home(Path::new("/home/kept-by-sudo"), Some("2")), None);
+        // Debian's nobody.
+        assert_eq!(callers_home(&roots, Some("65534")), None);
+    }
+
+    #[test]
+    fn who_works_in_a_shell_of_sudos_is_root() {
+        let shells = "# shells\n/bin/sh\n/bin/bash\n";
+        for called in ["/bin/bash", "/usr/bin/su", "/usr/bin/su -"] {
+            assert!(is_shell(called, shells), "{called}");
+        }
+        for called in
+            ["/usr/local/bin/kaas image clean", "/bin/bash -c kaas image clean", "/usr/bin/make", "# shells", ""]
+        {
+            assert!(!is_shell(called, shells), "{called}");
+        }
     }
 }

@@ -33,13 +33,18 @@ pub enum Image {
     Lock(Lock),
     /// Makes the tools tree, in which builds and the lab run their programs, and prints its directory.
     Tools(Sources),
+    /// Fetches the Go that a spec's components are built with, if it is not there, and prints its directory.
+    Go {
+        /// The spec.
+        spec: PathBuf,
+    },
     /// Prints the tables of the documentation that come from the code.
     Reference(Reference),
     /// Removes from the cache what no build has used for a while.
     ///
     /// Results of the build's stages go, packages, sources of earlier versions, what checks dependencies and the trees of
     /// bare machines, unless a running command or a lab uses them. What the lab has unpacked stays, and without `--all`
-    /// what Cargo builds.
+    /// what Cargo builds and what Go has compiled of late.
     Clean(Clean),
 }
 
@@ -118,7 +123,8 @@ pub struct Clean {
     /// Keep what was used in so many days; 0 keeps nothing.
     #[arg(long, default_value_t = 14)]
     days: u64,
-    /// Keep nothing, what Cargo has compiled included: the next build takes as long as the first one.
+    /// Keep nothing, what Cargo and Go have compiled included: the next build takes as long as the first one, but for crates
+    /// and Go modules, which stay in the user's own directories.
     #[arg(long, conflicts_with = "days")]
     all: bool,
 }
@@ -150,6 +156,11 @@ pub fn run(command: Image) -> Result<()> {
         Image::Build(arguments) => build(arguments),
         Image::Lock(arguments) => lock(arguments),
         Image::Tools(sources) => tools(sources),
+        Image::Go { spec } => {
+            let go = image::go(&spec, &cache()?, &Progress::on_stderr())?;
+            say!("{}", go.display());
+            Ok(())
+        }
         Image::Reference(arguments) => renew_reference(&arguments),
         Image::Clean(arguments) => clean(&arguments),
     }

@@ -20,12 +20,12 @@ exit 100
 "#;
 
 fn set_up(locked: usize, broken: &str) -> (String, bool, Vec<String>) {
-    set_up_with(locked, broken, 100_000)
+    set_up_with(locked, broken, 100_000, None)
 }
 
 /// What the script says, whether it ends well and how apt-get was called, on a machine that lacks everything
-/// but so many MiB of disk.
-fn set_up_with(locked: usize, broken: &str, free: u64) -> (String, bool, Vec<String>) {
+/// but so many MiB of disk, of which it is to want so many where caches are empty.
+fn set_up_with(locked: usize, broken: &str, free: u64, room: Option<u64>) -> (String, bool, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let programs = [
         ("apt-get", APT_GET),
@@ -45,7 +45,9 @@ fn set_up_with(locked: usize, broken: &str, free: u64) -> (String, bool, Vec<Str
     fs::write(directory.path().join("locked"), "once\n".repeat(locked)).unwrap();
     fs::write(directory.path().join("broken"), broken).unwrap();
     let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
-    let output = Command::new(workspace().join(".ci/setup")).env("PATH", path).output().unwrap();
+    let mut script = Command::new(workspace().join(".ci/setup"));
+    script.env("PATH", path).env_remove("ROOM").envs(room.map(|room| ("ROOM", room.to_string())));
+    let output = script.env("XDG_CACHE_HOME", directory.path().join("cache")).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     let calls = fs::read_to_string(directory.path().join("calls")).unwrap_or_default();
     (String::from_utf8(said).unwrap(), output.status.success(), calls.lines().map(str::to_owned).collect())
@@ -77,11 +79,28 @@ fn nothing_else_is_waited_for() {
 
 #[test]
 fn a_disk_that_is_nearly_full_is_named_before_anything_is_built() {
-    let (said, well, _) = set_up_with(0, "", 4095);
+    let (said, well, _) = set_up_with(0, "", 4095, None);
     assert!(!well && said.contains("setup: 4095 MiB are free for /"), "{said}");
-    assert!(said.contains("/kaas/target has compiled programs"), "{said}");
-    let (said, well, _) = set_up_with(0, "", 4096);
+    assert!(said.contains("`kaas image clean --all`"), "{said}");
+    let (said, well, _) = set_up_with(0, "", 4096, None);
     assert!(well, "{said}");
+    // A first build takes more.
+    let (said, well, _) = set_up_with(0, "", 19_999, Some(20_000));
+    assert!(!well && said.contains("19999 MiB are free for /") && said.contains("20000 MiB"), "{said}");
+    let (said, well, _) = set_up_with(0, "", 20_000, Some(20_000));
+    assert!(well, "{said}");
+}
+
+#[test]
+fn who_calls_as_root_is_not_taken_for_who_called_sudo() {
+    let environment = |home: &str| {
+        let mut script = Command::new(workspace().join(".ci/as-root"));
+        let output = script.args(["sh", "-c", "echo ${SUDO_UID-none}"]).env("HOME", home).env("SUDO_UID", "2").output();
+        String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
+    };
+    let roots = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(0)).unwrap().unwrap().dir;
+    assert_eq!(environment(roots.to_str().unwrap()), "none");
+    assert_eq!(environment("/home/of-the-caller"), "2");
 }
 
 #[test]

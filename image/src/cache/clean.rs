@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::compiled::GO;
 use super::{Cache, PACKAGES, Spared, Stage, age, entries, failed, lock_of, results};
-use crate::caller;
 
-/// What Cargo compiles of the clones, and of the images.
-const COMPILED: [&str; 2] = ["target", "cargo"];
+/// What Cargo compiles of the clones and of the images, and what go compiles of components.
+const COMPILED: [&str; 3] = ["target", "cargo", GO];
 /// What is made has been locked after so long.
 const MOMENT: Duration = Duration::from_secs(60);
 /// So long a package is kept that no build uses, when builds come and go.
@@ -99,6 +99,11 @@ impl Cache {
         for place in &PLACES {
             self.clean_place(place, unused, &spared, &mut cleaned)?;
         }
+        // What a build that failed has left.
+        let compiled = self.root.join(GO);
+        if is_directory(&compiled) && age(&compiled) >= unused {
+            self.clean_compiled(GO, &mut cleaned)?;
+        }
         Ok(cleaned)
     }
 
@@ -118,36 +123,36 @@ impl Cache {
         Ok(())
     }
 
-    /// As [`Cache::clean`] of everything, and what Cargo has compiled as well, unless it is at work.
+    /// As [`Cache::clean`] of everything, and what Cargo and go have compiled as well, unless they are at work.
     ///
     /// # Errors
     /// As [`Cache::clean`].
     pub fn clean_all(&self) -> Result<Cleaned> {
         let mut cleaned = self.clean(Duration::ZERO)?;
         for name in COMPILED {
-            let directory = self.root.join(name);
-            if is_directory(&directory) {
-                let lock = self.compiler_lock(name)?;
-                let goes = lock.try_lock().is_ok() && self.discard(&directory, &mut cleaned.bytes)?;
-                cleaned.note(name, goes);
+            if is_directory(&self.root.join(name)) {
+                self.clean_compiled(name, &mut cleaned)?;
             }
         }
         Ok(cleaned)
     }
 
-    /// What is locked while Cargo works in a directory: `.ci/cargo` locks a file beside the clones', the build of the
-    /// agent its sources.
+    fn clean_compiled(&self, name: &'static str, cleaned: &mut Cleaned) -> Result<()> {
+        let lock = self.compiler_lock(name)?;
+        let goes = lock.try_lock().is_ok() && self.discard(&self.root.join(name), &mut cleaned.bytes)?;
+        cleaned.note(name, goes);
+        Ok(())
+    }
+
+    /// What is locked while a compiler works in a directory: `.ci/cargo` and builds of components lock a file beside it, the
+    /// build of the agent its sources.
     fn compiler_lock(&self, name: &str) -> Result<File> {
-        if name != "target" {
+        if name == "cargo" {
             let sources = self.root.join("sources");
             fs::create_dir_all(&sources).map_err(|error| failed(error, &format!("making {}", sources.display())))?;
             return lock_of(&sources);
         }
-        let path = self.root.join("target.lock");
-        let lock = File::options().create(true).append(true).open(&path);
-        let lock = lock.map_err(|error| failed(error, &format!("locking {}", path.display())))?;
-        caller::lend(&path)?;
-        Ok(lock)
+        self.lock_beside(name)
     }
 
     /// Removes packages that no build has used for two months, all but those that are `wanted` now, unless another
@@ -157,11 +162,9 @@ impl Cache {
     /// As [`Cache::clean`].
     pub fn prune_packages(&self, wanted: impl Fn(&Path) -> bool) -> Result<()> {
         let directory = self.packages();
-        let old: Vec<_> =
-            results(&directory)?.into_iter().filter(|file| age(file) >= UNUSED && !wanted(file)).collect();
         let lock = lock_of(&directory)?;
-        if !old.is_empty() && lock.try_lock().is_ok() {
-            for package in old {
+        if lock.try_lock().is_ok() {
+            for package in results(&directory)?.into_iter().filter(|file| age(file) >= UNUSED && !wanted(file)) {
                 fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
             }
         }

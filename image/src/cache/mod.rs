@@ -3,6 +3,7 @@
 //! and put in place by one rename. Knows nothing of what the stages make.
 
 mod clean;
+mod compiled;
 mod key;
 mod stages;
 
@@ -19,6 +20,7 @@ use crate::caller;
 use crate::progress::Progress;
 
 pub use clean::Cleaned;
+pub use compiled::Compiled;
 pub use key::{Key, KeyBuilder, Parts, file_digest, hex, is_executable};
 pub use stages::Stage;
 
@@ -169,6 +171,11 @@ impl Cache {
         })
     }
 
+    /// Whether there is a result for `key`.
+    pub fn has(&self, key: &Key) -> bool {
+        self.root.join(key.stage().name).join(key.as_str()).is_dir()
+    }
+
     /// The result for `key`: as it stands, or made by `make` in the empty directory it is given. It is on the disk
     /// before it can be found, and stays as long as this cache is there.
     ///
@@ -235,12 +242,15 @@ impl Cache {
     /// removed is no result any more.
     fn discard(&self, result: &Path, bytes: &mut u64) -> Result<bool> {
         let removing = || format!("removing {}", result.display());
-        if result.is_dir() && File::open(result).with_context(removing)?.try_lock().is_err() {
+        // Held until it is out of the way: whoever comes meanwhile waits, and finds that it is not there any more.
+        let lock = File::open(result).with_context(removing)?;
+        if result.is_dir() && lock.try_lock().is_err() {
             return Ok(false);
         }
         let size = size_on_disk(result);
         let work = self.work()?;
         fs::rename(result, work.path().join("removed")).with_context(removing)?;
+        drop(lock);
         *bytes += size;
         Ok(true)
     }

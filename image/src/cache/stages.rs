@@ -101,7 +101,7 @@ mod tests {
     fn each_stage_has_a_directory_of_its_own_beside_what_is_no_stage() {
         for (index, stage) in Stage::ALL.iter().enumerate() {
             assert!(
-                !["cargo", "cargo-deny", "earlier", "lab", "packages", "sources", "target", "work"]
+                !["cargo", "cargo-deny", "earlier", "go-build", "lab", "packages", "sources", "target", "work"]
                     .contains(&stage.name),
                 "{}",
                 stage.name

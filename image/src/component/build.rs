@@ -35,6 +35,14 @@ pub fn build(component: &Component, cache: &Cache, progress: &Progress) -> Resul
     Ok(Built { component: component.clone(), directory, key })
 }
 
+/// Whether the programs of a component are made already.
+///
+/// # Errors
+/// When its source cannot be read.
+pub fn is_made(component: &Component, cache: &Cache) -> Result<bool> {
+    Ok(cache.has(&key(component)?))
+}
+
 fn key(component: &Component) -> Result<Key> {
     let key = Key::of(Stage::COMPONENTS).text("name", &component.name).text("version", &component.version);
     let key = match &component.source {

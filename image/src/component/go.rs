@@ -14,7 +14,7 @@ use crate::process::Tool;
 use crate::progress::Progress;
 
 /// What says where modules come from and where they are kept: the user's to say, and nothing else is.
-const ORIGINS: [&str; 11] = [
+const ORIGINS: [&str; 10] = [
     "GOPROXY",
     "GOSUMDB",
     "GONOSUMDB",
@@ -24,11 +24,10 @@ const ORIGINS: [&str; 11] = [
     "GOVCS",
     "GOAUTH",
     "GOMODCACHE",
-    "GOCACHE",
     "GOPATH",
 ];
 /// What else may come from the environment, since no program that is made depends on it.
-const HARMLESS: [&str; 4] = ["GOENV", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
+const HARMLESS: [&str; 5] = ["GOENV", "GOCACHE", "GOMAXPROCS", "GOGC", "GOMEMLIMIT"];
 
 /// Whether a variable of the environment can change what is built: every setting of go that is not known to be
 /// harmless, also those of releases to come.
@@ -96,10 +95,11 @@ fn build_by(
     // Kubernetes takes gigabytes while it is built: more than /tmp has where that is in memory, as on Debian 13.
     let (lent, temporary) = (lend("built")?, lend("temporary")?);
     let origins = origins(go(), &lent, progress)?;
+    let compiled = cache.compiled_by_go()?;
     for package in &module.packages {
         let output = lent.join(&package.program.output);
         // What `go env -w` has noted could change programs too.
-        let mut tool = go().env("GOENV", "off").env("GOTMPDIR", &temporary);
+        let mut tool = go().env("GOENV", "off").env("GOTMPDIR", &temporary).env("GOCACHE", compiled.path());
         for (name, value) in &origins {
             tool = tool.env(name, value);
         }
@@ -183,8 +183,10 @@ env >"$2"
         let given = fs::read_to_string(result.join("program")).unwrap();
         let has = |line: &str| given.lines().any(|given| given == line);
         assert!(has("GOENV=off") && has("GOPROXY=file:///of-the-user") && has("GOFLAGS=-trimpath"), "{given}");
-        let cache = format!("GOTMPDIR={}/", cache.root().display());
-        assert!(given.lines().any(|given| given.starts_with(&cache)), "{given}");
+        for ours in ["GOTMPDIR", "GOCACHE"] {
+            let ours = format!("{ours}={}/", cache.root().display());
+            assert!(given.lines().any(|given| given.starts_with(&ours)), "{given}");
+        }
         assert!(!given.contains("GOEXPERIMENT") && !given.contains("GOTOOLDIR"), "{given}");
     }
 }

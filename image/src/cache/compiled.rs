@@ -1,0 +1,90 @@
+//! What go has compiled of components. It takes more room than all else in the cache, and is of use while components are
+//! made: for the next one of the same build, of the other spec, of an earlier version, or after a build that was cut. It goes
+//! with the first build that finds them all made.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::{Cache, failed, touch};
+use crate::caller;
+
+/// Its directory in the cache.
+pub(super) const GO: &str = "go-build";
+
+/// Where go keeps what it compiles. It stays until the value is dropped.
+pub struct Compiled {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Compiled {
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Cache {
+    /// Where go keeps what it compiles. Builds that run at the same time share it.
+    ///
+    /// # Errors
+    /// When it cannot be made or locked.
+    pub fn compiled_by_go(&self) -> Result<Compiled> {
+        let lock = self.lock_beside(GO)?;
+        lock.lock_shared().with_context(|| format!("locking {GO} of the cache"))?;
+        let path = self.root.join(GO);
+        fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+        // A build of root's may have left it.
+        caller::lend(&path)?;
+        touch(&path);
+        Ok(Compiled { path, _lock: lock })
+    }
+
+    /// Removes what go has compiled, unless another build works with it: that one removes it then.
+    pub fn forget_compiled_by_go(&self) {
+        let path = self.root.join(GO);
+        let removed = self.lock_beside(GO).and_then(|lock| {
+            if path.is_dir() && lock.try_lock().is_ok() {
+                self.discard(&path, &mut 0)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = removed {
+            log::warn!("what go has compiled stays in the cache: {error:#}");
+        }
+    }
+
+    /// The file beside a directory of a compiler that is locked while it is at work.
+    pub(super) fn lock_beside(&self, name: &str) -> Result<File> {
+        let path = self.root.join(format!("{name}.lock"));
+        let lock = File::options().create(true).append(true).open(&path);
+        let lock = lock.map_err(|error| failed(error, &format!("locking {}", path.display())))?;
+        caller::lend(&path)?;
+        Ok(lock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_go_has_compiled_goes_when_nobody_builds_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        cache.forget_compiled_by_go();
+        let (mine, another) = (cache.compiled_by_go().unwrap(), cache.compiled_by_go().unwrap());
+        let object = mine.path().join("object");
+        fs::write(&object, "compiled").unwrap();
+        drop(mine);
+        cache.forget_compiled_by_go();
+        assert!(object.exists());
+        drop(another);
+        cache.forget_compiled_by_go();
+        assert!(!object.exists());
+        // The next build makes it anew.
+        assert!(cache.compiled_by_go().unwrap().path().is_dir());
+    }
+}
