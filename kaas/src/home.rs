@@ -17,7 +17,7 @@ use nix::unistd::{Uid, User};
 pub fn settle() -> anyhow::Result<()> {
     let home = std::env::var_os("HOME").unwrap_or_default();
     let caller = std::env::var("SUDO_UID").ok().filter(|_| Uid::effective().is_root() && !is_in_a_shell_of_sudo());
-    match callers_home(Path::new(&home), caller.as_deref()) {
+    match callers_home(Path::new(&home), caller.as_deref(), Path::is_dir) {
         Some(home) => again(&home).map(|never| match never {}),
         None => Ok(()),
     }
@@ -36,11 +36,11 @@ fn is_shell(called: &str, shells: &str) -> bool {
     is_su || shells.lines().any(|shell| shell.starts_with('/') && shell == called)
 }
 
-/// The home directory of whoever called sudo, if `home` is root's and not theirs.
-fn callers_home(home: &Path, caller: Option<&str>) -> Option<PathBuf> {
+/// The home directory of whoever called sudo, if `home` is root's and not theirs, and it is there.
+fn callers_home(home: &Path, caller: Option<&str>, is_there: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let home_of = |user: u32| User::from_uid(Uid::from_raw(user)).ok().flatten().map(|user| user.dir);
     // Some have none, such as nobody.
-    let callers = home_of(caller?.parse().ok()?).filter(|home| home.is_dir())?;
+    let callers = home_of(caller?.parse().ok()?).filter(|home| is_there(home))?;
     let is_roots = home.as_os_str().is_empty() || home_of(0).is_some_and(|roots| roots == home);
     (is_roots && callers != home).then_some(callers)
 }
@@ -63,15 +63,15 @@ mod tests {
         let home_of = |user: u32| User::from_uid(Uid::from_raw(user)).unwrap().unwrap().dir;
         // Debian's user 2, bin, has a home that is not root's.
         let (roots, callers) = (home_of(0), home_of(2));
-        assert_eq!(callers_home(&roots, Some("2")), Some(callers.clone()));
-        assert_eq!(callers_home(Path::new(""), Some("2")), Some(callers.clone()));
-        assert_eq!(callers_home(&callers, Some("2")), None, "it is started anew for ever");
-        assert_eq!(callers_home(&roots, Some("0")), None);
-        assert_eq!(callers_home(&roots, None), None);
-        assert_eq!(callers_home(&roots, Some("no number")), None);
-        assert_eq!(callers_home(Path::new("/home/kept-by-sudo"), Some("2")), None);
-        // Debian's nobody.
-        assert_eq!(callers_home(&roots, Some("65534")), None);
+        let found = |home: &Path, caller| callers_home(home, caller, |_| true);
+        assert_eq!(found(&roots, Some("2")), Some(callers.clone()));
+        assert_eq!(found(Path::new(""), Some("2")), Some(callers.clone()));
+        assert_eq!(found(&callers, Some("2")), None, "it is started anew for ever");
+        assert_eq!(found(&roots, Some("0")), None);
+        assert_eq!(found(&roots, None), None);
+        assert_eq!(found(&roots, Some("no number")), None);
+        assert_eq!(found(Path::new("/home/kept-by-sudo"), Some("2")), None);
+        assert_eq!(callers_home(&roots, Some("2"), |_| false), None, "nobody's home is nowhere");
     }
 
     #[test]
