@@ -25,11 +25,22 @@ impl Code {
         Finding {
             code: self.code.to_owned(),
             severity: self.severity,
-            subject: subject.into(),
-            seen: seen.into(),
-            action: action.into(),
+            subject: plain(subject.into()),
+            seen: plain(seen.into()),
+            action: plain(action.into()),
         }
     }
+}
+
+/// The longest part of a finding, in characters: it stands on consoles.
+const LONGEST: usize = 4000;
+
+/// What somebody else may have written as well: on one line, with nothing that a console would obey.
+fn plain(text: String) -> String {
+    if text.len() <= LONGEST && !text.contains(char::is_control) {
+        return text;
+    }
+    text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 macro_rules! codes {
@@ -262,6 +273,14 @@ pub fn codes_markdown() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_somebody_else_has_written_begins_no_line_on_a_console() {
+        let seen = format!("a\r\nkaas: fingerprints {{}}\u{1b}[2J{}", "x".repeat(10_000));
+        let finding = MAINTENANCE_FAILED.finding("workers", seen, "look");
+        assert!(!finding.to_string().contains(char::is_control) && finding.seen.len() == LONGEST, "{finding}");
+        assert!(finding.seen.starts_with("a  kaas: "), "{finding}");
+    }
 
     #[test]
     fn every_code_is_dotted_lower_case_and_there_once() {

@@ -4,15 +4,22 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use contract::secret::Secret;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder};
+use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder, Url};
 use tokio::runtime::Builder;
+use url::Position;
 use zeroize::Zeroizing;
 
 /// The longest answer that is read, in bytes.
 pub(crate) const LONGEST: usize = 8 << 20;
+
+/// How much of a path is shown, in characters.
+const LONGEST_SHOWN: usize = 300;
+
+/// A whole exchange may take so many times as long as one wait: a server that gives a byte now and then ends nobody's work.
+const WAITS: u32 = 6;
 
 /// An answer of more than [`LONGEST`] bytes, of which nothing is given.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +31,8 @@ pub struct Client {
     server: SocketAddr,
     scheme: &'static str,
     http: reqwest::Client,
+    /// For a whole exchange.
+    limit: Duration,
 }
 
 /// A server's answer.
@@ -99,7 +108,7 @@ impl Client {
         let builder = builder.connect_timeout(timeout).read_timeout(timeout);
         // A connection does not outlive its request.
         let builder = builder.pool_max_idle_per_host(0).redirect(reqwest::redirect::Policy::none());
-        Ok(Self { server, scheme, http: builder.build().context("setting up TLS")? })
+        Ok(Self { server, scheme, http: builder.build().context("setting up TLS")?, limit: timeout * WAITS })
     }
 
     /// Asks for a path.
@@ -142,8 +151,12 @@ impl Client {
         path: &str,
         fill: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> anyhow::Result<Answer> {
-        let what = format!("{method} {path} at {}", self.server);
-        let request = self.http.request(method, format!("{}://{}{path}", self.scheme, self.server));
+        let shown: String = path.chars().take(LONGEST_SHOWN).flat_map(char::escape_debug).collect();
+        let what = format!("{method} {shown} at {}", self.server);
+        let address = Url::parse(&format!("{}://{}{path}", self.scheme, self.server)).with_context(|| what.clone())?;
+        // `..` and the like would lead elsewhere, with this node's credentials.
+        ensure!(&address[Position::BeforePath..Position::AfterQuery] == path, "{what}: it is no plain path");
+        let request = self.http.request(method, address).timeout(self.limit);
         // The connection ends with the runtime that it lives on.
         let runtime = Builder::new_current_thread().enable_all().build().with_context(|| what.clone())?;
         runtime.block_on(exchange(fill(request.header(ACCEPT, "application/json")))).context(what)
@@ -201,6 +214,33 @@ mod tests {
             let error = asked(bad).0.unwrap_err().to_string();
             assert!(error.starts_with("GET /readyz at 127.0.0.1:"), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_path_leads_where_it_says_or_nowhere() {
+        let client = Client::plain(([127, 0, 0, 1], 1).into(), Duration::from_secs(60)).unwrap();
+        for path in [r"/a/..\..\b", "/a/../b", "/a/%2e%2e/b", "/a\nb", "/a b", "/a#b", "@127.0.0.2/a"] {
+            let error = client.get(path).unwrap_err();
+            assert!(!error.to_string().contains('\n'), "{error:#}");
+            assert!(format!("{error:#}").contains("it is no plain path"), "{path}: {error:#}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_trickles_is_left() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").unwrap();
+            // Until nobody reads any more.
+            while stream.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let error = Client::plain(server, Duration::from_millis(200)).unwrap().get("/slow").unwrap_err();
+        assert!(format!("{error:#}").contains("timed out"), "{error:#}");
+        serving.join().unwrap();
     }
 
     #[test]

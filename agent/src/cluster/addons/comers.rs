@@ -1,5 +1,6 @@
 //! Keeps a worker that was removed from making its Node object again with the certificate that it still has: it would get pods,
-//! and with them their Secrets. Control nodes note whom they have let in ([`crate::cluster::kubernetes::approval::records`]).
+//! and with them their Secrets; and from asking for certificates. Control nodes note whom they have let in
+//! ([`crate::cluster::kubernetes::approval::records`]). Keeps every node from choosing which addresses its pods have.
 
 use serde_json::{Value, json};
 
@@ -7,8 +8,10 @@ use crate::cluster::kubernetes::NODES;
 use crate::cluster::kubernetes::approval::records;
 use crate::intake::config::ControlPlane;
 
-/// Of the policy and of its binding.
-const NAME: &str = "kaas-nodes";
+/// A policy of Node objects, of requests for certificates, and of nodes' pod ranges; and of its binding.
+const NODE_OBJECTS: &str = "kaas-nodes";
+const REQUESTS: &str = "kaas-certificate-requests";
+const RANGES: &str = "kaas-pod-ranges";
 
 /// None where no workers join. As long as not all workers are noted, all may come. Then each that is let in makes one Node object:
 /// its record has the UID of that from then on. A kubelet asks for it at each start, also where it is there, and takes "forbidden"
@@ -18,42 +21,75 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
         return Vec::new();
     }
     let control: Vec<&str> = config.cluster.control_nodes.iter().map(|node| node.name.as_str()).collect();
-    let conditions = [
-        format!("!('{NODES}' in request.userInfo.groups)"),
+    let users: Vec<String> = control.iter().map(|name| format!("system:node:{name}")).collect();
+    let is_no_node = format!("!('{NODES}' in request.userInfo.groups)");
+    let is_begun = format!("!has(params.data) || !('{}' in params.data)", records::COMPLETE);
+    let nodes = [
+        is_no_node.clone(),
         format!("object.metadata.name in {}", json!(control)),
-        format!("!has(params.data) || !('{}' in params.data)", records::COMPLETE),
+        is_begun.clone(),
         r#"object.metadata.name in params.data && !params.data[object.metadata.name].contains('"uid"')"#.to_owned(),
     ];
-    vec![
+    // Who is of the group of nodes is called system:node:NAME: certificates of others are signed by nobody.
+    let requests = [
+        is_no_node.clone(),
+        format!("request.userInfo.username in {}", json!(users)),
+        is_begun,
+        "request.userInfo.username.startsWith('system:node:') && request.userInfo.username.substring(12) in params.data"
+            .to_owned(),
+    ];
+    // Kubernetes gives them (kube-controller-manager's node-ipam). With a range outside of the cluster's it does not start again
+    // (`NewCIDRRangeAllocator`), and one that holds others' takes these away.
+    let same = |field: &str, none: &str| {
+        let of = |object: &str| format!("{object}.?spec.?{field}.orValue({none})");
+        format!("{} == (oldObject == null ? {none} : {})", of("object"), of("oldObject"))
+    };
+    let ranges = format!("{is_no_node} || {} && {}", same("podCIDR", "''"), same("podCIDRs", "[]"));
+    [
+        by_records(NODE_OBJECTS, "", "nodes", &nodes.join(" || "), TWICE),
+        by_records(REQUESTS, "certificates.k8s.io", "certificatesigningrequests", &requests.join(" || "), REMOVED),
+        policy(RANGES, "", "nodes", &["CREATE", "UPDATE"], &ranges, CHOSEN),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+const TWICE: &str = "a worker makes its Node object once, when it has joined: one that was removed needs a join token";
+const REMOVED: &str = "a worker that was removed asks for no certificates: it needs a join token";
+const CHOSEN: &str = "a node does not choose the addresses of its pods: the cluster gives it its range";
+
+/// What is judged by what is noted of workers.
+fn by_records(name: &str, group: &str, resource: &str, expression: &str, message: &str) -> [Value; 2] {
+    let [mut policy, mut binding] = policy(name, group, resource, &["CREATE"], expression, message);
+    policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    binding["spec"]["paramRef"] =
+        json!({"name": records::NAME, "namespace": "kube-system", "parameterNotFoundAction": "Allow"});
+    [policy, binding]
+}
+
+/// A policy and its binding.
+fn policy(name: &str, group: &str, resource: &str, operations: &[&str], expression: &str, message: &str) -> [Value; 2] {
+    let validation = json!({"expression": expression, "message": message, "reason": "Forbidden"});
+    [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": NAME},
+            "metadata": {"name": name},
             "spec": {
                 // What cannot be judged is let in: no failure of this may keep all workers away.
                 "failurePolicy": "Ignore",
-                "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
                 "matchConstraints": {"resourceRules": [{
-                    "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["CREATE"],
+                    "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": operations,
                 }]},
-                "validations": [{
-                    "expression": conditions.join(" || "),
-                    "message": "a worker makes its Node object once, when it has joined: one that was removed needs a join token",
-                    "reason": "Forbidden",
-                }],
+                "validations": [validation],
             },
         }),
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": NAME},
-            "spec": {
-                "policyName": NAME,
-                "paramRef": {
-                    "name": records::NAME, "namespace": "kube-system", "parameterNotFoundAction": "Allow",
-                },
-                "validationActions": ["Deny"],
-            },
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
         }),
     ]
 }
@@ -64,10 +100,12 @@ mod tests {
     use crate::intake::config::fixture::{in_a_tenant, three_nodes};
 
     #[test]
-    fn only_control_nodes_and_workers_that_were_let_in_make_node_objects() {
+    fn only_control_nodes_and_workers_that_were_let_in_come_and_ask_and_none_chooses_its_pods_range() {
         assert!(objects(&three_nodes()).is_empty());
         let objects = objects(&in_a_tenant(three_nodes()));
-        assert_eq!(objects[1]["spec"]["policyName"], objects[0]["metadata"]["name"]);
+        for pair in objects.chunks(2) {
+            assert_eq!(pair[1]["spec"]["policyName"], pair[0]["metadata"]["name"]);
+        }
         insta::assert_snapshot!(format!("{:#}", Value::from(objects)));
     }
 }

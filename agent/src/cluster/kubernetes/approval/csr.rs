@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use sha2::{Digest, Sha256};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
@@ -55,6 +56,8 @@ pub(super) struct Asked {
     pub names: Vec<String>,
     /// Addresses, in order.
     pub addresses: Vec<Ipv4Addr>,
+    /// What tells its public key from others: half of the SHA-256 of that, in hexadecimal.
+    pub key: String,
 }
 
 impl Asked {
@@ -90,7 +93,8 @@ impl Asked {
         let written = [VERSION, info.subject.as_raw(), info.subject_pki.raw, &names.attributes()].concat();
         ensure!(is_whole(&der, &value(tag::SEQUENCE, &[&written])), "it says more than was understood");
         let Names { names, addresses, .. } = names;
-        Ok(Self { organization, common_name, names, addresses })
+        let key = Sha256::digest(info.subject_pki.raw).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { organization, common_name, names, addresses, key })
     }
 }
 

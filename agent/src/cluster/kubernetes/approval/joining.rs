@@ -59,6 +59,15 @@ pub(super) fn node_of(spec: &Spec) -> Option<String> {
     spec.asked(&USAGES).ok()?.common_name.strip_prefix("system:node:").map(str::to_owned)
 }
 
+/// Who is let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Joining {
+    /// The name of the node.
+    pub name: String,
+    /// What tells its key from others.
+    pub key: String,
+}
+
 /// The name of the token that a request was made with, if it was.
 pub(super) fn token_of(spec: &Spec) -> Option<&str> {
     let id = spec.username.strip_prefix("system:bootstrap:")?;
@@ -66,13 +75,13 @@ pub(super) fn token_of(spec: &Spec) -> Option<&str> {
     (plain && id.len() == 6).then_some(id)
 }
 
-/// Judges a request by its token, if that is still there, and by the nodes that the cluster has. Gives the name of the node.
+/// Judges a request by its token, if that is still there, and by the nodes that the cluster has. Gives who it lets in.
 pub(super) fn judge(
     spec: &Spec,
     token: Option<&Token>,
     config: &ControlPlane,
     nodes: &[Node],
-) -> Result<String, Refusal> {
+) -> Result<Joining, Refusal> {
     if !spec.is_of(join_token::GROUP) {
         return Err(Refusal::never("its token is not for joining"));
     }
@@ -101,6 +110,6 @@ pub(super) fn judge(
              in the token's annotation {}",
             join_token::NODE
         ))),
-        _ => Ok(name.to_owned()),
+        _ => Ok(Joining { name: name.to_owned(), key: asked.key.clone() }),
     }
 }

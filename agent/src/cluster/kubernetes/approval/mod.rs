@@ -15,6 +15,7 @@ mod serving;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
@@ -46,6 +47,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many requests are named at once.
 const NAMED: usize = 3;
+
+/// How many requests of one who asks are decided before others' come first.
+const AT_ONCE: usize = 5;
+
+/// How many requests are decided before all is looked at anew.
+const OF_A_PASS: usize = 100;
+
+/// How many requests may fail before the rest waits for the next time.
+const FAILURES: usize = 3;
+
+/// The longest name of a request that is looked at: kubelets give them less than a hundred bytes.
+const LONGEST_NAME: usize = 253;
 
 /// Why a request is not approved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +99,7 @@ struct Metadata {
 }
 
 /// Who asks for what. The API server has written `username` and `groups`, and nothing of this can be changed.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
     /// None if it is longer than any that is taken: there may be many of them.
@@ -175,7 +188,15 @@ impl Api {
         }
         // Before all else is looked at: what another control node notes and decides meanwhile counts.
         let mut records = self.worker_records()?;
-        let open = self.open_requests()?;
+        let open = in_turn(self.open_requests()?);
+        let (open, strange): (Vec<_>, Vec<_>) = open.into_iter().partition(Request::has_plain_name);
+        if !strange.is_empty() {
+            // Their names say nothing that a person or a path could do with.
+            decided
+                .waiting
+                .push(format!("{} requests have names that no kubelet gives, and are left alone", strange.len()));
+        }
+        let mut failures = Vec::new();
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
         for request in &open {
             let Some(judged) = self.judge(request, config, &nodes, records.as_ref(), now)? else { continue };
@@ -191,13 +212,18 @@ impl Api {
                     continue;
                 }
             };
-            match self.say(request, kind, &why)? {
-                Some(refused) => decided.waiting.push(request.told(&refused)),
-                None if kind == DENIED => decided.denied.push(request.told(&why)),
-                None => decided.approved.push(request.who()),
+            match self.say(request, kind, &why) {
+                Ok(Some(refused)) => decided.waiting.push(request.told(&refused)),
+                Ok(None) if kind == DENIED => decided.denied.push(request.told(&why)),
+                Ok(None) => decided.approved.push(request.who()),
+                // Whatever it is, it holds up nobody else.
+                Err(error) => failures.push(error),
+            }
+            if failures.len() >= FAILURES {
+                break;
             }
         }
-        Ok(decided)
+        failures.into_iter().next().map_or(Ok(decided), Err)
     }
 
     /// The requests of the kinds that are decided here.
@@ -231,14 +257,15 @@ impl Api {
         if let Some(id) = joining::token_of(spec) {
             let token = joining::Token::find(self, id)?;
             let judged = joining::judge(spec, token.as_ref(), config, nodes);
-            return Ok(Some(judged.and_then(|name| {
-                if records.is_some_and(|records| records.are_full_for(&name)) {
-                    return Err(Refusal::now("the cluster has as many workers as can be noted"));
-                }
-                let known = nodes.iter().find(|node| node.name() == name);
+            return Ok(Some(judged.and_then(|who| {
+                let known = nodes.iter().find(|node| node.name() == who.name);
                 // A token without a name may be for others too.
                 let own = token.and_then(|token| token.node().map(|_| id.to_owned()));
-                Ok(Some((name, Record::of_joining(own, known, now))))
+                if let Some(records) = records.filter(|_| known.is_none()) {
+                    records.lets_in(&who, own.as_deref(), now)?;
+                }
+                let key = Some(who.key).filter(|_| known.is_none());
+                Ok(Some((who.name, Record { key, ..Record::of_joining(own, known, now) })))
             })));
         }
         Ok(renewal::worker_of(spec, config).map(|name| renewal::judge(name, spec, nodes, complete).map(|()| None)))
@@ -269,7 +296,32 @@ impl Api {
     }
 }
 
+/// The requests in the order in which they are decided: the oldest first, but of each who asks no more than a few before those
+/// of others.
+fn in_turn(mut open: Vec<Request>) -> Vec<Request> {
+    let mut before: BTreeMap<String, usize> = BTreeMap::new();
+    open.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
+    let mut turns: Vec<(usize, Request)> = open
+        .into_iter()
+        .map(|request| {
+            let asked = before.entry(request.spec.username.clone()).or_default();
+            *asked += 1;
+            ((*asked - 1) / AT_ONCE, request)
+        })
+        .collect();
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.into_iter().map(|(_, request)| request).take(OF_A_PASS).collect()
+}
+
 impl Request {
+    /// Whether its name is one that kubelets and nodes of ours give. Kubernetes takes almost any
+    /// (`ValidateCertificateRequestName`).
+    fn has_plain_name(&self) -> bool {
+        let name = &self.metadata.name;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        name.len() <= LONGEST_NAME && name.bytes().all(plain) && name.bytes().any(|byte| byte != b'.')
+    }
+
     fn who(&self) -> String {
         told(&format!("{} of {}", self.metadata.name, self.spec.username))
     }

@@ -16,7 +16,7 @@ use crate::cluster::pki::{self, Authorities};
 use crate::host::fake_server;
 
 const RECORDS: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-worker-records";
-const TOKEN: &str = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef";
+const TOKEN: &str = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-";
 
 /// What the API server holds.
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Store {
                 list(self.requests.values().filter(of).cloned().collect())
             }
             NODES => list(self.nodes.clone()),
-            TOKEN => {
+            at if at.starts_with(TOKEN) => {
                 self.token_used += 1;
                 self.token.clone().map_or((404, json!({})), |token| (200, token))
             }
@@ -261,6 +261,54 @@ fn a_token_of_one_node_ends_when_that_serves_and_one_of_many_does_not() {
         assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.len(), 1);
         assert_eq!(used() > before, gone);
     }
+}
+
+#[test]
+fn a_name_is_for_the_key_that_was_let_in_until_its_node_has_come() {
+    let cluster = Cluster::noting(10, vec![]);
+    cluster.token(Some("new"));
+    let own = joins_as("new");
+    assert_eq!(cluster.asks(&own).approved.len(), 1);
+    assert!(cluster.noted("new").unwrap().contains(r#""key":""#));
+    // After a power cut it asks with the same key; who else has the token has another one.
+    assert_eq!(cluster.asks(&own).approved.len(), 1);
+    let other = joins_as("new");
+    assert!(cluster.asks(&other).waiting[0].contains("the same token and another key"));
+    // Its VM was made anew, with a token of its own.
+    let mut anew = other.clone();
+    anew.username = "system:bootstrap:ghijkl".to_owned();
+    cluster.store.lock().unwrap().requests.clear();
+    assert_eq!(cluster.asks(&anew).approved, ["csr-0 of system:bootstrap:ghijkl"]);
+    cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
+    assert_eq!(cluster.follow(), Vec::<String>::new());
+    assert!(!cluster.noted("new").unwrap().contains("key"), "it is the object's now");
+}
+
+#[test]
+fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
+    let cluster = Cluster::noting(11, vec![]);
+    cluster.token(None);
+    for number in 0..8 {
+        assert_eq!(cluster.asks(&joins_as(&format!("w{number}"))).approved.len(), 1, "{number}");
+    }
+    assert!(cluster.asks(&joins_as("w8")).waiting[0].contains("8 workers are awaited"));
+    // He makes no Node object. Weeks later the worker of that name joins with its own token.
+    let later = now() + Duration::from_secs(30 * 24 * 3600);
+    cluster.store.lock().unwrap().requests.clear();
+    cluster.api().follow_workers(&cluster.config, true, later).unwrap();
+    cluster.token(Some("w7"));
+    let honest = |cluster: &Cluster| {
+        cluster.store.lock().unwrap().requests.insert("csr-w7".to_owned(), request("csr-w7", &joins_as("w7")));
+        cluster.api().approve_workers(&cluster.config, later).unwrap()
+    };
+    assert!(honest(&cluster).waiting[0].contains("a token without a name has let another key in as w7"));
+    // Others may come again, and once that certificate has ended this one may.
+    cluster.token(None);
+    cluster.store.lock().unwrap().requests = [("csr-w9".to_owned(), request("csr-w9", &joins_as("w9")))].into();
+    assert_eq!(cluster.api().approve_workers(&cluster.config, later).unwrap().approved.len(), 1);
+    let year = now() + Duration::from_secs(367 * 24 * 3600);
+    cluster.api().follow_workers(&cluster.config, true, year).unwrap();
+    assert_eq!(cluster.noted("w7"), None);
 }
 
 #[test]

@@ -10,9 +10,12 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use contract::join_token;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::Refusal;
+use super::joining::Joining;
 use super::node::{Node, reserved_address};
 use crate::cluster::kubernetes::answer;
 use crate::cluster::kubernetes::api::Api;
@@ -34,6 +37,13 @@ const BEGINNING: Duration = Duration::from_secs(60);
 /// How long a worker may take from its certificate to its Node object.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How long a name is kept for the key that a token without a name has let in, where no Node object has come: as long as that
+/// key's certificate may be good, a year and a day (`--cluster-signing-duration` is a year).
+const CERTIFICATE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// How many workers may be awaited at once that tokens without a name have let in. Who has such a token chooses the names.
+const AWAITED: usize = 8;
+
 /// How many workers are noted: Kubernetes takes no ConfigMap of more than a MiB, and a record has some 200 bytes.
 const MOST: usize = 4000;
 
@@ -45,6 +55,10 @@ pub(super) struct Record {
     /// The token that it was let in with, by its public half, until that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// What tells the key from others that it was let in with, until it has a Node object ([`super::csr::Asked::key`]): nobody
+    /// else is let in by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
     /// (`addons::comers`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +72,7 @@ impl Record {
     /// That of a worker that is let in now, for the first time or again: its address is free to be another one.
     pub fn of_joining(token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
         let joined = humantime::format_rfc3339_seconds(now).to_string();
-        Self { joined, token, uid: known.map(|node| node.uid().to_owned()), address: None }
+        Self { joined, token, key: None, uid: known.map(|node| node.uid().to_owned()), address: None }
     }
 
     /// Whether this may be its Node object.
@@ -68,8 +82,21 @@ impl Record {
 
     /// Whether it may still come.
     fn is_awaited(&self, now: SystemTime) -> bool {
+        self.has_joined_within(PATIENCE, now)
+    }
+
+    /// Whether its name is nobody else's, though no Node object has come: who has chosen it has its certificate.
+    fn is_taken(&self, now: SystemTime) -> bool {
+        self.is_of_no_named_token() && self.has_joined_within(CERTIFICATE, now)
+    }
+
+    fn is_of_no_named_token(&self) -> bool {
+        self.uid.is_none() && self.token.is_none() && self.key.is_some()
+    }
+
+    fn has_joined_within(&self, limit: Duration, now: SystemTime) -> bool {
         let joined = humantime::parse_rfc3339(&self.joined);
-        self.uid.is_none() && joined.is_ok_and(|joined| now < joined + PATIENCE)
+        self.uid.is_none() && joined.is_ok_and(|joined| now < joined + limit)
     }
 }
 
@@ -138,9 +165,40 @@ impl Records {
         }
     }
 
-    /// Whether there is no room for a worker of this name.
-    pub fn are_full_for(&self, name: &str) -> bool {
-        self.of.len() >= MOST && !self.of.contains_key(name)
+    /// Judges whether a worker may be let in that is not there yet: by this name, with this key, by the token of this name that
+    /// is for it alone, if it is.
+    pub fn lets_in(&self, who: &Joining, token: Option<&str>, now: SystemTime) -> Result<(), Refusal> {
+        let name = &who.name;
+        if self.of.len() >= MOST && !self.of.contains_key(name) {
+            return Err(Refusal::now("the cluster has as many workers as can be noted"));
+        }
+        let known = self.of.get(name).filter(|record| record.uid.is_none());
+        let others = known.filter(|record| record.key.as_ref().is_some_and(|key| *key != who.key));
+        match (others, token) {
+            (Some(Record { token: Some(former), .. }), Some(token)) if former != token => {}
+            (Some(Record { token: Some(_), .. }), _) => {
+                return Err(Refusal::Now(format!(
+                    "somebody was let in as {name} with the same token and another key: if its VM was made anew, give it a \
+                     token of its own; if not, delete the token, since others have it"
+                )));
+            }
+            (Some(_), _) => {
+                return Err(Refusal::Now(format!(
+                    "a token without a name has let another key in as {name}, which may come yet: give this worker another \
+                     name"
+                )));
+            }
+            (None, _) => {}
+        }
+        let awaited = |(_, record): &(&String, &Record)| record.is_of_no_named_token() && record.is_awaited(now);
+        if known.is_none() && token.is_none() && self.of.iter().filter(awaited).count() >= AWAITED {
+            return Err(Refusal::Now(format!(
+                "{AWAITED} workers are awaited that tokens without a name have let in: make one for this worker alone, with \
+                 the annotation {}",
+                join_token::NODE
+            )));
+        }
+        Ok(())
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
@@ -162,10 +220,10 @@ impl Records {
     pub fn followed(&self, nodes: &[Node], now: SystemTime) -> Changes {
         let change = |(name, record): (&String, &Record)| match nodes.iter().find(|node| node.name() == name) {
             Some(node) if record.uid.is_none() => {
-                Some((name.clone(), Some(Record { uid: Some(node.uid().to_owned()), ..record.clone() })))
+                Some((name.clone(), Some(Record { uid: Some(node.uid().to_owned()), key: None, ..record.clone() })))
             }
             Some(node) if record.is_of(node) => None,
-            None if record.is_awaited(now) => None,
+            None if record.is_awaited(now) || record.is_taken(now) => None,
             Some(_) | None => Some((name.clone(), None)),
         };
         self.of.iter().filter_map(change).collect()
@@ -185,7 +243,7 @@ impl Records {
         let coming = coming.map(|name| (name.clone(), Some(Record::of_joining(None, None, now))));
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
             let known = self.of(node).cloned().unwrap_or_else(|_| Record::of_joining(None, None, now));
-            let record = Record { uid: Some(node.uid().to_owned()), address: own(node), ..known };
+            let record = Record { uid: Some(node.uid().to_owned()), key: None, address: own(node), ..known };
             (node.name().to_owned(), Some(record))
         });
         coming.chain(there).collect()

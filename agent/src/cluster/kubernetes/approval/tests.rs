@@ -348,6 +348,33 @@ fn each_request_is_decided_by_itself_and_what_is_said_of_it_is_short_and_plain()
 }
 
 #[test]
+fn requests_with_names_of_somebodys_choice_hold_up_nobody_and_lead_nowhere() {
+    let denied = || spec(&Serving { names: &["worker1", "worker2"], ..GOOD });
+    let long: &str = format!("!{}", "A".repeat(66_000)).leak();
+    let names = [long, r"..\..\..\..\api\v1\nodes\w1:9999\proxy\x?", "!\nkaas: fingerprints {}", "..", "a/../b", ""];
+    let requests = names.map(|name| (name, denied())).into_iter().chain([("csr-good", spec(&GOOD))]).collect();
+    let cluster = Cluster::start(2, requests);
+    let decided = cluster.decide();
+    assert_eq!((decided.approved.len(), decided.denied.len()), (1, 0), "{decided:?}");
+    assert_eq!(decided.waiting, ["6 requests have names that no kubelet gives, and are left alone"]);
+    let said = cluster.said.lock().unwrap();
+    assert_eq!(said.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["/csr-good/approval"]);
+}
+
+#[test]
+fn whoever_asks_often_waits_for_those_who_ask_once() {
+    let of = |number: usize, user: &str| {
+        let mut one = request(&format!("csr-{number:04}"), &spec(&Serving { user, ..GOOD }));
+        one["metadata"]["creationTimestamp"] = json!(format!("2026-01-31T12:{:02}:{:02}Z", number / 60, number % 60));
+        serde_json::from_value::<Request>(one).unwrap()
+    };
+    let many = (0..1000).map(|number| of(number, "system:node:flood"));
+    let turns = in_turn(many.chain([of(2000, "system:node:honest")]).collect());
+    assert_eq!(turns.len(), OF_A_PASS);
+    assert_eq!(turns.iter().position(|one| one.spec.username.ends_with("honest")), Some(AT_ONCE));
+}
+
+#[test]
 fn a_request_waits_in_silence_until_the_node_object_could_have_been_written() {
     let mut waits: Request = serde_json::from_value(request("csr", &spec(&GOOD))).unwrap();
     let made = humantime::parse_rfc3339("2026-01-31T12:00:00Z").unwrap();
