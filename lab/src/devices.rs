@@ -66,6 +66,21 @@ impl Lab {
         Ok(self.directory.load_vm(vm)?.disks)
     }
 
+    /// Makes a data disk that a VM holds as large as `capacity` bytes, as an administrator does it in vSphere Client, also
+    /// while the VM is on.
+    ///
+    /// # Errors
+    /// When no VM holds it, it is as large already, or the VM that is on does not see it.
+    pub fn enlarge_disk(&self, disk: Uuid, capacity: u64) -> anyhow::Result<()> {
+        let _lock = self.directory.lock()?;
+        let holder = self.directory.holder(disk)?.with_context(|| format!("no VM holds the disk {disk}"))?;
+        let vm = self.directory.load_vm(&holder)?;
+        let number = vm.disks.iter().position(|held| *held == disk).context("the VM has let go of it")?;
+        disk::enlarge(&self.directory.disk(disk), capacity)?;
+        let engine = self.engines.of(&vm);
+        if engine.is_on(&vm) { engine.enlarge_disk(&vm, number) } else { Ok(()) }
+    }
+
     /// Takes a data disk away from a VM that is off; its content stays.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use super::host::{program, run};
 
@@ -29,18 +29,45 @@ pub fn attach(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(device))
 }
 
+/// Makes a disk as large as `capacity` bytes.
+///
+/// # Errors
+/// When it is as large already, or the file cannot be changed.
+pub fn enlarge(path: &Path, capacity: u64) -> anyhow::Result<()> {
+    let enlarge = || {
+        let file = OpenOptions::new().write(true).open(path)?;
+        let present = file.metadata()?.len();
+        ensure!(present < capacity, "it has {present} bytes already, and is never made smaller");
+        Ok(file.set_len(capacity)?)
+    };
+    enlarge().with_context(|| format!("making the disk {} larger", path.display()))
+}
+
+/// Lets the loop devices of a disk have the size that it has now.
+///
+/// # Errors
+/// When one does not take it.
+pub fn show_size(path: &Path) -> anyhow::Result<()> {
+    devices(path)?.iter().try_for_each(|device| run(&mut program("losetup", ["--set-capacity", device])).map(drop))
+}
+
 /// Takes every loop device of a disk away, its partitions' devices first:
 /// they would outlive the device.
 ///
 /// # Errors
 /// When the device is in use.
 pub fn release(path: &Path) -> anyhow::Result<()> {
-    let devices = run(program("losetup", ["--noheadings", "--output", "NAME", "--associated"]).arg(path))?;
-    for device in devices.split_ascii_whitespace() {
-        forget_partitions(device)?;
-        run(&mut program("losetup", ["--detach", device]))?;
+    for device in devices(path)? {
+        forget_partitions(&device)?;
+        run(&mut program("losetup", ["--detach", &device]))?;
     }
     Ok(())
+}
+
+/// The loop devices that show a disk.
+fn devices(path: &Path) -> anyhow::Result<Vec<String>> {
+    let devices = run(program("losetup", ["--noheadings", "--output", "NAME", "--associated"]).arg(path))?;
+    Ok(devices.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
 fn forget_partitions(device: &str) -> anyhow::Result<()> {

@@ -52,6 +52,12 @@ pub trait Engine {
     /// When the VM does not take it.
     fn insert_cdrom(&self, vm: &VmRecord) -> anyhow::Result<()>;
 
+    /// Shows a VM that is on the new size of its data disk of this number, whose file has been made larger.
+    ///
+    /// # Errors
+    /// When the VM's disk does not become larger.
+    fn enlarge_disk(&self, vm: &VmRecord, number: usize) -> anyhow::Result<()>;
+
     /// What the guest shows of its cluster, if it has shown something since its power-on.
     ///
     /// # Errors

@@ -241,6 +241,10 @@ impl Engine for Containers {
         insert().with_context(|| format!("inserting the CD-ROM of {}", vm.name))
     }
 
+    fn enlarge_disk(&self, vm: &VmRecord, number: usize) -> anyhow::Result<()> {
+        disk::show_size(&self.directory.disk(vm.disks[number]))
+    }
+
     fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
         read_fingerprints(&self.fingerprints_file(vm))
     }

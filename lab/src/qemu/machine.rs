@@ -45,6 +45,11 @@ pub struct Machine<'a> {
 /// QEMU's name for the CD-ROM drive.
 pub const CDROM: &str = "cdrom";
 
+/// QEMU's name for what is behind a data disk.
+pub fn data_drive(number: usize) -> String {
+    format!("data{number}")
+}
+
 /// The argument with a VM's control socket; no other process has it.
 pub fn control_argument(socket: &Path) -> String {
     format!("unix:{},server=on,wait=off", socket.display())
@@ -89,13 +94,14 @@ pub fn arguments(machine: &Machine<'_>) -> Vec<String> {
         add("kernel", kernel_image.display().to_string());
     }
     for (number, (uuid, file)) in machine.data_disks.iter().enumerate() {
-        add("drive", format!("if=none,id=data{number},format=raw,{cache},file={}", file.display()));
+        let drive = data_drive(number);
+        add("drive", format!("if=none,id={drive},format=raw,{cache},file={}", file.display()));
         // The serial number alone would also be the device's identifier, which is short.
         let serial = uuid.simple().to_string();
         let (target, identifier) = (number + 1, &serial[..20]);
         add(
             "device",
-            format!("scsi-hd,bus=scsi.0,scsi-id={target},drive=data{number},serial={serial},device_id={identifier}"),
+            format!("scsi-hd,bus=scsi.0,scsi-id={target},drive={drive},serial={serial},device_id={identifier}"),
         );
     }
 

@@ -180,6 +180,13 @@ impl Engine for VirtualMachines {
         Ok(())
     }
 
+    fn enlarge_disk(&self, vm: &VmRecord, number: usize) -> anyhow::Result<()> {
+        let size = fs::metadata(self.directory.disk(vm.disks[number]))?.len();
+        let larger = json!({ "device": machine::data_drive(number), "size": size });
+        Qmp::connect(&self.control(vm))?.execute("block_resize", larger)?;
+        Ok(())
+    }
+
     /// QEMU has no guestinfo: the node says them on its console, where nobody but root in the guest can write.
     fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
         Ok(Fingerprints::last_said(&self.directory.console_text(&vm.name)?))

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use contract::properties::DEPLOYMENT_SECRET;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 
@@ -33,6 +34,40 @@ pub fn fill(scenario: &Scenario, vm: &str, share: u32) {
          fallocate --length $(( wanted + held )) {FILLING}"
     );
     scenario.inside(vm, &["sh", "-ec", &script]);
+}
+
+/// How much larger a disk is made, in bytes.
+const MORE: u64 = 2 << 30;
+
+/// An administrator makes a node's data disk larger, and the running node takes all of it.
+pub fn a_data_disk_is_made_larger(scenario: &Scenario, vm: &str, limit: Duration) {
+    let lab = scenario.lab();
+    let number = |script: &str| {
+        let said = lab.run_inside(vm, &["sh", "-ec", script], limit)?;
+        said.trim().parse::<u64>().with_context(|| format!("{script} gave {said:?}"))
+    };
+    let partition = "blockdev --getsize64 $(findmnt --noheadings --output SOURCE /data)";
+    let files = "set -- $(stat --file-system --format='%S %b' /data); echo $(( $1 * $2 ))";
+    let before = (number(partition).unwrap(), number(files).unwrap());
+    let disk = lab.disks(vm).unwrap()[0];
+    let capacity = std::fs::metadata(lab.disk_file(disk)).unwrap().len() + MORE;
+    lab.enlarge_disk(disk, capacity).unwrap();
+    scenario
+        .wait(&format!("the data partition of {vm} to be larger"), limit, || Ok(number(partition)? == before.0 + MORE));
+    if may_grow_file_systems(scenario, vm) {
+        let grown = before.1 + MORE / 10 * 9;
+        scenario
+            .wait(&format!("the file system on {vm}'s data disk to be larger"), limit, || Ok(number(files)? > grown));
+    } else {
+        scenario.wait("the finding of a disk that did not grow", limit, || has(scenario, vm, "disk.not-grown"));
+    }
+}
+
+/// Making a mounted file system larger takes `CAP_SYS_RESOURCE` (bit 24), which every virtual machine's kernel gives and a
+/// host may withhold from containers.
+fn may_grow_file_systems(scenario: &Scenario, vm: &str) -> bool {
+    let said = scenario.inside(vm, &["sed", "--quiet", "s/^CapEff:[[:space:]]*//p", "/proc/1/status"]);
+    u64::from_str_radix(said.trim(), 16).unwrap() & 1 << 24 != 0
 }
 
 /// A node that waits for its peers still has the deployment secret. It is planted in the journal, in a

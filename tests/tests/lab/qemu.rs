@@ -12,6 +12,8 @@ use scenarios::scenario::{Scenario, Setting};
 use scenarios::upgrade::Upgrade;
 use scenarios::workload::Workload;
 
+use crate::maintenance::a_data_disk_is_made_larger;
+
 /// Emulated processors are slow, and the machine may be busy.
 const FORMING: Duration = Duration::from_secs(30 * 60);
 const WORK: Duration = Duration::from_secs(15 * 60);
@@ -115,8 +117,8 @@ pub mod long {
         workload.is_reached_by_name_from("cp3");
     }
 
-    /// A node on the devices that vSphere gives it does all that a node does, and comes back when its scratch partition
-    /// was damaged.
+    /// A node on the devices that vSphere gives it does all that a node does, fills a data disk that is made larger, and
+    /// comes back when its scratch partition was damaged.
     pub fn a_node_on_vsphere_hardware_forms_a_cluster() {
         let setting = Setting { hardware: Some(Hardware::Vsphere), ..Setting::one("vsphere") };
         let scenario = Scenario::prepare(&setting);
@@ -126,6 +128,7 @@ pub mod long {
         the_kernel_is_set_as_the_image_says(&scenario, "cp1");
         let workload = Workload::start(&scenario, "cp1", WORK);
         workload.is_reached_by_name_from("cp1");
+        a_data_disk_is_made_larger(&scenario, "cp1", WORK);
 
         let scratch = || scenario.lab().run_inside("cp1", &["findmnt", "--noheadings", "--output=UUID", "/var"], WORK);
         let before = scratch().unwrap();

@@ -12,6 +12,7 @@ use scenarios::endpoint;
 use scenarios::lab_command::LabCommand;
 use scenarios::other_image::OtherImage;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
+use scenarios::store::etcdctl;
 use serde_json::Value;
 
 use crate::image::{
@@ -51,7 +52,9 @@ pub mod short {
         keys_at_the_console_restart_nothing(&scenario);
         a_carried_container_image_that_went_missing_is_brought_back(&scenario);
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
+        let secret = a_secret_is_written_in_cipher(&scenario);
         let before = scenario.kept("cp1");
+        let key = key_of_secrets(&scenario, "cp1");
         import(&scenario, "cp1-b", Some(other.source()));
 
         shut_down(&scenario, "cp1");
@@ -59,6 +62,7 @@ pub mod short {
         scenario.power_on(&["cp1-b"]);
         scenario.says("cp1-b", "kaas: ready", FORMING);
         assert_eq!(scenario.kept("cp1-b"), before);
+        assert_eq!((key_of_secrets(&scenario, "cp1-b"), secret()), (key.clone(), "kept".to_owned()));
         let facts = node(&scenario, "cp1-b", "cp1");
         assert_eq!((&facts["generation"], &facts["image"]["version"]), (&2.into(), &"99.0.0".into()), "{facts:#}");
         assert_eq!(facts["swap"]["stage"], "taken", "{facts:#}");
@@ -70,12 +74,26 @@ pub mod short {
         commands.run("on", &["cp1"]);
         scenario.says("cp1", "kaas: ready", FORMING);
         assert_eq!(scenario.kept("cp1"), before);
+        assert_eq!((key_of_secrets(&scenario, "cp1"), secret()), (key, "kept".to_owned()));
         let facts = node(&scenario, "cp1", "cp1");
         assert_eq!((&facts["generation"], &facts["swap"]), (&3.into(), &Value::Null), "{facts:#}");
         assert_eq!(scenario.kubectl(&written), "yes");
         the_kubeconfig_opens_the_api_from_this_machine(&scenario, &kubeconfig);
         the_labs_commands_do_as_they_say(&scenario, &commands);
         scenario.end_by_command(commands);
+    }
+
+    /// A Secret that etcd has in cipher alone. Gives what reads it through the API: whoever answers has the key.
+    fn a_secret_is_written_in_cipher(scenario: &Scenario) -> impl Fn() -> String {
+        scenario.kubectl(&["create", "secret", "generic", "before", "--from-literal=word=kept"]);
+        let stored = etcdctl(scenario, "cp1", &["get", "--print-value-only", "/registry/secrets/default/before"]);
+        assert!(stored.starts_with("k8s:enc:"), "{stored:?}");
+        || scenario.kubectl(&["get", "secret", "before", "--output=go-template={{.data.word | base64decode}}"])
+    }
+
+    /// What tells the key of Secrets from others, without showing it.
+    fn key_of_secrets(scenario: &Scenario, vm: &str) -> String {
+        scenario.inside(vm, &["sha256sum", "/etc/kubernetes/pki/encryption.json"])
     }
 
     /// The door to the API is a process of its own, which has outlived `kaas lab up`.

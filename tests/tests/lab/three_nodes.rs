@@ -12,7 +12,8 @@ use scenarios::{certificates, endpoint};
 
 use crate::hostile::strangers_and_pods_get_what_the_table_says;
 use crate::maintenance::{
-    CHECK, FILLING, a_formed_nodes_bundle_holds_no_key, a_waiting_nodes_bundle_holds_no_planted_secret, fill, has,
+    CHECK, FILLING, a_data_disk_is_made_larger, a_formed_nodes_bundle_holds_no_key,
+    a_waiting_nodes_bundle_holds_no_planted_secret, fill, has,
 };
 
 const FAILOVER: Duration = Duration::from_secs(300);
@@ -77,7 +78,7 @@ pub mod long {
     }
 
     /// Two of three work for a while, the first one restarted meanwhile, with all of everyday maintenance: snapshots,
-    /// certificates, room on the disks. Then the third comes, and is one of them.
+    /// certificates, room on the disks, disks made larger. Then the third comes, and is one of them.
     ///
     /// Whether the third has fetched its keys before it is cut off is left to chance: a first node that keeps them for
     /// one that has none is shown by the fast tests of the boot's steps.
@@ -104,6 +105,7 @@ pub mod long {
         scenario.wait("the finding of a disk that is nearly full", CHECK, || has(&scenario, "cp1", "disk.nearly-full"));
         scenario.inside("cp1", &["rm", FILLING]);
         scenario.wait("the finding to go", CHECK, || Ok(!has(&scenario, "cp1", "disk.nearly-full")?));
+        a_data_disk_is_made_larger(&scenario, "cp1", CHECK);
 
         scenario.cut("cp1");
         scenario.power_on(&["cp1"]);

@@ -113,7 +113,10 @@ fn signed(text: &str, token: &Token<'_>, signature: &str) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use base64::prelude::BASE64_STANDARD;
+
     use super::*;
+    use crate::fuzz::{Example, fuzz};
 
     /// The signature that a cluster's controller makes with a token.
     pub(crate) fn sign(text: &str, token: &str) -> (String, String) {
@@ -151,5 +154,37 @@ pub(super) mod tests {
             );
         }
         assert!(!signed("Hello from this side.", &token, signature));
+    }
+    /// Anyone at the pinned address answers before he has proved anything.
+    #[test]
+    fn fuzz_of_what_a_cluster_says_of_itself() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+        let pinned = hash_of(&certificate.pem()).unwrap();
+        let whole = Secret::new("abcdef.0123456789abcdef".to_owned());
+        let token = Token::read(&whole).unwrap();
+        let kubeconfig = |authority: &str| {
+            let authority = BASE64_STANDARD.encode(authority);
+            format!(
+                "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster:\n    \
+                 certificate-authority-data: {authority}\n    server: https://192.0.2.1:6443\n"
+            )
+        };
+        let info = |text: String, of: &str| {
+            let (name, signature) = sign(&text, of);
+            serde_json::to_vec(&serde_json::json!({"data": {"kubeconfig": text, name: signature}})).unwrap()
+        };
+        let good = info(kubeconfig(&certificate.pem()), whole.expose());
+        assert_eq!(authority(&good, &token, &pinned).map_err(|_| ()), Ok(pki::pem("CERTIFICATE", certificate.der())));
+        let foreign = info(kubeconfig(&certificate.pem()), "abcdef.fedcba9876543210");
+        let other = kubeconfig(&rcgen::CertificateParams::default().self_signed(&key).unwrap().pem());
+        let bundle = kubeconfig(&(other.clone() + &certificate.pem()));
+        let examples = [good, foreign, info(other, whole.expose()), info(bundle, whole.expose()), b"{}".to_vec()];
+        fuzz("what a cluster says of itself", 16 << 20, &examples.map(Example::new), |bytes| {
+            // Whatever it says, no authority comes out of it but the pinned one.
+            if let Ok(found) = authority(bytes, &token, &pinned) {
+                assert_eq!(hash_of(&found).as_ref(), Some(&pinned));
+            }
+        });
     }
 }

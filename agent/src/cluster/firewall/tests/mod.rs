@@ -204,9 +204,10 @@ fn administrators_come_from_their_networks_alone_and_nodes_and_clients_from_anyw
     for there in [PEER, virtual_address] {
         network.sees("a pod", pod, there, &[api, endpoint, ports::KUBELET], &[ssh, ports::ETCD_PEER]);
     }
+    // A node of another cluster, or a vCenter: whoever manages them from a pod reaches both.
+    let _worker = listening(stranger, &[&all()[..], &[443]].concat());
+    network.sees("a pod", pod, STRANGER, &[api, endpoint, 443, ssh, ports::MEMBERLIST], &[]);
     // A worker, which the list of nodes names alone.
-    let _worker = listening(stranger, &all());
-    network.sees("a pod", pod, STRANGER, &[ssh, ports::MEMBERLIST], &[]);
     pod_network_knows(node, Some(STRANGER));
     network.sees("a pod", pod, STRANGER, &[endpoint, ports::KUBELET, NO_PURPOSE], &[ssh, ports::MEMBERLIST]);
     config.node.admin_networks.clear();
