@@ -52,7 +52,7 @@ pub mod short {
         keys_at_the_console_restart_nothing(&scenario);
         a_carried_container_image_that_went_missing_is_brought_back(&scenario);
         scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
-        let secret = a_secret_is_written_in_cipher(&scenario);
+        a_secret_is_written_in_cipher(&scenario);
         let before = scenario.kept("cp1");
         let key = key_of_secrets(&scenario, "cp1");
         import(&scenario, "cp1-b", Some(other.source()));
@@ -62,7 +62,7 @@ pub mod short {
         scenario.power_on(&["cp1-b"]);
         scenario.says("cp1-b", "kaas: ready", FORMING);
         assert_eq!(scenario.kept("cp1-b"), before);
-        assert_eq!((key_of_secrets(&scenario, "cp1-b"), secret()), (key.clone(), "kept".to_owned()));
+        assert_eq!((key_of_secrets(&scenario, "cp1-b"), the_secret(&scenario)), (key.clone(), "kept".to_owned()));
         let facts = node(&scenario, "cp1-b", "cp1");
         assert_eq!((&facts["generation"], &facts["image"]["version"]), (&2.into(), &"99.0.0".into()), "{facts:#}");
         assert_eq!(facts["swap"]["stage"], "taken", "{facts:#}");
@@ -74,7 +74,7 @@ pub mod short {
         commands.run("on", &["cp1"]);
         scenario.says("cp1", "kaas: ready", FORMING);
         assert_eq!(scenario.kept("cp1"), before);
-        assert_eq!((key_of_secrets(&scenario, "cp1"), secret()), (key, "kept".to_owned()));
+        assert_eq!((key_of_secrets(&scenario, "cp1"), the_secret(&scenario)), (key, "kept".to_owned()));
         let facts = node(&scenario, "cp1", "cp1");
         assert_eq!((&facts["generation"], &facts["swap"]), (&3.into(), &Value::Null), "{facts:#}");
         assert_eq!(scenario.kubectl(&written), "yes");
@@ -83,12 +83,16 @@ pub mod short {
         scenario.end_by_command(commands);
     }
 
-    /// A Secret that etcd has in cipher alone. Gives what reads it through the API: whoever answers has the key.
-    fn a_secret_is_written_in_cipher(scenario: &Scenario) -> impl Fn() -> String {
+    /// A Secret that etcd has in cipher alone.
+    fn a_secret_is_written_in_cipher(scenario: &Scenario) {
         scenario.kubectl(&["create", "secret", "generic", "before", "--from-literal=word=kept"]);
         let stored = etcdctl(scenario, "cp1", &["get", "--print-value-only", "/registry/secrets/default/before"]);
         assert!(stored.starts_with("k8s:enc:"), "{stored:?}");
-        || scenario.kubectl(&["get", "secret", "before", "--output=go-template={{.data.word | base64decode}}"])
+    }
+
+    /// What it says through the API: whoever answers has the key.
+    fn the_secret(scenario: &Scenario) -> String {
+        scenario.kubectl(&["get", "secret", "before", "--output=go-template={{.data.word | base64decode}}"])
     }
 
     /// What tells the key of Secrets from others, without showing it.
