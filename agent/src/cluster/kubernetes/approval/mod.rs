@@ -261,11 +261,10 @@ impl Api {
                 let known = nodes.iter().find(|node| node.name() == who.name);
                 // A token without a name may be for others too.
                 let own = token.and_then(|token| token.node().map(|_| id.to_owned()));
-                if let Some(records) = records.filter(|_| known.is_none()) {
+                if let Some(records) = records {
                     records.lets_in(&who, own.as_deref(), now)?;
                 }
-                let key = Some(who.key).filter(|_| known.is_none());
-                Ok(Some((who.name, Record { key, ..Record::of_joining(own, known, now) })))
+                Ok(Some((who.name, Record { key: Some(who.key), ..Record::of_joining(own, known, now) })))
             })));
         }
         Ok(renewal::worker_of(spec, config).map(|name| renewal::judge(name, spec, nodes, complete).map(|()| None)))

@@ -264,7 +264,7 @@ fn a_token_of_one_node_ends_when_that_serves_and_one_of_many_does_not() {
 }
 
 #[test]
-fn a_name_is_for_the_key_that_was_let_in_until_its_node_has_come() {
+fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
     let cluster = Cluster::noting(10, vec![]);
     cluster.token(Some("new"));
     let own = joins_as("new");
@@ -279,9 +279,19 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_node_has_come() {
     anew.username = "system:bootstrap:ghijkl".to_owned();
     cluster.store.lock().unwrap().requests.clear();
     assert_eq!(cluster.asks(&anew).approved, ["csr-0 of system:bootstrap:ghijkl"]);
+    // Its Node object has come, and is not ready yet. Who else has its token has seen that, and is not let in.
     cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
     assert_eq!(cluster.follow(), Vec::<String>::new());
+    let stolen = || Spec { username: "system:bootstrap:ghijkl".to_owned(), ..joins_as("new") };
+    assert!(cluster.asks(&stolen()).waiting[0].contains("the same token and another key"));
+    assert_eq!(cluster.asks(&anew).approved, ["csr-2 of system:bootstrap:ghijkl"], "it may ask again");
+    assert!(cluster.asks(&stolen()).approved.is_empty(), "nor after that");
+    // Once its kubelet serves, there is no such token, and it joins again by another one.
+    cluster.store.lock().unwrap().requests.clear();
+    assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved, ["csr-0 of system:node:new"]);
     assert!(!cluster.noted("new").unwrap().contains("key"), "it is the object's now");
+    cluster.store.lock().unwrap().requests.clear();
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
 }
 
 #[test]

@@ -55,8 +55,8 @@ pub(super) struct Record {
     /// The token that it was let in with, by its public half, until that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// What tells the key from others that it was let in with, until it has a Node object ([`super::csr::Asked::key`]): nobody
-    /// else is let in by its name.
+    /// What tells the key from others that it was let in with, until it has a Node object and its token is no more
+    /// ([`super::csr::Asked::key`]): nobody else is let in by its name, or with that token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
@@ -73,6 +73,12 @@ impl Record {
     pub fn of_joining(token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
         let joined = humantime::format_rfc3339_seconds(now).to_string();
         Self { joined, token, key: None, uid: known.map(|node| node.uid().to_owned()), address: None }
+    }
+
+    /// That of a worker whose Node object this is. Its key counts as long as its token does.
+    fn with(&self, node: &Node) -> Self {
+        let key = self.key.clone().filter(|_| self.token.is_some());
+        Self { uid: Some(node.uid().to_owned()), key, ..self.clone() }
     }
 
     /// Whether this may be its Node object.
@@ -165,30 +171,33 @@ impl Records {
         }
     }
 
-    /// Judges whether a worker may be let in that is not there yet: by this name, with this key, by the token of this name that
-    /// is for it alone, if it is.
+    /// Judges whether a worker may be let in: by this name, with this key, by the token of this name that is for it alone, if it
+    /// is. One that has a Node object already is let in again by such a token alone ([`super::joining::judge`]).
     pub fn lets_in(&self, who: &Joining, token: Option<&str>, now: SystemTime) -> Result<(), Refusal> {
         let name = &who.name;
         if self.of.len() >= MOST && !self.of.contains_key(name) {
             return Err(Refusal::now("the cluster has as many workers as can be noted"));
         }
-        let known = self.of.get(name).filter(|record| record.uid.is_none());
-        let others = known.filter(|record| record.key.as_ref().is_some_and(|key| *key != who.key));
-        match (others, token) {
-            (Some(Record { token: Some(former), .. }), Some(token)) if former != token => {}
-            (Some(Record { token: Some(_), .. }), _) => {
+        let known = self.of.get(name);
+        match known.filter(|record| record.key.as_ref().is_some_and(|key| *key != who.key)) {
+            Some(other) if token.is_some() && other.token.as_deref() == token => {
                 return Err(Refusal::Now(format!(
                     "somebody was let in as {name} with the same token and another key: if its VM was made anew, give it a \
                      token of its own; if not, delete the token, since others have it"
                 )));
             }
-            (Some(_), _) => {
+            Some(Record { token: None, uid: None, .. }) => {
                 return Err(Refusal::Now(format!(
                     "a token without a name has let another key in as {name}, which may come yet: give this worker another \
                      name"
                 )));
             }
-            (None, _) => {}
+            Some(Record { token: Some(_), uid: None, .. }) if token.is_none() => {
+                return Err(Refusal::Now(format!(
+                    "a token of its own has let another key in as {name}: give this worker another name"
+                )));
+            }
+            Some(_) | None => {}
         }
         let awaited = |(_, record): &(&String, &Record)| record.is_of_no_named_token() && record.is_awaited(now);
         if known.is_none() && token.is_none() && self.of.iter().filter(awaited).count() >= AWAITED {
@@ -220,7 +229,7 @@ impl Records {
     pub fn followed(&self, nodes: &[Node], now: SystemTime) -> Changes {
         let change = |(name, record): (&String, &Record)| match nodes.iter().find(|node| node.name() == name) {
             Some(node) if record.uid.is_none() => {
-                Some((name.clone(), Some(Record { uid: Some(node.uid().to_owned()), key: None, ..record.clone() })))
+                Some((name.clone(), Some(record.with(node))))
             }
             Some(node) if record.is_of(node) => None,
             None if record.is_awaited(now) || record.is_taken(now) => None,
@@ -243,8 +252,7 @@ impl Records {
         let coming = coming.map(|name| (name.clone(), Some(Record::of_joining(None, None, now))));
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
             let known = self.of(node).cloned().unwrap_or_else(|_| Record::of_joining(None, None, now));
-            let record = Record { uid: Some(node.uid().to_owned()), key: None, address: own(node), ..known };
-            (node.name().to_owned(), Some(record))
+            (node.name().to_owned(), Some(Record { address: own(node), ..known.with(node) }))
         });
         coming.chain(there).collect()
     }
