@@ -322,6 +322,22 @@ fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
 }
 
 #[test]
+fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected() {
+    let cluster = Cluster::noting(12, vec![]);
+    cluster.token(Some("new"));
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+    let after = |hours: u64| now() + Duration::from_secs(hours * 3600);
+    cluster.api().follow_workers(&cluster.config, true, after(25)).unwrap();
+    assert!(cluster.noted("new").is_some(), "it has its certificate, and asks for no other one");
+    // Its VM was lost: another one comes, with a token of its own.
+    let anew = Spec { username: "system:bootstrap:ghijkl".to_owned(), ..joins_as("new") };
+    cluster.store.lock().unwrap().requests = [("csr-anew".to_owned(), request("csr-anew", &anew))].into();
+    assert_eq!(cluster.api().approve_workers(&cluster.config, after(25)).unwrap().approved.len(), 1);
+    cluster.api().follow_workers(&cluster.config, true, after(367 * 24 + 25)).unwrap();
+    assert_eq!(cluster.noted("new"), None, "its certificate has ended");
+}
+
+#[test]
 fn nothing_is_approved_that_could_not_be_noted() {
     let cluster = Cluster::noting(8, vec![]);
     cluster.token(None);

@@ -34,11 +34,11 @@ pub const COMPLETE: &str = "_complete";
 /// been by then.
 const BEGINNING: Duration = Duration::from_secs(60);
 
-/// How long a worker may take from its certificate to its Node object.
+/// How long a worker is awaited from its certificate to its Node object.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a name is kept for the key that a token without a name has let in, where no Node object has come: as long as that
-/// key's certificate may be good, a year and a day (`--cluster-signing-duration` is a year).
+/// How long a name is kept for the key that was let in, where no Node object has come: as long as that key's certificate may be
+/// good, a year and a day (`--cluster-signing-duration` is a year). Who has it asks for no other one.
 const CERTIFICATE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// How many workers may be awaited at once that tokens without a name have let in. Who has such a token chooses the names.
@@ -91,9 +91,9 @@ impl Record {
         self.has_joined_within(PATIENCE, now)
     }
 
-    /// Whether its name is nobody else's, though no Node object has come: who has chosen it has its certificate.
-    fn is_taken(&self, now: SystemTime) -> bool {
-        self.is_of_no_named_token() && self.has_joined_within(CERTIFICATE, now)
+    /// Whether it may come late, with the certificate that it was given: its VM may have been off.
+    fn is_held(&self, now: SystemTime) -> bool {
+        self.key.is_some() && self.has_joined_within(CERTIFICATE, now)
     }
 
     fn is_of_no_named_token(&self) -> bool {
@@ -232,7 +232,7 @@ impl Records {
                 Some((name.clone(), Some(record.with(node))))
             }
             Some(node) if record.is_of(node) => None,
-            None if record.is_awaited(now) || record.is_taken(now) => None,
+            None if record.is_awaited(now) || record.is_held(now) => None,
             Some(_) | None => Some((name.clone(), None)),
         };
         self.of.iter().filter_map(change).collect()
