@@ -338,6 +338,36 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
 }
 
 #[test]
+fn requests_that_wait_hold_up_nobody_who_joins() {
+    let mut there: Vec<Value> = (0..150).map(|number| node(&format!("lost{number}"), &[], 2)).collect();
+    there.push(ready(node("busy", &["10.0.0.21"], 2)));
+    let cluster = Cluster::noting(13, there);
+    cluster.token(None);
+    let mut spec = joins_as("busy");
+    let mut requests: BTreeMap<String, Value> = BTreeMap::new();
+    for number in 0..150 {
+        let (user, name) = (format!("system:node:lost{number}"), format!("lost{number}"));
+        let waits = self::spec(&Serving { user: &user, common: &user, names: &[&name], ..GOOD });
+        requests.insert(format!("csr-a{number}"), request(&format!("csr-a{number}"), &waits));
+        // With the same token as the honest one, and each with another key.
+        spec.request = joins_as("busy").request;
+        requests.insert(format!("csr-b{number}"), request(&format!("csr-b{number}"), &spec));
+    }
+    let mut honest = request("csr-c", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
+    requests.insert("csr-c".to_owned(), honest);
+    let before = {
+        let mut store = cluster.store.lock().unwrap();
+        store.requests = requests;
+        store.token_used
+    };
+    let decided = cluster.api().approve_workers(&cluster.config, now()).unwrap();
+    assert_eq!(decided.approved, ["csr-c of system:bootstrap:abcdef"]);
+    assert_eq!(decided.waiting.len(), 300);
+    assert_eq!(cluster.store.lock().unwrap().token_used - before, 1, "one token is asked for once");
+}
+
+#[test]
 fn nothing_is_approved_that_could_not_be_noted() {
     let cluster = Cluster::noting(8, vec![]);
     cluster.token(None);

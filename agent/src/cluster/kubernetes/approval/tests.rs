@@ -370,8 +370,23 @@ fn whoever_asks_often_waits_for_those_who_ask_once() {
     };
     let many = (0..1000).map(|number| of(number, "system:node:flood"));
     let turns = in_turn(many.chain([of(2000, "system:node:honest")]).collect());
-    assert_eq!(turns.len(), OF_A_PASS);
+    assert_eq!(turns.len(), 1001);
+    assert_eq!(turns.iter().position(|one| one.spec.username.ends_with("honest")), Some(1));
+    // Whoever asks to be many nodes, too.
+    let many = (0..1000).map(|number| {
+        let name = format!("w{number}");
+        Request { spec: joins_as(&name), ..of(number, "system:bootstrap:abcdef") }
+    });
+    let turns = in_turn(many.chain([of(2000, "system:node:honest")]).collect());
     assert_eq!(turns.iter().position(|one| one.spec.username.ends_with("honest")), Some(AT_ONCE));
+    // Of one token each node's first request comes before any node's second.
+    let joins = |number: usize, name: &str| {
+        let mut one = of(number, "system:bootstrap:abcdef");
+        one.spec = joins_as(name);
+        one
+    };
+    let turns = in_turn((0..1000).map(|number| joins(number, "flood")).chain([joins(2000, "honest")]).collect());
+    assert_eq!(joining::node_of(&turns[1].spec).as_deref(), Some("honest"));
 }
 
 #[test]
