@@ -186,14 +186,17 @@ pub fn named(all: &[String]) -> String {
 }
 
 impl Api {
-    /// Approves and denies what workers have asked for.
-    ///
-    /// # Errors
-    /// The API does not answer. What was decided until then stays.
-    pub fn approve_workers(&self, config: &ControlPlane, now: SystemTime) -> anyhow::Result<Decided> {
+    /// Approves and denies what workers have asked for. Gives what was decided, also where the API has not answered all of it:
+    /// then why, too.
+    pub fn approve_workers(&self, config: &ControlPlane, now: SystemTime) -> (Decided, anyhow::Result<()>) {
         let mut decided = Decided::default();
+        let done = self.decide(config, now, &mut decided);
+        (decided, done)
+    }
+
+    fn decide(&self, config: &ControlPlane, now: SystemTime, decided: &mut Decided) -> anyhow::Result<()> {
         if self.open_requests()?.is_empty() {
-            return Ok(decided);
+            return Ok(());
         }
         // Before all else is looked at: what another control node notes and decides meanwhile counts.
         let mut records = self.worker_records()?;
@@ -214,7 +217,7 @@ impl Api {
                 Ok(news) => match self.note(&mut records, news, &mut pass)? {
                     true => (APPROVED, "a control node has judged it".to_owned()),
                     // Another control node has noted something: all is judged anew.
-                    false => return Ok(decided),
+                    false => return Ok(()),
                 },
                 Err(Refusal::Never(why)) => (DENIED, why),
                 Err(Refusal::Now(why)) => {
@@ -234,7 +237,7 @@ impl Api {
                 break;
             }
         }
-        failures.into_iter().next().map_or(Ok(decided), Err)
+        failures.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// The requests of the kinds that are decided here.

@@ -136,7 +136,13 @@ impl Cluster {
     fn asks(&self, spec: &Spec) -> Decided {
         let name = format!("csr-{}", self.store.lock().unwrap().requests.len());
         self.store.lock().unwrap().requests.insert(name.clone(), request(&name, spec));
-        self.api().approve_workers(&self.config, now()).unwrap()
+        self.decides(now())
+    }
+
+    fn decides(&self, now: SystemTime) -> Decided {
+        let (decided, done) = self.api().approve_workers(&self.config, now);
+        done.unwrap();
+        decided
     }
 
     fn nodes(&self, nodes: Vec<Value>) {
@@ -309,13 +315,13 @@ fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
     cluster.token(Some("w7"));
     let honest = |cluster: &Cluster| {
         cluster.store.lock().unwrap().requests.insert("csr-w7".to_owned(), request("csr-w7", &joins_as("w7")));
-        cluster.api().approve_workers(&cluster.config, later).unwrap()
+        cluster.decides(later)
     };
     assert!(honest(&cluster).waiting[0].contains("a token without a name has let another key in as w7"));
     // Others may come again, and once that certificate has ended this one may.
     cluster.token(None);
     cluster.store.lock().unwrap().requests = [("csr-w9".to_owned(), request("csr-w9", &joins_as("w9")))].into();
-    assert_eq!(cluster.api().approve_workers(&cluster.config, later).unwrap().approved.len(), 1);
+    assert_eq!(cluster.decides(later).approved.len(), 1);
     let year = now() + Duration::from_secs(367 * 24 * 3600);
     cluster.api().follow_workers(&cluster.config, true, year).unwrap();
     assert_eq!(cluster.noted("w7"), None);
@@ -332,7 +338,7 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
     // Its VM was lost: another one comes, with a token of its own.
     let anew = Spec { username: "system:bootstrap:ghijkl".to_owned(), ..joins_as("new") };
     cluster.store.lock().unwrap().requests = [("csr-anew".to_owned(), request("csr-anew", &anew))].into();
-    assert_eq!(cluster.api().approve_workers(&cluster.config, after(25)).unwrap().approved.len(), 1);
+    assert_eq!(cluster.decides(after(25)).approved.len(), 1);
     cluster.api().follow_workers(&cluster.config, true, after(367 * 24 + 25)).unwrap();
     assert_eq!(cluster.noted("new"), None, "its certificate has ended");
 }
@@ -361,7 +367,7 @@ fn requests_that_wait_hold_up_nobody_who_joins() {
         store.requests = requests;
         store.token_used
     };
-    let decided = cluster.api().approve_workers(&cluster.config, now()).unwrap();
+    let decided = cluster.decides(now());
     assert_eq!(decided.approved, ["csr-c of system:bootstrap:abcdef"]);
     assert_eq!(decided.waiting.len(), 300);
     assert_eq!(cluster.store.lock().unwrap().token_used - before, 1, "one token is asked for once");
@@ -374,7 +380,7 @@ fn nothing_is_approved_that_could_not_be_noted() {
     cluster.store.lock().unwrap().overtaken = true;
     assert_eq!(cluster.asks(&joins_as("new")), Decided::default());
     assert_eq!(cluster.noted("new"), None);
-    let decided = cluster.api().approve_workers(&cluster.config, now()).unwrap();
+    let decided = cluster.decides(now());
     assert_eq!(decided.approved.len(), 1);
     assert!(cluster.noted("new").is_some());
 }

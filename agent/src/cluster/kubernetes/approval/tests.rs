@@ -277,6 +277,8 @@ impl Cluster {
                 "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef" => {
                     (200, json!({"metadata": {}, "data": {"expiration": "MjAyNg=="}}))
                 }
+                // No status: nobody takes that for an answer.
+                path if path.contains("gone") => (0, json!({})),
                 path if path.ends_with("/approval") => {
                     noted.lock().unwrap().push((path.replace(REQUESTS, ""), body["status"]["conditions"][0].clone()));
                     (if path.contains("bad") { 500 } else { 200 }, json!({"message": "no"}))
@@ -290,7 +292,9 @@ impl Cluster {
 
     fn decide(&self) -> Decided {
         let api = Api::as_administrator(self.config.address(), self.root.path(), Duration::from_secs(60)).unwrap();
-        api.approve_workers(&self.config, UNIX_EPOCH + Duration::from_secs(1_800_000_000)).unwrap()
+        let (decided, done) = api.approve_workers(&self.config, UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+        done.unwrap();
+        decided
     }
 }
 
@@ -359,6 +363,18 @@ fn requests_with_names_of_somebodys_choice_hold_up_nobody_and_lead_nowhere() {
     assert_eq!(decided.waiting, ["6 requests have names that no kubelet gives, and are left alone"]);
     let said = cluster.said.lock().unwrap();
     assert_eq!(said.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["/csr-good/approval"]);
+}
+
+#[test]
+fn what_was_decided_is_told_also_where_the_api_has_not_answered_all() {
+    let waits = spec(&Serving { addresses: &["10.0.0.23"], ..GOOD });
+    let requests = vec![("csr-waits", waits), ("csr-gone", spec(&GOOD)), ("csr-good", spec(&GOOD))];
+    let cluster = Cluster::start(3, requests);
+    let api = Api::as_administrator(cluster.config.address(), cluster.root.path(), Duration::from_secs(60)).unwrap();
+    let (decided, done) = api.approve_workers(&cluster.config, UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    assert!(format!("{:#}", done.unwrap_err()).contains("csr-gone/approval"));
+    assert_eq!(decided.approved, ["csr-good of system:node:worker1"]);
+    assert!(decided.findings().to_string().contains("it names 10.0.0.23"), "{decided:?}");
 }
 
 #[test]
