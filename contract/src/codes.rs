@@ -36,7 +36,7 @@ impl Code {
 const LONGEST: usize = 4000;
 
 /// What somebody else may have written as well: on one line, with nothing that a console would obey.
-fn plain(text: String) -> String {
+pub fn plain(text: String) -> String {
     if text.len() <= LONGEST && !text.contains(char::is_control) {
         return text;
     }

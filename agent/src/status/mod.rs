@@ -16,6 +16,7 @@ mod watchdog;
 use std::path::Path;
 use std::{fs, io};
 
+use contract::codes;
 use contract::deployer::Fingerprints;
 use contract::finding::Findings;
 use contract::node::VirtualAddress;
@@ -157,8 +158,12 @@ impl Status {
         page::page(self)
     }
 
-    /// One line that says what matters most now.
+    /// One line that says what matters most now. Others may have chosen words of it.
     pub fn summary(&self) -> String {
+        codes::plain(self.in_words())
+    }
+
+    fn in_words(&self) -> String {
         let errors = self.findings.iter().filter(|one| one.severity == contract::finding::Severity::Error).count();
         match (self.phase, &self.work) {
             (Phase::Looking, _) => "looking at disks and configuration".to_owned(),
