@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::codes::{self, Code};
+use crate::console;
 
 /// Longer texts are no statements of a node, in bytes.
 const LONGEST: usize = 4096;
@@ -111,9 +112,9 @@ impl Statement {
     }
 
     /// The last one that a node has said on its console; none if it has said none since its power-on.
-    pub fn last_said(console: &str) -> Option<Self> {
-        let said = |line: &str| Self::read(line.trim_end().split_once(Self::SAID)?.1.as_bytes());
-        console.lines().rev().find_map(said)
+    pub fn last_said(text: &str) -> Option<Self> {
+        let said = |line: &str| Self::read(console::said(line, Self::SAID)?.as_bytes());
+        text.lines().rev().find_map(said)
     }
 
     /// The line for the console.
