@@ -12,8 +12,10 @@ use tokio::runtime::Builder;
 use url::Position;
 use zeroize::Zeroizing;
 
-/// The longest answer that is read, in bytes.
-pub(crate) const LONGEST: usize = 8 << 20;
+/// The longest answer that is read, in bytes. Kubernetes keeps objects of up to 1.5 MiB (etcd's `--max-request-bytes`), and writes
+/// up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`). So each object is read, whatever somebody has
+/// put into it.
+pub(crate) const LONGEST: usize = 16 << 20;
 
 /// How much of a path is shown, in characters.
 const LONGEST_SHOWN: usize = 300;

@@ -52,7 +52,8 @@ pub struct Work {
 pub struct Health {
     /// Whether the API server on this node serves; on a worker, whether that of its cluster does.
     pub api: bool,
-    /// The cluster's nodes as the API lists them, on a worker it alone; none if it could not be asked.
+    /// The cluster's nodes as the API lists them, on a worker and where the list cannot be read it alone; none if it could not be
+    /// asked.
     pub nodes: Option<Vec<Node>>,
     /// The etcd members, in list order.
     pub etcd: Vec<Member>,

@@ -32,8 +32,9 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// A request has arrived by then, or never will: so long waits who takes a deployment over from its sender.
 const _: () = assert!(LIMIT.as_secs() < MARGIN.as_secs());
 
-/// What an answer may have at most, in bytes: whoever answers may mean no good.
-const LARGEST: usize = 8 << 20;
+/// What an answer may have at most, in bytes: whoever answers may mean no good. Kubernetes keeps objects of up to 1.5 MiB (etcd's
+/// `--max-request-bytes`), and writes up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`).
+pub(crate) const LARGEST: usize = 16 << 20;
 
 /// Asks with an administrator's credentials. Made once: connections are kept, and clones share them.
 #[derive(Clone)]

@@ -14,6 +14,7 @@ use super::*;
 use crate::cluster::kubernetes::fake_api::FakeApi;
 use crate::cluster::pki::{self, Authorities};
 use crate::host::fake_server;
+use crate::host::https;
 
 const RECORDS: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-worker-records";
 const TOKEN: &str = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-";
@@ -42,6 +43,10 @@ impl Store {
                 list(self.requests.values().filter(of).cloned().collect())
             }
             NODES => list(self.nodes.clone()),
+            at if at.starts_with(NODES) => {
+                let named = |node: &&Value| at.strip_prefix("/api/v1/nodes/") == node["metadata"]["name"].as_str();
+                self.nodes.iter().find(named).map_or((404, json!({})), |node| (200, node.clone()))
+            }
             at if at.starts_with(TOKEN) => {
                 self.token_used += 1;
                 self.token.clone().map_or((404, json!({})), |token| (200, token))
@@ -371,6 +376,26 @@ fn requests_that_wait_hold_up_nobody_who_joins() {
     assert_eq!(decided.approved, ["csr-c of system:bootstrap:abcdef"]);
     assert_eq!(decided.waiting.len(), 300);
     assert_eq!(cluster.store.lock().unwrap().token_used - before, 1, "one token is asked for once");
+}
+
+#[test]
+fn what_root_on_a_worker_writes_into_its_node_hides_no_other_node() {
+    let with = |words: String| {
+        let mut long = node("worker1", &["10.0.0.21"], 2);
+        long["status"]["conditions"] = json!([{"type": "Odd", "status": "True", "message": words}]);
+        vec![ready(node("node1", &["10.0.0.11"], 1)), long, node("worker2", &["10.0.0.22"], 3)]
+    };
+    // As the API server writes what the store holds in a sixth of that.
+    let cluster = Cluster::noting(14, with(r"\u003c".repeat(1_400_000)));
+    let names: Vec<String> = cluster.api().nodes().unwrap().into_iter().map(|node| node.name).collect();
+    assert_eq!(names, ["node1", "worker1", "worker2"]);
+    cluster.token(Some("new"));
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+    // Should one be longer than any that is read, the control node still knows itself.
+    cluster.nodes(with("x".repeat(https::LONGEST)));
+    assert!(cluster.api().nodes().unwrap_err().root_cause().to_string().contains("is too long"));
+    let own = cluster.api().nodes_or("node1").unwrap();
+    assert_eq!(own.iter().map(|node| (node.name.as_str(), node.ready)).collect::<Vec<_>>(), [("node1", true)]);
 }
 
 #[test]
