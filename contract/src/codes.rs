@@ -252,6 +252,7 @@ codes! {
     NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     SERVICE_EXTERNAL_IPS, "service.external-ips", Warning, "There are Services with external IPs, from an image that allowed them: whoever may write a Service takes over any address with them. New ones are refused.";
     WORKER_NOT_APPROVED, "worker.not-approved", Warning, "A certificate that a worker has asked for is not approved: its Node object has an address that is another's or not the one that the cluster knows it by, its token is not for that node, or it was removed from the cluster.";
+    WORKER_NAME_HELD, "worker.name-held", Warning, "A join token without a name has let somebody in by a name, and no node of that name has come since. No other worker is let in by it as long as the certificate may be good: a year.";
     WORKER_UNKNOWN, "worker.unknown", Warning, "The cluster has a node that no control node has let in: it was removed, and has come back with its old certificate, which is not renewed. It may get pods as long as it is there.";
     ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";

@@ -8,6 +8,7 @@ use contract::codes;
 use contract::finding::Findings;
 
 use super::node::Node;
+use super::records::freeing;
 use super::{APPROVED, NODES, joining, named, told};
 use crate::cluster::kubernetes::api::Api;
 use crate::intake::config::ControlPlane;
@@ -45,12 +46,22 @@ impl Api {
             .filter(|node| !node.is_control(config))
             .filter_map(|node| Some(told(&format!("{}: {}", node.name(), records.of(node).err()?))))
             .collect();
-        if strange.is_empty() {
-            return Ok(Findings::default());
+        let mut findings = Findings::default();
+        if !strange.is_empty() {
+            let action =
+                "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
+            findings.push(codes::WORKER_UNKNOWN.finding("the cluster's nodes", named(&strange), action));
         }
-        let action =
-            "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
-        Ok(codes::WORKER_UNKNOWN.finding("the cluster's nodes", named(&strange), action).into())
+        let held: Vec<String> = records.held(now).map(told).collect();
+        if !held.is_empty() {
+            let action = format!(
+                "Give workers other names: who has that certificate would be the same node. If you know that its VM was yours and is \
+                 gone, free the name: {}",
+                freeing("NAME")
+            );
+            findings.push(codes::WORKER_NAME_HELD.finding("the names of workers", named(&held), action));
+        }
+        Ok(findings)
     }
 
     /// The nodes that were let in lately.

@@ -323,6 +323,8 @@ fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
         cluster.decides(later)
     };
     assert!(honest(&cluster).waiting[0].contains("a token without a name has let another key in as w7"));
+    let held = cluster.api().follow_workers(&cluster.config, true, later).unwrap().to_string();
+    assert!(held.contains("worker.name-held") && held.contains("w0; w1; w2; and 5 more"), "{held}");
     // Others may come again, and once that certificate has ended this one may.
     cluster.token(None);
     cluster.store.lock().unwrap().requests = [("csr-w9".to_owned(), request("csr-w9", &joins_as("w9")))].into();
@@ -396,6 +398,33 @@ fn what_root_on_a_worker_writes_into_its_node_hides_no_other_node() {
     assert!(cluster.api().nodes().unwrap_err().root_cause().to_string().contains("is too long"));
     let own = cluster.api().nodes_or("node1").unwrap();
     assert_eq!(own.iter().map(|node| (node.name.as_str(), node.ready)).collect::<Vec<_>>(), [("node1", true)]);
+}
+
+#[test]
+fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
+    let cluster = Cluster::noting(15, vec![]);
+    let asks = |name: &str, day: u64| {
+        let spec = joins_as(name);
+        cluster.store.lock().unwrap().requests = [("csr".to_owned(), request("csr", &spec))].into();
+        let at = now() + Duration::from_secs(day * 24 * 3600);
+        cluster.api().follow_workers(&cluster.config, true, at).unwrap();
+        cluster.decides(at)
+    };
+    cluster.token(None);
+    for number in 0..32 {
+        assert_eq!(asks(&format!("w{number}"), number / 8).approved.len(), 1, "{number}");
+    }
+    assert!(asks("w32", 100).waiting[0].contains("32 names are held"));
+    cluster.token(Some("w32"));
+    assert_eq!(asks("w32", 100).approved.len(), 1, "a token of its own takes a name that nobody has");
+    // It is nobody's that the other certificate could be: a person says so.
+    cluster.token(Some("w3"));
+    let waits = asks("w3", 100);
+    assert!(waits.waiting[0].contains("has let another key in as w3"), "{waits:?}");
+    cluster.store.lock().unwrap().records.as_mut().unwrap()["data"].as_object_mut().unwrap().remove("w3");
+    assert_eq!(asks("w3", 100).approved.len(), 1);
+    let held = cluster.api().follow_workers(&cluster.config, true, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
+    assert!(held.to_string().contains("w0; w1; w10; and 28 more"), "{held}");
 }
 
 #[test]

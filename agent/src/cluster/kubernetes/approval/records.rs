@@ -44,6 +44,13 @@ const CERTIFICATE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// How many workers may be awaited at once that tokens without a name have let in. Who has such a token chooses the names.
 const AWAITED: usize = 8;
 
+/// How many names may be held at all by keys that such tokens have let in, where no Node object has come: nobody can take back
+/// a certificate, and who is let in by a name later is the same worker to Kubernetes as who has it.
+const HELD: usize = 32;
+
+/// After how long without a Node object a held name is worth knowing.
+const LATE: Duration = Duration::from_secs(15 * 60);
+
 /// How many workers are noted: Kubernetes takes no ConfigMap of more than a MiB, and a record has some 200 bytes.
 const MOST: usize = 4000;
 
@@ -189,7 +196,7 @@ impl Records {
             Some(Record { token: None, uid: None, .. }) => {
                 return Err(Refusal::Now(format!(
                     "a token without a name has let another key in as {name}, which may come yet: give this worker another \
-                     name"
+                     name, or free it if that was this worker's own VM (worker.name-held)"
                 )));
             }
             Some(Record { token: Some(_), uid: None, .. }) if token.is_none() => {
@@ -199,8 +206,16 @@ impl Records {
             }
             Some(_) | None => {}
         }
-        let awaited = |(_, record): &(&String, &Record)| record.is_of_no_named_token() && record.is_awaited(now);
-        if known.is_none() && token.is_none() && self.of.iter().filter(awaited).count() >= AWAITED {
+        let held = || self.of.values().filter(|record| record.is_of_no_named_token());
+        let is_new = token.is_none() && known.is_none_or(|record| record.uid.is_some());
+        if is_new && held().count() >= HELD {
+            return Err(Refusal::Now(format!(
+                "{HELD} names are held for who was let in by tokens without a name and has not come: make one for this worker \
+                 alone, with the annotation {}, or free names (worker.name-held)",
+                join_token::NODE
+            )));
+        }
+        if is_new && held().filter(|record| record.is_awaited(now)).count() >= AWAITED {
             return Err(Refusal::Now(format!(
                 "{AWAITED} workers are awaited that tokens without a name have let in: make one for this worker alone, with \
                  the annotation {}",
@@ -208,6 +223,12 @@ impl Records {
             )));
         }
         Ok(())
+    }
+
+    /// The names that are nobody else's for who has not come in a while, let in by a token without a name.
+    pub fn held(&self, now: SystemTime) -> impl Iterator<Item = &str> {
+        let is_late = move |record: &Record| record.is_of_no_named_token() && !record.has_joined_within(LATE, now);
+        self.of.iter().filter(move |(_, record)| is_late(record)).map(|(name, _)| name.as_str())
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
@@ -297,6 +318,13 @@ impl Api {
         *records = object.into();
         Ok(true)
     }
+}
+
+/// The command by which a person frees a name.
+pub(super) fn freeing(name: &str) -> String {
+    format!(
+        r#"kubectl -n kube-system patch configmap {NAME} --type=json -p '[{{"op":"remove","path":"/data/{name}"}}]'"#
+    )
 }
 
 fn text(record: &Record) -> String {
