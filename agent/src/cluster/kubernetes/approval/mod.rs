@@ -58,7 +58,10 @@ const OF_A_PASS: usize = 100;
 const FAILURES: usize = 3;
 
 /// The longest name of a request that is looked at: kubelets give them less than a hundred bytes.
-const LONGEST_NAME: usize = 253;
+pub const LONGEST_NAME: usize = 253;
+
+/// The longest request that is looked at, in bytes of base64.
+pub const LONGEST: usize = csr::LONGEST;
 
 /// What all requests are judged by that are looked at once.
 struct Pass<'a> {
@@ -100,6 +103,8 @@ struct Request {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
+    /// Empty if it is longer than any that is looked at: there may be many of them, each of hundreds of KB.
+    #[serde(deserialize_with = "short_name")]
     name: String,
     #[serde(default)]
     uid: String,
@@ -136,6 +141,14 @@ struct Condition {
 
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Some(String::deserialize(deserializer)?).filter(|request| request.len() <= csr::LONGEST))
+}
+
+fn short_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let mut name = String::deserialize(deserializer)?;
+    if name.len() > LONGEST_NAME {
+        name = String::new();
+    }
+    Ok(name)
 }
 
 impl Spec {
@@ -341,7 +354,7 @@ impl Request {
     fn has_plain_name(&self) -> bool {
         let name = &self.metadata.name;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        name.len() <= LONGEST_NAME && name.bytes().all(plain) && name.bytes().any(|byte| byte != b'.')
+        name.bytes().all(plain) && name.bytes().any(|byte| byte != b'.')
     }
 
     fn who(&self) -> String {

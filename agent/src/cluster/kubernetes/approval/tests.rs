@@ -352,6 +352,16 @@ fn each_request_is_decided_by_itself_and_what_is_said_of_it_is_short_and_plain()
 }
 
 #[test]
+fn nothing_that_is_long_is_kept_of_a_request() {
+    let long = Spec { request: Some("A".repeat(LONGEST + 1)), ..spec(&GOOD) };
+    let of = |name: &str, spec: &Spec| serde_json::from_value::<Request>(request(name, spec)).unwrap();
+    let kept = of(&"a".repeat(LONGEST_NAME + 1), &long);
+    assert_eq!((kept.metadata.name.as_str(), kept.spec.request.as_ref()), ("", None));
+    assert!(!kept.has_plain_name());
+    assert!(of(&"a".repeat(LONGEST_NAME), &spec(&GOOD)).has_plain_name());
+}
+
+#[test]
 fn requests_with_names_of_somebodys_choice_hold_up_nobody_and_lead_nowhere() {
     let denied = || spec(&Serving { names: &["worker1", "worker2"], ..GOOD });
     let long: &str = format!("!{}", "A".repeat(66_000)).leak();
