@@ -256,7 +256,7 @@ pub(crate) mod tests {
 
     pub(crate) fn client(server: String) -> Client {
         let network = Some(Arc::new(Network::start(None).unwrap()));
-        Client { server, http: reqwest::Client::builder().no_proxy().build().unwrap(), network, limit: LIMIT }
+        Client { server, http: credentials::transport().build().unwrap(), network, limit: LIMIT }
     }
 
     /// What comes of a question when who is asked says this, over a connection that is trusted, and closes it.
@@ -285,6 +285,16 @@ pub(crate) mod tests {
             certificate,
             key: Secret::new(key.serialize_pem()),
         }
+    }
+
+    #[test]
+    fn a_redirection_is_an_answer_and_leads_nowhere() {
+        let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+        elsewhere.set_nonblocking(true).unwrap();
+        let to = elsewhere.local_addr().unwrap();
+        let answer = format!("HTTP/1.1 307 Elsewhere\r\nLocation: http://{to}/\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(said(answer.as_bytes()).unwrap().status, 307);
+        assert!(elsewhere.accept().is_err(), "nobody is asked elsewhere");
     }
 
     #[tokio::test]
