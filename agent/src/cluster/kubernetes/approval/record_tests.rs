@@ -423,8 +423,37 @@ fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
     assert!(waits.waiting[0].contains("has let another key in as w3"), "{waits:?}");
     cluster.store.lock().unwrap().records.as_mut().unwrap()["data"].as_object_mut().unwrap().remove("w3");
     assert_eq!(asks("w3", 100).approved.len(), 1);
-    let held = cluster.api().follow_workers(&cluster.config, true, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
+    let held =
+        cluster.api().follow_workers(&cluster.config, true, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
     assert!(held.to_string().contains("w0; w1; w10; and 28 more"), "{held}");
+}
+
+#[test]
+fn nodes_that_chose_their_pods_addresses_are_named() {
+    let with = |name: &str, second, range: &str| {
+        let mut node = ready(node(name, &[], second));
+        node["spec"]["podCIDR"] = json!(range);
+        node
+    };
+    let cluster = Cluster::start(16, vec![with("node1", 1, "10.244.0.0/24"), node("new", &[], 9)]);
+    let told = |nodes: Vec<Value>| {
+        cluster.nodes(nodes);
+        cluster.api().follow_workers(&cluster.config, false, now()).unwrap()
+    };
+    assert_eq!(told(vec![with("node1", 1, "10.244.0.0/24"), node("new", &[], 9)]), Findings::default());
+    let findings = told(vec![
+        with("later", 8, "10.244.0.0/24"),
+        with("node1", 1, "10.244.0.0/24"),
+        with("outside", 2, "192.168.7.0/24"),
+        with("wide", 3, "10.244.0.0/16"),
+    ]);
+    let finding = findings.iter().next().unwrap();
+    assert_eq!(finding.code, "node.pod-range");
+    assert_eq!(
+        finding.seen,
+        "outside: 192.168.7.0/24 is outside of 10.244.0.0/16; wide: 10.244.0.0/16 is no /24; later: 10.244.0.0/24 is \
+         another node's"
+    );
 }
 
 #[test]

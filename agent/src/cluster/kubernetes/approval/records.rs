@@ -249,9 +249,7 @@ impl Records {
     /// known before somebody deletes it.
     pub fn followed(&self, nodes: &[Node], now: SystemTime) -> Changes {
         let change = |(name, record): (&String, &Record)| match nodes.iter().find(|node| node.name() == name) {
-            Some(node) if record.uid.is_none() => {
-                Some((name.clone(), Some(record.with(node))))
-            }
+            Some(node) if record.uid.is_none() => Some((name.clone(), Some(record.with(node)))),
             Some(node) if record.is_of(node) => None,
             None if record.is_awaited(now) || record.is_held(now) => None,
             Some(_) | None => Some((name.clone(), None)),
