@@ -185,7 +185,8 @@ fn a_list_that_does_not_end_is_left_after_so_many_pages() {
         refused(endless_list(|number| json!({"metadata": {"continue": (number % 3).to_string()}, "items": []})));
     assert!(why.contains("a page leads back"), "{why}");
     assert_eq!(asked, 4);
-    let (why, asked) = refused(endless_list(|number| json!({"metadata": {"continue": number.to_string()}, "items": []})));
+    let (why, asked) =
+        refused(endless_list(|number| json!({"metadata": {"continue": number.to_string()}, "items": []})));
     assert!(why.contains("more than 5000 pages"), "{why}");
     assert_eq!(asked, PAGES);
 }
