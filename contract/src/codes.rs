@@ -36,7 +36,7 @@ impl Code {
 const LONGEST: usize = 4000;
 
 /// What somebody else may have written as well: on one line, with nothing that a console would obey.
-fn plain(text: String) -> String {
+pub fn plain(text: String) -> String {
     if text.len() <= LONGEST && !text.contains(char::is_control) {
         return text;
     }
@@ -251,7 +251,9 @@ codes! {
     POD_SECURITY_PRIVILEGED, "pod-security.privileged", Warning, "No level of the Pod Security Standards is enforced where a namespace does not name one: clusters that an image without the property has formed.";
     NETWORK_POLICY_NOT_ENFORCED, "network-policy.not-enforced", Warning, "There are NetworkPolicies. Kubernetes accepts them, and this version enforces none: every pod reaches every pod.";
     SERVICE_EXTERNAL_IPS, "service.external-ips", Warning, "There are Services with external IPs, from an image that allowed them: whoever may write a Service takes over any address with them. New ones are refused.";
+    NODE_POD_RANGE, "node.pod-range", Warning, "A node has a range of addresses for its pods that the cluster has not given it: outside of the pod CIDR, of another size, or another node's. Its pods are reached from no other node, and beside one outside of the pod CIDR kube-controller-manager does not start.";
     WORKER_NOT_APPROVED, "worker.not-approved", Warning, "A certificate that a worker has asked for is not approved: its Node object has an address that is another's or not the one that the cluster knows it by, its token is not for that node, or it was removed from the cluster.";
+    WORKER_NAME_HELD, "worker.name-held", Warning, "A join token without a name has let somebody in by a name, and no node of that name has come since. No other worker is let in by it as long as the certificate may be good: a year.";
     WORKER_UNKNOWN, "worker.unknown", Warning, "The cluster has a node that no control node has let in: it was removed, and has come back with its old certificate, which is not renewed. It may get pods as long as it is there.";
     ADD_ON_NOT_READY, "add-on.not-ready", Warning, "An add-on that the appliance brings does not run, or not on each node that it is for; or something of what it brings was not there.";
     MAINTENANCE_FAILED, "maintenance.failed", Warning, "A periodic check or a background job failed. It is tried again.";

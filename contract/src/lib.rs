@@ -16,6 +16,7 @@
 //!   understood to its end is one of a later version, and is left alone.
 
 pub mod codes;
+mod console;
 pub mod deployer;
 pub mod finding;
 pub mod form;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::codes::{self, Code};
+use crate::console;
 
 /// Longer texts are no statements of a node, in bytes.
 const LONGEST: usize = 4096;
@@ -53,11 +54,10 @@ pub struct Statement {
 }
 
 /// Errors that stay until somebody gives the VM something else. Any other may pass: a lease changes, a former node of the name
-/// is deleted, the cluster is upgraded.
+/// is deleted, the cluster is upgraded, who answers in the cluster's place is gone.
 const LASTING: &[Code] = &[
     codes::JOIN_TOKEN_REFUSED,
     codes::JOIN_TOKEN_MISSING,
-    codes::JOIN_WRONG_CA,
     codes::JOIN_OTHER_CLUSTER,
     codes::JOIN_VERSION_SKEW,
     codes::JOIN_CERTIFICATE_EXPIRED,
@@ -80,9 +80,14 @@ const LASTING: &[Code] = &[
     codes::DISK_OF_WORKER,
 ];
 
-/// Whether waiting does not mend an error of this code.
-pub fn lasts(code: &str) -> bool {
-    LASTING.iter().any(|lasting| lasting.code == code)
+/// Of these, those that a lease causes as well, from whoever answers as a DHCP server.
+const OF_A_LEASE: &[Code] = &[codes::ADDRESS_PREFIX, codes::ADDRESS_DUPLICATE, codes::GATEWAY_OFF_SUBNET];
+
+/// Whether waiting does not mend an error of this code. What the VM was given is judged before there is a plan; what has come
+/// from the network since, nobody has proved but the cluster.
+pub fn lasts(code: &str, has_plan: bool) -> bool {
+    let is_of = |codes: &[Code]| codes.iter().any(|one| one.code == code);
+    is_of(LASTING) && !(has_plan && is_of(OF_A_LEASE))
 }
 
 /// Whether a worker with this error joins again once it is given a new token.
@@ -111,9 +116,9 @@ impl Statement {
     }
 
     /// The last one that a node has said on its console; none if it has said none since its power-on.
-    pub fn last_said(console: &str) -> Option<Self> {
-        let said = |line: &str| Self::read(line.trim_end().split_once(Self::SAID)?.1.as_bytes());
-        console.lines().rev().find_map(said)
+    pub fn last_said(text: &str) -> Option<Self> {
+        let said = |line: &str| Self::read(console::said(line, Self::SAID)?.as_bytes());
+        text.lines().rev().find_map(said)
     }
 
     /// The line for the console.
@@ -177,6 +182,12 @@ mod tests {
         for lasting in LASTING {
             assert!(CODES.contains(lasting) && lasting.severity == Severity::Error, "{}", lasting.code);
         }
-        assert!(lasts("join.token-refused") && !lasts("join.name-in-use") && !lasts("network.no-carrier"));
+        for of_a_lease in OF_A_LEASE {
+            assert!(lasts(of_a_lease.code, false) && !lasts(of_a_lease.code, true), "{}", of_a_lease.code);
+        }
+        assert!(lasts("join.token-refused", true));
+        for passes in ["join.wrong-ca", "join.name-in-use", "network.no-carrier"] {
+            assert!(!lasts(passes, false), "{passes}");
+        }
     }
 }

@@ -7,13 +7,16 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use contract::secret::Secret;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::redirect::Policy;
 use reqwest::{Certificate, ClientBuilder, Identity, Method, RequestBuilder, Url};
 use tokio::runtime::Builder;
 use url::Position;
 use zeroize::Zeroizing;
 
-/// The longest answer that is read, in bytes.
-pub(crate) const LONGEST: usize = 8 << 20;
+/// The longest answer that is read, in bytes. Kubernetes keeps objects of up to 1.5 MiB (etcd's `--max-request-bytes`), and writes
+/// up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`). So each object is read, whatever somebody has
+/// put into it.
+pub(crate) const LONGEST: usize = 16 << 20;
 
 /// How much of a path is shown, in characters.
 const LONGEST_SHOWN: usize = 300;
@@ -45,7 +48,7 @@ pub struct Answer {
 }
 
 /// The beginning of a client that trusts servers of `authority` alone and shows
-/// `certificate` with `key`; all in PEM. It goes straight to the server.
+/// `certificate` with `key`; all in PEM. It goes straight to the server, and nowhere else.
 ///
 /// # Errors
 /// One of the three cannot be understood.
@@ -53,7 +56,8 @@ pub fn builder(authority: &str, certificate: &str, key: &str) -> anyhow::Result<
     let pair = Zeroizing::new([certificate, "\n", key].concat());
     let authority = Certificate::from_pem_bundle(authority.as_bytes()).context("reading the authority")?;
     let identity = Identity::from_pem(pair.as_bytes()).context("reading the client certificate and its key")?;
-    Ok(reqwest::Client::builder().no_proxy().https_only(true).tls_certs_only(authority).identity(identity))
+    let builder = reqwest::Client::builder().no_proxy().redirect(Policy::none());
+    Ok(builder.https_only(true).tls_certs_only(authority).identity(identity))
 }
 
 impl Client {
@@ -107,7 +111,7 @@ impl Client {
     fn of(server: SocketAddr, scheme: &'static str, builder: ClientBuilder, timeout: Duration) -> anyhow::Result<Self> {
         let builder = builder.connect_timeout(timeout).read_timeout(timeout);
         // A connection does not outlive its request.
-        let builder = builder.pool_max_idle_per_host(0).redirect(reqwest::redirect::Policy::none());
+        let builder = builder.pool_max_idle_per_host(0).redirect(Policy::none());
         Ok(Self { server, scheme, http: builder.build().context("setting up TLS")?, limit: timeout * WAITS })
     }
 

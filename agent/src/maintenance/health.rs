@@ -222,7 +222,8 @@ impl Shared {
     fn look(&self) -> bool {
         let timeout = self.config.timeout(REQUEST);
         let kubeconfig = files::below(&self.root, api::KUBECONFIG);
-        let nodes = Api::new(self.config.address(), &kubeconfig, timeout).and_then(|api| api.nodes()).ok();
+        let own = &self.config.node.name;
+        let nodes = Api::new(self.config.address(), &kubeconfig, timeout).and_then(|api| api.nodes_or(own)).ok();
         let pki = files::below(&self.root, PKI);
         let members = self.config.cluster.control_nodes.iter();
         let etcd: Vec<Member> = members

@@ -96,7 +96,7 @@ const CONTROL_PLANE: &[Task] = &[
     Task { what: "the cordon of a swap", every: Duration::from_secs(5), work: Background(swap::uncordon) },
     Task { what: "the upgrade of Kubernetes", every: Duration::from_secs(2), work: Background(swap::upgrade) },
     Task { what: "the nodes that have not joined yet", every: Duration::from_secs(5), work: Background(forming::prepare) },
-    Task { what: "the certificates of workers", every: Duration::from_secs(2), work: Background(worker::approve) },
+    Task { what: worker::CERTIFICATES, every: Duration::from_secs(2), work: Background(worker::approve) },
     Task { what: "the workers that there are", every: Duration::from_secs(20), work: Background(worker::follow) },
     Task { what: "the node that is replaced", every: Duration::from_secs(5), work: Background(admission::prepare) },
 ];

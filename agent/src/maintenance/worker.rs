@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use contract::finding::Findings;
 
-use super::job::Job;
+use super::job::{Job, failed};
 use crate::cluster::REQUEST;
 use crate::cluster::certificates::{self, users};
 use crate::cluster::etcd::client::EtcdClient;
@@ -15,6 +15,9 @@ use crate::cluster::kubernetes::approval;
 use crate::cluster::kubernetes::kubelet;
 use crate::node::context::NodeContext;
 use crate::upgrade::swap::node_record;
+
+/// What control nodes judge and approve for workers, as a task's name.
+pub(super) const CERTIFICATES: &str = "the certificates of workers";
 
 /// The kubelet renews its certificate, and those who show the same follow it.
 pub(super) fn certificates(node: &NodeContext) -> anyhow::Result<Findings> {
@@ -48,14 +51,18 @@ pub(super) fn approve(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let (config, root) = (config.clone(), node.root().to_owned());
     Ok(Some(Box::new(move |_| {
         let api = Api::as_administrator(config.address(), &root, config.timeout(REQUEST))?;
-        let decided = api.approve_workers(&config, SystemTime::now())?;
+        let (decided, done) = api.approve_workers(&config, SystemTime::now());
         if !decided.approved.is_empty() {
             log::info!("approved certificates of workers: {}", decided.approved.join("; "));
         }
         if !decided.denied.is_empty() {
             log::warn!("denied certificates of workers: {}", approval::named(&decided.denied));
         }
-        Ok(decided.findings())
+        let mut findings = decided.findings();
+        if let Err(error) = done {
+            findings.extend(failed(CERTIFICATES, &error));
+        }
+        Ok(findings)
     })))
 }
 

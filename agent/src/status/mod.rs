@@ -16,6 +16,7 @@ mod watchdog;
 use std::path::Path;
 use std::{fs, io};
 
+use contract::codes;
 use contract::deployer::Fingerprints;
 use contract::finding::Findings;
 use contract::node::VirtualAddress;
@@ -51,7 +52,8 @@ pub struct Work {
 pub struct Health {
     /// Whether the API server on this node serves; on a worker, whether that of its cluster does.
     pub api: bool,
-    /// The cluster's nodes as the API lists them, on a worker it alone; none if it could not be asked.
+    /// The cluster's nodes as the API lists them, on a worker and where the list cannot be read it alone; none if it could not be
+    /// asked.
     pub nodes: Option<Vec<Node>>,
     /// The etcd members, in list order.
     pub etcd: Vec<Member>,
@@ -157,8 +159,12 @@ impl Status {
         page::page(self)
     }
 
-    /// One line that says what matters most now.
+    /// One line that says what matters most now. Others may have chosen words of it.
     pub fn summary(&self) -> String {
+        codes::plain(self.in_words())
+    }
+
+    fn in_words(&self) -> String {
         let errors = self.findings.iter().filter(|one| one.severity == contract::finding::Severity::Error).count();
         match (self.phase, &self.work) {
             (Phase::Looking, _) => "looking at disks and configuration".to_owned(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use contract::codes;
 use sd_notify::NotifyState;
 
 use super::console::Consoles;
@@ -71,6 +72,10 @@ impl Reporter {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.status.clone();
         change(&mut inner.status);
+        // It may hold what somebody has answered. It stands on consoles, on a page and in a file.
+        if let Some(waiting) = inner.status.work.as_mut().and_then(|work| work.waiting.as_mut()) {
+            *waiting = codes::plain(std::mem::take(waiting));
+        }
         if before != inner.status || inner.summary.is_empty() {
             inner.tell(&before);
         }

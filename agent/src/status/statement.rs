@@ -69,6 +69,7 @@ impl Sayings {
 
 fn statement(status: &Status, machine: Option<Uuid>, now: SystemTime) -> Statement {
     let mut errors = status.findings.iter().filter(|finding| finding.severity == Severity::Error);
+    let lasts = |code: &str| lasts(code, status.work.is_some());
     let first = errors.clone().find(|finding| lasts(&finding.code)).or_else(|| errors.next());
     let words = first.map_or_else(|| status.summary(), |one| format!("{}: {}. {}", one.subject, one.seen, one.action));
     let at = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -94,6 +95,7 @@ mod tests {
 
     use super::*;
     use crate::host::vmware::backdoor::emulated::Hypervisor;
+    use crate::status::Work;
 
     fn refused(times: u32) -> Status {
         let mut findings = Findings::default();
@@ -125,6 +127,18 @@ mod tests {
         sayings.say(&status, Some(&mut guestinfo), at(140)).unwrap();
         let there = Statement::read(&fs::read(&file).unwrap()).unwrap();
         assert_eq!((there.phase, there.code, there.lasting, there.times), (Phase::Waiting, None, false, 0));
+    }
+
+    #[test]
+    fn what_a_dhcp_server_has_said_passes_and_what_the_form_says_does_not() {
+        let mut findings = Findings::default();
+        findings.push(codes::GATEWAY_OFF_SUBNET.finding("gateway", "10.7.0.1 is not in 10.0.0.0/24", "Correct it"));
+        let of_the_form = Status { phase: Phase::Refused, findings, refusals: 2, ..Status::default() };
+        assert!(statement(&of_the_form, None, SystemTime::UNIX_EPOCH).lasting);
+        let work = Work { number: 3, total: 9, step: "joining".into(), waiting: None };
+        let of_a_lease = Status { work: Some(work), ..of_the_form };
+        let said = statement(&of_a_lease, None, SystemTime::UNIX_EPOCH);
+        assert_eq!((said.code.as_deref(), said.lasting), (Some("gateway.off-subnet"), false));
     }
 
     #[test]

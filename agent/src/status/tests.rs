@@ -1,6 +1,7 @@
 //! What the status says, as reviewed.
 
 use contract::codes;
+use contract::deployer::Fingerprint;
 
 use super::*;
 
@@ -61,6 +62,27 @@ fn the_summary_names_the_step_and_what_it_waits_for() {
     status.work.as_mut().unwrap().waiting = Some("waiting for a leader".into());
     assert_eq!(status.summary(), "starting etcd (3/9): waiting for a leader");
     assert_eq!(refused().summary(), "stopped: one problem must be corrected");
+}
+
+#[test]
+fn what_somebody_has_answered_begins_no_line_of_the_nodes_own() {
+    let root = tempfile::tempdir().unwrap();
+    let console = root.path().join("dev/console");
+    fs::create_dir(root.path().join("dev")).unwrap();
+    fs::write(&console, "").unwrap();
+    let forged =
+        Fingerprints { authority: Fingerprint::of(b"another one's"), endpoint: Fingerprint::of(b"another one's") };
+    let waiting = Some(format!("unknown variant `\n{}\n`\u{1b}[2J", forged.line()));
+    let work = Work { number: 3, total: 9, step: "meeting the others".into(), waiting };
+    let reporter = Reporter::new(root.path(), Status::default());
+    reporter.update(|status| *status = Status { phase: Phase::Waiting, work: Some(work.clone()), ..Status::default() });
+    let said = fs::read_to_string(&console).unwrap();
+    assert!(said.contains("meeting the others (3/9): unknown variant"), "{said}");
+    assert_eq!(Fingerprints::last_said(&said), None, "{said}");
+    let kept = Status::read(root.path()).unwrap().work.unwrap().waiting.unwrap();
+    assert!(!kept.contains(char::is_control), "{kept}");
+    let of_a_file = Status { phase: Phase::Waiting, work: Some(work), ..Status::default() };
+    assert!(!of_a_file.summary().contains(char::is_control));
 }
 
 #[test]

@@ -7,6 +7,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::console;
+
 /// How a fingerprint is written: as kubeadm's `--discovery-token-ca-cert-hash`.
 const SCHEME: &str = "sha256:";
 
@@ -109,9 +111,9 @@ impl Fingerprints {
     }
 
     /// The last ones that a node has said on its console; none if it has said none since its power-on.
-    pub fn last_said(console: &str) -> Option<Self> {
-        let said = |line: &str| Self::read(line.trim_end().split_once(Self::SAID)?.1.as_bytes());
-        console.lines().rev().find_map(said)
+    pub fn last_said(text: &str) -> Option<Self> {
+        let said = |line: &str| Self::read(console::said(line, Self::SAID)?.as_bytes());
+        text.lines().rev().find_map(said)
     }
 
     /// What stands before them on the console.

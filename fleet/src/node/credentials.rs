@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::kubeconfig::Kubeconfig;
-use reqwest::{Certificate, Identity};
+use reqwest::redirect::Policy;
+use reqwest::{Certificate, ClientBuilder, Identity};
 use zeroize::Zeroizing;
 
 /// How long reaching a server may take, and how long it may say nothing.
@@ -64,15 +65,21 @@ impl Credentials {
     /// A client that shows and trusts these.
     pub(super) fn client(&self) -> anyhow::Result<reqwest::Client> {
         let identity = Zeroizing::new([self.0.certificate.as_str(), "\n", self.0.key.expose()].concat());
-        Ok(reqwest::Client::builder()
+        Ok(transport()
             .https_only(true)
-            .no_proxy()
             .tls_certs_only(Certificate::from_pem_bundle(self.0.authority.as_bytes())?)
             .identity(Identity::from_pem(identity.as_bytes()).context("using the kubeconfig's certificate")?)
-            .connect_timeout(SILENCE)
-            .read_timeout(SILENCE)
-            // A connection to a VM that was stopped is given up soon, and another one made.
-            .tcp_user_timeout(GONE)
             .build()?)
     }
+}
+
+/// The beginning of a client: straight to who is asked and nowhere else, whatever is answered.
+pub(super) fn transport() -> ClientBuilder {
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(Policy::none())
+        .connect_timeout(SILENCE)
+        .read_timeout(SILENCE)
+        // A connection to a VM that was stopped is given up soon, and another one made.
+        .tcp_user_timeout(GONE)
 }

@@ -32,8 +32,9 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// A request has arrived by then, or never will: so long waits who takes a deployment over from its sender.
 const _: () = assert!(LIMIT.as_secs() < MARGIN.as_secs());
 
-/// What an answer may have at most, in bytes: whoever answers may mean no good.
-const LARGEST: usize = 8 << 20;
+/// What an answer may have at most, in bytes: whoever answers may mean no good. Kubernetes keeps objects of up to 1.5 MiB (etcd's
+/// `--max-request-bytes`), and writes up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`).
+pub(crate) const LARGEST: usize = 16 << 20;
 
 /// Asks with an administrator's credentials. Made once: connections are kept, and clones share them.
 #[derive(Clone)]
@@ -255,7 +256,7 @@ pub(crate) mod tests {
 
     pub(crate) fn client(server: String) -> Client {
         let network = Some(Arc::new(Network::start(None).unwrap()));
-        Client { server, http: reqwest::Client::builder().no_proxy().build().unwrap(), network, limit: LIMIT }
+        Client { server, http: credentials::transport().build().unwrap(), network, limit: LIMIT }
     }
 
     /// What comes of a question when who is asked says this, over a connection that is trusted, and closes it.
@@ -284,6 +285,16 @@ pub(crate) mod tests {
             certificate,
             key: Secret::new(key.serialize_pem()),
         }
+    }
+
+    #[test]
+    fn a_redirection_is_an_answer_and_leads_nowhere() {
+        let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+        elsewhere.set_nonblocking(true).unwrap();
+        let to = elsewhere.local_addr().unwrap();
+        let answer = format!("HTTP/1.1 307 Elsewhere\r\nLocation: http://{to}/\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(said(answer.as_bytes()).unwrap().status, 307);
+        assert!(elsewhere.accept().is_err(), "nobody is asked elsewhere");
     }
 
     #[tokio::test]

@@ -1,12 +1,14 @@
 //! A cluster's API, asked over HTTPS.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
 use contract::join_token;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
 use super::token::Token;
@@ -14,6 +16,13 @@ use crate::node::{Answer, Answered, Client, Method};
 
 /// How many objects are asked for at once.
 const PAGE: usize = 100;
+/// How many objects of a list are kept at most: as many nodes as Kubernetes is made for ("Considerations for large clusters"), and
+/// more than a node has pods or volumes. Whoever is root in a tenant chooses what its API says.
+const MOST: usize = 5000;
+/// How many pages are asked for at most: one for each of these.
+const PAGES: usize = MOST;
+/// How long reading a list may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// What a pod has that its kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
@@ -87,7 +96,8 @@ fn expect(answer: &Answer, good: &[u16]) -> anyhow::Result<()> {
 }
 
 /// What is seen of the objects of a list, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks").
-/// Objects that make a page too long, as somebody in the cluster may write them, are asked for one by one.
+/// Objects that make a page too long, as somebody in the cluster may write them, are asked for one by one. A list that does not
+/// end is none.
 async fn listed<T: Send>(
     client: &Client,
     path: &str,
@@ -95,7 +105,11 @@ async fn listed<T: Send>(
 ) -> anyhow::Result<Vec<T>> {
     let joint = if path.contains('?') { '&' } else { '?' };
     let (mut all, mut from, mut singles) = (Vec::new(), String::new(), 0);
-    loop {
+    let (begun, mut before) = (Instant::now(), BTreeSet::new());
+    for _ in 0..PAGES {
+        if begun.elapsed() > PATIENCE {
+            return Err(endless(path, &format!("it was not read within {} s", PATIENCE.as_secs())));
+        }
         let limit = if singles > 0 { 1 } else { PAGE };
         let answer = match client.ask_api(Method::GET, &format!("{path}{joint}limit={limit}{from}"), None).await {
             Err(error) if singles == 0 && is_too_long(&error) => {
@@ -108,11 +122,23 @@ async fn listed<T: Send>(
         expect(&answer, &[200])?;
         let list: Value = answer.json()?;
         all.extend(list["items"].as_array().into_iter().flatten().filter_map(&seen));
+        if all.len() > MOST {
+            return Err(endless(path, &format!("more than {MOST} of its objects count")));
+        }
         match next(&answer)? {
+            Some(next) if !before.insert(<[u8; 32]>::from(Sha256::digest(&next))) => {
+                return Err(endless(path, "a page leads back to one before it"));
+            }
             Some(next) => from = format!("&continue={next}"),
             None => return Ok(all),
         }
     }
+    Err(endless(path, &format!("it has more than {PAGES} pages")))
+}
+
+/// Somebody answers, and with no list that ends.
+fn endless(path: &str, why: &str) -> anyhow::Error {
+    Answered::with(format!("the list {path} is left: {why}")).into()
 }
 
 fn is_too_long(error: &anyhow::Error) -> bool {

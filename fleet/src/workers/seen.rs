@@ -88,17 +88,15 @@ impl Seen {
         matches!(self.node(machine), Node::Own(node) if node.ready && machine.heard.as_ref() != Some(&node.heard))
     }
 
-    /// Whether a worker is not made as the pool wants it now. One that has joined counts by what its kubelet runs: between
-    /// two minors of its control nodes that may be older than was wanted, or newer, which is no harm. One that has not takes
-    /// the newest minor when it does.
+    /// Whether a worker is not made as the pool wants it now. One that has joined counts by what its kubelet ran then: between
+    /// two minors of its control nodes that may be older than was wanted, or newer, which is no harm. It is the same for the life
+    /// of its VM; what its node says later, root on it may have written. One that has not joined takes the newest minor when it
+    /// does.
     pub fn is_outdated(&self, pool: &Pool, machine: &Machine) -> bool {
         let (wanted, made) = (&pool.template, &machine.template);
         match machine.state {
             State::New | State::Joining => !wanted.makes_like(made),
-            State::Member | State::Returning => {
-                wanted.outdates(made, self.node(machine).own().and_then(NodeSeen::minor))
-            }
-            State::Failed | State::Leaving => wanted.outdates(made, None),
+            State::Member | State::Returning | State::Failed | State::Leaving => wanted.outdates(made, None),
         }
     }
 

@@ -3,12 +3,17 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use contract::join_token::GROUP as JOINS;
+use rcgen::{CertificateParams, KeyPair};
 use scenarios::built_ova;
 use scenarios::requests::while_requested;
 use scenarios::scenario::{FORMING, MOMENT, Scenario, Setting};
 use scenarios::tenant::{Tenant, control};
 use scenarios::workload::Workload;
 use scenarios::writer::Writer;
+use serde_json::{Value, json};
 
 /// How long a server may be away whose worker is lost: both of its pods may have been there.
 const UNPLANNED: Duration = Duration::from_secs(180);
@@ -52,6 +57,57 @@ pub mod short {
         assert_eq!((scenario.kubectl(&provider), &firmware), (format!("vsphere://{vm}"), &vm));
     }
 
+    /// What a worker that was removed, and root on any node, asks for in vain: the API server judges as the policies say, and has
+    /// nothing to say against their expressions.
+    fn the_policies_of_nodes_are_in_force(scenario: &Scenario, control: &str) {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let create = |user: &str, groups: &[&str], object: &Value| {
+            std::fs::write(file.path(), object.to_string()).expect("the object");
+            let path = file.path().to_str().expect("a path");
+            let who: Vec<String> = groups.iter().map(|group| format!("--as-group={group}")).collect();
+            let user = format!("--as={user}");
+            let what = ["create", "--dry-run=server", "--validate=false", "--filename", path, &user];
+            scenario.lab().kubectl(&what.into_iter().chain(who.iter().map(String::as_str)).collect::<Vec<_>>())
+        };
+        let node = |name: &str, range: Option<&str>| {
+            json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"podCIDR": range},
+            })
+        };
+        let params = CertificateParams::default();
+        let pem = params.serialize_request(&KeyPair::generate().expect("a key")).and_then(|request| request.pem());
+        let pem = BASE64_STANDARD.encode(pem.expect("a request"));
+        let request = |name: &str| {
+            json!({
+                "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+                "spec": {"request": pem, "signerName": "kaas.local/nobody", "usages": ["client auth"]},
+            })
+        };
+        let (removed, of_control) = ("system:node:removed", format!("system:node:{control}"));
+        let (nodes, joins) = (["system:nodes", "system:authenticated"], ["system:bootstrappers", JOINS]);
+        let denied = [
+            (removed, &nodes, node("removed", None), "a worker makes its Node object once"),
+            (removed, &nodes, request("asks-again"), "a worker that was removed asks for no certificates"),
+            ("system:bootstrap:abcdef", &joins, request("a!b"), "its name is of letters"),
+            (&of_control, &nodes, node(control, Some("10.9.8.0/24")), "does not choose the addresses of its pods"),
+        ];
+        for (user, groups, object, why) in &denied {
+            // They are laid when all nodes are seen to run one image, and go by what is noted of workers from a minute later.
+            scenario.wait(&format!("{user} to be told that {why}"), FORMING, || {
+                Ok(create(user, *groups, object).is_err_and(|error| format!("{error:#}").contains(why)))
+            });
+        }
+        create("system:bootstrap:abcdef", &joins, &request("a-b")).expect("a request like a kubelet's");
+        let seen = "--output=jsonpath={.metadata.generation} {.status.observedGeneration} {.status.typeChecking}";
+        for policy in ["kaas-nodes", "kaas-certificate-requests", "kaas-pod-ranges"] {
+            scenario.wait(&format!("nothing to be said against {policy}"), MOMENT, || {
+                let said = scenario.lab().kubectl(&["get", "validatingadmissionpolicy", policy, seen])?;
+                let parts: Vec<&str> = said.trim().splitn(3, ' ').collect();
+                Ok(matches!(parts[..], [made, seen, "{}"] if made == seen))
+            });
+        }
+    }
+
     /// One control node and two workers, one of them in a virtual machine: they run what the control node does not, reach
     /// each other, and leave no token.
     pub fn a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload() {
@@ -63,6 +119,8 @@ pub mod short {
         assert_eq!(tenant.tokens(), 0, "a join token is left");
         let control = scenario.lab().plan().nodes[0].name.clone();
         assert_eq!(scenario.lab().ready_nodes().unwrap().len(), 2);
+
+        the_policies_of_nodes_are_in_force(&scenario, &control);
 
         // It boots for minutes where processors are emulated, and gets those of the control cluster, which was seen beside the
         // tenant. The rest is done meanwhile.

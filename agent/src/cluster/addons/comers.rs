@@ -5,13 +5,16 @@
 use serde_json::{Value, json};
 
 use crate::cluster::kubernetes::NODES;
-use crate::cluster::kubernetes::approval::records;
+use crate::cluster::kubernetes::approval::{self, records};
 use crate::intake::config::ControlPlane;
 
 /// A policy of Node objects, of requests for certificates, and of nodes' pod ranges; and of its binding.
 const NODE_OBJECTS: &str = "kaas-nodes";
 const REQUESTS: &str = "kaas-certificate-requests";
 const RANGES: &str = "kaas-pod-ranges";
+
+/// The group of whoever has shown a bootstrap token (Kubernetes, "Authenticating with Bootstrap Tokens").
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
 /// None where no workers join. As long as not all workers are noted, all may come. Then each that is let in makes one Node object:
 /// its record has the UID of that from then on. A kubelet asks for it at each start, also where it is there, and takes "forbidden"
@@ -38,6 +41,14 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
         "request.userInfo.username.startsWith('system:node:') && request.userInfo.username.substring(12) in params.data"
             .to_owned(),
     ];
+    // Control nodes read them all, and kubelets' are short. The length first: CEL counts what matching costs.
+    let is_short = format!(
+        "!('{NODES}' in request.userInfo.groups || '{BOOTSTRAPPERS}' in request.userInfo.groups) || \
+         size(object.metadata.name) <= {} && object.metadata.name.matches('^[-A-Za-z0-9_.]+$') && \
+         size(object.spec.request) <= {}",
+        approval::LONGEST_NAME,
+        approval::LONGEST
+    );
     // Kubernetes gives them (kube-controller-manager's node-ipam). With a range outside of the cluster's it does not start again
     // (`NewCIDRRangeAllocator`), and one that holds others' takes these away.
     let same = |field: &str, none: &str| {
@@ -46,9 +57,14 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
     };
     let ranges = format!("{is_no_node} || {} && {}", same("podCIDR", "''"), same("podCIDRs", "[]"));
     [
-        by_records(NODE_OBJECTS, "", "nodes", &nodes.join(" || "), TWICE),
-        by_records(REQUESTS, "certificates.k8s.io", "certificatesigningrequests", &requests.join(" || "), REMOVED),
-        policy(RANGES, "", "nodes", &["CREATE", "UPDATE"], &ranges, CHOSEN),
+        by_records(NODE_OBJECTS, "", "nodes", &[(&nodes.join(" || "), TWICE)]),
+        by_records(
+            REQUESTS,
+            "certificates.k8s.io",
+            "certificatesigningrequests",
+            &[(&requests.join(" || "), REMOVED), (&is_short, LONG)],
+        ),
+        policy(RANGES, "", "nodes", &["CREATE", "UPDATE"], &[(&ranges, CHOSEN)]),
     ]
     .into_iter()
     .flatten()
@@ -57,20 +73,24 @@ pub(super) fn objects(config: &ControlPlane) -> Vec<Value> {
 
 const TWICE: &str = "a worker makes its Node object once, when it has joined: one that was removed needs a join token";
 const REMOVED: &str = "a worker that was removed asks for no certificates: it needs a join token";
+const LONG: &str = "a node's request for a certificate is short, and its name is of letters, digits, dots and dashes";
 const CHOSEN: &str = "a node does not choose the addresses of its pods: the cluster gives it its range";
 
 /// What is judged by what is noted of workers.
-fn by_records(name: &str, group: &str, resource: &str, expression: &str, message: &str) -> [Value; 2] {
-    let [mut policy, mut binding] = policy(name, group, resource, &["CREATE"], expression, message);
+fn by_records(name: &str, group: &str, resource: &str, validations: &[(&str, &str)]) -> [Value; 2] {
+    let [mut policy, mut binding] = policy(name, group, resource, &["CREATE"], validations);
     policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     binding["spec"]["paramRef"] =
         json!({"name": records::NAME, "namespace": "kube-system", "parameterNotFoundAction": "Allow"});
     [policy, binding]
 }
 
-/// A policy and its binding.
-fn policy(name: &str, group: &str, resource: &str, operations: &[&str], expression: &str, message: &str) -> [Value; 2] {
-    let validation = json!({"expression": expression, "message": message, "reason": "Forbidden"});
+/// A policy, with what has to be so and what is said where it is not, and its binding.
+fn policy(name: &str, group: &str, resource: &str, operations: &[&str], validations: &[(&str, &str)]) -> [Value; 2] {
+    let validations: Vec<Value> = validations
+        .iter()
+        .map(|(expression, message)| json!({"expression": expression, "message": message, "reason": "Forbidden"}))
+        .collect();
     [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -82,7 +102,7 @@ fn policy(name: &str, group: &str, resource: &str, operations: &[&str], expressi
                 "matchConstraints": {"resourceRules": [{
                     "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": operations,
                 }]},
-                "validations": [validation],
+                "validations": validations,
             },
         }),
         json!({

@@ -52,11 +52,8 @@ struct ConfigMap {
 /// # Errors
 /// It is not the pinned one, or the token has not signed it.
 pub(super) fn authority(info: &[u8], token: &Token<'_>, pinned: &str) -> Result<String, Error> {
-    let waits = |what: &str| Error::Waiting(format!("the cluster has not published what proves it yet: {what}"));
-    let map: ConfigMap = serde_json::from_slice(info).map_err(|_| waits("cluster-info is no ConfigMap"))?;
-    let text = map.data.get("kubeconfig").ok_or_else(|| waits("cluster-info holds no kubeconfig"))?;
-    let bundle = kubeconfig::authority(text).map_err(|error| waits(&error.to_string()))?;
-    let authority = pinned_of(&bundle, pinned)?;
+    let (map, authority) = read(info, pinned)?;
+    let text = map.data.get("kubeconfig").map_or("", String::as_str);
     match map.data.get(&format!("{SIGNATURE}{}", token.id)) {
         None => {
             Err(refused_token("the cluster knows no token of this name: it has expired, was deleted, or was mistyped")
@@ -67,6 +64,23 @@ pub(super) fn authority(info: &[u8], token: &Token<'_>, pinned: &str) -> Result<
         }
         Some(_) => Ok(authority),
     }
+}
+
+/// The pinned authority in PEM, whatever has signed the rest: whom that authority names is the cluster.
+///
+/// # Errors
+/// It is not the pinned one.
+pub(super) fn unsigned_authority(info: &[u8], pinned: &str) -> Result<String, Error> {
+    read(info, pinned).map(|(_, authority)| authority)
+}
+
+fn read(info: &[u8], pinned: &str) -> Result<(ConfigMap, String), Error> {
+    let waits = |what: &str| Error::Waiting(format!("the cluster has not published what proves it yet: {what}"));
+    let map: ConfigMap = serde_json::from_slice(info).map_err(|_| waits("cluster-info is no ConfigMap"))?;
+    let text = map.data.get("kubeconfig").ok_or_else(|| waits("cluster-info holds no kubeconfig"))?;
+    let bundle = kubeconfig::authority(text).map_err(|error| waits(&error.to_string()))?;
+    let authority = pinned_of(&bundle, pinned)?;
+    Ok((map, authority))
 }
 
 /// The certificate of a bundle whose public key has this hash.

@@ -108,7 +108,14 @@ impl Joining<'_> {
         let anyone = Client::of_anyone(server, self.timeout)?;
         let info = self.found(anyone.get(discovery::PATH), "has not published what proves it")?;
         let token = Token::read(token).context("the join token is damaged on this node")?;
-        let authority = discovery::authority(&info.body, &token, &cluster.authority_hash)?;
+        let authority = match discovery::authority(&info.body, &token, &cluster.authority_hash) {
+            // Whoever answers may say so, and has proved nothing: the cluster is asked.
+            Err(Error::Refused(unproved)) if unproved.code == codes::JOIN_TOKEN_REFUSED.code => {
+                let authority = discovery::unsigned_authority(&info.body, &cluster.authority_hash)?;
+                return Err(self.asked_whether(unproved, &authority, token.whole)?);
+            }
+            found => found?,
+        };
         let client = Client::bearing(server, &authority, token.whole, self.timeout)?;
         let published: Published = Published::read(&self.told(&client, published::PATH)?)?;
         judge::is_the_cluster(&cluster.name, &published.cluster)?;
@@ -125,6 +132,21 @@ impl Joining<'_> {
         let Published { network, control_nodes, .. } = published;
         let known = nodes.iter().any(|node| node.is_called(&self.worker.node.name));
         Ok(Admission { authority, said: Said { network, control_nodes, kubernetes_minor }, known, client })
+    }
+
+    /// Why it has not joined whose token is said to be refused. Only a server with a certificate of the pinned authority for the
+    /// cluster's address is shown the token, and believed.
+    fn asked_whether(&self, unproved: Box<Finding>, authority: &str, token: &Secret) -> Result<Error, Error> {
+        let server = SocketAddr::from((self.worker.cluster.api_address, ports::API));
+        let answer = Client::bearing(server, authority, token, self.timeout)?.get("/version");
+        Ok(match answer {
+            Ok(answer) if [401, 403].contains(&answer.code) => Error::Refused(unproved),
+            Ok(_) => Error::Waiting("the cluster has not published yet that it knows the token".to_owned()),
+            Err(error) => Error::Waiting(format!(
+                "who answers at {server} says that the cluster does not know the token, and has not proved to be the cluster: {}",
+                error.root_cause().to_string().lines().next().unwrap_or_default()
+            )),
+        })
     }
 
     /// The certificate by which the cluster knows this node.

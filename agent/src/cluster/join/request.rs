@@ -77,7 +77,10 @@ pub(super) fn certificate(joining: &Joining<'_>, client: &Client, known: bool) -
         return Err(codes::JOIN_DENIED.finding("the worker's certificate", seen, action).into());
     }
     let Some(encoded) = request.status.certificate else {
-        let mut what = format!("waiting for the cluster to sign the worker's certificate: request {name}");
+        let mut what = format!(
+            "waiting for the cluster to sign the worker's certificate: request {name}. If it stays so, its control nodes say why \
+             (worker.not-approved)"
+        );
         if known {
             what.push_str(&format!(
                 "; it has a node {own} already: unless the token names {own}, delete that on a control node with kubectl \

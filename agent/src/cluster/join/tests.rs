@@ -222,7 +222,11 @@ fn a_token_that_is_not_the_clusters_is_refused() {
         assert!(finding.seen.contains(seen) && finding.action.contains("kubeadm token create"), "{finding}");
         assert!(!finding.to_string().contains("0123456789"), "{finding}");
     };
+    // Whoever answers in the cluster's place can leave the signature out, or a new token is not signed with yet.
     cluster.is(|mood| mood.signs_with = None);
+    let Err(Error::Waiting(what)) = cluster.join() else { panic!("it does not wait") };
+    assert!(what.contains("not published yet"), "{what}");
+    cluster.is(|mood| mood.code = 401);
     words("expired");
     cluster.is(|mood| mood.signs_with = Some("abcdef.fedcba9876543210"));
     words("secret half");
@@ -231,6 +235,23 @@ fn a_token_that_is_not_the_clusters_is_refused() {
     cluster.is(|mood| mood.code = 403);
     words("no right");
     assert!(!files::below(cluster.root.path(), AUTHORITY).exists(), "nothing was laid");
+}
+
+#[test]
+fn what_somebody_says_in_the_clusters_place_of_its_token_is_no_refusal() {
+    let cluster = Cluster::start(11);
+    cluster.is(|mood| (mood.signs_with, mood.code) = (None, 401));
+    // He has the cluster's public certificate, and none of its keys.
+    let stranger = Authorities::make(SystemTime::now()).unwrap();
+    let mut leaf = Leaf { server: true, ..Leaf::client("kube-apiserver") };
+    leaf.addresses.insert(IpAddr::V4(cluster.worker.cluster.api_address));
+    let base = cluster.root.path().join("server");
+    for end in ["crt", "key"] {
+        fs::remove_file(base.with_extension(end)).unwrap();
+    }
+    leaf.ensure(&stranger.kubernetes, &base, SystemTime::now()).unwrap();
+    let Err(Error::Waiting(what)) = cluster.join() else { panic!("it does not wait") };
+    assert!(what.contains("has not proved to be the cluster"), "{what}");
 }
 
 #[test]

@@ -145,6 +145,21 @@ impl Api {
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(nodes)
     }
+
+    /// The same, or the node of this name alone where the API answers and its list cannot be read: what others have written into
+    /// their nodes says nothing of this one.
+    ///
+    /// # Errors
+    /// The API does not answer, or not with that node.
+    pub fn nodes_or(&self, own: &str) -> anyhow::Result<Vec<Node>> {
+        match self.nodes() {
+            Err(error) if !error.chain().any(|cause| cause.is::<reqwest::Error>()) => {
+                log::warn!("{error:#}");
+                Ok(self.node(own).context("asking for this node alone")?.into_iter().collect())
+            }
+            nodes => nodes,
+        }
+    }
 }
 
 /// What `/readyz` lists as not ready yet: its lines read `[+]name ok` or

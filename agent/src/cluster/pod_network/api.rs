@@ -15,8 +15,9 @@ use crate::host::https;
 /// How long one watch lasts before it is renewed by the server.
 const WATCH_TIME: Duration = Duration::from_secs(300);
 
-/// A line of a watch is one node; theirs hold lists of images and stay far below this.
-const LINE_LIMIT: usize = 4 << 20;
+/// A line of a watch is one node. It may be as long as an answer with one: a node writes its own, and who could end the watch of
+/// all others with it would have them list all nodes each time.
+const LINE_LIMIT: usize = https::LONGEST;
 
 /// The cluster's nodes, kept up to date.
 pub(super) struct Follower {
@@ -31,6 +32,8 @@ pub(super) struct Follower {
 struct Watch {
     response: Response,
     buffer: Vec<u8>,
+    /// So many bytes of the buffer are no end of a line.
+    searched: usize,
 }
 
 impl Follower {
@@ -124,7 +127,7 @@ impl Follower {
         if response.status() == StatusCode::GONE {
             return Ok(None);
         }
-        Ok(Some(Watch { response: accepted(response).await?, buffer: Vec::new() }))
+        Ok(Some(Watch { response: accepted(response).await?, buffer: Vec::new(), searched: 0 }))
     }
 
     fn client(&mut self) -> anyhow::Result<(Client, String)> {
@@ -166,12 +169,14 @@ impl Watch {
     /// when the call is dropped while it waits.
     async fn line(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let rest = self.buffer.split_off(end + 1);
+            if let Some(end) = self.buffer.iter().skip(self.searched).position(|byte| *byte == b'\n') {
+                let rest = self.buffer.split_off(self.searched + end + 1);
+                self.searched = 0;
                 let mut line = std::mem::replace(&mut self.buffer, rest);
                 line.pop();
                 return Ok(Some(line));
             }
+            self.searched = self.buffer.len();
             if self.buffer.len() > LINE_LIMIT {
                 bail!("an event of more than {LINE_LIMIT} bytes");
             }
@@ -180,5 +185,37 @@ impl Watch {
                 None => return Ok(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn what_a_node_writes_of_itself_however_long_ends_nobodys_watch() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/", listener.local_addr().unwrap());
+        // As the API server writes 1.4 MB of `<`.
+        let lines = ["one".to_owned(), r"\u003c".repeat(1_400_000), String::new(), "three".to_owned()];
+        let sent = format!("HTTP/1.0 200 OK\r\n\r\n{}\n", lines.join("\n"));
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            stream.write_all(sent.as_bytes()).unwrap();
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = Client::builder().no_proxy().build().unwrap();
+            let response = client.get(address).send().await.unwrap();
+            let mut watch = Watch { response, buffer: Vec::new(), searched: 0 };
+            for line in lines {
+                assert!(watch.line().await.unwrap() == Some(line.into_bytes()));
+            }
+            assert_eq!(watch.line().await.unwrap(), None);
+        });
     }
 }

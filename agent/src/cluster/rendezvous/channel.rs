@@ -161,7 +161,7 @@ impl Endpoint {
         let mut channel = Channel { stream: stream.into() };
         let binding = channel.binding(self.certificate)?;
         channel.send(&Claim::Proof(self.proof(Side::Client, &binding))).await?;
-        let claim: Claim = channel.receive_up_to(PROOF_FRAME_LIMIT).await?;
+        let claim: Claim = channel.claim().await?;
         self.check(Side::Server, &binding, &claim)?;
         Ok(channel)
     }
@@ -174,7 +174,7 @@ impl Endpoint {
         let stream = self.server.accept(stream).await.map_err(handshake)?;
         let mut channel = Channel { stream: stream.into() };
         let binding = channel.binding(self.certificate)?;
-        let claim: Claim = channel.receive_up_to(PROOF_FRAME_LIMIT).await?;
+        let claim: Claim = channel.claim().await?;
         if let Err(error) = self.check(Side::Client, &binding, &claim) {
             channel.send(&Claim::Mismatch).await?;
             channel.finish().await;
@@ -293,6 +293,14 @@ impl Channel {
         match self.receive().await {
             Err(Error::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             other => other.map(Some),
+        }
+    }
+
+    /// What a stranger says. Nothing of its text is repeated: consoles show why a node is waited for.
+    async fn claim(&mut self) -> Result<Claim, Error> {
+        match self.receive_up_to(PROOF_FRAME_LIMIT).await {
+            Err(Error::Malformed(_)) => Err(Error::Malformed("it is no proof of the secret".to_owned())),
+            claim => claim,
         }
     }
 

@@ -58,10 +58,15 @@ fn said(error: anyhow::Error) -> String {
 
 fn not_ready(context: &SwapContext) -> anyhow::Result<Vec<String>> {
     let kubeconfig = files::below(&context.root, api::KUBECONFIG);
-    let nodes = Api::new(context.config.address(), &kubeconfig, context.config.timeout(ASKING))?.nodes()?;
-    let is_ready = |name: &str| nodes.iter().any(|node| node.name == name && node.ready);
-    let control_nodes = context.config.cluster.control_nodes.iter().map(|node| node.name.clone());
-    Ok(control_nodes.filter(|name| !is_ready(name)).collect())
+    let api = Api::new(context.config.address(), &kubeconfig, context.config.timeout(ASKING))?;
+    let mut missing = Vec::new();
+    // By their names: what workers have written into their nodes says nothing of these.
+    for node in &context.config.cluster.control_nodes {
+        if !api.node(&node.name)?.is_some_and(|node| node.ready) {
+            missing.push(node.name.clone());
+        }
+    }
+    Ok(missing)
 }
 
 /// Each API server counts for itself.

@@ -1,7 +1,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::node::LARGEST;
 
 fn answer(status: u16, body: &Value) -> Answer {
     Answer { status, body: body.to_string().into_bytes() }
@@ -131,8 +134,9 @@ fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
                 json!({"metadata": {"continue": next}, "items": [{"metadata": {"name": name}}]}).to_string()
             };
             let body = match request.split(' ').nth(1).unwrap() {
-                "/api/v1/nodes?limit=100" => "x".repeat(9 << 20),
-                "/api/v1/nodes?limit=1" => page("w1", &next),
+                "/api/v1/nodes?limit=100" => "x".repeat(LARGEST + 1),
+                // As the API server writes 1.4 MB of `<`.
+                "/api/v1/nodes?limit=1" => page(&format!("w1{}", "<".repeat(1_400_000)), &next).replace('<', r"\u003c"),
                 path if path == second => page("w2", ""),
                 other => panic!("{other} is not asked of the API here"),
             };
@@ -142,5 +146,47 @@ fn a_list_is_read_page_by_page_and_one_by_one_where_a_page_is_too_long() {
         }
     });
     let nodes = client.wait(Cluster::nodes(&client)).unwrap();
-    assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["w1", "w2"]);
+    assert_eq!(nodes.iter().map(|node| &node.name[..2]).collect::<Vec<_>>(), ["w1", "w2"]);
+}
+
+/// A server that has another page after each, with what `page` says of the one of this number, and what comes of its nodes.
+fn endless_list(page: impl Fn(usize) -> Value + Send + 'static) -> (anyhow::Result<Vec<NodeSeen>>, usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = crate::node::tests::client(format!("http://{}", listener.local_addr().unwrap()));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+            let body = page(count.fetch_add(1, Ordering::SeqCst)).to_string();
+            let _ =
+                write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        }
+    });
+    let nodes = client.wait(Cluster::nodes(&client));
+    (nodes, asked.load(Ordering::SeqCst))
+}
+
+#[test]
+fn a_list_that_does_not_end_is_left_after_so_many_pages() {
+    let named = |number: usize| json!({"metadata": {"name": format!("w{number}")}});
+    let refused = |(nodes, asked): (anyhow::Result<Vec<NodeSeen>>, usize)| {
+        let error = nodes.unwrap_err();
+        assert!(error.is::<Answered>(), "somebody answers: {error:#}");
+        (error.to_string(), asked)
+    };
+    let (why, asked) = refused(endless_list(move |number| {
+        let items: Vec<Value> = (0..100).map(|item| named(100 * number + item)).collect();
+        json!({"metadata": {"continue": number.to_string()}, "items": items})
+    }));
+    assert!(why.contains("more than 5000 of its objects count"), "{why}");
+    assert_eq!(asked, 51);
+    let (why, asked) =
+        refused(endless_list(|number| json!({"metadata": {"continue": (number % 3).to_string()}, "items": []})));
+    assert!(why.contains("a page leads back"), "{why}");
+    assert_eq!(asked, 4);
+    let (why, asked) =
+        refused(endless_list(|number| json!({"metadata": {"continue": number.to_string()}, "items": []})));
+    assert!(why.contains("more than 5000 pages"), "{why}");
+    assert_eq!(asked, PAGES);
 }

@@ -92,14 +92,23 @@ async fn another_image_alone_leaves_workers_as_they_were_made_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_counts_by_what_its_kubelet_runs() {
+async fn a_worker_counts_by_what_its_kubelet_ran_when_it_joined() {
     let world = World::with(2).await;
-    let behind = |kubelet: &str| world.lock().nodes[0].kubelet = kubelet.to_owned();
+    // What its node says later, root on it has written: each of its successors could say that.
+    for claim in ["v1.20.0", "v1.37.0", ""] {
+        world.lock().nodes[0].kubelet = claim.to_owned();
+        world.give(Wish::GoOn).await.done();
+        assert_eq!((world.own(), world.kept().await.unwrap().pool.made), (vec!["t-w1".into(), "t-w2".into()], 2));
+    }
     // It has joined between two minors of its control nodes: newer is no harm, older is.
-    behind("v1.37.0");
+    let mut kept = world.kept().await.unwrap();
+    kept.machines[0].template.kubernetes = "1.37".to_owned();
+    world.keep(kept).await;
     world.give(Wish::GoOn).await.done();
     assert_eq!(world.own(), ["t-w1", "t-w2"]);
-    behind("v1.35.4");
+    let mut kept = world.kept().await.unwrap();
+    kept.machines[0].template.kubernetes = "1.35".to_owned();
+    world.keep(kept).await;
     world.give(Wish::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2", "t-w3"]);
     // One that would be behind again is the only one: nobody goes round in circles.

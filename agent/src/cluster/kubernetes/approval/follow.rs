@@ -1,13 +1,14 @@
 //! Follows which workers the cluster has: notes those that were there before anything was, which Node object is whose, and whose is
-//! gone. Says which nodes nobody has let in.
+//! gone. Says which nodes nobody has let in, which names are held, and which nodes have pods' addresses of their own choice.
 
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use contract::codes;
+use contract::codes::{self, Code};
 use contract::finding::Findings;
 
-use super::node::Node;
+use super::node::{Node, strange_ranges};
+use super::records::{Records, freeing};
 use super::{APPROVED, NODES, joining, named, told};
 use crate::cluster::kubernetes::api::Api;
 use crate::intake::config::ControlPlane;
@@ -18,39 +19,32 @@ impl Api {
     /// # Errors
     /// The API does not answer.
     pub fn follow_workers(&self, config: &ControlPlane, may: bool, now: SystemTime) -> anyhow::Result<Findings> {
-        let Some(mut records) = self.worker_records()? else {
-            if may {
-                self.begin_worker_records()?;
-            }
-            return Ok(Findings::default());
-        };
-        let adopting = records.are_to_be_completed(now);
+        let mut records = self.worker_records()?;
+        let adopting = records.as_ref().is_some_and(|records| records.are_to_be_completed(now));
         let joining = match adopting {
             true => self.joining()?,
             false => Vec::new(),
         };
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
+        let mut findings = ranges(&nodes, config);
+        let Some(records) = &mut records else {
+            if may {
+                self.begin_worker_records()?;
+            }
+            return Ok(findings);
+        };
         let mut changes = records.followed(&nodes, now);
         if adopting {
             changes.extend(records.adopted(&nodes, &joining, config, now));
         }
-        if (adopting || !changes.is_empty()) && !self.note_workers(&mut records, changes, adopting)? {
-            return Ok(Findings::default());
+        if (adopting || !changes.is_empty()) && !self.note_workers(records, changes, adopting)? {
+            return Ok(findings);
         }
-        if !records.are_complete() {
-            return Ok(Findings::default());
+        if records.are_complete() {
+            findings.extend(strangers(&nodes, records, config));
+            findings.extend(held(records, now));
         }
-        let strange: Vec<String> = nodes
-            .iter()
-            .filter(|node| !node.is_control(config))
-            .filter_map(|node| Some(told(&format!("{}: {}", node.name(), records.of(node).err()?))))
-            .collect();
-        if strange.is_empty() {
-            return Ok(Findings::default());
-        }
-        let action =
-            "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
-        Ok(codes::WORKER_UNKNOWN.finding("the cluster's nodes", named(&strange), action).into())
+        Ok(findings)
     }
 
     /// The nodes that were let in lately.
@@ -58,5 +52,44 @@ impl Api {
         let mut all = self.requests(joining::SIGNER)?;
         all.retain(|one| one.status.conditions.iter().any(|condition| condition.kind == APPROVED));
         Ok(all.iter().filter_map(|one| joining::node_of(&one.spec)).collect())
+    }
+}
+
+/// Names nodes that chose the addresses of their pods, as an earlier image let them.
+fn ranges(nodes: &[Node], config: &ControlPlane) -> Findings {
+    let strange: Vec<String> =
+        strange_ranges(nodes, config.cluster.pod_cidr).iter().map(|strange| told(strange)).collect();
+    let action =
+        "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
+    finding(&codes::NODE_POD_RANGE, "the ranges of pods", &strange, action)
+}
+
+/// Names nodes that nobody has let in.
+fn strangers(nodes: &[Node], records: &Records, config: &ControlPlane) -> Findings {
+    let strange: Vec<String> = nodes
+        .iter()
+        .filter(|node| !node.is_control(config))
+        .filter_map(|node| Some(told(&format!("{}: {}", node.name(), records.of(node).err()?))))
+        .collect();
+    let action =
+        "Delete it: `kubectl delete node`. If it is to be part of the cluster, make its VM anew with a join token";
+    finding(&codes::WORKER_UNKNOWN, "the cluster's nodes", &strange, action)
+}
+
+/// Names names that wait for who has not come.
+fn held(records: &Records, now: SystemTime) -> Findings {
+    let held: Vec<String> = records.held(now).map(told).collect();
+    let action = format!(
+        "Give workers other names: who has that certificate would be the same node. If you know that its VM was yours and is \
+         gone, free the name: {}",
+        freeing("NAME")
+    );
+    finding(&codes::WORKER_NAME_HELD, "the names of workers", &held, &action)
+}
+
+fn finding(code: &Code, subject: &str, seen: &[String], action: &str) -> Findings {
+    match seen {
+        [] => Findings::default(),
+        seen => code.finding(subject, named(seen), action).into(),
     }
 }

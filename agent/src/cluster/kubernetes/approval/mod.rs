@@ -58,7 +58,19 @@ const OF_A_PASS: usize = 100;
 const FAILURES: usize = 3;
 
 /// The longest name of a request that is looked at: kubelets give them less than a hundred bytes.
-const LONGEST_NAME: usize = 253;
+pub const LONGEST_NAME: usize = 253;
+
+/// The longest request that is looked at, in bytes of base64.
+pub const LONGEST: usize = csr::LONGEST;
+
+/// What all requests are judged by that are looked at once.
+struct Pass<'a> {
+    config: &'a ControlPlane,
+    nodes: Vec<Node>,
+    now: SystemTime,
+    /// The tokens that were asked for, by their names: many requests may come with one.
+    tokens: BTreeMap<String, Option<joining::Token>>,
+}
 
 /// Why a request is not approved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +103,8 @@ struct Request {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
+    /// Empty if it is longer than any that is looked at: there may be many of them, each of hundreds of KB.
+    #[serde(deserialize_with = "short_name")]
     name: String,
     #[serde(default)]
     uid: String,
@@ -127,6 +141,14 @@ struct Condition {
 
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Some(String::deserialize(deserializer)?).filter(|request| request.len() <= csr::LONGEST))
+}
+
+fn short_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let mut name = String::deserialize(deserializer)?;
+    if name.len() > LONGEST_NAME {
+        name = String::new();
+    }
+    Ok(name)
 }
 
 impl Spec {
@@ -177,34 +199,38 @@ pub fn named(all: &[String]) -> String {
 }
 
 impl Api {
-    /// Approves and denies what workers have asked for.
-    ///
-    /// # Errors
-    /// The API does not answer. What was decided until then stays.
-    pub fn approve_workers(&self, config: &ControlPlane, now: SystemTime) -> anyhow::Result<Decided> {
+    /// Approves and denies what workers have asked for. Gives what was decided, also where the API has not answered all of it:
+    /// then why, too.
+    pub fn approve_workers(&self, config: &ControlPlane, now: SystemTime) -> (Decided, anyhow::Result<()>) {
         let mut decided = Decided::default();
+        let done = self.decide(config, now, &mut decided);
+        (decided, done)
+    }
+
+    fn decide(&self, config: &ControlPlane, now: SystemTime, decided: &mut Decided) -> anyhow::Result<()> {
         if self.open_requests()?.is_empty() {
-            return Ok(decided);
+            return Ok(());
         }
         // Before all else is looked at: what another control node notes and decides meanwhile counts.
         let mut records = self.worker_records()?;
-        let open = in_turn(self.open_requests()?);
-        let (open, strange): (Vec<_>, Vec<_>) = open.into_iter().partition(Request::has_plain_name);
+        let (open, strange): (Vec<_>, Vec<_>) = self.open_requests()?.into_iter().partition(Request::has_plain_name);
         if !strange.is_empty() {
             // Their names say nothing that a person or a path could do with.
             decided
                 .waiting
                 .push(format!("{} requests have names that no kubelet gives, and are left alone", strange.len()));
         }
-        let mut failures = Vec::new();
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
-        for request in &open {
-            let Some(judged) = self.judge(request, config, &nodes, records.as_ref(), now)? else { continue };
+        let mut pass = Pass { config, nodes, now, tokens: BTreeMap::new() };
+        let (mut failures, mut decisions) = (Vec::new(), 0);
+        for request in &in_turn(open) {
+            // What waits takes nobody's turn.
+            let Some(judged) = self.judge(request, &mut pass, records.as_ref())? else { continue };
             let (kind, why) = match judged {
-                Ok(news) => match self.note(&mut records, news)? {
+                Ok(news) => match self.note(&mut records, news, &mut pass)? {
                     true => (APPROVED, "a control node has judged it".to_owned()),
                     // Another control node has noted something: all is judged anew.
-                    false => return Ok(decided),
+                    false => return Ok(()),
                 },
                 Err(Refusal::Never(why)) => (DENIED, why),
                 Err(Refusal::Now(why)) => {
@@ -219,11 +245,12 @@ impl Api {
                 // Whatever it is, it holds up nobody else.
                 Err(error) => failures.push(error),
             }
-            if failures.len() >= FAILURES {
+            decisions += 1;
+            if failures.len() >= FAILURES || decisions >= OF_A_PASS {
                 break;
             }
         }
-        failures.into_iter().next().map_or(Ok(decided), Err)
+        failures.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// The requests of the kinds that are decided here.
@@ -244,39 +271,41 @@ impl Api {
     fn judge(
         &self,
         request: &Request,
-        config: &ControlPlane,
-        nodes: &[Node],
+        pass: &mut Pass<'_>,
         records: Option<&Records>,
-        now: SystemTime,
     ) -> anyhow::Result<Option<Result<Option<News>, Refusal>>> {
+        let Pass { config, nodes, now, tokens } = pass;
         let spec = &request.spec;
         let complete = records.filter(|records| records.are_complete());
         if spec.signer_name == serving::SIGNER {
             return Ok(Some(serving::judge(spec, config, nodes, complete)));
         }
         if let Some(id) = joining::token_of(spec) {
-            let token = joining::Token::find(self, id)?;
-            let judged = joining::judge(spec, token.as_ref(), config, nodes);
+            if !tokens.contains_key(id) {
+                tokens.insert(id.to_owned(), joining::Token::find(self, id)?);
+            }
+            let token = tokens.get(id).and_then(Option::as_ref);
+            let judged = joining::judge(spec, token, config, nodes);
             return Ok(Some(judged.and_then(|who| {
                 let known = nodes.iter().find(|node| node.name() == who.name);
                 // A token without a name may be for others too.
                 let own = token.and_then(|token| token.node().map(|_| id.to_owned()));
-                if let Some(records) = records.filter(|_| known.is_none()) {
-                    records.lets_in(&who, own.as_deref(), now)?;
+                if let Some(records) = records {
+                    records.lets_in(&who, own.as_deref(), *now)?;
                 }
-                let key = Some(who.key).filter(|_| known.is_none());
-                Ok(Some((who.name, Record { key, ..Record::of_joining(own, known, now) })))
+                Ok(Some((who.name, Record { key: Some(who.key), ..Record::of_joining(own, known, *now) })))
             })));
         }
         Ok(renewal::worker_of(spec, config).map(|name| renewal::judge(name, spec, nodes, complete).map(|()| None)))
     }
 
     /// Notes what is news, if anything is noted yet. Says whether it did: not if somebody else has noted something meanwhile.
-    fn note(&self, records: &mut Option<Records>, news: Option<News>) -> anyhow::Result<bool> {
+    fn note(&self, records: &mut Option<Records>, news: Option<News>, pass: &mut Pass<'_>) -> anyhow::Result<bool> {
         let (Some(records), Some((name, record))) = (records, news) else { return Ok(true) };
         // Once its kubelet serves, nobody needs its token: who else has that cannot become this node while it restarts.
         if let Some(used) = records.token_of(&name).filter(|_| record.token.is_none()) {
             self.delete(&join_token::path(used)).context("deleting the token of a worker that has joined")?;
+            pass.tokens.remove(used);
         }
         self.note_workers(records, [(name, Some(record))].into(), false)
     }
@@ -297,20 +326,26 @@ impl Api {
 }
 
 /// The requests in the order in which they are decided: the oldest first, but of each who asks no more than a few before those
-/// of others.
+/// of others, and of those that came with one token each node's first one before any node's second.
 fn in_turn(mut open: Vec<Request>) -> Vec<Request> {
-    let mut before: BTreeMap<String, usize> = BTreeMap::new();
     open.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
-    let mut turns: Vec<(usize, Request)> = open
+    let of_node = by_count(open, |request| (request.spec.username.clone(), joining::node_of(&request.spec)), 1);
+    by_count(of_node, |request| request.spec.username.clone(), AT_ONCE)
+}
+
+/// The same, but of those of one kind no more than `at_once` before those of others.
+fn by_count<K: Ord>(requests: Vec<Request>, kind: impl Fn(&Request) -> K, at_once: usize) -> Vec<Request> {
+    let mut before: BTreeMap<K, usize> = BTreeMap::new();
+    let mut turns: Vec<(usize, Request)> = requests
         .into_iter()
         .map(|request| {
-            let asked = before.entry(request.spec.username.clone()).or_default();
+            let asked = before.entry(kind(&request)).or_default();
             *asked += 1;
-            ((*asked - 1) / AT_ONCE, request)
+            ((*asked - 1) / at_once, request)
         })
         .collect();
     turns.sort_by_key(|(turn, _)| *turn);
-    turns.into_iter().map(|(_, request)| request).take(OF_A_PASS).collect()
+    turns.into_iter().map(|(_, request)| request).collect()
 }
 
 impl Request {
@@ -319,7 +354,7 @@ impl Request {
     fn has_plain_name(&self) -> bool {
         let name = &self.metadata.name;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        name.len() <= LONGEST_NAME && name.bytes().all(plain) && name.bytes().any(|byte| byte != b'.')
+        name.bytes().all(plain) && name.bytes().any(|byte| byte != b'.')
     }
 
     fn who(&self) -> String {

@@ -1,11 +1,16 @@
 //! What of a Node object tells whose a name and an address are. A node writes its own addresses.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::Ipv4Net;
 use serde::Deserialize;
 
 use crate::cluster::kubernetes::addresses::{self, Address};
 use crate::intake::config::ControlPlane;
+
+/// The prefix length of a node's range (`--node-cidr-mask-size`, 24 for IPv4).
+const RANGE: u8 = 24;
 
 /// Names by which clients on a node or in a pod reach what is no node's.
 const NAMES: [&str; 2] = ["kubernetes", "localhost"];
@@ -13,6 +18,8 @@ const NAMES: [&str; 2] = ["kubernetes", "localhost"];
 #[derive(Deserialize)]
 pub(super) struct Node {
     metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
     #[serde(default)]
     status: Status,
 }
@@ -26,6 +33,12 @@ struct Metadata {
     /// Such as `2026-01-31T12:00:00Z`: in the order of time, as text.
     #[serde(default)]
     creation_timestamp: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Spec {
+    #[serde(default, rename = "podCIDR")]
+    pod_cidr: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -81,6 +94,22 @@ impl Node {
     }
 }
 
+/// The nodes with a range for their pods that the cluster has not given them, and why that is so. Of two with one range the one
+/// that was there before has it.
+pub(super) fn strange_ranges(nodes: &[Node], pods: Ipv4Net) -> Vec<String> {
+    let mut in_order: Vec<&Node> = nodes.iter().filter(|node| !node.spec.pod_cidr.is_empty()).collect();
+    in_order.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
+    let mut given = BTreeSet::new();
+    let mut why = |node: &Node| match node.spec.pod_cidr.parse::<Ipv4Net>() {
+        Ok(range) if !pods.contains(&range) => Some(format!("{range} is outside of {pods}")),
+        Ok(range) if range.prefix_len() != RANGE => Some(format!("{range} is no /{RANGE}")),
+        Ok(range) if !given.insert(range.network()) => Some(format!("{range} is another node's")),
+        Ok(_) => None,
+        Err(_) => Some("it is no range of IPv4".to_owned()),
+    };
+    in_order.iter().filter_map(|node| Some(format!("{}: {}", node.name(), why(node)?))).collect()
+}
+
 /// Why no worker may have a name, if that is so.
 pub(super) fn reserved_name(name: &str, config: &ControlPlane) -> Option<&'static str> {
     if contract::properties::parse::names::label(name).is_err() {
@@ -99,7 +128,7 @@ pub(super) fn reserved_address(address: Ipv4Addr, config: &ControlPlane) -> Opti
     let [first, ..] = address.octets();
     let no_hosts = first == 0 || first >= 224 || address.is_loopback() || address.is_link_local();
     let networks = || node.interfaces.iter().filter_map(|interface| interface.address.known());
-    let ends = |network: ipnet::Ipv4Net| {
+    let ends = |network: Ipv4Net| {
         network.prefix_len() < 31 && (network.network() == address || network.broadcast() == address)
     };
     let mut gateways =

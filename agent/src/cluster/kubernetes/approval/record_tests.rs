@@ -14,6 +14,7 @@ use super::*;
 use crate::cluster::kubernetes::fake_api::FakeApi;
 use crate::cluster::pki::{self, Authorities};
 use crate::host::fake_server;
+use crate::host::https;
 
 const RECORDS: &str = "/api/v1/namespaces/kube-system/configmaps/kaas-worker-records";
 const TOKEN: &str = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-";
@@ -42,6 +43,10 @@ impl Store {
                 list(self.requests.values().filter(of).cloned().collect())
             }
             NODES => list(self.nodes.clone()),
+            at if at.starts_with(NODES) => {
+                let named = |node: &&Value| at.strip_prefix("/api/v1/nodes/") == node["metadata"]["name"].as_str();
+                self.nodes.iter().find(named).map_or((404, json!({})), |node| (200, node.clone()))
+            }
             at if at.starts_with(TOKEN) => {
                 self.token_used += 1;
                 self.token.clone().map_or((404, json!({})), |token| (200, token))
@@ -136,7 +141,13 @@ impl Cluster {
     fn asks(&self, spec: &Spec) -> Decided {
         let name = format!("csr-{}", self.store.lock().unwrap().requests.len());
         self.store.lock().unwrap().requests.insert(name.clone(), request(&name, spec));
-        self.api().approve_workers(&self.config, now()).unwrap()
+        self.decides(now())
+    }
+
+    fn decides(&self, now: SystemTime) -> Decided {
+        let (decided, done) = self.api().approve_workers(&self.config, now);
+        done.unwrap();
+        decided
     }
 
     fn nodes(&self, nodes: Vec<Value>) {
@@ -264,7 +275,7 @@ fn a_token_of_one_node_ends_when_that_serves_and_one_of_many_does_not() {
 }
 
 #[test]
-fn a_name_is_for_the_key_that_was_let_in_until_its_node_has_come() {
+fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
     let cluster = Cluster::noting(10, vec![]);
     cluster.token(Some("new"));
     let own = joins_as("new");
@@ -279,9 +290,19 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_node_has_come() {
     anew.username = "system:bootstrap:ghijkl".to_owned();
     cluster.store.lock().unwrap().requests.clear();
     assert_eq!(cluster.asks(&anew).approved, ["csr-0 of system:bootstrap:ghijkl"]);
+    // Its Node object has come, and is not ready yet. Who else has its token has seen that, and is not let in.
     cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
     assert_eq!(cluster.follow(), Vec::<String>::new());
+    let stolen = || Spec { username: "system:bootstrap:ghijkl".to_owned(), ..joins_as("new") };
+    assert!(cluster.asks(&stolen()).waiting[0].contains("the same token and another key"));
+    assert_eq!(cluster.asks(&anew).approved, ["csr-2 of system:bootstrap:ghijkl"], "it may ask again");
+    assert!(cluster.asks(&stolen()).approved.is_empty(), "nor after that");
+    // Once its kubelet serves, there is no such token, and it joins again by another one.
+    cluster.store.lock().unwrap().requests.clear();
+    assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved, ["csr-0 of system:node:new"]);
     assert!(!cluster.noted("new").unwrap().contains("key"), "it is the object's now");
+    cluster.store.lock().unwrap().requests.clear();
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
 }
 
 #[test]
@@ -299,16 +320,140 @@ fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
     cluster.token(Some("w7"));
     let honest = |cluster: &Cluster| {
         cluster.store.lock().unwrap().requests.insert("csr-w7".to_owned(), request("csr-w7", &joins_as("w7")));
-        cluster.api().approve_workers(&cluster.config, later).unwrap()
+        cluster.decides(later)
     };
     assert!(honest(&cluster).waiting[0].contains("a token without a name has let another key in as w7"));
+    let held = cluster.api().follow_workers(&cluster.config, true, later).unwrap().to_string();
+    assert!(held.contains("worker.name-held") && held.contains("w0; w1; w2; and 5 more"), "{held}");
     // Others may come again, and once that certificate has ended this one may.
     cluster.token(None);
     cluster.store.lock().unwrap().requests = [("csr-w9".to_owned(), request("csr-w9", &joins_as("w9")))].into();
-    assert_eq!(cluster.api().approve_workers(&cluster.config, later).unwrap().approved.len(), 1);
+    assert_eq!(cluster.decides(later).approved.len(), 1);
     let year = now() + Duration::from_secs(367 * 24 * 3600);
     cluster.api().follow_workers(&cluster.config, true, year).unwrap();
     assert_eq!(cluster.noted("w7"), None);
+}
+
+#[test]
+fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected() {
+    let cluster = Cluster::noting(12, vec![]);
+    cluster.token(Some("new"));
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+    let after = |hours: u64| now() + Duration::from_secs(hours * 3600);
+    cluster.api().follow_workers(&cluster.config, true, after(25)).unwrap();
+    assert!(cluster.noted("new").is_some(), "it has its certificate, and asks for no other one");
+    // Its VM was lost: another one comes, with a token of its own.
+    let anew = Spec { username: "system:bootstrap:ghijkl".to_owned(), ..joins_as("new") };
+    cluster.store.lock().unwrap().requests = [("csr-anew".to_owned(), request("csr-anew", &anew))].into();
+    assert_eq!(cluster.decides(after(25)).approved.len(), 1);
+    cluster.api().follow_workers(&cluster.config, true, after(367 * 24 + 25)).unwrap();
+    assert_eq!(cluster.noted("new"), None, "its certificate has ended");
+}
+
+#[test]
+fn requests_that_wait_hold_up_nobody_who_joins() {
+    let mut there: Vec<Value> = (0..150).map(|number| node(&format!("lost{number}"), &[], 2)).collect();
+    there.push(ready(node("busy", &["10.0.0.21"], 2)));
+    let cluster = Cluster::noting(13, there);
+    cluster.token(None);
+    let mut spec = joins_as("busy");
+    let mut requests: BTreeMap<String, Value> = BTreeMap::new();
+    for number in 0..150 {
+        let (user, name) = (format!("system:node:lost{number}"), format!("lost{number}"));
+        let waits = self::spec(&Serving { user: &user, common: &user, names: &[&name], ..GOOD });
+        requests.insert(format!("csr-a{number}"), request(&format!("csr-a{number}"), &waits));
+        // With the same token as the honest one, and each with another key.
+        spec.request = joins_as("busy").request;
+        requests.insert(format!("csr-b{number}"), request(&format!("csr-b{number}"), &spec));
+    }
+    let mut honest = request("csr-c", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
+    requests.insert("csr-c".to_owned(), honest);
+    let before = {
+        let mut store = cluster.store.lock().unwrap();
+        store.requests = requests;
+        store.token_used
+    };
+    let decided = cluster.decides(now());
+    assert_eq!(decided.approved, ["csr-c of system:bootstrap:abcdef"]);
+    assert_eq!(decided.waiting.len(), 300);
+    assert_eq!(cluster.store.lock().unwrap().token_used - before, 1, "one token is asked for once");
+}
+
+#[test]
+fn what_root_on_a_worker_writes_into_its_node_hides_no_other_node() {
+    let with = |words: String| {
+        let mut long = node("worker1", &["10.0.0.21"], 2);
+        long["status"]["conditions"] = json!([{"type": "Odd", "status": "True", "message": words}]);
+        vec![ready(node("node1", &["10.0.0.11"], 1)), long, node("worker2", &["10.0.0.22"], 3)]
+    };
+    // As the API server writes what the store holds in a sixth of that.
+    let cluster = Cluster::noting(14, with(r"\u003c".repeat(1_400_000)));
+    let names: Vec<String> = cluster.api().nodes().unwrap().into_iter().map(|node| node.name).collect();
+    assert_eq!(names, ["node1", "worker1", "worker2"]);
+    cluster.token(Some("new"));
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+    // Should one be longer than any that is read, the control node still knows itself.
+    cluster.nodes(with("x".repeat(https::LONGEST)));
+    assert!(cluster.api().nodes().unwrap_err().root_cause().to_string().contains("is too long"));
+    let own = cluster.api().nodes_or("node1").unwrap();
+    assert_eq!(own.iter().map(|node| (node.name.as_str(), node.ready)).collect::<Vec<_>>(), [("node1", true)]);
+}
+
+#[test]
+fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
+    let cluster = Cluster::noting(15, vec![]);
+    let asks = |name: &str, day: u64| {
+        let spec = joins_as(name);
+        cluster.store.lock().unwrap().requests = [("csr".to_owned(), request("csr", &spec))].into();
+        let at = now() + Duration::from_secs(day * 24 * 3600);
+        cluster.api().follow_workers(&cluster.config, true, at).unwrap();
+        cluster.decides(at)
+    };
+    cluster.token(None);
+    for number in 0..32 {
+        assert_eq!(asks(&format!("w{number}"), number / 8).approved.len(), 1, "{number}");
+    }
+    assert!(asks("w32", 100).waiting[0].contains("32 names are held"));
+    cluster.token(Some("w32"));
+    assert_eq!(asks("w32", 100).approved.len(), 1, "a token of its own takes a name that nobody has");
+    // It is nobody's that the other certificate could be: a person says so.
+    cluster.token(Some("w3"));
+    let waits = asks("w3", 100);
+    assert!(waits.waiting[0].contains("has let another key in as w3"), "{waits:?}");
+    cluster.store.lock().unwrap().records.as_mut().unwrap()["data"].as_object_mut().unwrap().remove("w3");
+    assert_eq!(asks("w3", 100).approved.len(), 1);
+    let held =
+        cluster.api().follow_workers(&cluster.config, true, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
+    assert!(held.to_string().contains("w0; w1; w10; and 28 more"), "{held}");
+}
+
+#[test]
+fn nodes_that_chose_their_pods_addresses_are_named() {
+    let with = |name: &str, second, range: &str| {
+        let mut node = ready(node(name, &[], second));
+        node["spec"]["podCIDR"] = json!(range);
+        node
+    };
+    let cluster = Cluster::start(16, vec![with("node1", 1, "10.244.0.0/24"), node("new", &[], 9)]);
+    let told = |nodes: Vec<Value>| {
+        cluster.nodes(nodes);
+        cluster.api().follow_workers(&cluster.config, false, now()).unwrap()
+    };
+    assert_eq!(told(vec![with("node1", 1, "10.244.0.0/24"), node("new", &[], 9)]), Findings::default());
+    let findings = told(vec![
+        with("later", 8, "10.244.0.0/24"),
+        with("node1", 1, "10.244.0.0/24"),
+        with("outside", 2, "192.168.7.0/24"),
+        with("wide", 3, "10.244.0.0/16"),
+    ]);
+    let finding = findings.iter().next().unwrap();
+    assert_eq!(finding.code, "node.pod-range");
+    assert_eq!(
+        finding.seen,
+        "outside: 192.168.7.0/24 is outside of 10.244.0.0/16; wide: 10.244.0.0/16 is no /24; later: 10.244.0.0/24 is \
+         another node's"
+    );
 }
 
 #[test]
@@ -318,7 +463,7 @@ fn nothing_is_approved_that_could_not_be_noted() {
     cluster.store.lock().unwrap().overtaken = true;
     assert_eq!(cluster.asks(&joins_as("new")), Decided::default());
     assert_eq!(cluster.noted("new"), None);
-    let decided = cluster.api().approve_workers(&cluster.config, now()).unwrap();
+    let decided = cluster.decides(now());
     assert_eq!(decided.approved.len(), 1);
     assert!(cluster.noted("new").is_some());
 }

@@ -34,15 +34,22 @@ pub const COMPLETE: &str = "_complete";
 /// been by then.
 const BEGINNING: Duration = Duration::from_secs(60);
 
-/// How long a worker may take from its certificate to its Node object.
+/// How long a worker is awaited from its certificate to its Node object.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a name is kept for the key that a token without a name has let in, where no Node object has come: as long as that
-/// key's certificate may be good, a year and a day (`--cluster-signing-duration` is a year).
+/// How long a name is kept for the key that was let in, where no Node object has come: as long as that key's certificate may be
+/// good, a year and a day (`--cluster-signing-duration` is a year). Who has it asks for no other one.
 const CERTIFICATE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// How many workers may be awaited at once that tokens without a name have let in. Who has such a token chooses the names.
 const AWAITED: usize = 8;
+
+/// How many names may be held at all by keys that such tokens have let in, where no Node object has come: nobody can take back
+/// a certificate, and who is let in by a name later is the same worker to Kubernetes as who has it.
+const HELD: usize = 32;
+
+/// After how long without a Node object a held name is worth knowing.
+const LATE: Duration = Duration::from_secs(15 * 60);
 
 /// How many workers are noted: Kubernetes takes no ConfigMap of more than a MiB, and a record has some 200 bytes.
 const MOST: usize = 4000;
@@ -55,8 +62,8 @@ pub(super) struct Record {
     /// The token that it was let in with, by its public half, until that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// What tells the key from others that it was let in with, until it has a Node object ([`super::csr::Asked::key`]): nobody
-    /// else is let in by its name.
+    /// What tells the key from others that it was let in with, until it has a Node object and its token is no more
+    /// ([`super::csr::Asked::key`]): nobody else is let in by its name, or with that token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
@@ -75,6 +82,12 @@ impl Record {
         Self { joined, token, key: None, uid: known.map(|node| node.uid().to_owned()), address: None }
     }
 
+    /// That of a worker whose Node object this is. Its key counts as long as its token does.
+    fn with(&self, node: &Node) -> Self {
+        let key = self.key.clone().filter(|_| self.token.is_some());
+        Self { uid: Some(node.uid().to_owned()), key, ..self.clone() }
+    }
+
     /// Whether this may be its Node object.
     fn is_of(&self, node: &Node) -> bool {
         self.uid.as_deref().is_none_or(|uid| uid == node.uid())
@@ -85,9 +98,9 @@ impl Record {
         self.has_joined_within(PATIENCE, now)
     }
 
-    /// Whether its name is nobody else's, though no Node object has come: who has chosen it has its certificate.
-    fn is_taken(&self, now: SystemTime) -> bool {
-        self.is_of_no_named_token() && self.has_joined_within(CERTIFICATE, now)
+    /// Whether it may come late, with the certificate that it was given: its VM may have been off.
+    fn is_held(&self, now: SystemTime) -> bool {
+        self.key.is_some() && self.has_joined_within(CERTIFICATE, now)
     }
 
     fn is_of_no_named_token(&self) -> bool {
@@ -165,33 +178,44 @@ impl Records {
         }
     }
 
-    /// Judges whether a worker may be let in that is not there yet: by this name, with this key, by the token of this name that
-    /// is for it alone, if it is.
+    /// Judges whether a worker may be let in: by this name, with this key, by the token of this name that is for it alone, if it
+    /// is. One that has a Node object already is let in again by such a token alone ([`super::joining::judge`]).
     pub fn lets_in(&self, who: &Joining, token: Option<&str>, now: SystemTime) -> Result<(), Refusal> {
         let name = &who.name;
         if self.of.len() >= MOST && !self.of.contains_key(name) {
             return Err(Refusal::now("the cluster has as many workers as can be noted"));
         }
-        let known = self.of.get(name).filter(|record| record.uid.is_none());
-        let others = known.filter(|record| record.key.as_ref().is_some_and(|key| *key != who.key));
-        match (others, token) {
-            (Some(Record { token: Some(former), .. }), Some(token)) if former != token => {}
-            (Some(Record { token: Some(_), .. }), _) => {
+        let known = self.of.get(name);
+        match known.filter(|record| record.key.as_ref().is_some_and(|key| *key != who.key)) {
+            Some(other) if token.is_some() && other.token.as_deref() == token => {
                 return Err(Refusal::Now(format!(
                     "somebody was let in as {name} with the same token and another key: if its VM was made anew, give it a \
                      token of its own; if not, delete the token, since others have it"
                 )));
             }
-            (Some(_), _) => {
+            Some(Record { token: None, uid: None, .. }) => {
                 return Err(Refusal::Now(format!(
                     "a token without a name has let another key in as {name}, which may come yet: give this worker another \
-                     name"
+                     name, or free it if that was this worker's own VM (worker.name-held)"
                 )));
             }
-            (None, _) => {}
+            Some(Record { token: Some(_), uid: None, .. }) if token.is_none() => {
+                return Err(Refusal::Now(format!(
+                    "a token of its own has let another key in as {name}: give this worker another name"
+                )));
+            }
+            Some(_) | None => {}
         }
-        let awaited = |(_, record): &(&String, &Record)| record.is_of_no_named_token() && record.is_awaited(now);
-        if known.is_none() && token.is_none() && self.of.iter().filter(awaited).count() >= AWAITED {
+        let held = || self.of.values().filter(|record| record.is_of_no_named_token());
+        let is_new = token.is_none() && known.is_none_or(|record| record.uid.is_some());
+        if is_new && held().count() >= HELD {
+            return Err(Refusal::Now(format!(
+                "{HELD} names are held for who was let in by tokens without a name and has not come: make one for this worker \
+                 alone, with the annotation {}, or free names (worker.name-held)",
+                join_token::NODE
+            )));
+        }
+        if is_new && held().filter(|record| record.is_awaited(now)).count() >= AWAITED {
             return Err(Refusal::Now(format!(
                 "{AWAITED} workers are awaited that tokens without a name have let in: make one for this worker alone, with \
                  the annotation {}",
@@ -199,6 +223,12 @@ impl Records {
             )));
         }
         Ok(())
+    }
+
+    /// The names that are nobody else's for who has not come in a while, let in by a token without a name.
+    pub fn held(&self, now: SystemTime) -> impl Iterator<Item = &str> {
+        let is_late = move |record: &Record| record.is_of_no_named_token() && !record.has_joined_within(LATE, now);
+        self.of.iter().filter(move |(_, record)| is_late(record)).map(|(name, _)| name.as_str())
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
@@ -219,11 +249,9 @@ impl Records {
     /// known before somebody deletes it.
     pub fn followed(&self, nodes: &[Node], now: SystemTime) -> Changes {
         let change = |(name, record): (&String, &Record)| match nodes.iter().find(|node| node.name() == name) {
-            Some(node) if record.uid.is_none() => {
-                Some((name.clone(), Some(Record { uid: Some(node.uid().to_owned()), key: None, ..record.clone() })))
-            }
+            Some(node) if record.uid.is_none() => Some((name.clone(), Some(record.with(node)))),
             Some(node) if record.is_of(node) => None,
-            None if record.is_awaited(now) || record.is_taken(now) => None,
+            None if record.is_awaited(now) || record.is_held(now) => None,
             Some(_) | None => Some((name.clone(), None)),
         };
         self.of.iter().filter_map(change).collect()
@@ -243,8 +271,7 @@ impl Records {
         let coming = coming.map(|name| (name.clone(), Some(Record::of_joining(None, None, now))));
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
             let known = self.of(node).cloned().unwrap_or_else(|_| Record::of_joining(None, None, now));
-            let record = Record { uid: Some(node.uid().to_owned()), key: None, address: own(node), ..known };
-            (node.name().to_owned(), Some(record))
+            (node.name().to_owned(), Some(Record { address: own(node), ..known.with(node) }))
         });
         coming.chain(there).collect()
     }
@@ -289,6 +316,13 @@ impl Api {
         *records = object.into();
         Ok(true)
     }
+}
+
+/// The command by which a person frees a name.
+pub(super) fn freeing(name: &str) -> String {
+    format!(
+        r#"kubectl -n kube-system patch configmap {NAME} --type=json -p '[{{"op":"remove","path":"/data/{name}"}}]'"#
+    )
 }
 
 fn text(record: &Record) -> String {

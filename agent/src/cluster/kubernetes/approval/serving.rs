@@ -82,6 +82,7 @@ fn known(node: &Node, own: Ipv4Addr, nodes: &[Node], records: &Records) -> Resul
         }
     }
     // Its kubelet has its own certificate by now: the token has done its work.
-    let noted = Record { uid: Some(node.uid().to_owned()), address: Some(own), token: None, ..record.clone() };
+    let noted =
+        Record { uid: Some(node.uid().to_owned()), address: Some(own), token: None, key: None, ..record.clone() };
     Ok((noted != *record).then_some(noted))
 }

@@ -277,6 +277,8 @@ impl Cluster {
                 "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef" => {
                     (200, json!({"metadata": {}, "data": {"expiration": "MjAyNg=="}}))
                 }
+                // No status: nobody takes that for an answer.
+                path if path.contains("gone") => (0, json!({})),
                 path if path.ends_with("/approval") => {
                     noted.lock().unwrap().push((path.replace(REQUESTS, ""), body["status"]["conditions"][0].clone()));
                     (if path.contains("bad") { 500 } else { 200 }, json!({"message": "no"}))
@@ -290,7 +292,9 @@ impl Cluster {
 
     fn decide(&self) -> Decided {
         let api = Api::as_administrator(self.config.address(), self.root.path(), Duration::from_secs(60)).unwrap();
-        api.approve_workers(&self.config, UNIX_EPOCH + Duration::from_secs(1_800_000_000)).unwrap()
+        let (decided, done) = api.approve_workers(&self.config, UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+        done.unwrap();
+        decided
     }
 }
 
@@ -348,6 +352,16 @@ fn each_request_is_decided_by_itself_and_what_is_said_of_it_is_short_and_plain()
 }
 
 #[test]
+fn nothing_that_is_long_is_kept_of_a_request() {
+    let long = Spec { request: Some("A".repeat(LONGEST + 1)), ..spec(&GOOD) };
+    let of = |name: &str, spec: &Spec| serde_json::from_value::<Request>(request(name, spec)).unwrap();
+    let kept = of(&"a".repeat(LONGEST_NAME + 1), &long);
+    assert_eq!((kept.metadata.name.as_str(), kept.spec.request.as_ref()), ("", None));
+    assert!(!kept.has_plain_name());
+    assert!(of(&"a".repeat(LONGEST_NAME), &spec(&GOOD)).has_plain_name());
+}
+
+#[test]
 fn requests_with_names_of_somebodys_choice_hold_up_nobody_and_lead_nowhere() {
     let denied = || spec(&Serving { names: &["worker1", "worker2"], ..GOOD });
     let long: &str = format!("!{}", "A".repeat(66_000)).leak();
@@ -362,6 +376,18 @@ fn requests_with_names_of_somebodys_choice_hold_up_nobody_and_lead_nowhere() {
 }
 
 #[test]
+fn what_was_decided_is_told_also_where_the_api_has_not_answered_all() {
+    let waits = spec(&Serving { addresses: &["10.0.0.23"], ..GOOD });
+    let requests = vec![("csr-waits", waits), ("csr-gone", spec(&GOOD)), ("csr-good", spec(&GOOD))];
+    let cluster = Cluster::start(3, requests);
+    let api = Api::as_administrator(cluster.config.address(), cluster.root.path(), Duration::from_secs(60)).unwrap();
+    let (decided, done) = api.approve_workers(&cluster.config, UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    assert!(format!("{:#}", done.unwrap_err()).contains("csr-gone/approval"));
+    assert_eq!(decided.approved, ["csr-good of system:node:worker1"]);
+    assert!(decided.findings().to_string().contains("it names 10.0.0.23"), "{decided:?}");
+}
+
+#[test]
 fn whoever_asks_often_waits_for_those_who_ask_once() {
     let of = |number: usize, user: &str| {
         let mut one = request(&format!("csr-{number:04}"), &spec(&Serving { user, ..GOOD }));
@@ -370,8 +396,23 @@ fn whoever_asks_often_waits_for_those_who_ask_once() {
     };
     let many = (0..1000).map(|number| of(number, "system:node:flood"));
     let turns = in_turn(many.chain([of(2000, "system:node:honest")]).collect());
-    assert_eq!(turns.len(), OF_A_PASS);
+    assert_eq!(turns.len(), 1001);
+    assert_eq!(turns.iter().position(|one| one.spec.username.ends_with("honest")), Some(1));
+    // Whoever asks to be many nodes, too.
+    let many = (0..1000).map(|number| {
+        let name = format!("w{number}");
+        Request { spec: joins_as(&name), ..of(number, "system:bootstrap:abcdef") }
+    });
+    let turns = in_turn(many.chain([of(2000, "system:node:honest")]).collect());
     assert_eq!(turns.iter().position(|one| one.spec.username.ends_with("honest")), Some(AT_ONCE));
+    // Of one token each node's first request comes before any node's second.
+    let joins = |number: usize, name: &str| {
+        let mut one = of(number, "system:bootstrap:abcdef");
+        one.spec = joins_as(name);
+        one
+    };
+    let turns = in_turn((0..1000).map(|number| joins(number, "flood")).chain([joins(2000, "honest")]).collect());
+    assert_eq!(joining::node_of(&turns[1].spec).as_deref(), Some("honest"));
 }
 
 #[test]

@@ -172,6 +172,12 @@ fn strangers_are_given_no_room() {
         let (server, _) = tokio::join!(accept(&b, &listener), odd);
         assert!(matches!(server, Err(Error::SecretMismatch)));
 
+        let lines = "\nkaas: fingerprints {}\n";
+        let named = async { bare_connect(&stranger, address).await.send(&lines).await };
+        let (server, _) = tokio::join!(accept(&b, &listener), named);
+        let Err(error @ Error::Malformed(_)) = server else { panic!("it is taken") };
+        assert!(!error.to_string().contains("fingerprints"), "{error}");
+
         let garbage = async {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").await.unwrap();
