@@ -13,6 +13,9 @@ TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test
 TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked
 
 KAAS := build/kaas
+# What Go has compiled of components takes more room than all else: it goes when no image is to be built any more, and not
+# before the earlier one is, most of which it has.
+MAKE_ROOM = @$(AS_ROOT) $(KAAS) image clean --go-cache
 # What scenarios drive.
 LAB := KAAS_OVA="$(CURDIR)/build" KAAS_COMMAND="$(CURDIR)/$(KAAS)"
 SPEC := image/specs/control-plane.toml
@@ -37,6 +40,7 @@ install: setup root ## Install the command kaas into /usr/local/bin
 
 ova-earlier: earlier ova ## Build the OVA of an earlier version that scenarios upgrade from into build/earlier/
 	.ci/earlier $(AS_ROOT) $(KAAS) image build $(SPEC) --output build/earlier
+	$(MAKE_ROOM)
 
 # Has the sources of the earlier version, as the user whose the clone is, and says at once when they are not to be had.
 earlier: setup
@@ -50,6 +54,7 @@ test: ova-earlier lint test-fast ## Build what is needed and pass the tests that
 	$(LAB) KAAS_SCENARIOS=$(SHORT) $(TEST) --test lab -- ::short:: --test-threads=2
 
 test-fast: setup root earlier vcenter ## Pass the tests that need neither an image nor a VM
+	$(MAKE_ROOM)
 	$(TEST) --no-fail-fast
 
 # By the Go of components: the host's own may be too old to know what another is.

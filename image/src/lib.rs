@@ -31,6 +31,7 @@ pub mod tree;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use contract::image::Compilers;
@@ -106,7 +107,8 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let go = ensure_go(&spec, &components, &cache, progress)?;
     let tools = tools::ensure(&request.sources, &cache, progress)?;
     let context = BuildContext { tools: &tools, cache: &cache, progress, epoch };
-    let components = build_components(&spec, &components, &cache, progress)?;
+    let wanted: Vec<&Component> = used(&spec, &components).collect();
+    let components = build_components(&wanted, &cache, progress)?;
     let debian = debian_tree(request, &lock, &cache, progress)?;
     let kernel_package =
         lock.kernel.as_ref().with_context(|| format!("the lock has no kernel: {}", advice(request.spec)))?;
@@ -253,13 +255,28 @@ pub fn go(spec: &Path, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     Ok(component::toolchain::ensure(pin, cache, progress)?.root().to_owned())
 }
 
-fn build_components(spec: &Spec, described: &[Component], cache: &Cache, progress: &Progress) -> Result<Vec<Built>> {
-    let is_made = |component| component::build::is_made(component, cache);
-    let were_made = used(spec, described).map(is_made).collect::<Result<Vec<_>>>()?;
-    let build = |component| component::build::build(component, cache, progress);
-    let built = used(spec, described).map(build).collect::<Result<Vec<_>>>()?;
-    if were_made.iter().all(|made| *made) {
-        cache.forget_compiled_by_go();
+/// A build that finds all components made removes what go has compiled of others when none has wanted it for so long. Not
+/// earlier: the next command may build another spec, or an earlier version of what is made here.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+
+fn build_components(components: &[&Component], cache: &Cache, progress: &Progress) -> Result<Vec<Built>> {
+    build_each(components, cache, |component| component::build::build(component, cache, progress))
+}
+
+fn build_each(
+    components: &[&Component],
+    cache: &Cache,
+    build: impl Fn(&Component) -> Result<Built>,
+) -> Result<Vec<Built>> {
+    let is_made = |component: &&Component| component::build::is_made(component, cache);
+    let were_made = components.iter().map(is_made).collect::<Result<Vec<_>>>()?;
+    let all_made = were_made.iter().all(|made| *made);
+    // From the first one to the last: nobody is to remove it in between.
+    let compiled = (!all_made).then(|| cache.compiled_by_go()).transpose()?;
+    let built = components.iter().map(|component| build(component)).collect::<Result<Vec<_>>>()?;
+    drop(compiled);
+    if all_made {
+        cache.forget_compiled_by_go(STALE);
     }
     Ok(built)
 }
@@ -306,6 +323,63 @@ mod tests {
         let renewed = put_all(vec![(path.clone(), newer.clone())], &[]).unwrap().remove(0);
         assert_eq!((renewed.packages, renewed.changes.changed.len(), renewed.changes.added.len()), (1, 1, 0));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), newer.text());
+    }
+
+    /// A component that is a file of the host.
+    fn of_file(file: &Path) -> Component {
+        let program = component::Program { output: "program".to_owned(), names: Vec::new() };
+        let file = component::LocalFile { path: file.to_owned(), sha256: None, program };
+        Component {
+            name: "part".to_owned(),
+            version: "1.0".to_owned(),
+            licence: "Apache-2.0".to_owned(),
+            source: component::Source::File(vec![file]),
+        }
+    }
+
+    #[test]
+    fn what_go_compiled_stays_for_the_next_command_and_goes_when_none_has_wanted_it_for_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&directory.path().join("cache")).unwrap();
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        std::fs::write(&one, "one").unwrap();
+        std::fs::write(&other, "other").unwrap();
+        let build = |file: &Path| build_components(&[&of_file(file)], &cache, &Progress::silent()).unwrap();
+        build(&one);
+        let compiled = cache.compiled_by_go().unwrap().path().to_owned();
+        let grow_older = |by: Duration| {
+            let time = std::time::SystemTime::now() - by;
+            std::fs::File::open(&compiled).unwrap().set_modified(time).unwrap();
+        };
+        grow_older(STALE / 2);
+        build(&one);
+        assert!(compiled.is_dir(), "an earlier version may be built next");
+        grow_older(STALE);
+        build(&other);
+        assert!(compiled.is_dir(), "it is wanted now");
+        grow_older(STALE);
+        build(&other);
+        assert!(!compiled.exists());
+    }
+
+    #[test]
+    fn nobody_removes_what_go_compiled_between_two_components() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("cache");
+        let cache = Cache::at(&root).unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "file").unwrap();
+        let compiled = root.join("go-build");
+        let asked = std::sync::OnceLock::new();
+        let between = |component: &Component| {
+            // What a build of another clone does, that finds its own made.
+            let another = Cache::at(&root).unwrap();
+            another.forget_compiled_by_go(Duration::ZERO);
+            asked.set(compiled.is_dir()).unwrap();
+            component::build::build(component, &cache, &Progress::silent())
+        };
+        build_each(&[&of_file(&file)], &cache, between).unwrap();
+        assert_eq!(asked.get(), Some(&true));
     }
 
     /// Kernel modules and initial root, components and agent are made from nothing else of a spec, so a second image

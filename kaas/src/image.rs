@@ -127,6 +127,9 @@ pub struct Clean {
     /// and Go modules, which stay in the user's own directories.
     #[arg(long, conflicts_with = "days")]
     all: bool,
+    /// Remove what Go has compiled of components, unless it is at work, and nothing else: all that is to be built with it is.
+    #[arg(long, conflicts_with_all = ["days", "all"])]
+    go_cache: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -267,7 +270,11 @@ fn clean(arguments: &Clean) -> Result<()> {
         bail!("--days {} is out of range", arguments.days);
     };
     let cache = cache()?;
-    let cleaned = if arguments.all { cache.clean_all()? } else { cache.clean(Duration::from_secs(seconds))? };
+    let cleaned = match arguments {
+        Clean { go_cache: true, .. } => cache.clean_compiled_by_go()?,
+        Clean { all: true, .. } => cache.clean_all()?,
+        Clean { .. } => cache.clean(Duration::from_secs(seconds))?,
+    };
     let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
     match counts.is_empty() {
         true => say!("{}: nothing removed", cache.root().display()),

@@ -109,3 +109,24 @@ fn what_root_makes_can_be_read_whatever_the_user_keeps_from_others() {
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0022", "{output:?}");
 }
+
+/// What the Makefile would run for a target, in its order.
+fn recipe(target: &str) -> String {
+    let mut make = Command::new("make");
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(workspace()).args(["--dry-run", target]);
+    let output = make.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The earlier version has most of what the others are compiled from, and lints and tests want the room.
+#[test]
+fn what_go_compiled_goes_when_the_earlier_version_is_built_and_not_before() {
+    let said = recipe("test");
+    let last = said.rfind(" image build ").unwrap();
+    assert!(said[last..].starts_with(" image build image/specs/control-plane.toml --output build/earlier"), "{said}");
+    let goes = said.find(" image clean --go-cache").unwrap();
+    assert!(last < goes && goes < said.find(" clippy ").unwrap(), "{said}");
+    let fast = recipe("test-fast");
+    assert!(fast.find(" image clean --go-cache").unwrap() < fast.find(" test --locked").unwrap(), "{fast}");
+}

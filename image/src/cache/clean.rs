@@ -137,6 +137,18 @@ impl Cache {
         Ok(cleaned)
     }
 
+    /// Removes what go has compiled, unless it is at work, and nothing else: all that is built with it is made.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn clean_compiled_by_go(&self) -> Result<Cleaned> {
+        let mut cleaned = Cleaned::default();
+        if is_directory(&self.root.join(GO)) {
+            self.clean_compiled(GO, &mut cleaned)?;
+        }
+        Ok(cleaned)
+    }
+
     fn clean_compiled(&self, name: &'static str, cleaned: &mut Cleaned) -> Result<()> {
         let lock = self.compiler_lock(name)?;
         let goes = lock.try_lock().is_ok() && self.discard(&self.root.join(name), &mut cleaned.bytes)?;

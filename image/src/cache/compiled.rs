@@ -1,13 +1,14 @@
 //! What go has compiled of components. It takes more room than all else in the cache, and is of use while components are
 //! made: for the next one of the same build, of the other spec, of an earlier version, or after a build that was cut. It goes
-//! with the first build that finds them all made.
+//! when somebody says that all of them are made, or with a build that makes none and finds that none has wanted it for long.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Cache, failed, touch};
+use super::{Cache, age, failed, touch};
 use crate::caller;
 
 /// Its directory in the cache.
@@ -42,11 +43,11 @@ impl Cache {
         Ok(Compiled { path, _lock: lock })
     }
 
-    /// Removes what go has compiled, unless another build works with it: that one removes it then.
-    pub fn forget_compiled_by_go(&self) {
+    /// Removes what go has compiled when no build has begun to use it for `unused`, unless one works with it.
+    pub fn forget_compiled_by_go(&self, unused: Duration) {
         let path = self.root.join(GO);
         let removed = self.lock_beside(GO).and_then(|lock| {
-            if path.is_dir() && lock.try_lock().is_ok() {
+            if path.is_dir() && age(&path) >= unused && lock.try_lock().is_ok() {
                 self.discard(&path, &mut 0)?;
             }
             Ok(())
@@ -74,15 +75,16 @@ mod tests {
     fn what_go_has_compiled_goes_when_nobody_builds_with_it() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
-        cache.forget_compiled_by_go();
+        let forget = || cache.forget_compiled_by_go(Duration::ZERO);
+        forget();
         let (mine, another) = (cache.compiled_by_go().unwrap(), cache.compiled_by_go().unwrap());
         let object = mine.path().join("object");
         fs::write(&object, "compiled").unwrap();
         drop(mine);
-        cache.forget_compiled_by_go();
+        forget();
         assert!(object.exists());
         drop(another);
-        cache.forget_compiled_by_go();
+        forget();
         assert!(!object.exists());
         // The next build makes it anew.
         assert!(cache.compiled_by_go().unwrap().path().is_dir());
