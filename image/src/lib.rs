@@ -109,6 +109,7 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let context = BuildContext { tools: &tools, cache: &cache, progress, epoch };
     let wanted: Vec<&Component> = used(&spec, &components).collect();
     let components = build_components(&wanted, &cache, progress)?;
+    component::check_again(&spec.components.file, &components)?;
     let debian = debian_tree(request, &lock, &cache, progress)?;
     let kernel_package =
         lock.kernel.as_ref().with_context(|| format!("the lock has no kernel: {}", advice(request.spec)))?;
@@ -118,6 +119,8 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let mut root = rootfs::base(&spec, &debian, &kernel, &components)?;
     root.lay_over(compose_payload(&spec, &components, epoch)?);
     rootfs::add_own_files(&mut root, &spec, &lock)?;
+    let work = cache.work()?;
+    rootfs::take_in(&mut root, &cache, work.path())?;
     settings::apply(&mut root, &context)?;
     rootfs::add_agent(&mut root, &agent.program);
     programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;

@@ -182,7 +182,7 @@ impl Cache {
     /// Builds that run at the same time wait for each other here, stage by stage.
     ///
     /// # Errors
-    /// Those of `make`; nothing is then kept.
+    /// Those of `make`, and when a file that went into the key has changed meanwhile; nothing is then kept.
     pub fn stage(&self, key: &Key, progress: &Progress, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         self.stage_named(key.stage().name, key, progress, make)
     }
@@ -215,6 +215,8 @@ impl Cache {
         let result = work.path().join("result");
         fs::create_dir(&result).with_context(|| format!("making {}", result.display()))?;
         make(&result).with_context(|| format!("stage {}", stage.name))?;
+        // It may have waited for another build, and then worked for long: what it read need not be what the key says.
+        key.check().with_context(|| format!("stage {}", stage.name))?;
         write_out(&result).with_context(|| format!("writing the result of stage {} to the disk", stage.name))?;
         fs::rename(&result, &place).with_context(|| format!("keeping the result of stage {}", stage.name))?;
         touch(&place);
@@ -464,6 +466,28 @@ mod tests {
         let second = build(&cache, "b", &mut made);
         assert_ne!(first, second);
         assert_eq!((made, fs::read_to_string(second.join("out")).unwrap().as_str()), (2, "b"));
+    }
+
+    #[test]
+    fn what_is_made_of_other_sources_than_its_key_says_is_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&directory.path().join("cache")).unwrap();
+        let source = directory.path().join("source");
+        fs::write(&source, "one").unwrap();
+        let key = || Key::of(Stage::TOOLS).file("source", &source).unwrap().finish();
+        let (first, silent) = (key(), Progress::silent());
+        let make = |edited: &str, directory: &Path| {
+            // By somebody else, while this waits.
+            fs::write(&source, edited)?;
+            fs::copy(&source, directory.join("out"))?;
+            Ok(())
+        };
+        let error = format!("{:#}", cache.stage(&first, &silent, |directory| make("two", directory)).unwrap_err());
+        let expected = format!("stage tools: {} has changed while it was built from: build again", source.display());
+        assert_eq!(error, expected);
+        assert!(!cache.has(&first));
+        let place = cache.stage(&key(), &silent, |directory| make("two", directory)).unwrap();
+        assert_eq!(fs::read_to_string(place.join("out")).unwrap(), "two");
     }
 
     #[test]
