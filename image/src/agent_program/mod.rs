@@ -69,7 +69,7 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<Agent> {
         cache.stage(&key.of_copy(), progress, |directory| {
             let program = directory.join("kaas-agent");
             // Held until the program is taken: Cargo puts that of other sources in the same place.
-            let sources = cache.sources()?;
+            let sources = cache.sources(progress)?;
             lay_out(&key, &agent, sources.path())?;
             let compiled = compile(&workspace, sources.path(), context)
                 .with_context(|| format!("compiling the agent of {}", agent.display()))?;

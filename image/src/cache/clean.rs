@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::compiled::GO;
-use super::{Cache, PACKAGES, Spared, Stage, age, entries, failed, lock_of, results};
+use super::{Cache, PACKAGES, Removed, Spared, Stage, age, entries, failed, lock_of, results};
 
 /// What Cargo compiles of the clones and of the images, and what go compiles of components.
 const COMPILED: [&str; 3] = ["target", "cargo", GO];
@@ -90,11 +90,17 @@ impl Cache {
             }
             let old: Vec<_> = results(&directory)?.into_iter().filter(|result| age(result) >= unused).collect();
             let lock = lock_of(&directory)?;
+            let mut gone = Vec::new();
             for result in &old {
-                let goes =
-                    !spared.has(result) && lock.try_lock().is_ok() && self.discard(result, &mut cleaned.bytes)?;
-                cleaned.note(name, goes);
+                let goes = match !spared.has(result) && lock.try_lock().is_ok() {
+                    true => self.discard(result)?,
+                    false => None,
+                };
+                cleaned.note(name, goes.is_some());
+                gone.extend(goes);
             }
+            drop(lock);
+            cleaned.bytes += gone.iter().map(Removed::bytes).sum::<u64>();
         }
         for place in &PLACES {
             self.clean_place(place, unused, &spared, &mut cleaned)?;
@@ -116,8 +122,9 @@ impl Cache {
         for entry in entries(&directory)? {
             let name = entry.file_name().unwrap_or_default().to_string_lossy();
             if (place.is_entry)(&name) && is_directory(&entry) && age(&entry) >= limit {
-                let goes = !spared.has(&entry) && self.discard(&entry, &mut cleaned.bytes)?;
-                cleaned.note(place.directory, goes);
+                let goes = if spared.has(&entry) { None } else { self.discard(&entry)? };
+                cleaned.note(place.directory, goes.is_some());
+                cleaned.bytes += goes.map_or(0, |goes| goes.bytes());
             }
         }
         Ok(())
@@ -151,8 +158,10 @@ impl Cache {
 
     fn clean_compiled(&self, name: &'static str, cleaned: &mut Cleaned) -> Result<()> {
         let lock = self.compiler_lock(name)?;
-        let goes = lock.try_lock().is_ok() && self.discard(&self.root.join(name), &mut cleaned.bytes)?;
-        cleaned.note(name, goes);
+        let goes = if lock.try_lock().is_ok() { self.discard(&self.root.join(name))? } else { None };
+        drop(lock);
+        cleaned.note(name, goes.is_some());
+        cleaned.bytes += goes.map_or(0, |goes| goes.bytes());
         Ok(())
     }
 
@@ -327,7 +336,7 @@ mod tests {
         let cache = Cache::at(directory.path()).unwrap();
         let clone = File::create(directory.path().join("target.lock")).unwrap();
         clone.lock().unwrap();
-        let sources = cache.sources().unwrap();
+        let sources = cache.sources(&crate::progress::Progress::silent()).unwrap();
         let cleaned = cache.clean_all().unwrap();
         assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1)], vec!["target", "cargo"]));
         assert!(!place.exists() && target.exists() && cargo.exists());

@@ -46,11 +46,12 @@ impl Cache {
     /// Removes what go has compiled when no build has begun to use it for `unused`, unless one works with it.
     pub fn forget_compiled_by_go(&self, unused: Duration) {
         let path = self.root.join(GO);
+        // Let go of, lock and all, before it is removed.
         let removed = self.lock_beside(GO).and_then(|lock| {
             if path.is_dir() && age(&path) >= unused && lock.try_lock().is_ok() {
-                self.discard(&path, &mut 0)?;
+                return self.discard(&path);
             }
-            Ok(())
+            Ok(None)
         });
         if let Err(error) = removed {
             log::warn!("what go has compiled stays in the cache: {error:#}");

@@ -7,7 +7,7 @@ mod compiled;
 mod key;
 mod stages;
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ impl Cache {
     ///
     /// # Errors
     /// When the directory is somebody else's and cannot be made anew, or cannot be locked.
-    pub fn sources(&self) -> Result<Sources> {
+    pub fn sources(&self, progress: &Progress) -> Result<Sources> {
         let directory = self.root.join("sources");
         let making = || format!("making {} this user's own: run the command with sudo", directory.display());
         let own = nix::unistd::geteuid().as_raw();
@@ -133,7 +133,8 @@ impl Cache {
             let_in(directory).with_context(making)?;
         }
         let lock = lock_of(&directory)?;
-        lock.lock().with_context(|| format!("locking {}", directory.display()))?;
+        wait_for(&lock, |line| progress.say(&format!("agent: {line}")))
+            .with_context(|| format!("locking {}", directory.display()))?;
         Ok(Sources { path, _lock: lock })
     }
 
@@ -179,7 +180,7 @@ impl Cache {
     /// The result for `key`: as it stands, or made by `make` in the empty directory it is given. It is on the disk
     /// before it can be found, and stays as long as this cache is there.
     ///
-    /// Builds that run at the same time wait for each other here, stage by stage.
+    /// Builds that run at the same time wait for each other here, stage by stage, and say so.
     ///
     /// # Errors
     /// Those of `make`, and when a file that went into the key has changed meanwhile; nothing is then kept.
@@ -203,7 +204,8 @@ impl Cache {
         let place = directory.join(key.as_str());
         fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
         let lock = lock_of(&directory)?;
-        lock.lock().with_context(|| format!("locking {}", directory.display()))?;
+        wait_for(&lock, |line| progress.say(&format!("{shown}: {line}")))
+            .with_context(|| format!("locking {}", directory.display()))?;
         if place.is_dir() {
             touch(&place);
             self.keep(&place)?;
@@ -221,7 +223,10 @@ impl Cache {
         fs::rename(&result, &place).with_context(|| format!("keeping the result of stage {}", stage.name))?;
         touch(&place);
         self.keep(&place)?;
-        self.prune(&directory, stage.keep);
+        let old = self.prune(&directory, stage.keep);
+        // Others need not wait until gigabytes are removed.
+        drop(lock);
+        drop(old);
         running.done();
         Ok(place)
     }
@@ -239,22 +244,19 @@ impl Cache {
         self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
     }
 
-    /// Removes a result, or an entry of another place, unless it is in use; returns whether it is gone, and adds its size
-    /// to `bytes`. The caller holds the lock of its directory, if that has one. A result that is cut off while it is
-    /// removed is no result any more.
-    fn discard(&self, result: &Path, bytes: &mut u64) -> Result<bool> {
+    /// Puts a result, or an entry of another place, out of the way, unless it is in use. The caller holds the lock of its
+    /// directory, if that has one, and lets go of it before the value is dropped: only then it is removed, which can take
+    /// long. A result that is cut off while it is removed is no result any more.
+    fn discard(&self, result: &Path) -> Result<Option<Removed>> {
         let removing = || format!("removing {}", result.display());
         // Held until it is out of the way: whoever comes meanwhile waits, and finds that it is not there any more.
         let lock = File::open(result).with_context(removing)?;
         if result.is_dir() && lock.try_lock().is_err() {
-            return Ok(false);
+            return Ok(None);
         }
-        let size = size_on_disk(result);
-        let work = self.work()?;
-        fs::rename(result, work.path().join("removed")).with_context(removing)?;
-        drop(lock);
-        *bytes += size;
-        Ok(true)
+        let removed = Removed(self.work()?);
+        fs::rename(result, removed.path()).with_context(removing)?;
+        Ok(Some(removed))
     }
 
     fn spared(&self) -> Result<Spared> {
@@ -263,22 +265,28 @@ impl Cache {
         Ok(Spared(used.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect()))
     }
 
-    fn prune(&self, directory: &Path, keep: usize) {
+    /// Puts the oldest results but for `keep` of them out of the way.
+    fn prune(&self, directory: &Path, keep: usize) -> Vec<Removed> {
         let mut results = results(directory).unwrap_or_default();
         results.sort_by_key(|result| age(result));
         let old = results.split_off(results.len().min(keep.max(1)));
         if old.is_empty() {
-            return;
+            return Vec::new();
         }
         let spared = match self.spared() {
             Ok(spared) => spared,
-            Err(error) => return log::warn!("older results stay in the cache: {error:#}"),
-        };
-        for old in old.into_iter().filter(|result| !spared.has(result)) {
-            if let Err(error) = self.discard(&old, &mut 0) {
-                log::warn!("{error:#}");
+            Err(error) => {
+                log::warn!("older results stay in the cache: {error:#}");
+                return Vec::new();
             }
-        }
+        };
+        let discard = |result: PathBuf| {
+            self.discard(&result).unwrap_or_else(|error| {
+                log::warn!("{error:#}");
+                None
+            })
+        };
+        old.into_iter().filter(|result| !spared.has(result)).filter_map(discard).collect()
     }
 
     /// A directory of temporary files is locked as long as its process lives.
@@ -369,6 +377,30 @@ impl Drop for Work {
             log::warn!("clearing {}: {error}", self.directory.display());
         }
     }
+}
+
+/// What is out of the way. It is removed when the value is dropped.
+struct Removed(Work);
+
+impl Removed {
+    fn path(&self) -> PathBuf {
+        self.0.path().join("removed")
+    }
+
+    /// The room that it takes, in bytes.
+    fn bytes(&self) -> u64 {
+        size_on_disk(&self.path())
+    }
+}
+
+/// Locks for this process alone, and says so before it waits.
+fn wait_for(lock: &File, say: impl FnOnce(&str)) -> io::Result<()> {
+    match lock.try_lock() {
+        Ok(()) => return Ok(()),
+        Err(TryLockError::WouldBlock) => say("waiting for another build"),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    lock.lock()
 }
 
 /// Makes a directory in the home directory of the user who called sudo that user's, unless it is there.
@@ -507,16 +539,16 @@ mod tests {
         let elsewhere = directory.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, cache.root().join("sources")).unwrap();
-        let sources = cache.sources().unwrap();
+        let sources = cache.sources(&Progress::silent()).unwrap();
         fs::write(sources.path().join("file"), "").unwrap();
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         drop(sources);
         // What is laid out already stays: Cargo takes files that are written anew for changed.
-        assert!(cache.sources().unwrap().path().join("file").exists());
+        assert!(cache.sources(&Progress::silent()).unwrap().path().join("file").exists());
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::lchown(cache.root().join("sources"), Some(65534), None).unwrap();
             assert!(
-                !cache.sources().unwrap().path().join("file").exists(),
+                !cache.sources(&Progress::silent()).unwrap().path().join("file").exists(),
                 "somebody else could have put a link there"
             );
         }
@@ -567,11 +599,11 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("cache");
-        Cache::at(&root).unwrap().sources().unwrap();
+        Cache::at(&root).unwrap().sources(&Progress::silent()).unwrap();
         let inner = ["", "work", "sources", "sources/workspace"].map(|name| root.join(name));
         let mode = |place: &Path| fs::metadata(place).unwrap().mode() & 0o777;
         inner.iter().for_each(|place| fs::set_permissions(place, fs::Permissions::from_mode(0o700)).unwrap());
-        Cache::at(&root).unwrap().sources().unwrap();
+        Cache::at(&root).unwrap().sources(&Progress::silent()).unwrap();
         assert!(inner.iter().all(|place| mode(place) == 0o755), "{:?}", inner.each_ref().map(|place| mode(place)));
     }
 
@@ -585,6 +617,34 @@ mod tests {
         }
         write_out(directory.path()).unwrap();
         assert!(write_out(&directory.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn who_waits_for_another_build_says_so_and_who_does_not_is_silent() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || lock_of(directory.path()).unwrap();
+        let held = open();
+        wait_for(&held, |line| panic!("{line}")).unwrap();
+        let mut said = Vec::new();
+        // It ends as soon as it is said: nothing else would end the wait.
+        wait_for(&open(), |line| {
+            said.push(line.to_owned());
+            drop(held);
+        })
+        .unwrap();
+        assert_eq!(said, ["waiting for another build"]);
+    }
+
+    #[test]
+    fn what_is_put_out_of_the_way_is_there_until_nobody_is_kept_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let place = build(&Cache::at(directory.path()).unwrap(), "a", &mut 0);
+        let removed = cache.discard(&place).unwrap().unwrap();
+        assert!(!place.exists() && removed.path().join("out").exists() && removed.bytes() > 0);
+        let kept = removed.path();
+        drop(removed);
+        assert!(!kept.exists());
     }
 
     #[test]
