@@ -2,13 +2,14 @@
 //! grow. Knows of those only how their entries are called and by which lock they are in use; all else stays.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::compiled::GO;
-use super::{Cache, PACKAGES, Removed, Spared, Stage, age, entries, failed, lock_of, results};
+use super::{Cache, Discarded, PACKAGES, Removed, Spared, Stage, age, entries, failed, lock_of, results};
 
 /// What Cargo compiles of the clones and of the images, and what go compiles of components.
 const COMPILED: [&str; 3] = ["target", "cargo", GO];
@@ -62,7 +63,13 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
-    fn note(&mut self, name: &'static str, is_gone: bool) {
+    fn note(&mut self, name: &'static str, discarded: Discarded) -> Option<Removed> {
+        let (is_gone, removed) = match discarded {
+            Discarded::Out(removed) => (true, Some(removed)),
+            Discarded::InUse => (false, None),
+            // What another command has removed is that one's to tell of.
+            Discarded::Vanished => return None,
+        };
         let known = self.removed.iter_mut().find(|(known, _)| *known == name);
         match known {
             Some((_, count)) if is_gone => *count += 1,
@@ -70,6 +77,7 @@ impl Cleaned {
             _ if self.in_use.contains(&name) => {}
             _ => self.in_use.push(name),
         }
+        removed
     }
 }
 
@@ -88,19 +96,16 @@ impl Cache {
             if !directory.is_dir() {
                 continue;
             }
-            let old: Vec<_> = results(&directory)?.into_iter().filter(|result| age(result) >= unused).collect();
             let lock = lock_of(&directory)?;
-            let mut gone = Vec::new();
-            for result in &old {
-                let goes = match !spared.has(result) && lock.try_lock().is_ok() {
-                    true => self.discard(result)?,
-                    false => None,
-                };
-                cleaned.note(name, goes.is_some());
-                gone.extend(goes);
+            let is_free = lock.try_lock().is_ok();
+            let mut removed = Vec::new();
+            // Looked at under the lock: what another command takes up or removes before that is seen so.
+            for result in results(&directory)?.iter().filter(|result| age(result) >= unused) {
+                let goes = if is_free && !spared.has(result) { self.discard(result)? } else { Discarded::InUse };
+                removed.extend(cleaned.note(name, goes));
             }
             drop(lock);
-            cleaned.bytes += gone.iter().map(Removed::bytes).sum::<u64>();
+            cleaned.bytes += removed.iter().map(Removed::bytes).sum::<u64>();
         }
         for place in &PLACES {
             self.clean_place(place, unused, &spared, &mut cleaned)?;
@@ -122,9 +127,8 @@ impl Cache {
         for entry in entries(&directory)? {
             let name = entry.file_name().unwrap_or_default().to_string_lossy();
             if (place.is_entry)(&name) && is_directory(&entry) && age(&entry) >= limit {
-                let goes = if spared.has(&entry) { None } else { self.discard(&entry)? };
-                cleaned.note(place.directory, goes.is_some());
-                cleaned.bytes += goes.map_or(0, |goes| goes.bytes());
+                let goes = if spared.has(&entry) { Discarded::InUse } else { self.discard(&entry)? };
+                cleaned.bytes += cleaned.note(place.directory, goes).map_or(0, |removed| removed.bytes());
             }
         }
         Ok(())
@@ -158,10 +162,10 @@ impl Cache {
 
     fn clean_compiled(&self, name: &'static str, cleaned: &mut Cleaned) -> Result<()> {
         let lock = self.compiler_lock(name)?;
-        let goes = if lock.try_lock().is_ok() { self.discard(&self.root.join(name))? } else { None };
+        let is_free = lock.try_lock().is_ok();
+        let goes = if is_free { self.discard(&self.root.join(name))? } else { Discarded::InUse };
         drop(lock);
-        cleaned.note(name, goes.is_some());
-        cleaned.bytes += goes.map_or(0, |goes| goes.bytes());
+        cleaned.bytes += cleaned.note(name, goes).map_or(0, |removed| removed.bytes());
         Ok(())
     }
 
@@ -186,7 +190,10 @@ impl Cache {
         let lock = lock_of(&directory)?;
         if lock.try_lock().is_ok() {
             for package in results(&directory)?.into_iter().filter(|file| age(file) >= UNUSED && !wanted(file)) {
-                fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
+                match fs::remove_file(&package) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    removed => removed.with_context(|| format!("removing {}", package.display()))?,
+                }
             }
         }
         Ok(())
@@ -280,6 +287,19 @@ mod tests {
         assert!(place.exists());
         USED.set(Vec::new());
         assert_eq!(cache().clean(Duration::ZERO).unwrap().removed, [("tools", 1)]);
+    }
+
+    #[test]
+    fn what_another_command_has_removed_is_no_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let gone = make(directory.path(), "lab/bare/trixie-7-abc");
+        fs::remove_dir_all(&gone).unwrap();
+        let goes = cache.discard(&gone).unwrap();
+        assert!(matches!(goes, Discarded::Vanished));
+        let mut cleaned = Cleaned::default();
+        assert!(cleaned.note("lab/bare", goes).is_none());
+        assert_eq!(cleaned, Cleaned::default());
     }
 
     /// Makes a directory with a file in it in the cache, an hour old.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Cache, age, failed, touch};
+use super::{Cache, Discarded, age, failed, touch};
 use crate::caller;
 
 /// Its directory in the cache.
@@ -51,7 +51,7 @@ impl Cache {
             if path.is_dir() && age(&path) >= unused && lock.try_lock().is_ok() {
                 return self.discard(&path);
             }
-            Ok(None)
+            Ok(Discarded::InUse)
         });
         if let Err(error) = removed {
             log::warn!("what go has compiled stays in the cache: {error:#}");

@@ -247,16 +247,21 @@ impl Cache {
     /// Puts a result, or an entry of another place, out of the way, unless it is in use. The caller holds the lock of its
     /// directory, if that has one, and lets go of it before the value is dropped: only then it is removed, which can take
     /// long. A result that is cut off while it is removed is no result any more.
-    fn discard(&self, result: &Path) -> Result<Option<Removed>> {
-        let removing = || format!("removing {}", result.display());
+    fn discard(&self, result: &Path) -> Result<Discarded> {
+        let removing = |error| anyhow::Error::new(error).context(format!("removing {}", result.display()));
         // Held until it is out of the way: whoever comes meanwhile waits, and finds that it is not there any more.
-        let lock = File::open(result).with_context(removing)?;
+        let lock = match File::open(result) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Discarded::Vanished),
+            opened => opened.map_err(removing)?,
+        };
         if result.is_dir() && lock.try_lock().is_err() {
-            return Ok(None);
+            return Ok(Discarded::InUse);
         }
         let removed = Removed(self.work()?);
-        fs::rename(result, removed.path()).with_context(removing)?;
-        Ok(Some(removed))
+        match fs::rename(result, removed.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Discarded::Vanished),
+            renamed => renamed.map(|()| Discarded::Out(removed)).map_err(removing),
+        }
     }
 
     fn spared(&self) -> Result<Spared> {
@@ -280,11 +285,13 @@ impl Cache {
                 return Vec::new();
             }
         };
-        let discard = |result: PathBuf| {
-            self.discard(&result).unwrap_or_else(|error| {
+        let discard = |result: PathBuf| match self.discard(&result) {
+            Ok(Discarded::Out(removed)) => Some(removed),
+            Ok(Discarded::Vanished | Discarded::InUse) => None,
+            Err(error) => {
                 log::warn!("{error:#}");
                 None
-            })
+            }
         };
         old.into_iter().filter(|result| !spared.has(result)).filter_map(discard).collect()
     }
@@ -377,6 +384,16 @@ impl Drop for Work {
             log::warn!("clearing {}: {error}", self.directory.display());
         }
     }
+}
+
+/// What became of an entry that was to be removed.
+enum Discarded {
+    /// It is out of the way.
+    Out(Removed),
+    /// It was not there any more: somebody else has removed it meanwhile.
+    Vanished,
+    /// Somebody works with it.
+    InUse,
 }
 
 /// What is out of the way. It is removed when the value is dropped.
@@ -640,7 +657,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path()).unwrap();
         let place = build(&Cache::at(directory.path()).unwrap(), "a", &mut 0);
-        let removed = cache.discard(&place).unwrap().unwrap();
+        let Discarded::Out(removed) = cache.discard(&place).unwrap() else { panic!("it stays") };
         assert!(!place.exists() && removed.path().join("out").exists() && removed.bytes() > 0);
         let kept = removed.path();
         drop(removed);
