@@ -299,7 +299,9 @@ impl Cache {
     /// A directory of temporary files is locked as long as its process lives.
     fn clear_abandoned(&self) {
         for entry in entries(&self.work_directory()).unwrap_or_default() {
-            let abandoned = match File::open(entry.join(LOCK)) {
+            // Held until it is gone: whoever has made it just now waits for the lock, and then looks whether it is.
+            let lock = File::open(entry.join(LOCK));
+            let abandoned = match &lock {
                 Ok(lock) => lock.try_lock().is_ok(),
                 // Not even locked yet: it is being made, unless it is old.
                 Err(_) => age(&entry) > Duration::from_secs(60),
@@ -366,10 +368,28 @@ impl Work {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let directory = parent.join(format!("{}-{count}", std::process::id()));
-        fs::create_dir(&directory)?;
-        let lock = File::create(directory.join(LOCK))?;
+        loop {
+            fs::create_dir(&directory)?;
+            let lock = File::create(directory.join(LOCK))?;
+            if let Some(work) = Self::hold(&directory, lock)? {
+                return Ok(work);
+            }
+        }
+    }
+
+    /// Takes hold of a directory that was just made, unless another process has found it before it was locked, and removed
+    /// it as one that was left behind.
+    fn hold(directory: &Path, lock: File) -> io::Result<Option<Self>> {
+        // Whoever removes it holds the lock until it is gone.
         lock.lock()?;
-        Ok(Self { directory, _lock: lock })
+        let ours = lock.metadata()?;
+        match fs::metadata(directory.join(LOCK)) {
+            Ok(named) if (named.dev(), named.ino()) == (ours.dev(), ours.ino()) => {
+                Ok(Some(Self { directory: directory.to_owned(), _lock: lock }))
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(_) | Err(_) => Ok(None),
+        }
     }
 
     /// The directory.
@@ -721,6 +741,29 @@ mod tests {
         USED.set(Vec::new());
         build_one("f", used);
         assert!(!place.exists());
+    }
+
+    #[test]
+    fn a_directory_that_was_taken_for_abandoned_before_it_was_locked_is_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let fresh = cache.work_directory().join("1-0");
+        let make = || {
+            fs::create_dir(&fresh).unwrap();
+            File::create(fresh.join(LOCK)).unwrap()
+        };
+        let lock = make();
+        cache.clear_abandoned();
+        assert!(!fresh.exists() && Work::hold(&fresh, lock).unwrap().is_none());
+        // Also when a third one has made it again.
+        let lock = make();
+        cache.clear_abandoned();
+        make();
+        assert!(Work::hold(&fresh, lock).unwrap().is_none());
+        fs::remove_dir_all(&fresh).unwrap();
+        let work = Work::hold(&fresh, make()).unwrap().unwrap();
+        cache.clear_abandoned();
+        assert!(work.path().exists());
     }
 
     #[test]
