@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::compiled::GO;
-use super::{Cache, Discarded, PACKAGES, Removed, Spared, Stage, age, entries, failed, lock_of, results};
+use super::{Cache, Discarded, PACKAGES, Removed, Spared, Stage, age, entries, failed, is_directory, lock_of, results};
 
 /// What Cargo compiles of the clones and of the images, and what go compiles of components.
 const COMPILED: [&str; 3] = ["target", "cargo", GO];
@@ -198,11 +198,6 @@ impl Cache {
         }
         Ok(())
     }
-}
-
-/// Whether it is a directory itself, and no link to one: that may be anywhere.
-fn is_directory(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
 #[cfg(test)]

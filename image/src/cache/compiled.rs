@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Cache, Discarded, age, failed, touch};
+use super::{Cache, Discarded, age, failed, is_directory, touch};
 use crate::caller;
 
 /// Its directory in the cache.
@@ -43,12 +43,13 @@ impl Cache {
         Ok(Compiled { path, _lock: lock })
     }
 
-    /// Removes what go has compiled when no build has begun to use it for `unused`, unless one works with it.
+    /// Removes what go has compiled when no build has begun to use it for `unused`, unless one works with it. A link in its
+    /// place stays, and so does what it leads to: somebody has put it there for want of room here.
     pub fn forget_compiled_by_go(&self, unused: Duration) {
         let path = self.root.join(GO);
         // Let go of, lock and all, before it is removed.
         let removed = self.lock_beside(GO).and_then(|lock| {
-            if path.is_dir() && age(&path) >= unused && lock.try_lock().is_ok() {
+            if is_directory(&path) && age(&path) >= unused && lock.try_lock().is_ok() {
                 return self.discard(&path);
             }
             Ok(Discarded::InUse)
@@ -89,5 +90,16 @@ mod tests {
         assert!(!object.exists());
         // The next build makes it anew.
         assert!(cache.compiled_by_go().unwrap().path().is_dir());
+    }
+
+    #[test]
+    fn a_link_to_where_there_is_room_stays_and_keeps_what_it_leads_to() {
+        let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let cache = Cache::at(directory.path()).unwrap();
+        let link = directory.path().join(GO);
+        std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
+        fs::write(elsewhere.path().join("object"), "compiled").unwrap();
+        cache.forget_compiled_by_go(Duration::ZERO);
+        assert!(link.is_symlink() && link.join("object").exists());
     }
 }

@@ -490,6 +490,11 @@ fn results(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries(directory)?.into_iter().filter(is_result).collect())
 }
 
+/// Whether it is a directory itself, and no link to one: that may be anywhere.
+fn is_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
 fn lock_of(directory: &Path) -> Result<File> {
     let lock = File::create(directory.join(LOCK));
     lock.map_err(|error| failed(error, &format!("locking {}", directory.display())))
