@@ -21,8 +21,8 @@ LAB := KAAS_OVA="$(CURDIR)/build" KAAS_COMMAND="$(CURDIR)/$(KAAS)"
 SPEC := image/specs/control-plane.toml
 TENANT := image/specs/tenant.toml
 
-# A first build takes so many MiB of disk, most of them for what Go compiles.
-ova ova-earlier earlier install test test-fast test-long scenario lab bench: export ROOM := 20000
+# A first build takes so many MiB of disk, most of them for what Go compiles. For all goals of one call: `setup` comes once.
+export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast test-long scenario lab bench,$(MAKECMDGOALS)),22000,4096)
 
 .PHONY: vcenter fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 

@@ -274,6 +274,8 @@ fn build_each(
     let is_made = |component: &&Component| component::build::is_made(component, cache);
     let were_made = components.iter().map(is_made).collect::<Result<Vec<_>>>()?;
     let all_made = were_made.iter().all(|made| *made);
+    let is_to_compile = |(component, made): &(&&Component, &bool)| !**made && component.go().is_some();
+    cache.ask_for_room(components.iter().zip(&were_made).filter(is_to_compile).count())?;
     // From the first one to the last: nobody is to remove it in between.
     let compiled = (!all_made).then(|| cache.compiled_by_go()).transpose()?;
     let built = components.iter().map(|component| build(component)).collect::<Result<Vec<_>>>()?;

@@ -20,37 +20,58 @@ exit 100
 "#;
 
 fn set_up(locked: usize, broken: &str) -> (String, bool, Vec<String>) {
-    set_up_with(locked, broken, 100_000, None)
+    let machine = Machine::default();
+    fs::write(machine.at("locked"), "once\n".repeat(locked)).unwrap();
+    fs::write(machine.at("broken"), broken).unwrap();
+    machine.set_up()
 }
 
-/// What the script says, whether it ends well and how apt-get was called, on a machine that lacks everything
-/// but so many MiB of disk, of which it is to want so many where caches are empty.
-fn set_up_with(locked: usize, broken: &str, free: u64, room: Option<u64>) -> (String, bool, Vec<String>) {
-    let directory = tempfile::tempdir().unwrap();
-    let programs = [
-        ("apt-get", APT_GET),
-        ("apt-cache", "#!/bin/sh\necho Package: it\n"),
-        ("cargo", "#!/bin/sh\necho cargo 99.0.0\n"),
-        ("df", &format!("#!/bin/sh\necho Filesystem\necho /dev/disk 9 9 {free} 9% /\n")),
-        ("dpkg-query", "#!/bin/sh\nexit 1\n"),
-        ("go", "#!/bin/sh\n"),
-        ("rustup", "#!/bin/sh\n"),
-        ("sleep", "#!/bin/sh\n"),
-    ];
-    for (name, text) in programs {
-        let program = directory.path().join(name);
-        fs::write(&program, text).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+/// A machine that lacks everything.
+struct Machine {
+    directory: tempfile::TempDir,
+    /// The MiB of disk that are free, as df says them.
+    free: String,
+    /// How many are wanted where caches are empty.
+    room: Option<String>,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), free: "100000".to_owned(), room: None }
     }
-    fs::write(directory.path().join("locked"), "once\n".repeat(locked)).unwrap();
-    fs::write(directory.path().join("broken"), broken).unwrap();
-    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
-    let mut script = Command::new(workspace().join(".ci/setup"));
-    script.env("PATH", path).env_remove("ROOM").envs(room.map(|room| ("ROOM", room.to_string())));
-    let output = script.env("XDG_CACHE_HOME", directory.path().join("cache")).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let calls = fs::read_to_string(directory.path().join("calls")).unwrap_or_default();
-    (String::from_utf8(said).unwrap(), output.status.success(), calls.lines().map(str::to_owned).collect())
+}
+
+impl Machine {
+    fn at(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What the script says, whether it ends well and how apt-get was called.
+    fn set_up(&self) -> (String, bool, Vec<String>) {
+        let programs = [
+            ("apt-get", APT_GET),
+            ("apt-cache", "#!/bin/sh\necho Package: it\n"),
+            ("cargo", "#!/bin/sh\necho cargo 99.0.0\n"),
+            ("df", &format!("#!/bin/sh\necho Filesystem\necho /dev/disk 9 9 {} 9% /\n", self.free)),
+            ("dpkg-query", "#!/bin/sh\nexit 1\n"),
+            ("go", "#!/bin/sh\n"),
+            ("rustup", "#!/bin/sh\n"),
+            ("sleep", "#!/bin/sh\n"),
+        ];
+        for (name, text) in programs {
+            let program = self.at(name);
+            fs::write(&program, text).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = format!("{}:{}", self.directory.path().display(), std::env::var("PATH").unwrap());
+        let mut script = Command::new(workspace().join(".ci/setup"));
+        script.env("PATH", path).env_remove("KAAS_ROOM").envs(self.room.iter().map(|room| ("KAAS_ROOM", room)));
+        let output = script.env("XDG_CACHE_HOME", self.at("cache")).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let calls = fs::read_to_string(self.at("calls")).unwrap_or_default();
+        let _ = fs::remove_file(self.at("calls"));
+        (String::from_utf8(said).unwrap(), output.status.success(), calls.lines().map(str::to_owned).collect())
+    }
 }
 
 #[test]
@@ -78,17 +99,57 @@ fn nothing_else_is_waited_for() {
 }
 
 #[test]
-fn a_disk_that_is_nearly_full_is_named_before_anything_is_built() {
-    let (said, well, _) = set_up_with(0, "", 4095, None);
+fn a_disk_that_is_nearly_full_is_named_before_anything_is_installed() {
+    let machine = |free: &str, room: Option<&str>| Machine {
+        free: free.to_owned(),
+        room: room.map(str::to_owned),
+        ..Machine::default()
+    };
+    let (said, well, calls) = machine("4095", None).set_up();
     assert!(!well && said.contains("setup: 4095 MiB are free for /"), "{said}");
-    assert!(said.contains("`kaas image clean --all`"), "{said}");
-    let (said, well, _) = set_up_with(0, "", 4096, None);
+    assert!(calls.is_empty(), "{calls:?}");
+    let (said, well, _) = machine("4096", None).set_up();
     assert!(well, "{said}");
     // A first build takes more.
-    let (said, well, _) = set_up_with(0, "", 19_999, Some(20_000));
+    let (said, well, _) = machine("19999", Some("20000")).set_up();
     assert!(!well && said.contains("19999 MiB are free for /") && said.contains("20000 MiB"), "{said}");
-    let (said, well, _) = set_up_with(0, "", 20_000, Some(20_000));
+    let (said, well, _) = machine("20000", Some("20000")).set_up();
     assert!(well, "{said}");
+}
+
+#[test]
+fn a_first_build_that_was_cut_wants_its_room_still() {
+    let machine = Machine { free: "19999".to_owned(), room: Some("20000".to_owned()), ..Machine::default() };
+    fs::create_dir_all(machine.at("cache/kaas/components")).unwrap();
+    fs::write(machine.at("cache/kaas/components/.lock"), "").unwrap();
+    let (said, well, _) = machine.set_up();
+    assert!(!well && said.contains("19999 MiB are free for /"), "{said}");
+    fs::create_dir(machine.at("cache/kaas/components").join("0123456789abcdef".repeat(4))).unwrap();
+    let (said, well, _) = machine.set_up();
+    assert!(well, "{said}");
+}
+
+#[test]
+fn what_is_no_number_is_not_taken_for_room_enough() {
+    let (said, well, _) = Machine { room: Some("plenty".to_owned()), ..Machine::default() }.set_up();
+    assert!(!well && said.contains("KAAS_ROOM is `plenty`: give a number of MiB"), "{said}");
+    let (said, well, _) = Machine { free: "-".to_owned(), ..Machine::default() }.set_up();
+    assert!(well && said.contains("setup: whether 4096 MiB are free for /") && said.contains("df says `-`"), "{said}");
+}
+
+/// What is asked for on one line is set up once, before the first of it.
+#[test]
+fn a_first_build_asks_for_its_room_wherever_it_stands_on_the_line() {
+    let room = |goals: &[&str]| {
+        let mut make = Command::new("make");
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env("ROOM", "plenty").arg("-C").arg(workspace());
+        let output = make.args(["--dry-run", "--print-data-base"]).args(goals).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        said.lines().find(|line| line.starts_with("KAAS_ROOM := ")).unwrap().to_owned()
+    };
+    let first = room(&["ova"]);
+    assert_eq!((room(&["setup", "ova"]), room(&["lint", "test"])), (first.clone(), first.clone()));
+    assert_ne!(room(&["lint"]), first);
 }
 
 #[test]

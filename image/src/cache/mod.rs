@@ -5,6 +5,7 @@
 mod clean;
 mod compiled;
 mod key;
+mod room;
 mod stages;
 
 use std::fs::{self, File, TryLockError};
