@@ -60,9 +60,9 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 # By the Go of components: the host's own may be too old to know what another is.
 vcenter: setup root ## Pass the tests of the vCenter that is tested against, and of nothing else
 	$(TAKE) -p kaas
-	@go=$$($(AS_ROOT) $(KAAS) image go $(SPEC))/bin && cd tests/vcenter && \
-		{ unformatted=$$("$$go/gofmt" -l .) && test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; } && \
-		GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" "$$go/go" test ./...
+	@cd tests/vcenter && $(AS_ROOT) "$(CURDIR)/$(KAAS)" image go "$(CURDIR)/$(SPEC)" -- sh -ec '\
+		unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; \
+		GOFLAGS="-mod=readonly -buildvcs=false" go test ./...'
 
 test-long: ova-earlier ## Pass the long scenarios as well
 	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --test lab -- ::long::

@@ -30,7 +30,9 @@ pub mod tree;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -46,6 +48,7 @@ use debian::lock::{Lock, advice};
 use debian::resolve::Archive;
 use debian::sources::{Settings, Sources};
 use debian::{fetch, layers};
+use process::Tool;
 use progress::Progress;
 use spec::{Spec, Variant};
 
@@ -248,14 +251,32 @@ fn ensure_go(spec: &Spec, described: &[Component], cache: &Cache, progress: &Pro
     Ok(Some(pin.version.clone()))
 }
 
-/// The Go that a spec's components are built with, fetched if it is not there; its directory.
+/// The Go that a spec's components are built with, fetched if it is not there; its directory, which stays as long as this
+/// cache is there.
 ///
 /// # Errors
 /// When the spec is wrong or builds nothing with Go, or Go cannot be had.
 pub fn go(spec: &Path, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let (spec, components) = spec::read(spec)?;
-    let pin = used(&spec, &components).find_map(Component::go).context("the spec builds nothing with Go")?;
+    let pin = first_pin(used(&spec, &components))?;
     Ok(component::toolchain::ensure(pin, cache, progress)?.root().to_owned())
+}
+
+fn first_pin<'c>(mut components: impl Iterator<Item = &'c Component>) -> Result<&'c component::toolchain::Pin> {
+    components.find_map(Component::go).context("the spec builds nothing with Go")
+}
+
+/// Runs a command with a Go in `root`, as the user who called sudo if there is one: `go` is that Go, whatever else the
+/// environment names.
+///
+/// # Errors
+/// When the command cannot be started.
+pub fn run_with_go(root: &Path, program: &OsStr, arguments: &[OsString]) -> Result<ExitStatus> {
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(root.join("bin")).chain(std::env::split_paths(&others));
+    let path = std::env::join_paths(path).context("putting Go first in PATH")?;
+    let tool = Tool::as_caller(program).args(arguments);
+    tool.env("PATH", path).env("GOROOT", root).env("GOTOOLCHAIN", "local").pass()
 }
 
 /// A build that finds all components made removes what go has compiled of others when none has wanted it for so long. Not
@@ -328,6 +349,33 @@ mod tests {
         let renewed = put_all(vec![(path.clone(), newer.clone())], &[]).unwrap().remove(0);
         assert_eq!((renewed.packages, renewed.changes.changed.len(), renewed.changes.added.len()), (1, 1, 0));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), newer.text());
+    }
+
+    #[test]
+    fn a_command_finds_the_go_that_it_is_run_with() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (go, said) = (directory.path().join("bin/go"), directory.path().join("said"));
+        std::fs::create_dir(directory.path().join("bin")).unwrap();
+        std::fs::write(&go, "#!/bin/sh\necho \"$GOROOT $GOTOOLCHAIN $*\"\n").unwrap();
+        std::fs::set_permissions(&go, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |script: &str| {
+            let arguments = ["-c".into(), script.into()];
+            run_with_go(directory.path(), OsStr::new("sh"), &arguments).unwrap()
+        };
+        assert!(run(&format!("go test >{}", said.display())).success());
+        let expected = format!("{} local test\n", directory.path().display());
+        assert_eq!(std::fs::read_to_string(&said).unwrap(), expected);
+        assert_eq!(run("exit 3").code(), Some(3));
+    }
+
+    #[test]
+    fn a_spec_that_builds_nothing_with_go_has_none() {
+        let file = of_file(Path::new("program"));
+        assert_eq!(first_pin(std::iter::once(&file)).unwrap_err().to_string(), "the spec builds nothing with Go");
+        let described = component::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("components/components.toml"));
+        let described = described.unwrap();
+        assert_eq!(first_pin(described.iter()).unwrap(), described[0].go().unwrap());
     }
 
     /// A component that is a file of the host.

@@ -191,3 +191,13 @@ fn what_go_compiled_goes_when_the_earlier_version_is_built_and_not_before() {
     let fast = recipe("test-fast");
     assert!(fast.find(" image clean --go-cache").unwrap() < fast.find(" test --locked").unwrap(), "{fast}");
 }
+
+/// The host's own Go may be too old, and what nobody holds may be cleaned away in the middle.
+#[test]
+fn the_vcenter_is_tested_by_the_go_of_components_which_is_held_meanwhile() {
+    let said = recipe("vcenter");
+    let (_, command) = said.split_once("/build/kaas\" image go ").unwrap();
+    let (spec, command) = command.split_once(" -- ").unwrap();
+    assert!(spec.ends_with("/image/specs/control-plane.toml\""), "{said}");
+    assert!(command.contains("gofmt ") && command.contains(" go test ./..."), "{said}");
+}
