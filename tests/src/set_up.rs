@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::places::workspace;
@@ -42,7 +43,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    fn at(&self, name: &str) -> std::path::PathBuf {
+    fn at(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -152,16 +153,41 @@ fn a_first_build_asks_for_its_room_wherever_it_stands_on_the_line() {
     assert_ne!(room(&["lint"]), first);
 }
 
+/// `.ci/as-root` as root calls it who was called by sudo: by Debian's user 2, bin.
+fn as_root(home: &Path) -> Command {
+    let mut script = Command::new(workspace().join(".ci/as-root"));
+    script.env("HOME", home).env("SUDO_UID", "2").env("SUDO_COMMAND", "/usr/bin/make ova");
+    script
+}
+
+fn home_of_root() -> PathBuf {
+    nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(0)).unwrap().unwrap().dir
+}
+
 #[test]
-fn who_calls_as_root_is_not_taken_for_who_called_sudo() {
-    let environment = |home: &str| {
-        let mut script = Command::new(workspace().join(".ci/as-root"));
-        let output = script.args(["sh", "-c", "echo ${SUDO_UID-none}"]).env("HOME", home).env("SUDO_UID", "2").output();
+fn who_calls_make_with_sudo_works_as_in_a_shell_of_roots() {
+    let environment = |home: &Path| {
+        let output = as_root(home).args(["sh", "-c", "echo $SUDO_UID $SUDO_COMMAND"]).output();
         String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
     };
-    let roots = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(0)).unwrap().unwrap().dir;
-    assert_eq!(environment(roots.to_str().unwrap()), "none");
-    assert_eq!(environment("/home/of-the-caller"), "2");
+    assert_eq!(environment(&home_of_root()), "2 /bin/sh");
+    assert_eq!(environment(Path::new("/home/of-the-caller")), "2 /usr/bin/make ova");
+}
+
+#[test]
+fn git_lets_root_into_the_clone_of_the_user_who_called_sudo() {
+    let directory = tempfile::tempdir().unwrap();
+    let clone = directory.path().join("clone");
+    let git = |git: &mut Command| {
+        let output = git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null").output().unwrap();
+        assert!(output.status.success(), "{git:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    git(Command::new("git").args(["init", "--quiet"]).arg(&clone));
+    for entry in walkdir::WalkDir::new(&clone) {
+        std::os::unix::fs::lchown(entry.unwrap().path(), Some(2), Some(2)).unwrap();
+    }
+    git(as_root(&home_of_root()).arg("git").arg("-C").arg(&clone).args(["ls-files"]));
+    git(as_root(&home_of_root()).args(["git", "clone", "--quiet"]).arg(&clone).arg(directory.path().join("another")));
 }
 
 #[test]
