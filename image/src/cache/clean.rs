@@ -347,18 +347,44 @@ mod tests {
         let cache = Cache::at(directory.path()).unwrap();
         let place = build(&cache, "a", &mut 0);
         drop(cache);
-        let [target, cargo] = ["target", "cargo"].map(|name| make(directory.path(), name));
+        let [target, cargo, go] = ["target", "cargo", GO].map(|name| make(directory.path(), name));
         let cache = Cache::at(directory.path()).unwrap();
+        let compiles = cache.lock_beside(GO).unwrap();
+        compiles.lock_shared().unwrap();
         let clone = File::create(directory.path().join("target.lock")).unwrap();
         clone.lock().unwrap();
         let sources = cache.sources(&crate::progress::Progress::silent()).unwrap();
         let cleaned = cache.clean_all().unwrap();
-        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1)], vec!["target", "cargo"]));
-        assert!(!place.exists() && target.exists() && cargo.exists());
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1)], vec![GO, "target", "cargo"]));
+        assert!(!place.exists() && target.exists() && cargo.exists() && go.exists());
         drop((clone, sources));
         assert_eq!(cache.clean_all().unwrap().removed, [("target", 1), ("cargo", 1)]);
-        assert!(!target.exists() && !cargo.exists() && directory.path().join("target.lock").exists());
+        drop(compiles);
+        assert_eq!(cache.clean_all().unwrap().removed, [(GO, 1)]);
+        assert!(!target.exists() && !cargo.exists() && !go.exists() && directory.path().join("target.lock").exists());
         assert_eq!(cache.clean_all().unwrap(), Cleaned::default());
+    }
+
+    #[test]
+    fn what_go_compiled_goes_alone_when_it_is_asked_for_and_with_all_that_is_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let [target, go] = ["target", GO].map(|name| make(directory.path(), name));
+        // An hour old.
+        assert_eq!(cache.clean(Duration::from_secs(2 * 3600)).unwrap(), Cleaned::default());
+        let compiles = cache.lock_beside(GO).unwrap();
+        compiles.lock_shared().unwrap();
+        for clean in [cache.clean(Duration::from_secs(60)), cache.clean_compiled_by_go()] {
+            assert_eq!(clean.unwrap(), Cleaned { in_use: vec![GO], ..Cleaned::default() });
+        }
+        drop(compiles);
+        let cleaned = cache.clean(Duration::from_secs(60)).unwrap();
+        assert_eq!(cleaned.removed, [(GO, 1)]);
+        assert!(cleaned.bytes >= 5000 && !go.exists());
+        make(directory.path(), GO);
+        assert_eq!(cache.clean_compiled_by_go().unwrap().removed, [(GO, 1)]);
+        assert_eq!(cache.clean_compiled_by_go().unwrap(), Cleaned::default());
+        assert!(!go.exists() && target.exists());
     }
 
     #[test]
