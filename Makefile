@@ -65,7 +65,7 @@ vcenter: setup root ## Pass the tests of the vCenter that is tested against, and
 		GOFLAGS="-mod=readonly -buildvcs=false" go test ./...'
 
 test-long: ova-earlier ## Pass the long scenarios as well
-	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --test lab -- ::long::
+	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --no-fail-fast --test lab -- ::long::
 
 fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
 	KAAS_FUZZ_SECONDS=$(or $(SECONDS),600) $(TEST) --lib -- fuzz_

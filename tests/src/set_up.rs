@@ -227,3 +227,12 @@ fn the_vcenter_is_tested_by_the_go_of_components_which_is_held_meanwhile() {
     assert!(spec.ends_with("/image/specs/control-plane.toml\""), "{said}");
     assert!(command.contains("gofmt ") && command.contains(" go test ./..."), "{said}");
 }
+
+#[test]
+fn a_test_that_fails_keeps_no_other_from_being_run() {
+    for target in ["test-fast", "test-long"] {
+        let said = recipe(target);
+        let run = said.lines().find(|line| line.contains(" test --locked --workspace")).unwrap();
+        assert!(run.contains(" --no-fail-fast"), "{run}");
+    }
+}
