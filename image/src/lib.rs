@@ -30,7 +30,10 @@ pub mod tree;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use contract::image::Compilers;
@@ -45,6 +48,7 @@ use debian::lock::{Lock, advice};
 use debian::resolve::Archive;
 use debian::sources::{Settings, Sources};
 use debian::{fetch, layers};
+use process::Tool;
 use progress::Progress;
 use spec::{Spec, Variant};
 
@@ -106,7 +110,9 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let go = ensure_go(&spec, &components, &cache, progress)?;
     let tools = tools::ensure(&request.sources, &cache, progress)?;
     let context = BuildContext { tools: &tools, cache: &cache, progress, epoch };
-    let components = build_components(&spec, &components, &cache, progress)?;
+    let wanted: Vec<&Component> = used(&spec, &components).collect();
+    let components = build_components(&wanted, &cache, progress)?;
+    component::check_again(&spec.components.file, &components)?;
     let debian = debian_tree(request, &lock, &cache, progress)?;
     let kernel_package =
         lock.kernel.as_ref().with_context(|| format!("the lock has no kernel: {}", advice(request.spec)))?;
@@ -116,6 +122,8 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let mut root = rootfs::base(&spec, &debian, &kernel, &components)?;
     root.lay_over(compose_payload(&spec, &components, epoch)?);
     rootfs::add_own_files(&mut root, &spec, &lock)?;
+    let work = cache.work()?;
+    rootfs::take_in(&mut root, &cache, work.path())?;
     settings::apply(&mut root, &context)?;
     rootfs::add_agent(&mut root, &agent.program);
     programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
@@ -243,23 +251,58 @@ fn ensure_go(spec: &Spec, described: &[Component], cache: &Cache, progress: &Pro
     Ok(Some(pin.version.clone()))
 }
 
-/// The Go that a spec's components are built with, fetched if it is not there; its directory.
+/// The Go that a spec's components are built with, fetched if it is not there; its directory, which stays as long as this
+/// cache is there.
 ///
 /// # Errors
 /// When the spec is wrong or builds nothing with Go, or Go cannot be had.
 pub fn go(spec: &Path, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
     let (spec, components) = spec::read(spec)?;
-    let pin = used(&spec, &components).find_map(Component::go).context("the spec builds nothing with Go")?;
+    let pin = first_pin(used(&spec, &components))?;
     Ok(component::toolchain::ensure(pin, cache, progress)?.root().to_owned())
 }
 
-fn build_components(spec: &Spec, described: &[Component], cache: &Cache, progress: &Progress) -> Result<Vec<Built>> {
-    let is_made = |component| component::build::is_made(component, cache);
-    let were_made = used(spec, described).map(is_made).collect::<Result<Vec<_>>>()?;
-    let build = |component| component::build::build(component, cache, progress);
-    let built = used(spec, described).map(build).collect::<Result<Vec<_>>>()?;
-    if were_made.iter().all(|made| *made) {
-        cache.forget_compiled_by_go();
+fn first_pin<'c>(mut components: impl Iterator<Item = &'c Component>) -> Result<&'c component::toolchain::Pin> {
+    components.find_map(Component::go).context("the spec builds nothing with Go")
+}
+
+/// Runs a command with a Go in `root`, as the user who called sudo if there is one: `go` is that Go, whatever else the
+/// environment names.
+///
+/// # Errors
+/// When the command cannot be started.
+pub fn run_with_go(root: &Path, program: &OsStr, arguments: &[OsString]) -> Result<ExitStatus> {
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(root.join("bin")).chain(std::env::split_paths(&others));
+    let path = std::env::join_paths(path).context("putting Go first in PATH")?;
+    let tool = Tool::as_caller(program).args(arguments);
+    tool.env("PATH", path).env("GOROOT", root).env("GOTOOLCHAIN", "local").pass()
+}
+
+/// A build that finds all components made removes what go has compiled of others when none has wanted it for so long. Not
+/// earlier: the next command may build another spec, or an earlier version of what is made here.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+
+fn build_components(components: &[&Component], cache: &Cache, progress: &Progress) -> Result<Vec<Built>> {
+    build_each(components, cache, |component| component::build::build(component, cache, progress))
+}
+
+fn build_each(
+    components: &[&Component],
+    cache: &Cache,
+    build: impl Fn(&Component) -> Result<Built>,
+) -> Result<Vec<Built>> {
+    let is_made = |component: &&Component| component::build::is_made(component, cache);
+    let were_made = components.iter().map(is_made).collect::<Result<Vec<_>>>()?;
+    let all_made = were_made.iter().all(|made| *made);
+    let is_to_compile = |(component, made): &(&&Component, &bool)| !**made && component.go().is_some();
+    cache.ask_for_room(components.iter().zip(&were_made).filter(is_to_compile).count())?;
+    // From the first one to the last: nobody is to remove it in between.
+    let compiled = (!all_made).then(|| cache.compiled_by_go()).transpose()?;
+    let built = components.iter().map(|component| build(component)).collect::<Result<Vec<_>>>()?;
+    drop(compiled);
+    if all_made {
+        cache.forget_compiled_by_go(STALE);
     }
     Ok(built)
 }
@@ -306,6 +349,90 @@ mod tests {
         let renewed = put_all(vec![(path.clone(), newer.clone())], &[]).unwrap().remove(0);
         assert_eq!((renewed.packages, renewed.changes.changed.len(), renewed.changes.added.len()), (1, 1, 0));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), newer.text());
+    }
+
+    #[test]
+    fn a_command_finds_the_go_that_it_is_run_with() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (go, said) = (directory.path().join("bin/go"), directory.path().join("said"));
+        std::fs::create_dir(directory.path().join("bin")).unwrap();
+        std::fs::write(&go, "#!/bin/sh\necho \"$GOROOT $GOTOOLCHAIN $*\"\n").unwrap();
+        std::fs::set_permissions(&go, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |script: &str| {
+            let arguments = ["-c".into(), script.into()];
+            run_with_go(directory.path(), OsStr::new("sh"), &arguments).unwrap()
+        };
+        assert!(run(&format!("go test >{}", said.display())).success());
+        let expected = format!("{} local test\n", directory.path().display());
+        assert_eq!(std::fs::read_to_string(&said).unwrap(), expected);
+        assert_eq!(run("exit 3").code(), Some(3));
+    }
+
+    #[test]
+    fn a_spec_that_builds_nothing_with_go_has_none() {
+        let file = of_file(Path::new("program"));
+        assert_eq!(first_pin(std::iter::once(&file)).unwrap_err().to_string(), "the spec builds nothing with Go");
+        let described = component::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("components/components.toml"));
+        let described = described.unwrap();
+        assert_eq!(first_pin(described.iter()).unwrap(), described[0].go().unwrap());
+    }
+
+    /// A component that is a file of the host.
+    fn of_file(file: &Path) -> Component {
+        let program = component::Program { output: "program".to_owned(), names: Vec::new() };
+        let file = component::LocalFile { path: file.to_owned(), sha256: None, program };
+        Component {
+            name: "part".to_owned(),
+            version: "1.0".to_owned(),
+            licence: "Apache-2.0".to_owned(),
+            source: component::Source::File(vec![file]),
+        }
+    }
+
+    #[test]
+    fn what_go_compiled_stays_for_the_next_command_and_goes_when_none_has_wanted_it_for_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&directory.path().join("cache")).unwrap();
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        std::fs::write(&one, "one").unwrap();
+        std::fs::write(&other, "other").unwrap();
+        let build = |file: &Path| build_components(&[&of_file(file)], &cache, &Progress::silent()).unwrap();
+        build(&one);
+        let compiled = cache.compiled_by_go().unwrap().path().to_owned();
+        let grow_older = |by: Duration| {
+            let time = std::time::SystemTime::now() - by;
+            std::fs::File::open(&compiled).unwrap().set_modified(time).unwrap();
+        };
+        grow_older(STALE / 2);
+        build(&one);
+        assert!(compiled.is_dir(), "an earlier version may be built next");
+        grow_older(STALE);
+        build(&other);
+        assert!(compiled.is_dir(), "it is wanted now");
+        grow_older(STALE);
+        build(&other);
+        assert!(!compiled.exists());
+    }
+
+    #[test]
+    fn nobody_removes_what_go_compiled_between_two_components() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("cache");
+        let cache = Cache::at(&root).unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "file").unwrap();
+        let compiled = root.join("go-build");
+        let asked = std::sync::OnceLock::new();
+        let between = |component: &Component| {
+            // What a build of another clone does, that finds its own made.
+            let another = Cache::at(&root).unwrap();
+            another.forget_compiled_by_go(Duration::ZERO);
+            asked.set(compiled.is_dir()).unwrap();
+            component::build::build(component, &cache, &Progress::silent())
+        };
+        build_each(&[&of_file(&file)], &cache, between).unwrap();
+        assert_eq!(asked.get(), Some(&true));
     }
 
     /// Kernel modules and initial root, components and agent are made from nothing else of a spec, so a second image

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
@@ -110,6 +110,16 @@ impl Tool {
     /// As [`Tool::run`].
     pub fn output(self, progress: &Progress) -> Result<Vec<u8>> {
         self.finish(progress, true)
+    }
+
+    /// Runs to the end with this program's own input and output, and returns how it ended.
+    ///
+    /// # Errors
+    /// When the tool cannot be started.
+    pub fn pass(mut self) -> Result<ExitStatus> {
+        let started = self.command.spawn();
+        let mut child = started.map_err(|error| start_error(&self.name, self.command.get_program(), error))?;
+        child.wait().with_context(|| format!("waiting for {}", self.name))
     }
 
     fn finish(mut self, progress: &Progress, keep_output: bool) -> Result<Vec<u8>> {

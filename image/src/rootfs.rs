@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use contract::image::{Compilers, Description, ImageFacts, KubernetesRelease, PATH};
 use serde_json::{Value, json};
 
+use crate::cache::Cache;
 use crate::component::build::Built;
 use crate::component::minor;
 use crate::debian::lock::Lock;
@@ -95,6 +96,27 @@ pub fn add_own_files(tree: &mut Tree, spec: &Spec, lock: &Lock) -> Result<()> {
     let packages: Vec<_> =
         packages.map(|package| json!({ "name": package.name, "version": package.version })).collect();
     tree.text("usr/lib/kaas/packages.json", pretty(&json!(packages))?);
+    Ok(())
+}
+
+/// Copies the tree's files that lie outside the cache, such as our own and a site's, into the directory `work`, which stays
+/// until the tree is packed: identifier, root and disk are made one after the other, and somebody may edit files meanwhile.
+///
+/// # Errors
+/// When a file cannot be read or copied.
+pub fn take_in(tree: &mut Tree, cache: &Cache, work: &Path) -> Result<()> {
+    let outside = |(path, node): (&Path, &Node)| match &node.kind {
+        Kind::File(Content::Host(file)) if !file.starts_with(cache.root()) => {
+            Some((path.to_owned(), node.clone(), file.clone()))
+        }
+        _ => None,
+    };
+    let outside: Vec<_> = tree.iter().filter_map(outside).collect();
+    for (number, (path, node, file)) in outside.into_iter().enumerate() {
+        let copy = work.join(number.to_string());
+        std::fs::copy(&file, &copy).with_context(|| format!("copying {}", file.display()))?;
+        tree.insert(&path, Node { kind: Kind::File(Content::Host(copy)), ..node });
+    }
     Ok(())
 }
 
@@ -256,6 +278,24 @@ mod tests {
         assert_eq!(read(AUTHORITIES), format!("debian\n{pem}{pem}"));
         assert_eq!(read(TRUSTED), "mozilla/a.crt\nkaas/0.crt\nkaas/1.crt\n");
         assert_eq!(read(&format!("{KNOWN}/kaas/1.crt")), pem.trim_end());
+    }
+
+    #[test]
+    fn what_is_edited_while_an_image_is_packed_is_as_it_was_in_all_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&directory.path().join("cache")).unwrap();
+        let (own, made) = (directory.path().join("own"), cache.root().join("made"));
+        std::fs::write(&own, "as it was").unwrap();
+        std::fs::write(&made, "made").unwrap();
+        let mut tree = Tree::default();
+        tree.file("usr/bin/own", Content::Host(own.clone()), 0o755);
+        tree.file("usr/bin/made", Content::Host(made.clone()), 0o755);
+        let work = cache.work().unwrap();
+        take_in(&mut tree, &cache, work.path()).unwrap();
+        std::fs::write(&own, "edited").unwrap();
+        assert_eq!(tree.read("usr/bin/own").unwrap(), b"as it was");
+        assert_eq!(tree.get("usr/bin/own").unwrap().mode, 0o755);
+        assert_eq!(tree.get("usr/bin/made").unwrap().kind, Kind::File(Content::Host(made)));
     }
 
     #[test]

@@ -32,8 +32,14 @@ fn is_in_a_shell_of_sudo() -> bool {
 
 /// `shells` is the text of shells(5). sudo writes the program's path and, behind it, its arguments.
 fn is_shell(called: &str, shells: &str) -> bool {
-    let is_su = matches!(called.split(' ').collect::<Vec<_>>()[..], ["/bin/su" | "/usr/bin/su", ..]);
-    is_su || shells.lines().any(|shell| shell.starts_with('/') && shell == called)
+    let (program, arguments) = called.split_once(' ').unwrap_or((called, ""));
+    if ["/bin/su", "/usr/bin/su"].contains(&program) {
+        return true;
+    }
+    // With a command (`-c`, `-lc`) or a script it is no place to work in.
+    let mut arguments = arguments.split(' ').filter(|argument| !argument.is_empty());
+    let is_setting = |option: &str| option.starts_with("--") || option.starts_with('-') && !option.contains('c');
+    shells.lines().any(|shell| shell.starts_with('/') && shell == program) && arguments.all(is_setting)
 }
 
 /// The home directory of whoever called sudo, if `home` is root's and not theirs, and it is there.
@@ -77,12 +83,21 @@ mod tests {
     #[test]
     fn who_works_in_a_shell_of_sudos_is_root() {
         let shells = "# shells\n/bin/sh\n/bin/bash\n";
-        for called in ["/bin/bash", "/usr/bin/su", "/usr/bin/su -"] {
+        // The first is what make's `.ci/as-root` says.
+        for called in ["/bin/sh", "/bin/bash", "/bin/bash -l", "/bin/bash --login -i", "/usr/bin/su", "/usr/bin/su -"] {
             assert!(is_shell(called, shells), "{called}");
         }
-        for called in
-            ["/usr/local/bin/kaas image clean", "/bin/bash -c kaas image clean", "/usr/bin/make", "# shells", ""]
-        {
+        for called in [
+            "/usr/local/bin/kaas image clean",
+            "/bin/bash -c kaas image clean",
+            "/bin/bash -lc kaas",
+            "/bin/bash -l script",
+            "/bin/bash -c",
+            "/usr/bin/make",
+            "/usr/bin/make -l",
+            "# shells",
+            "",
+        ] {
             assert!(!is_shell(called, shells), "{called}");
         }
     }

@@ -1,9 +1,10 @@
 //! `kaas image …`: the command line of the image builder.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use image::Request;
 use image::cache::Cache;
@@ -33,11 +34,12 @@ pub enum Image {
     Lock(Lock),
     /// Makes the tools tree, in which builds and the lab run their programs, and prints its directory.
     Tools(Sources),
-    /// Fetches the Go that a spec's components are built with, if it is not there, and prints its directory.
-    Go {
-        /// The spec.
-        spec: PathBuf,
-    },
+    /// Fetches the Go that a spec's components are built with, if it is not there, and prints its directory or runs a command
+    /// with it.
+    ///
+    /// The command runs as the user who called sudo, and `go` is that Go for it. Only until it ends does the Go stay for sure:
+    /// what no command uses may be cleaned away.
+    Go(Go),
     /// Prints the tables of the documentation that come from the code.
     Reference(Reference),
     /// Removes from the cache what no build has used for a while.
@@ -109,6 +111,16 @@ pub struct Lock {
     sources: Sources,
 }
 
+/// `kaas image go`
+#[derive(Args)]
+pub struct Go {
+    /// The spec.
+    spec: PathBuf,
+    /// The command and its arguments.
+    #[arg(last = true)]
+    command: Vec<OsString>,
+}
+
 /// `kaas image reference`
 #[derive(Args)]
 pub struct Reference {
@@ -127,6 +139,9 @@ pub struct Clean {
     /// and Go modules, which stay in the user's own directories.
     #[arg(long, conflicts_with = "days")]
     all: bool,
+    /// Remove what Go has compiled of components, unless it is at work, and nothing else: all that is to be built with it is.
+    #[arg(long, conflicts_with_all = ["days", "all"])]
+    go_cache: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -156,11 +171,7 @@ pub fn run(command: Image) -> Result<()> {
         Image::Build(arguments) => build(arguments),
         Image::Lock(arguments) => lock(arguments),
         Image::Tools(sources) => tools(sources),
-        Image::Go { spec } => {
-            let go = image::go(&spec, &cache()?, &Progress::on_stderr())?;
-            say!("{}", go.display());
-            Ok(())
-        }
+        Image::Go(arguments) => go(&arguments),
         Image::Reference(arguments) => renew_reference(&arguments),
         Image::Clean(arguments) => clean(&arguments),
     }
@@ -249,6 +260,18 @@ fn tools(sources: Sources) -> Result<()> {
     Ok(())
 }
 
+fn go(arguments: &Go) -> Result<()> {
+    // It holds the Go as long as the command runs.
+    let cache = cache()?;
+    let go = image::go(&arguments.spec, &cache, &Progress::on_stderr())?;
+    let Some((program, rest)) = arguments.command.split_first() else {
+        return output::result(&go.display().to_string());
+    };
+    let ended = image::run_with_go(&go, program, rest)?;
+    ensure!(ended.success(), "{} with {}: {ended}", program.display(), go.display());
+    Ok(())
+}
+
 fn renew_reference(arguments: &Reference) -> Result<()> {
     let Some(path) = &arguments.write else {
         for (_, part) in reference::parts() {
@@ -267,7 +290,11 @@ fn clean(arguments: &Clean) -> Result<()> {
         bail!("--days {} is out of range", arguments.days);
     };
     let cache = cache()?;
-    let cleaned = if arguments.all { cache.clean_all()? } else { cache.clean(Duration::from_secs(seconds))? };
+    let cleaned = match arguments {
+        Clean { go_cache: true, .. } => cache.clean_compiled_by_go()?,
+        Clean { all: true, .. } => cache.clean_all()?,
+        Clean { .. } => cache.clean(Duration::from_secs(seconds))?,
+    };
     let counts: Vec<_> = cleaned.removed.iter().map(|(name, count)| format!("{count} of {name}")).collect();
     match counts.is_empty() {
         true => say!("{}: nothing removed", cache.root().display()),

@@ -8,13 +8,15 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, User, mkfifo};
 
-/// What the program's environment says of HOME when it has begun to work: it then opens a pipe that is no OVA.
+/// What the program's environment says of HOME when it has begun to work: it then reads a key from a pipe, which it does until
+/// the pipe is closed.
 fn home_of(sudo: Option<&str>, called: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
-    let pipe = directory.path().join("pipe.ova");
+    let (pipe, absent) = (directory.path().join("key.pem"), directory.path().join("absent"));
     mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
-    command.args(["ova", "inspect"]).arg(&pipe).env("HOME", User::from_uid(Uid::from_raw(0)).unwrap().unwrap().dir);
+    command.args(["image", "build"]).arg(&absent).arg("--sign-key").arg(&pipe).arg("--sign-certificate").arg(&absent);
+    command.env("HOME", User::from_uid(Uid::from_raw(0)).unwrap().unwrap().dir);
     command.env_remove("SUDO_UID").envs(sudo.map(|user| ("SUDO_UID", user))).env("SUDO_COMMAND", called);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // It cannot be opened for writing before somebody reads it (fifo(7)).
@@ -40,7 +42,7 @@ fn behind_sudo_the_command_works_with_the_callers_home_directory() {
     }
     let of = |user: u32| User::from_uid(Uid::from_raw(user)).unwrap().unwrap().dir.display().to_string();
     // Debian's user 2, bin.
-    let command = "/usr/local/bin/kaas ova inspect pipe.ova";
+    let command = "/usr/local/bin/kaas image build spec.toml";
     assert_eq!(home_of(Some("2"), command), of(2));
     assert_eq!(home_of(None, command), of(0));
     // What `sudo -i` leaves in its shell.

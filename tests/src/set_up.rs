@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::places::workspace;
@@ -20,37 +21,58 @@ exit 100
 "#;
 
 fn set_up(locked: usize, broken: &str) -> (String, bool, Vec<String>) {
-    set_up_with(locked, broken, 100_000, None)
+    let machine = Machine::default();
+    fs::write(machine.at("locked"), "once\n".repeat(locked)).unwrap();
+    fs::write(machine.at("broken"), broken).unwrap();
+    machine.set_up()
 }
 
-/// What the script says, whether it ends well and how apt-get was called, on a machine that lacks everything
-/// but so many MiB of disk, of which it is to want so many where caches are empty.
-fn set_up_with(locked: usize, broken: &str, free: u64, room: Option<u64>) -> (String, bool, Vec<String>) {
-    let directory = tempfile::tempdir().unwrap();
-    let programs = [
-        ("apt-get", APT_GET),
-        ("apt-cache", "#!/bin/sh\necho Package: it\n"),
-        ("cargo", "#!/bin/sh\necho cargo 99.0.0\n"),
-        ("df", &format!("#!/bin/sh\necho Filesystem\necho /dev/disk 9 9 {free} 9% /\n")),
-        ("dpkg-query", "#!/bin/sh\nexit 1\n"),
-        ("go", "#!/bin/sh\n"),
-        ("rustup", "#!/bin/sh\n"),
-        ("sleep", "#!/bin/sh\n"),
-    ];
-    for (name, text) in programs {
-        let program = directory.path().join(name);
-        fs::write(&program, text).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+/// A machine that lacks everything.
+struct Machine {
+    directory: tempfile::TempDir,
+    /// The MiB of disk that are free, as df says them.
+    free: String,
+    /// How many are wanted where caches are empty.
+    room: Option<String>,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), free: "100000".to_owned(), room: None }
     }
-    fs::write(directory.path().join("locked"), "once\n".repeat(locked)).unwrap();
-    fs::write(directory.path().join("broken"), broken).unwrap();
-    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
-    let mut script = Command::new(workspace().join(".ci/setup"));
-    script.env("PATH", path).env_remove("ROOM").envs(room.map(|room| ("ROOM", room.to_string())));
-    let output = script.env("XDG_CACHE_HOME", directory.path().join("cache")).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let calls = fs::read_to_string(directory.path().join("calls")).unwrap_or_default();
-    (String::from_utf8(said).unwrap(), output.status.success(), calls.lines().map(str::to_owned).collect())
+}
+
+impl Machine {
+    fn at(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What the script says, whether it ends well and how apt-get was called.
+    fn set_up(&self) -> (String, bool, Vec<String>) {
+        let programs = [
+            ("apt-get", APT_GET),
+            ("apt-cache", "#!/bin/sh\necho Package: it\n"),
+            ("cargo", "#!/bin/sh\necho cargo 99.0.0\n"),
+            ("df", &format!("#!/bin/sh\necho Filesystem\necho /dev/disk 9 9 {} 9% /\n", self.free)),
+            ("dpkg-query", "#!/bin/sh\nexit 1\n"),
+            ("go", "#!/bin/sh\n"),
+            ("rustup", "#!/bin/sh\n"),
+            ("sleep", "#!/bin/sh\n"),
+        ];
+        for (name, text) in programs {
+            let program = self.at(name);
+            fs::write(&program, text).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = format!("{}:{}", self.directory.path().display(), std::env::var("PATH").unwrap());
+        let mut script = Command::new(workspace().join(".ci/setup"));
+        script.env("PATH", path).env_remove("KAAS_ROOM").envs(self.room.iter().map(|room| ("KAAS_ROOM", room)));
+        let output = script.env("XDG_CACHE_HOME", self.at("cache")).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let calls = fs::read_to_string(self.at("calls")).unwrap_or_default();
+        let _ = fs::remove_file(self.at("calls"));
+        (String::from_utf8(said).unwrap(), output.status.success(), calls.lines().map(str::to_owned).collect())
+    }
 }
 
 #[test]
@@ -78,29 +100,94 @@ fn nothing_else_is_waited_for() {
 }
 
 #[test]
-fn a_disk_that_is_nearly_full_is_named_before_anything_is_built() {
-    let (said, well, _) = set_up_with(0, "", 4095, None);
+fn a_disk_that_is_nearly_full_is_named_before_anything_is_installed() {
+    let machine = |free: &str, room: Option<&str>| Machine {
+        free: free.to_owned(),
+        room: room.map(str::to_owned),
+        ..Machine::default()
+    };
+    let (said, well, calls) = machine("4095", None).set_up();
     assert!(!well && said.contains("setup: 4095 MiB are free for /"), "{said}");
-    assert!(said.contains("`kaas image clean --all`"), "{said}");
-    let (said, well, _) = set_up_with(0, "", 4096, None);
+    assert!(calls.is_empty(), "{calls:?}");
+    let (said, well, _) = machine("4096", None).set_up();
     assert!(well, "{said}");
     // A first build takes more.
-    let (said, well, _) = set_up_with(0, "", 19_999, Some(20_000));
+    let (said, well, _) = machine("19999", Some("20000")).set_up();
     assert!(!well && said.contains("19999 MiB are free for /") && said.contains("20000 MiB"), "{said}");
-    let (said, well, _) = set_up_with(0, "", 20_000, Some(20_000));
+    let (said, well, _) = machine("20000", Some("20000")).set_up();
     assert!(well, "{said}");
 }
 
 #[test]
-fn who_calls_as_root_is_not_taken_for_who_called_sudo() {
-    let environment = |home: &str| {
-        let mut script = Command::new(workspace().join(".ci/as-root"));
-        let output = script.args(["sh", "-c", "echo ${SUDO_UID-none}"]).env("HOME", home).env("SUDO_UID", "2").output();
+fn a_first_build_that_was_cut_wants_its_room_still() {
+    let machine = Machine { free: "19999".to_owned(), room: Some("20000".to_owned()), ..Machine::default() };
+    fs::create_dir_all(machine.at("cache/kaas/components")).unwrap();
+    fs::write(machine.at("cache/kaas/components/.lock"), "").unwrap();
+    let (said, well, _) = machine.set_up();
+    assert!(!well && said.contains("19999 MiB are free for /"), "{said}");
+    fs::create_dir(machine.at("cache/kaas/components").join("0123456789abcdef".repeat(4))).unwrap();
+    let (said, well, _) = machine.set_up();
+    assert!(well, "{said}");
+}
+
+#[test]
+fn what_is_no_number_is_not_taken_for_room_enough() {
+    let (said, well, _) = Machine { room: Some("plenty".to_owned()), ..Machine::default() }.set_up();
+    assert!(!well && said.contains("KAAS_ROOM is `plenty`: give a number of MiB"), "{said}");
+    let (said, well, _) = Machine { free: "-".to_owned(), ..Machine::default() }.set_up();
+    assert!(well && said.contains("setup: whether 4096 MiB are free for /") && said.contains("df says `-`"), "{said}");
+}
+
+/// What is asked for on one line is set up once, before the first of it.
+#[test]
+fn a_first_build_asks_for_its_room_wherever_it_stands_on_the_line() {
+    let room = |goals: &[&str]| {
+        let mut make = Command::new("make");
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env("ROOM", "plenty").arg("-C").arg(workspace());
+        let output = make.args(["--dry-run", "--print-data-base"]).args(goals).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        said.lines().find(|line| line.starts_with("KAAS_ROOM := ")).unwrap().to_owned()
+    };
+    let first = room(&["ova"]);
+    assert_eq!((room(&["setup", "ova"]), room(&["lint", "test"])), (first.clone(), first.clone()));
+    assert_ne!(room(&["lint"]), first);
+}
+
+/// `.ci/as-root` as root calls it who was called by sudo: by Debian's user 2, bin.
+fn as_root(home: &Path) -> Command {
+    let mut script = Command::new(workspace().join(".ci/as-root"));
+    script.env("HOME", home).env("SUDO_UID", "2").env("SUDO_COMMAND", "/usr/bin/make ova");
+    script
+}
+
+fn home_of_root() -> PathBuf {
+    nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(0)).unwrap().unwrap().dir
+}
+
+#[test]
+fn who_calls_make_with_sudo_works_as_in_a_shell_of_roots() {
+    let environment = |home: &Path| {
+        let output = as_root(home).args(["sh", "-c", "echo $SUDO_UID $SUDO_COMMAND"]).output();
         String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
     };
-    let roots = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(0)).unwrap().unwrap().dir;
-    assert_eq!(environment(roots.to_str().unwrap()), "none");
-    assert_eq!(environment("/home/of-the-caller"), "2");
+    assert_eq!(environment(&home_of_root()), "2 /bin/sh");
+    assert_eq!(environment(Path::new("/home/of-the-caller")), "2 /usr/bin/make ova");
+}
+
+#[test]
+fn git_lets_root_into_the_clone_of_the_user_who_called_sudo() {
+    let directory = tempfile::tempdir().unwrap();
+    let clone = directory.path().join("clone");
+    let git = |git: &mut Command| {
+        let output = git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null").output().unwrap();
+        assert!(output.status.success(), "{git:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    git(Command::new("git").args(["init", "--quiet"]).arg(&clone));
+    for entry in walkdir::WalkDir::new(&clone) {
+        std::os::unix::fs::lchown(entry.unwrap().path(), Some(2), Some(2)).unwrap();
+    }
+    git(as_root(&home_of_root()).arg("git").arg("-C").arg(&clone).args(["ls-files"]));
+    git(as_root(&home_of_root()).args(["git", "clone", "--quiet"]).arg(&clone).arg(directory.path().join("another")));
 }
 
 #[test]
@@ -108,4 +195,44 @@ fn what_root_makes_can_be_read_whatever_the_user_keeps_from_others() {
     let script = format!("umask 077; {} sh -c umask", workspace().join(".ci/as-root").display());
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0022", "{output:?}");
+}
+
+/// What the Makefile would run for a target, in its order.
+fn recipe(target: &str) -> String {
+    let mut make = Command::new("make");
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").arg("-C").arg(workspace()).args(["--dry-run", target]);
+    let output = make.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The earlier version has most of what the others are compiled from, and lints and tests want the room.
+#[test]
+fn what_go_compiled_goes_when_the_earlier_version_is_built_and_not_before() {
+    let said = recipe("test");
+    let last = said.rfind(" image build ").unwrap();
+    assert!(said[last..].starts_with(" image build image/specs/control-plane.toml --output build/earlier"), "{said}");
+    let goes = said.find(" image clean --go-cache").unwrap();
+    assert!(last < goes && goes < said.find(" clippy ").unwrap(), "{said}");
+    let fast = recipe("test-fast");
+    assert!(fast.find(" image clean --go-cache").unwrap() < fast.find(" test --locked").unwrap(), "{fast}");
+}
+
+/// The host's own Go may be too old, and what nobody holds may be cleaned away in the middle.
+#[test]
+fn the_vcenter_is_tested_by_the_go_of_components_which_is_held_meanwhile() {
+    let said = recipe("vcenter");
+    let (_, command) = said.split_once("/build/kaas\" image go ").unwrap();
+    let (spec, command) = command.split_once(" -- ").unwrap();
+    assert!(spec.ends_with("/image/specs/control-plane.toml\""), "{said}");
+    assert!(command.contains("gofmt ") && command.contains(" go test ./..."), "{said}");
+}
+
+#[test]
+fn a_test_that_fails_keeps_no_other_from_being_run() {
+    for target in ["test-fast", "test-long"] {
+        let said = recipe(target);
+        let run = said.lines().find(|line| line.contains(" test --locked --workspace")).unwrap();
+        assert!(run.contains(" --no-fail-fast"), "{run}");
+    }
 }

@@ -66,11 +66,11 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<Agent> {
     let settings = settings::read(Path::new(settings::START), settings::home().as_deref())?;
     let key = key(&agent, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
     let place =
-        cache.stage(&key, progress, |directory| {
+        cache.stage(&key.of_copy(), progress, |directory| {
             let program = directory.join("kaas-agent");
             // Held until the program is taken: Cargo puts that of other sources in the same place.
-            let sources = cache.sources()?;
-            sources::lay_out(&agent, sources.path())?;
+            let sources = cache.sources(progress)?;
+            lay_out(&key, &agent, sources.path())?;
             let compiled = compile(&workspace, sources.path(), context)
                 .with_context(|| format!("compiling the agent of {}", agent.display()))?;
             caller::take(&compiled, &program).context("keeping the agent's program")?;
@@ -80,6 +80,12 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<Agent> {
             )
         })?;
     Ok(Agent { program: place.join("kaas-agent"), rust, cc })
+}
+
+/// Lays out the sources that the key is of. It may have waited for another build, minutes in which they were edited.
+fn lay_out(key: &Key, workspace: &Path, place: &Path) -> Result<()> {
+    sources::lay_out(workspace, place)?;
+    key.check().context("laying out the agent's sources")
 }
 
 /// What the program depends on besides its sources.
@@ -215,6 +221,21 @@ mod tests {
         assert_ne!(key(Inputs { tools: &other, ..inputs() }), first);
         write(&directory.path().join("agent/main.rs"), "fn main() { }\n");
         assert_ne!(key(inputs()), first);
+    }
+
+    #[test]
+    fn a_program_is_compiled_from_the_sources_of_its_key_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (clone, place) = (directory.path().join("clone"), directory.path().join("place"));
+        workspace(&clone);
+        let tools = Key::of(Stage::TOOLS).finish();
+        let inputs = Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &tools };
+        let made = key(&clone, &inputs).unwrap();
+        lay_out(&made, &clone, &place).unwrap();
+        write(&clone.join("agent/main.rs"), "fn main() { }\n");
+        let error = format!("{:#}", lay_out(&made, &clone, &place).unwrap_err());
+        assert!(error.ends_with("agent has changed while it was built from: build again"), "{error}");
+        lay_out(&key(&clone, &inputs).unwrap(), &clone, &place).unwrap();
     }
 
     #[test]

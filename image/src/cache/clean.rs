@@ -2,13 +2,14 @@
 //! grow. Knows of those only how their entries are called and by which lock they are in use; all else stays.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::compiled::GO;
-use super::{Cache, PACKAGES, Spared, Stage, age, entries, failed, lock_of, results};
+use super::{Cache, Discarded, PACKAGES, Removed, Spared, Stage, age, entries, failed, is_directory, lock_of, results};
 
 /// What Cargo compiles of the clones and of the images, and what go compiles of components.
 const COMPILED: [&str; 3] = ["target", "cargo", GO];
@@ -62,7 +63,13 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
-    fn note(&mut self, name: &'static str, is_gone: bool) {
+    fn note(&mut self, name: &'static str, discarded: Discarded) -> Option<Removed> {
+        let (is_gone, removed) = match discarded {
+            Discarded::Out(removed) => (true, Some(removed)),
+            Discarded::InUse => (false, None),
+            // What another command has removed is that one's to tell of.
+            Discarded::Vanished => return None,
+        };
         let known = self.removed.iter_mut().find(|(known, _)| *known == name);
         match known {
             Some((_, count)) if is_gone => *count += 1,
@@ -70,6 +77,7 @@ impl Cleaned {
             _ if self.in_use.contains(&name) => {}
             _ => self.in_use.push(name),
         }
+        removed
     }
 }
 
@@ -88,13 +96,16 @@ impl Cache {
             if !directory.is_dir() {
                 continue;
             }
-            let old: Vec<_> = results(&directory)?.into_iter().filter(|result| age(result) >= unused).collect();
             let lock = lock_of(&directory)?;
-            for result in &old {
-                let goes =
-                    !spared.has(result) && lock.try_lock().is_ok() && self.discard(result, &mut cleaned.bytes)?;
-                cleaned.note(name, goes);
+            let is_free = lock.try_lock().is_ok();
+            let mut removed = Vec::new();
+            // Looked at under the lock: what another command takes up or removes before that is seen so.
+            for result in results(&directory)?.iter().filter(|result| age(result) >= unused) {
+                let goes = if is_free && !spared.has(result) { self.discard(result)? } else { Discarded::InUse };
+                removed.extend(cleaned.note(name, goes));
             }
+            drop(lock);
+            cleaned.bytes += removed.iter().map(Removed::bytes).sum::<u64>();
         }
         for place in &PLACES {
             self.clean_place(place, unused, &spared, &mut cleaned)?;
@@ -116,8 +127,8 @@ impl Cache {
         for entry in entries(&directory)? {
             let name = entry.file_name().unwrap_or_default().to_string_lossy();
             if (place.is_entry)(&name) && is_directory(&entry) && age(&entry) >= limit {
-                let goes = !spared.has(&entry) && self.discard(&entry, &mut cleaned.bytes)?;
-                cleaned.note(place.directory, goes);
+                let goes = if spared.has(&entry) { Discarded::InUse } else { self.discard(&entry)? };
+                cleaned.bytes += cleaned.note(place.directory, goes).map_or(0, |removed| removed.bytes());
             }
         }
         Ok(())
@@ -137,10 +148,24 @@ impl Cache {
         Ok(cleaned)
     }
 
+    /// Removes what go has compiled, unless it is at work, and nothing else: all that is built with it is made.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn clean_compiled_by_go(&self) -> Result<Cleaned> {
+        let mut cleaned = Cleaned::default();
+        if is_directory(&self.root.join(GO)) {
+            self.clean_compiled(GO, &mut cleaned)?;
+        }
+        Ok(cleaned)
+    }
+
     fn clean_compiled(&self, name: &'static str, cleaned: &mut Cleaned) -> Result<()> {
         let lock = self.compiler_lock(name)?;
-        let goes = lock.try_lock().is_ok() && self.discard(&self.root.join(name), &mut cleaned.bytes)?;
-        cleaned.note(name, goes);
+        let is_free = lock.try_lock().is_ok();
+        let goes = if is_free { self.discard(&self.root.join(name))? } else { Discarded::InUse };
+        drop(lock);
+        cleaned.bytes += cleaned.note(name, goes).map_or(0, |removed| removed.bytes());
         Ok(())
     }
 
@@ -165,16 +190,14 @@ impl Cache {
         let lock = lock_of(&directory)?;
         if lock.try_lock().is_ok() {
             for package in results(&directory)?.into_iter().filter(|file| age(file) >= UNUSED && !wanted(file)) {
-                fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
+                match fs::remove_file(&package) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    removed => removed.with_context(|| format!("removing {}", package.display()))?,
+                }
             }
         }
         Ok(())
     }
-}
-
-/// Whether it is a directory itself, and no link to one: that may be anywhere.
-fn is_directory(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
 #[cfg(test)]
@@ -261,6 +284,19 @@ mod tests {
         assert_eq!(cache().clean(Duration::ZERO).unwrap().removed, [("tools", 1)]);
     }
 
+    #[test]
+    fn what_another_command_has_removed_is_no_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let gone = make(directory.path(), "lab/bare/trixie-7-abc");
+        fs::remove_dir_all(&gone).unwrap();
+        let goes = cache.discard(&gone).unwrap();
+        assert!(matches!(goes, Discarded::Vanished));
+        let mut cleaned = Cleaned::default();
+        assert!(cleaned.note("lab/bare", goes).is_none());
+        assert_eq!(cleaned, Cleaned::default());
+    }
+
     /// Makes a directory with a file in it in the cache, an hour old.
     fn make(root: &Path, place: &str) -> PathBuf {
         let place = root.join(place);
@@ -311,18 +347,44 @@ mod tests {
         let cache = Cache::at(directory.path()).unwrap();
         let place = build(&cache, "a", &mut 0);
         drop(cache);
-        let [target, cargo] = ["target", "cargo"].map(|name| make(directory.path(), name));
+        let [target, cargo, go] = ["target", "cargo", GO].map(|name| make(directory.path(), name));
         let cache = Cache::at(directory.path()).unwrap();
+        let compiles = cache.lock_beside(GO).unwrap();
+        compiles.lock_shared().unwrap();
         let clone = File::create(directory.path().join("target.lock")).unwrap();
         clone.lock().unwrap();
-        let sources = cache.sources().unwrap();
+        let sources = cache.sources(&crate::progress::Progress::silent()).unwrap();
         let cleaned = cache.clean_all().unwrap();
-        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1)], vec!["target", "cargo"]));
-        assert!(!place.exists() && target.exists() && cargo.exists());
+        assert_eq!((cleaned.removed, cleaned.in_use), (vec![("tools", 1)], vec![GO, "target", "cargo"]));
+        assert!(!place.exists() && target.exists() && cargo.exists() && go.exists());
         drop((clone, sources));
         assert_eq!(cache.clean_all().unwrap().removed, [("target", 1), ("cargo", 1)]);
-        assert!(!target.exists() && !cargo.exists() && directory.path().join("target.lock").exists());
+        drop(compiles);
+        assert_eq!(cache.clean_all().unwrap().removed, [(GO, 1)]);
+        assert!(!target.exists() && !cargo.exists() && !go.exists() && directory.path().join("target.lock").exists());
         assert_eq!(cache.clean_all().unwrap(), Cleaned::default());
+    }
+
+    #[test]
+    fn what_go_compiled_goes_alone_when_it_is_asked_for_and_with_all_that_is_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let [target, go] = ["target", GO].map(|name| make(directory.path(), name));
+        // An hour old.
+        assert_eq!(cache.clean(Duration::from_secs(2 * 3600)).unwrap(), Cleaned::default());
+        let compiles = cache.lock_beside(GO).unwrap();
+        compiles.lock_shared().unwrap();
+        for clean in [cache.clean(Duration::from_secs(60)), cache.clean_compiled_by_go()] {
+            assert_eq!(clean.unwrap(), Cleaned { in_use: vec![GO], ..Cleaned::default() });
+        }
+        drop(compiles);
+        let cleaned = cache.clean(Duration::from_secs(60)).unwrap();
+        assert_eq!(cleaned.removed, [(GO, 1)]);
+        assert!(cleaned.bytes >= 5000 && !go.exists());
+        make(directory.path(), GO);
+        assert_eq!(cache.clean_compiled_by_go().unwrap().removed, [(GO, 1)]);
+        assert_eq!(cache.clean_compiled_by_go().unwrap(), Cleaned::default());
+        assert!(!go.exists() && target.exists());
     }
 
     #[test]

@@ -1,27 +1,58 @@
-//! The key of a result: a digest of everything that went into it. Knows
-//! nothing of where results are kept.
+//! The key of a result: a digest of everything that went into it, and which files and directories of the host those were,
+//! so that one that changes while the result is made is noticed. Knows nothing of where results are kept.
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 use super::Stage;
 
-/// The key of a stage's result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The key of a stage's result. Two are equal when their digests are, wherever what went into them lies.
+#[derive(Clone, Debug)]
 pub struct Key {
     stage: Stage,
     digest: String,
+    inputs: Vec<Input>,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        (self.stage, &self.digest) == (other.stage, &other.digest)
+    }
+}
+
+impl Eq for Key {}
+
+/// A file or a directory of the host, as it was when the key was made.
+#[derive(Clone, Debug)]
+struct Input {
+    path: PathBuf,
+    is_directory: bool,
+    digest: String,
+}
+
+impl Input {
+    fn read(path: &Path, is_directory: bool) -> Result<Self> {
+        let mut parts = Parts::default();
+        let digest = if is_directory {
+            walk(path, |value| parts = std::mem::take(&mut parts).text("", value))?;
+            parts.finish()
+        } else {
+            file_digest(path)?
+        };
+        Ok(Self { path: path.to_owned(), is_directory, digest })
+    }
 }
 
 impl Key {
     /// Begins a key of a stage with the modules that shape the stage's results.
     pub fn of(stage: Stage) -> KeyBuilder {
         let named = Parts::default().text("stage", stage.name);
-        KeyBuilder { stage, parts: stage.sources.iter().fold(named, |parts, source| parts.text("recipe", source)) }
+        let parts = stage.sources.iter().fold(named, |parts, source| parts.text("recipe", source));
+        KeyBuilder { stage, parts, inputs: Vec::new() }
     }
 
     /// The stage that it is of.
@@ -32,6 +63,26 @@ impl Key {
     /// The digest in hexadecimal.
     pub fn as_str(&self) -> &str {
         &self.digest
+    }
+
+    /// The key of a result that is made from a copy of what went into it: whoever makes the copy looks whether it is of that,
+    /// with [`Key::check`], and what changes later is nothing to the result.
+    pub fn of_copy(&self) -> Self {
+        Self { inputs: Vec::new(), ..self.clone() }
+    }
+
+    /// Looks again at the files and directories of the host that went into the key.
+    ///
+    /// # Errors
+    /// When one of them is another than it was, is gone, or cannot be read.
+    pub fn check(&self) -> Result<()> {
+        for input in &self.inputs {
+            let now = Input::read(&input.path, input.is_directory);
+            if now.with_context(|| format!("looking again at {}", input.path.display()))?.digest != input.digest {
+                bail!("{} has changed while it was built from: build again", input.path.display());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -61,6 +112,7 @@ impl Parts {
 pub struct KeyBuilder {
     stage: Stage,
     parts: Parts,
+    inputs: Vec<Input>,
 }
 
 impl KeyBuilder {
@@ -79,8 +131,10 @@ impl KeyBuilder {
     /// # Errors
     /// When it cannot be read.
     pub fn file(self, name: &str, path: &Path) -> Result<Self> {
-        let digest = file_digest(path)?;
-        Ok(self.text(name, digest))
+        let input = Input::read(path, false)?;
+        let mut key = self.text(name, &input.digest);
+        key.inputs.push(input);
+        Ok(key)
     }
 
     /// Adds a directory: the relative path, kind, executable bit and content of everything in it.
@@ -88,29 +142,43 @@ impl KeyBuilder {
     /// # Errors
     /// When something in it cannot be read.
     pub fn directory(mut self, name: &str, path: &Path) -> Result<Self> {
-        for entry in walkdir::WalkDir::new(path).sort_by_file_name() {
-            let entry = entry.with_context(|| format!("reading {}", path.display()))?;
-            let relative = entry.path().strip_prefix(path)?.to_string_lossy().into_owned();
-            let kind = entry.file_type();
-            self = if kind.is_symlink() {
-                let target = fs::read_link(entry.path()).with_context(|| format!("reading {}", path.display()))?;
-                let link = self.text(name, format!("link {relative} {}", target.display()));
-                // A file that another directory lends counts by its content.
-                let lent = target.starts_with("..") && entry.path().is_file();
-                if lent { link.file(name, entry.path())? } else { link }
-            } else if kind.is_file() {
-                self.text(name, format!("file {relative} {}", is_executable(entry.path())?)).file(name, entry.path())?
-            } else {
-                self.text(name, format!("directory {relative}"))
-            };
-        }
+        // What is noted is what counts, and not what a second look finds.
+        let mut own = Parts::default();
+        walk(path, |value| {
+            self.parts = std::mem::take(&mut self.parts).text(name, value);
+            own = std::mem::take(&mut own).text("", value);
+        })?;
+        self.inputs.push(Input { path: path.to_owned(), is_directory: true, digest: own.finish() });
         Ok(self)
     }
 
     /// The key.
     pub fn finish(self) -> Key {
-        Key { stage: self.stage, digest: self.parts.finish() }
+        Key { stage: self.stage, digest: self.parts.finish(), inputs: self.inputs }
     }
+}
+
+/// Hands out the relative path, kind, executable bit and content of everything in a directory, in the order of names.
+fn walk(path: &Path, mut found: impl FnMut(&str)) -> Result<()> {
+    for entry in walkdir::WalkDir::new(path).sort_by_file_name() {
+        let entry = entry.with_context(|| format!("reading {}", path.display()))?;
+        let relative = entry.path().strip_prefix(path)?.to_string_lossy().into_owned();
+        let kind = entry.file_type();
+        if kind.is_symlink() {
+            let target = fs::read_link(entry.path()).with_context(|| format!("reading {}", path.display()))?;
+            found(&format!("link {relative} {}", target.display()));
+            // A file that another directory lends counts by its content.
+            if target.starts_with("..") && entry.path().is_file() {
+                found(&file_digest(entry.path())?);
+            }
+        } else if kind.is_file() {
+            found(&format!("file {relative} {}", is_executable(entry.path())?));
+            found(&file_digest(entry.path())?);
+        } else {
+            found(&format!("directory {relative}"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a file is executable by its owner: the one mode bit that git keeps too.
@@ -152,6 +220,33 @@ mod tests {
         let other = Key::of(Stage::DISK).text("ab", "c").finish();
         assert_ne!(one, other);
         assert_ne!(Key::of(Stage::DISK).finish(), Key::of(Stage::ROOT).finish());
+    }
+
+    #[test]
+    fn a_key_notices_what_has_changed_of_what_went_into_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, below) = (directory.path().join("file"), directory.path().join("directory"));
+        fs::create_dir(&below).unwrap();
+        fs::write(&file, "1").unwrap();
+        fs::write(below.join("a"), "1").unwrap();
+        let made = || Key::of(Stage::DISK).file("f", &file).unwrap().directory("d", &below).unwrap().finish();
+        let key = made();
+        key.check().unwrap();
+        assert_eq!(key.of_copy(), key);
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 4] = [
+            ("file", |above| fs::write(above.join("file"), "2").unwrap()),
+            ("directory", |above| fs::write(above.join("directory/a"), "2").unwrap()),
+            ("directory", |above| fs::write(above.join("directory/b"), "").unwrap()),
+            ("file", |above| fs::remove_file(above.join("file")).unwrap()),
+        ];
+        for (what, change) in changes {
+            let key = made();
+            change(directory.path());
+            let error = format!("{:#}", key.check().unwrap_err());
+            key.of_copy().check().unwrap();
+            assert!(error.contains(&directory.path().join(what).display().to_string()), "{error}");
+        }
     }
 
     #[test]

@@ -5,9 +5,10 @@
 mod clean;
 mod compiled;
 mod key;
+mod room;
 mod stages;
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ impl Cache {
     ///
     /// # Errors
     /// When the directory is somebody else's and cannot be made anew, or cannot be locked.
-    pub fn sources(&self) -> Result<Sources> {
+    pub fn sources(&self, progress: &Progress) -> Result<Sources> {
         let directory = self.root.join("sources");
         let making = || format!("making {} this user's own: run the command with sudo", directory.display());
         let own = nix::unistd::geteuid().as_raw();
@@ -133,7 +134,8 @@ impl Cache {
             let_in(directory).with_context(making)?;
         }
         let lock = lock_of(&directory)?;
-        lock.lock().with_context(|| format!("locking {}", directory.display()))?;
+        wait_for(&lock, |line| progress.say(&format!("agent: {line}")))
+            .with_context(|| format!("locking {}", directory.display()))?;
         Ok(Sources { path, _lock: lock })
     }
 
@@ -179,10 +181,10 @@ impl Cache {
     /// The result for `key`: as it stands, or made by `make` in the empty directory it is given. It is on the disk
     /// before it can be found, and stays as long as this cache is there.
     ///
-    /// Builds that run at the same time wait for each other here, stage by stage.
+    /// Builds that run at the same time wait for each other here, stage by stage, and say so.
     ///
     /// # Errors
-    /// Those of `make`; nothing is then kept.
+    /// Those of `make`, and when a file that went into the key has changed meanwhile; nothing is then kept.
     pub fn stage(&self, key: &Key, progress: &Progress, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         self.stage_named(key.stage().name, key, progress, make)
     }
@@ -203,7 +205,8 @@ impl Cache {
         let place = directory.join(key.as_str());
         fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
         let lock = lock_of(&directory)?;
-        lock.lock().with_context(|| format!("locking {}", directory.display()))?;
+        wait_for(&lock, |line| progress.say(&format!("{shown}: {line}")))
+            .with_context(|| format!("locking {}", directory.display()))?;
         if place.is_dir() {
             touch(&place);
             self.keep(&place)?;
@@ -215,11 +218,16 @@ impl Cache {
         let result = work.path().join("result");
         fs::create_dir(&result).with_context(|| format!("making {}", result.display()))?;
         make(&result).with_context(|| format!("stage {}", stage.name))?;
+        // It may have waited for another build, and then worked for long: what it read need not be what the key says.
+        key.check().with_context(|| format!("stage {}", stage.name))?;
         write_out(&result).with_context(|| format!("writing the result of stage {} to the disk", stage.name))?;
         fs::rename(&result, &place).with_context(|| format!("keeping the result of stage {}", stage.name))?;
         touch(&place);
         self.keep(&place)?;
-        self.prune(&directory, stage.keep);
+        let old = self.prune(&directory, stage.keep);
+        // Others need not wait until gigabytes are removed.
+        drop(lock);
+        drop(old);
         running.done();
         Ok(place)
     }
@@ -237,22 +245,24 @@ impl Cache {
         self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
     }
 
-    /// Removes a result, or an entry of another place, unless it is in use; returns whether it is gone, and adds its size
-    /// to `bytes`. The caller holds the lock of its directory, if that has one. A result that is cut off while it is
-    /// removed is no result any more.
-    fn discard(&self, result: &Path, bytes: &mut u64) -> Result<bool> {
-        let removing = || format!("removing {}", result.display());
+    /// Puts a result, or an entry of another place, out of the way, unless it is in use. The caller holds the lock of its
+    /// directory, if that has one, and lets go of it before the value is dropped: only then it is removed, which can take
+    /// long. A result that is cut off while it is removed is no result any more.
+    fn discard(&self, result: &Path) -> Result<Discarded> {
+        let removing = |error| anyhow::Error::new(error).context(format!("removing {}", result.display()));
         // Held until it is out of the way: whoever comes meanwhile waits, and finds that it is not there any more.
-        let lock = File::open(result).with_context(removing)?;
+        let lock = match File::open(result) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Discarded::Vanished),
+            opened => opened.map_err(removing)?,
+        };
         if result.is_dir() && lock.try_lock().is_err() {
-            return Ok(false);
+            return Ok(Discarded::InUse);
         }
-        let size = size_on_disk(result);
-        let work = self.work()?;
-        fs::rename(result, work.path().join("removed")).with_context(removing)?;
-        drop(lock);
-        *bytes += size;
-        Ok(true)
+        let removed = Removed(self.work()?);
+        match fs::rename(result, removed.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Discarded::Vanished),
+            renamed => renamed.map(|()| Discarded::Out(removed)).map_err(removing),
+        }
     }
 
     fn spared(&self) -> Result<Spared> {
@@ -261,28 +271,38 @@ impl Cache {
         Ok(Spared(used.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect()))
     }
 
-    fn prune(&self, directory: &Path, keep: usize) {
+    /// Puts the oldest results but for `keep` of them out of the way.
+    fn prune(&self, directory: &Path, keep: usize) -> Vec<Removed> {
         let mut results = results(directory).unwrap_or_default();
         results.sort_by_key(|result| age(result));
         let old = results.split_off(results.len().min(keep.max(1)));
         if old.is_empty() {
-            return;
+            return Vec::new();
         }
         let spared = match self.spared() {
             Ok(spared) => spared,
-            Err(error) => return log::warn!("older results stay in the cache: {error:#}"),
-        };
-        for old in old.into_iter().filter(|result| !spared.has(result)) {
-            if let Err(error) = self.discard(&old, &mut 0) {
-                log::warn!("{error:#}");
+            Err(error) => {
+                log::warn!("older results stay in the cache: {error:#}");
+                return Vec::new();
             }
-        }
+        };
+        let discard = |result: PathBuf| match self.discard(&result) {
+            Ok(Discarded::Out(removed)) => Some(removed),
+            Ok(Discarded::Vanished | Discarded::InUse) => None,
+            Err(error) => {
+                log::warn!("{error:#}");
+                None
+            }
+        };
+        old.into_iter().filter(|result| !spared.has(result)).filter_map(discard).collect()
     }
 
     /// A directory of temporary files is locked as long as its process lives.
     fn clear_abandoned(&self) {
         for entry in entries(&self.work_directory()).unwrap_or_default() {
-            let abandoned = match File::open(entry.join(LOCK)) {
+            // Held until it is gone: whoever has made it just now waits for the lock, and then looks whether it is.
+            let lock = File::open(entry.join(LOCK));
+            let abandoned = match &lock {
                 Ok(lock) => lock.try_lock().is_ok(),
                 // Not even locked yet: it is being made, unless it is old.
                 Err(_) => age(&entry) > Duration::from_secs(60),
@@ -349,10 +369,28 @@ impl Work {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let directory = parent.join(format!("{}-{count}", std::process::id()));
-        fs::create_dir(&directory)?;
-        let lock = File::create(directory.join(LOCK))?;
+        loop {
+            fs::create_dir(&directory)?;
+            let lock = File::create(directory.join(LOCK))?;
+            if let Some(work) = Self::hold(&directory, lock)? {
+                return Ok(work);
+            }
+        }
+    }
+
+    /// Takes hold of a directory that was just made, unless another process has found it before it was locked, and removed
+    /// it as one that was left behind.
+    fn hold(directory: &Path, lock: File) -> io::Result<Option<Self>> {
+        // Whoever removes it holds the lock until it is gone.
         lock.lock()?;
-        Ok(Self { directory, _lock: lock })
+        let ours = lock.metadata()?;
+        match fs::metadata(directory.join(LOCK)) {
+            Ok(named) if (named.dev(), named.ino()) == (ours.dev(), ours.ino()) => {
+                Ok(Some(Self { directory: directory.to_owned(), _lock: lock }))
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(_) | Err(_) => Ok(None),
+        }
     }
 
     /// The directory.
@@ -367,6 +405,40 @@ impl Drop for Work {
             log::warn!("clearing {}: {error}", self.directory.display());
         }
     }
+}
+
+/// What became of an entry that was to be removed.
+enum Discarded {
+    /// It is out of the way.
+    Out(Removed),
+    /// It was not there any more: somebody else has removed it meanwhile.
+    Vanished,
+    /// Somebody works with it.
+    InUse,
+}
+
+/// What is out of the way. It is removed when the value is dropped.
+struct Removed(Work);
+
+impl Removed {
+    fn path(&self) -> PathBuf {
+        self.0.path().join("removed")
+    }
+
+    /// The room that it takes, in bytes.
+    fn bytes(&self) -> u64 {
+        size_on_disk(&self.path())
+    }
+}
+
+/// Locks for this process alone, and says so before it waits.
+fn wait_for(lock: &File, say: impl FnOnce(&str)) -> io::Result<()> {
+    match lock.try_lock() {
+        Ok(()) => return Ok(()),
+        Err(TryLockError::WouldBlock) => say("waiting for another build"),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    lock.lock()
 }
 
 /// Makes a directory in the home directory of the user who called sudo that user's, unless it is there.
@@ -419,6 +491,11 @@ fn results(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries(directory)?.into_iter().filter(is_result).collect())
 }
 
+/// Whether it is a directory itself, and no link to one: that may be anywhere.
+fn is_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
 fn lock_of(directory: &Path) -> Result<File> {
     let lock = File::create(directory.join(LOCK));
     lock.map_err(|error| failed(error, &format!("locking {}", directory.display())))
@@ -467,6 +544,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_of_other_sources_than_its_key_says_is_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&directory.path().join("cache")).unwrap();
+        let source = directory.path().join("source");
+        fs::write(&source, "one").unwrap();
+        let key = || Key::of(Stage::TOOLS).file("source", &source).unwrap().finish();
+        let (first, silent) = (key(), Progress::silent());
+        let make = |edited: &str, directory: &Path| {
+            // By somebody else, while this waits.
+            fs::write(&source, edited)?;
+            fs::copy(&source, directory.join("out"))?;
+            Ok(())
+        };
+        let error = format!("{:#}", cache.stage(&first, &silent, |directory| make("two", directory)).unwrap_err());
+        let expected = format!("stage tools: {} has changed while it was built from: build again", source.display());
+        assert_eq!(error, expected);
+        assert!(!cache.has(&first));
+        let place = cache.stage(&key(), &silent, |directory| make("two", directory)).unwrap();
+        assert_eq!(fs::read_to_string(place.join("out")).unwrap(), "two");
+    }
+
+    #[test]
     fn a_cache_behind_a_link_is_named_by_where_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");
@@ -483,16 +582,16 @@ mod tests {
         let elsewhere = directory.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, cache.root().join("sources")).unwrap();
-        let sources = cache.sources().unwrap();
+        let sources = cache.sources(&Progress::silent()).unwrap();
         fs::write(sources.path().join("file"), "").unwrap();
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         drop(sources);
         // What is laid out already stays: Cargo takes files that are written anew for changed.
-        assert!(cache.sources().unwrap().path().join("file").exists());
+        assert!(cache.sources(&Progress::silent()).unwrap().path().join("file").exists());
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::lchown(cache.root().join("sources"), Some(65534), None).unwrap();
             assert!(
-                !cache.sources().unwrap().path().join("file").exists(),
+                !cache.sources(&Progress::silent()).unwrap().path().join("file").exists(),
                 "somebody else could have put a link there"
             );
         }
@@ -543,11 +642,11 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("cache");
-        Cache::at(&root).unwrap().sources().unwrap();
+        Cache::at(&root).unwrap().sources(&Progress::silent()).unwrap();
         let inner = ["", "work", "sources", "sources/workspace"].map(|name| root.join(name));
         let mode = |place: &Path| fs::metadata(place).unwrap().mode() & 0o777;
         inner.iter().for_each(|place| fs::set_permissions(place, fs::Permissions::from_mode(0o700)).unwrap());
-        Cache::at(&root).unwrap().sources().unwrap();
+        Cache::at(&root).unwrap().sources(&Progress::silent()).unwrap();
         assert!(inner.iter().all(|place| mode(place) == 0o755), "{:?}", inner.each_ref().map(|place| mode(place)));
     }
 
@@ -561,6 +660,34 @@ mod tests {
         }
         write_out(directory.path()).unwrap();
         assert!(write_out(&directory.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn who_waits_for_another_build_says_so_and_who_does_not_is_silent() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || lock_of(directory.path()).unwrap();
+        let held = open();
+        wait_for(&held, |line| panic!("{line}")).unwrap();
+        let mut said = Vec::new();
+        // It ends as soon as it is said: nothing else would end the wait.
+        wait_for(&open(), |line| {
+            said.push(line.to_owned());
+            drop(held);
+        })
+        .unwrap();
+        assert_eq!(said, ["waiting for another build"]);
+    }
+
+    #[test]
+    fn what_is_put_out_of_the_way_is_there_until_nobody_is_kept_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let place = build(&Cache::at(directory.path()).unwrap(), "a", &mut 0);
+        let Discarded::Out(removed) = cache.discard(&place).unwrap() else { panic!("it stays") };
+        assert!(!place.exists() && removed.path().join("out").exists() && removed.bytes() > 0);
+        let kept = removed.path();
+        drop(removed);
+        assert!(!kept.exists());
     }
 
     #[test]
@@ -620,6 +747,29 @@ mod tests {
         USED.set(Vec::new());
         build_one("f", used);
         assert!(!place.exists());
+    }
+
+    #[test]
+    fn a_directory_that_was_taken_for_abandoned_before_it_was_locked_is_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let fresh = cache.work_directory().join("1-0");
+        let make = || {
+            fs::create_dir(&fresh).unwrap();
+            File::create(fresh.join(LOCK)).unwrap()
+        };
+        let lock = make();
+        cache.clear_abandoned();
+        assert!(!fresh.exists() && Work::hold(&fresh, lock).unwrap().is_none());
+        // Also when a third one has made it again.
+        let lock = make();
+        cache.clear_abandoned();
+        make();
+        assert!(Work::hold(&fresh, lock).unwrap().is_none());
+        fs::remove_dir_all(&fresh).unwrap();
+        let work = Work::hold(&fresh, make()).unwrap().unwrap();
+        cache.clear_abandoned();
+        assert!(work.path().exists());
     }
 
     #[test]

@@ -11,7 +11,11 @@ mod upstream;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
+
+use crate::cache::file_digest;
 use crate::document::{Document, Mistake, Mistakes, Table, any, values};
+use build::Built;
 use toolchain::Pin;
 
 /// One part.
@@ -149,6 +153,36 @@ pub fn read(file: &Path) -> Result<Vec<Component>, Mistakes> {
     })
 }
 
+/// Reads the description once more when components are built, and checks what it says against their module files: somebody
+/// may have edited either since it was read first, which can be half an hour, and an image must not claim what it has not.
+///
+/// # Errors
+/// When it is wrong now, or says something else of one of these components, or a program is not that file of this host any
+/// more that it is to be.
+pub fn check_again(file: &Path, components: &[Built]) -> anyhow::Result<()> {
+    let described = read(file).with_context(|| format!("{} was changed during the build", file.display()))?;
+    for Built { component, directory, .. } in components {
+        if !described.contains(component) {
+            bail!(
+                "{} says something else of {} than when the build began: build again",
+                file.display(),
+                component.name
+            );
+        }
+        let Source::File(files) = &component.source else { continue };
+        for LocalFile { path, program, .. } in files {
+            if file_digest(path)? != file_digest(&directory.join(&program.output))? {
+                bail!(
+                    "{} was changed during the build: build again, and if that ends so too, remove {} before",
+                    path.display(),
+                    directory.display()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 fn component(name: &str, table: &Table<'_, '_>, directory: &Path, go: Option<&Option<Pin>>) -> Option<Component> {
     let version = table.required("version", "upstream's version", any);
     let licence = table.required("licence", "an SPDX expression", any);
@@ -263,4 +297,64 @@ fn sha256(text: &str) -> Result<String, String> {
         return Err("is no SHA-256: give 64 lower-case hexadecimal digits".to_owned());
     }
     Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESCRIPTION: &str = r#"[go]
+version = "1.26.8"
+sum = "h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+[components.part]
+version = "1.36.3"
+licence = "Apache-2.0"
+source = { kind = "go-module", module = "part", upstream = ["example.org/part"], packages = [{ package = "example.org/part", output = "p" }] }
+[components.other]
+version = "2.0.0"
+licence = "Apache-2.0"
+source = { kind = "file", packages = [{ path = "program", output = "o" }] }
+"#;
+
+    #[test]
+    fn what_was_edited_while_it_was_built_is_no_part_of_an_image() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, module) = (directory.path().join("components.toml"), directory.path().join("part"));
+        fs::create_dir(&module).unwrap();
+        fs::write(directory.path().join("program"), "").unwrap();
+        let require = |version: &str| {
+            let text = format!("module example.net/build\n\nrequire example.org/part {version}\n");
+            fs::write(module.join("go.mod"), text).unwrap();
+        };
+        require("v1.36.3");
+        fs::write(&file, DESCRIPTION).unwrap();
+        let described = read(&file).unwrap();
+        let built = |name: &str| {
+            let component = described.iter().find(|component| component.name == name).unwrap().clone();
+            let key = crate::cache::Key::of(crate::cache::Stage::TOOLS).finish();
+            [Built { component, directory: directory.path().to_owned(), key }]
+        };
+        let part = built("part");
+        check_again(&file, &part).unwrap();
+        // Another component is nothing to this build.
+        fs::write(&file, DESCRIPTION.replace("2.0.0", "2.0.1")).unwrap();
+        check_again(&file, &part).unwrap();
+
+        require("v1.36.4");
+        let error = format!("{:#}", check_again(&file, &part).unwrap_err());
+        assert!(error.contains("was changed during the build") && error.contains("v1.36.4"), "{error}");
+        require("v1.36.3");
+        fs::write(&file, DESCRIPTION).unwrap();
+        // The program that a file of this host became.
+        fs::write(directory.path().join("o"), "").unwrap();
+        check_again(&file, &built("other")).unwrap();
+        fs::write(directory.path().join("program"), "edited").unwrap();
+        let error = format!("{:#}", check_again(&file, &built("other")).unwrap_err());
+        assert!(error.contains("/program was changed during the build: build again"), "{error}");
+
+        require("v1.36.4");
+        fs::write(&file, DESCRIPTION.replace("1.36.3", "1.36.4")).unwrap();
+        let error = format!("{:#}", check_again(&file, &part).unwrap_err());
+        assert!(error.ends_with("says something else of part than when the build began: build again"), "{error}");
+    }
 }

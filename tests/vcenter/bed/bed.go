@@ -43,10 +43,18 @@ type Config struct {
 	ESX bool
 	// LeaseTimeout is how long a lease lives without a word of progress: 300 s on vCenter.
 	LeaseTimeout time.Duration
+	// AfterFunc starts a lease's time: time.AfterFunc without one. A test's own lets it move the time itself.
+	AfterFunc func(time.Duration, func()) Timer
 	// Carrier gives machines their bodies.
 	Carrier bodies.Carrier
 	// Bodies says that these are more than none: disks of running machines stay as they are.
 	Bodies bool
+}
+
+// Timer is what ends a lease, as time.Timer does.
+type Timer interface {
+	Reset(time.Duration) bool
+	Stop() bool
 }
 
 // Switches are what can be changed while the bed runs.
@@ -75,6 +83,9 @@ type Bed struct {
 
 // Start makes a bed and serves it.
 func Start(config Config) (*Bed, error) {
+	if config.AfterFunc == nil {
+		config.AfterFunc = func(after time.Duration, run func()) Timer { return time.AfterFunc(after, run) }
+	}
 	bed := &Bed{config: config}
 	certificate, err := bed.certify()
 	if err != nil {

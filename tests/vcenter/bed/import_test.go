@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,15 +70,78 @@ func TestIdentifiersAreRandomAndAssigned(t *testing.T) {
 	}
 }
 
-const leaseTimeout = 1500 * time.Millisecond
+// clock is a time that a test moves, however busy the machine is.
+type clock struct {
+	mutex  sync.Mutex
+	now    time.Duration
+	timers []*moved
+}
+
+// moved is a timer of a clock.
+type moved struct {
+	clock *clock
+	at    time.Duration
+	runs  bool
+	run   func()
+}
+
+func (c *clock) afterFunc(after time.Duration, run func()) Timer {
+	made := &moved{clock: c, run: run}
+	made.Reset(after)
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.timers = append(c.timers, made)
+	return made
+}
+
+// advance moves the time, and runs what is due then.
+func (c *clock) advance(by time.Duration) {
+	c.mutex.Lock()
+	c.now += by
+	var due []*moved
+	for _, timer := range c.timers {
+		if timer.runs && timer.at <= c.now {
+			timer.runs = false
+			due = append(due, timer)
+		}
+	}
+	c.mutex.Unlock()
+	for _, timer := range due {
+		timer.run()
+	}
+}
+
+func (m *moved) Reset(after time.Duration) bool {
+	m.clock.mutex.Lock()
+	defer m.clock.mutex.Unlock()
+	ran := m.runs
+	m.at, m.runs = m.clock.now+after, true
+	return ran
+}
+
+func (m *moved) Stop() bool {
+	m.clock.mutex.Lock()
+	defer m.clock.mutex.Unlock()
+	ran := m.runs
+	m.runs = false
+	return ran
+}
 
 func TestALeaseThatNobodySpeaksOfEnds(t *testing.T) {
-	s := opened(t, func(c *Config) { c.LeaseTimeout = leaseTimeout })
+	var ours clock
+	s := opened(t, func(c *Config) { c.AfterFunc = ours.afterFunc })
 	lease, info, stream := s.prepare("node-1")
+	timeout := s.bed.config.LeaseTimeout
 	// Longer than its time-out, but never without a word.
-	for end := time.Now().Add(leaseTimeout * 3 / 2); time.Now().Before(end); time.Sleep(leaseTimeout / 50) {
+	for range 3 {
+		ours.advance(timeout - 1)
 		s.must(lease.Progress(background, 10))
 	}
+	ours.advance(timeout - 1)
+	if list, err := s.finder.VirtualMachineList(background, "*"); err != nil || len(list) != 1 {
+		t.Errorf("it has ended before its time: %v %v", list, err)
+	}
+	ours.advance(1)
 	s.until("the machine is gone", func() bool {
 		list, err := s.finder.VirtualMachineList(background, "*")
 		return err != nil && len(list) == 0

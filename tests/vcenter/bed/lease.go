@@ -31,7 +31,7 @@ import (
 type lease struct {
 	mo.HttpNfcLease
 	world *world
-	timer *time.Timer
+	timer Timer
 
 	mutex sync.Mutex
 	// disks has, for the last part of each URL, the disk and what has arrived for it.
@@ -66,7 +66,7 @@ func (p *pool) ImportVApp(ctx *vcsim.Context, asked *types.ImportVApp) soap.HasF
 	made := &lease{world: p.world, disks: map[string]*upload{}}
 	made.Self = ref{Type: "HttpNfcLease", Value: "session[" + ctx.Session.Key + "]" + uuid.NewString()}
 	made.State = types.HttpNfcLeaseStateInitializing
-	made.timer = time.AfterFunc(p.world.bed.config.LeaseTimeout, made.expire)
+	made.timer = p.world.bed.config.AfterFunc(p.world.bed.config.LeaseTimeout, made.expire)
 	ctx.Session.Put(made)
 	p.world.mutex.Lock()
 	p.world.leases[made.Self.Value] = made
