@@ -4,14 +4,18 @@
 mod output;
 
 mod backup;
+mod cluster_file;
 mod deploy;
 mod home;
 mod image;
 mod lab;
 mod ova;
+mod publisher;
 mod recovery;
 mod reference;
+mod signals;
 mod upgrade;
+mod work;
 
 use std::process::ExitCode;
 

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::output::{say, warn};
-use crate::ova::Output;
-use crate::upgrade::Over;
+use crate::output::Output;
+use crate::work::Work;
 
 /// A cluster as its file describes it.
 #[derive(Args)]
@@ -31,15 +30,8 @@ pub struct Deploy {
     /// Say what would be made, and make nothing.
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// How to say it. With JSON, progress goes to standard error.
-    #[arg(long, default_value = "text")]
-    pub(super) output: Output,
-    /// How long to wait for what does not happen, such as a cluster that does not form, in seconds. Then the command ends
-    /// with status 3, and goes on when it is given again.
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-    pub(super) pause_limit: u64,
     #[command(flatten)]
-    pub(super) over: Over,
+    pub(super) work: Work,
 }
 
 /// How many control nodes an example has.
@@ -56,28 +48,15 @@ pub enum Example {
 /// What `destroy` is told.
 #[derive(Args)]
 pub struct Destroy {
-    #[command(flatten)]
-    pub(super) described: Described,
+    /// The file that describes the cluster.
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) file: PathBuf,
     /// The cluster's name, as the confirmation. Without it a person is asked to type it.
     #[arg(long, value_name = "CLUSTER")]
     pub(super) confirm: Option<String>,
     /// Remove the data disks as well, with all that the cluster knows.
     #[arg(long)]
     pub(super) data_disks: bool,
-    /// How long to wait for what does not happen, in seconds. Then the command ends with status 3, and goes on when it is
-    /// given again.
-    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
-    pub(super) pause_limit: u64,
     #[command(flatten)]
-    pub(super) over: Over,
-}
-
-impl Output {
-    /// Says how far it is.
-    pub(super) fn tell(self, what: &str) {
-        match self {
-            Self::Text => say(what),
-            Self::Json => warn(what),
-        }
-    }
+    pub(super) work: Work,
 }

@@ -6,7 +6,7 @@ use fleet::deploy::{Arrived, DeployStatus, Goal, Notice, Wait, Wanted};
 use fleet::hypervisor::DiskRef;
 use serde::Serialize;
 
-use super::provider::Provider;
+use crate::cluster_file::ClusterFile;
 
 /// What came of a command, for programs.
 #[derive(Serialize)]
@@ -43,6 +43,7 @@ pub struct Plan {
     image: String,
     digest: String,
     nodes: Vec<PlannedVm>,
+    found: Vec<String>,
     warnings: Vec<String>,
 }
 
@@ -57,7 +58,14 @@ struct PlannedVm {
 }
 
 impl Plan {
-    pub(super) fn of(wanted: &Wanted, provider: &dyn Provider, exists: bool, warnings: Vec<String>) -> Self {
+    /// `found` is what the site was found to have in order.
+    pub(super) fn of(
+        wanted: &Wanted,
+        file: &ClusterFile,
+        exists: bool,
+        found: Vec<String>,
+        warnings: Vec<String>,
+    ) -> Self {
         let shown = |(key, value): (&String, &String)| {
             let hidden = contract::properties::find(key).is_none_or(|property| property.betrays(value));
             (key.clone(), if hidden { "…".to_owned() } else { value.clone() })
@@ -72,11 +80,12 @@ impl Plan {
         });
         Self {
             cluster: wanted.cluster.clone(),
-            place: provider.words(),
+            place: file.provider.words(),
             exists,
             image: wanted.image.name.clone(),
             digest: wanted.image.digest.clone(),
             nodes: nodes.collect(),
+            found,
             warnings,
         }
     }
@@ -95,6 +104,9 @@ impl Plan {
             for (key, value) in &vm.properties {
                 text += &format!("  {key}: {value}\n");
             }
+        }
+        for found in &self.found {
+            text += &format!("found: {found}\n");
         }
         for warning in &self.warnings {
             text += &format!("warning: {warning}\n");

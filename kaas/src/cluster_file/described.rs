@@ -1,8 +1,10 @@
 //! What stands in a description, with its place in the file.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use contract::properties::{self, ADDRESS, AddressSource, Value};
 use image::document::{Document, Located, Mistake};
 
 use super::source::Source;
@@ -15,6 +17,16 @@ pub struct NodeTable {
     pub address: Located<String>,
     /// What it alone is told, by the properties' keys.
     pub properties: BTreeMap<String, Located<Source>>,
+}
+
+impl NodeTable {
+    /// Its address; none if what stands there is none.
+    pub fn address(&self) -> Option<Ipv4Addr> {
+        match properties::find(ADDRESS)?.parse(&self.address.value) {
+            Ok(Value::AddressSource(AddressSource::Static(address))) => Some(address.addr()),
+            _ => None,
+        }
+    }
 }
 
 /// The file itself.

@@ -1,7 +1,8 @@
-//! The file that describes a cluster, read. Everything that is wrong with it by itself is said at once; what must agree is
-//! [`super::judge`]'s.
+//! The file that describes a cluster, read. Everything that is wrong with it by itself is said at once; what must agree with the
+//! rest or with the OVA is judged elsewhere.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -34,6 +35,8 @@ pub struct ClusterFile {
     pub name: Located<String>,
     /// The OVA, or a directory with one.
     pub ova: PathBuf,
+    /// The publisher's certificate or public key, if the OVA must be signed with it.
+    pub publisher: Option<Located<PathBuf>>,
     /// Where the deployer's private key is, or will be.
     pub deployer_key: PathBuf,
     /// Where the kubeconfig is put.
@@ -69,9 +72,19 @@ impl ClusterFile {
         Document::new(path, &read).read(|top| described(path, top, Text::of(path, text)))
     }
 
+    /// The file's own text, for mistakes that are found later.
+    pub fn text(&self) -> &Text {
+        &self.text
+    }
+
     /// A mistake at something that was read.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         self.text.mistake(at, message)
+    }
+
+    /// The control nodes' names and addresses, as far as they have some that are in order.
+    pub fn addresses(&self) -> Vec<(String, Ipv4Addr)> {
+        self.nodes.iter().filter_map(|node| Some((node.name.value.clone(), node.address()?))).collect()
     }
 
     /// What its provider cannot do of it.
@@ -84,6 +97,7 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
     struct Cluster {
         name: Located<String>,
         ova: PathBuf,
+        publisher: Option<Located<PathBuf>>,
         deployer_key: Option<PathBuf>,
         kubeconfig: Option<PathBuf>,
         secret: Option<Source>,
@@ -92,13 +106,14 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
     let cluster = top.table("cluster", |table| {
         let name = table.located("name", "the cluster's name", any);
         let ova = table.required("ova", "the OVA that VMs are made from", here);
+        let publisher = table.optional("publisher", here).zip(table.at("publisher")).map(|(path, at)| at.with(path));
         let deployer_key = table.optional("deployer-key", here);
         let kubeconfig = table.optional("kubeconfig", here);
         let secret = value(path, table, "deployment-secret");
         if let Some(Source::Text(_)) = secret {
             table.mistake_at("deployment-secret", NO_PLACE);
         }
-        Some(Cluster { name: name?, ova: ova?, deployer_key, kubeconfig, secret })
+        Some(Cluster { name: name?, ova: ova?, publisher, deployer_key, kubeconfig, secret })
     });
     let size = top.table("vm", |table| {
         let processors = table.number("processors", "a number of virtual processors", 1..=128);
@@ -123,6 +138,7 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
     Some(ClusterFile {
         text,
         ova: cluster.ova,
+        publisher: cluster.publisher,
         deployer_key,
         kubeconfig,
         deployment_secret,
