@@ -49,7 +49,12 @@ impl Client {
         }
         let mut spec = result.need("importSpec")?.clone().named("spec");
         let config = spec.child_mut("configSpec");
-        import.config.add_to(config.ok_or_else(|| Error::refused(attempt(), "it is not of one VM"))?);
+        let config = config.ok_or_else(|| Error::refused(attempt(), "it is not of one VM"))?;
+        if !import.blank_disks {
+            let filled = result.all("fileItem").filter_map(|item| item.text_of("deviceId")).collect::<Vec<_>>();
+            leave_out_blank(config, &filled).map_err(|reason| Error::refused(attempt(), reason))?;
+        }
+        import.config.add_to(config);
         let wanted = |item: &Element| -> Result<Wanted> {
             let name: String = item.need_parsed("path")?;
             let (size, digest) = package.file(&name).map_err(|reason| Error::refused(attempt(), reason))?;
@@ -61,6 +66,31 @@ impl Client {
             warnings: result.all("warning").map(|warning| Fault::localized(warning).to_string()).collect(),
         })
     }
+}
+
+/// Takes the disks away that no file is for. vCenter names a file's device by its controller's type, bus and unit, such as
+/// `/name/ParaVirtualSCSIController0:1` (`OvfFileItem.deviceId`). Files that fill no disk are left aside.
+///
+/// # Errors
+/// When no disk is left: the device of none is understood then.
+fn leave_out_blank(config: &mut Element, filled: &[&str]) -> std::result::Result<(), String> {
+    let devices: Vec<&Element> = config.all("deviceChange").filter_map(|change| change.child("device")).collect();
+    let place = |disk: &Element| {
+        let key = disk.text_of("controllerKey")?;
+        let controller = devices.iter().find(|device| device.text_of("key") == Some(key))?;
+        let (kind, bus) = (controller.kind()?, controller.text_of("busNumber")?);
+        Some(format!("/{kind}{bus}:{}", disk.text_of("unitNumber")?))
+    };
+    let is_disk = |device: &&&Element| device.kind() == Some("VirtualDisk");
+    let disks = devices.iter().filter(is_disk);
+    let (kept, blank): (Vec<&Element>, Vec<&Element>) =
+        disks.partition(|disk| place(disk).is_some_and(|place| filled.iter().any(|file| file.ends_with(&place))));
+    if kept.is_empty() {
+        return Err(format!("vCenter names no disk that a file is for, but {}", filled.join(", ")));
+    }
+    let blank: Vec<Element> = blank.into_iter().cloned().collect();
+    config.retain(|part| part.name() != "deviceChange" || !part.child("device").is_some_and(|at| blank.contains(at)));
+    Ok(())
 }
 
 /// `OvfCreateImportSpecParams`, in the order of its schema.

@@ -205,11 +205,15 @@ impl ConfigSpec {
         self.change("edit", device)
     }
 
-    /// Puts an adapter onto a network, as [`crate::Client::network_backing`] names it.
+    /// Puts an adapter of a VM that is off, or of one that is cloned, onto a network, as [`crate::Client::network_backing`] names
+    /// it; `connected` at the next power-on or not.
     #[must_use]
-    pub fn network(self, adapter: &Adapter, backing: &Element) -> Self {
+    pub fn network(self, adapter: &Adapter, backing: &Element, connected: bool) -> Self {
         let mut device = adapter.element.clone();
         device.put(backing.clone().named("backing"));
+        if let Some(connectable) = device.child_mut("connectable") {
+            connectable.put(Element::text("startConnected", connected));
+        }
         self.change("edit", device)
     }
 

@@ -4,7 +4,9 @@ mod change;
 mod clone;
 mod config_spec;
 mod device;
+mod entries;
 mod find;
+mod network;
 mod power;
 mod property;
 mod seen;
@@ -14,6 +16,7 @@ mod tests;
 
 pub use clone::{CloneDisks, CloneVm};
 pub use config_spec::{ConfigSpec, DiskMode, ExistingDisk, NewDisk};
+pub use entries::Entries;
 pub use device::{Adapter, AdapterNetwork, Controller, Devices, Disk};
 pub use power::{Power, ShutDown};
 pub use property::Property;

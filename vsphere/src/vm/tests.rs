@@ -168,7 +168,7 @@ async fn devices_are_sent_back_as_they_came_with_what_differs() {
     let standard = crate::soap::Element::new("x")
         .of("VirtualEthernetCardNetworkBackingInfo")
         .with([crate::soap::Element::text("deviceName", "other")]);
-    let moved = sent(&ConfigSpec::new().network(adapter, &standard)).await;
+    let moved = sent(&ConfigSpec::new().network(adapter, &standard, true)).await;
     assert!(
         moved.contains("<backing xsi:type=\"VirtualEthernetCardNetworkBackingInfo\">\n<deviceName>other</deviceName>"),
         "{moved}"

@@ -1,0 +1,82 @@
+//! The settings of new VMs: whose they are, what they are on, and the form of their image.
+
+use std::collections::BTreeMap;
+
+use vsphere::{ConfigSpec, Element};
+
+use super::VcenterHypervisor;
+use super::look::sorted;
+use super::stamp::{STAMP, written};
+use crate::hypervisor::{Error, Networks, Result, Stamp};
+
+/// What one adapter of a new VM is on, and whether it will be connected.
+pub(super) struct Wire {
+    backing: Element,
+    connected: bool,
+}
+
+/// Settings with a stamp.
+pub(super) fn stamped(stamp: &Stamp) -> ConfigSpec {
+    ConfigSpec::new().extra(STAMP, &written(stamp))
+}
+
+/// The adapters of a new VM's image, put onto these networks.
+///
+/// # Errors
+/// When the image has another number of adapters.
+pub(super) fn wired(spec: ConfigSpec, image: &vsphere::Vm, wires: &[Wire]) -> Result<ConfigSpec> {
+    let adapters = sorted(image);
+    if adapters.len() != wires.len() {
+        return Err(Error::refused(format!(
+            "the image has {} network adapters, and {} networks are given",
+            adapters.len(),
+            wires.len()
+        )));
+    }
+    let wire = |spec: ConfigSpec, (adapter, wire): (&&vsphere::Adapter, &Wire)| {
+        spec.network(adapter, &wire.backing, wire.connected)
+    };
+    Ok(adapters.iter().zip(wires).fold(spec, wire))
+}
+
+/// The values of another VM's form, as far as the image's form has them and they differ: an image of another version knows
+/// others.
+pub(super) fn taken_over<'v>(image: &vsphere::Vm, like: &'v vsphere::Vm) -> BTreeMap<String, &'v str> {
+    let of_image: BTreeMap<String, &str> =
+        image.properties.iter().map(|property| (property.name(), property.value.as_str())).collect();
+    let values = like.properties.iter().map(|property| (property.name(), property.value.as_str()));
+    values.filter(|(name, value)| of_image.get(name).is_some_and(|own| own != value)).collect()
+}
+
+impl VcenterHypervisor {
+    /// The networks of a VM.
+    pub(super) async fn wires_of(&self, vm: &vsphere::Vm) -> Result<Vec<Wire>> {
+        let mut wires = Vec::new();
+        for adapter in sorted(vm) {
+            let backing = self.client.backing_like(adapter).await?;
+            wires.push(Wire { backing, connected: adapter.start_connected });
+        }
+        Ok(wires)
+    }
+
+    /// The networks that are asked for.
+    pub(super) async fn wires(&self, networks: Networks<'_>) -> Result<Vec<Wire>> {
+        match networks {
+            Networks::Of(vm) => {
+                let mut wires = self.wires_of(&self.named(&vm.reference).await?).await?;
+                for wire in &mut wires {
+                    wire.connected = true;
+                }
+                Ok(wires)
+            }
+            Networks::Named(names) => {
+                let mut wires = Vec::new();
+                for name in names {
+                    let backing = self.client.network_backing(&self.network(name).await?).await?;
+                    wires.push(Wire { backing, connected: true });
+                }
+                Ok(wires)
+            }
+        }
+    }
+}
