@@ -45,3 +45,14 @@ impl Text {
         Document::new(&self.path, &self.text).mistake(at, message)
     }
 }
+
+/// What stands in the file of what is looked at on a site: mistakes are said where it stands.
+#[derive(Clone, Copy)]
+pub struct Written<'a> {
+    /// The file itself.
+    pub text: &'a Text,
+    /// The control nodes.
+    pub nodes: &'a [NodeTable],
+    /// What all of them are told, by the properties' keys.
+    pub properties: &'a BTreeMap<String, Located<Source>>,
+}

@@ -14,5 +14,5 @@ mod source;
 pub use described::NodeTable;
 pub use file::ClusterFile;
 pub use opened::Opened;
-pub use provider::{LabSite, Place, Site};
+pub use provider::{Checked, LabSite, Place, Site};
 pub use source::Source;

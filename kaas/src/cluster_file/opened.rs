@@ -6,7 +6,8 @@ use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use super::provider::{Provider, Site};
+use super::file::ClusterFile;
+use super::provider::Site;
 use crate::signals::{Ending, until_ended};
 
 /// A site that answers. What it holds open is given back when the value goes.
@@ -16,12 +17,12 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Reaches what runs the VMs of a cluster of this name.
+    /// Reaches what runs the VMs of a cluster that is described.
     ///
     /// # Errors
     /// When it cannot be reached, or is not as it is described.
-    pub fn of(provider: &dyn Provider, cluster: &str) -> anyhow::Result<Self> {
-        Self::with(|runtime| provider.open(cluster, runtime))
+    pub fn of(file: &ClusterFile) -> anyhow::Result<Self> {
+        Self::with(|runtime| file.provider.open(&file.name.value, &file.snapshots, runtime))
     }
 
     /// The same of a site that needs no description.

@@ -1,6 +1,7 @@
 //! What runs a cluster's VMs, as its file names it: one table of `[provider]`. Knows nothing of commands.
 
 mod lab;
+mod vcenter;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,10 +14,11 @@ use fleet::node::Deployer;
 use image::document::{Mistake, Table};
 use tokio::runtime::Runtime;
 
-use super::described::{NodeTable, Text};
+use super::described::{NodeTable, Text, Written};
 
 use self::lab::LabProvider;
 pub use self::lab::LabSite;
+use self::vcenter::VcenterProvider;
 
 /// What runs VMs, as it is described: nothing is asked of it.
 pub trait Provider {
@@ -34,11 +36,12 @@ pub trait Provider {
         Placement::default()
     }
 
-    /// Reaches it, for a cluster of this name. Its connections live in the runtime.
+    /// Reaches it, for a cluster of this name. Its connections live in the runtime. `snapshots` is a directory of this
+    /// machine where those of etcd are kept, if it has no place for them itself.
     ///
     /// # Errors
     /// When it cannot be reached, or is not as it is described.
-    fn open(&self, cluster: &str, runtime: &Rc<Runtime>) -> anyhow::Result<Box<dyn Site>>;
+    fn open(&self, cluster: &str, snapshots: &Path, runtime: &Rc<Runtime>) -> anyhow::Result<Box<dyn Site>>;
 }
 
 /// What runs VMs, and answers.
@@ -46,11 +49,11 @@ pub trait Site {
     /// In words for people.
     fn words(&self) -> String;
 
-    /// Looks whether the cluster can be made here; makes nothing. `text` is the file that describes it.
+    /// Looks whether the cluster can be made here; makes nothing. `written` is what the file says of it.
     ///
     /// # Errors
     /// When that cannot be told.
-    fn check(&self, wanted: &Wanted, text: &Text) -> anyhow::Result<Checked>;
+    fn check(&self, wanted: &Wanted, written: Written<'_>) -> anyhow::Result<Checked>;
 
     /// The cluster's place; none if it is not there.
     ///
@@ -114,8 +117,12 @@ pub struct Checked {
     pub mistakes: Vec<Mistake>,
     /// What is worth knowing, but stops nothing.
     pub warnings: Vec<String>,
+    /// Whether there is something of the cluster already.
+    pub exists: bool,
     /// What was found in order, for people.
     pub found: Vec<String>,
+    /// What is made besides VMs, for people.
+    pub makes: Vec<String>,
 }
 
 /// Where a cluster's VMs are.
@@ -148,17 +155,33 @@ impl Place {
 pub enum Described {
     /// A lab of this machine.
     Lab(LabProvider),
+    /// A vCenter.
+    Vcenter(Box<VcenterProvider>),
 }
 
 impl Described {
-    /// Reads `[provider]`: one table, named as what runs the VMs.
-    pub(super) fn read(table: &Table<'_, '_>) -> Option<Self> {
-        table.table("lab", |lab| LabProvider::read(lab)).map(Self::Lab)
+    /// Reads `[provider]` of the document `path`: one table, named as what runs the VMs.
+    pub(super) fn read(path: &Path, table: &Table<'_, '_>) -> Option<Self> {
+        match (table.at("lab"), table.at("vsphere")) {
+            (Some(_), None) => table.table("lab", |lab| LabProvider::read(lab)).map(Self::Lab),
+            (None, Some(_)) => {
+                table.table("vsphere", |vsphere| VcenterProvider::read(path, vsphere)).map(Box::new).map(Self::Vcenter)
+            }
+            (None, None) => {
+                table.mistake_here("names nothing that runs VMs: give a table [provider.vsphere] or [provider.lab]");
+                None
+            }
+            (Some(_), Some(_)) => {
+                table.mistake_here("names two that run VMs: give one of [provider.vsphere] and [provider.lab]");
+                None
+            }
+        }
     }
 
     fn provider(&self) -> &(dyn Provider + 'static) {
         match self {
             Self::Lab(lab) => lab,
+            Self::Vcenter(vcenter) => &**vcenter,
         }
     }
 }

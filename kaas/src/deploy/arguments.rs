@@ -24,8 +24,8 @@ pub struct Deploy {
     /// The file that describes the cluster. `kaas deploy --example` prints one.
     #[arg(short, long, value_name = "FILE", required_unless_present = "example")]
     pub(super) file: Option<PathBuf>,
-    /// Print a description to begin with, of so many control nodes, and do nothing.
-    #[arg(long, value_enum, value_name = "NODES", num_args = 0..=1, default_missing_value = "three", exclusive = true)]
+    /// Print a description to begin with, and do nothing.
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "three", exclusive = true)]
     pub(super) example: Option<Example>,
     /// Say what would be made, and make nothing.
     #[arg(long)]
@@ -34,15 +34,17 @@ pub struct Deploy {
     pub(super) work: Work,
 }
 
-/// How many control nodes an example has.
+/// What an example describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Example {
-    /// One.
+    /// One control node in a lab of this machine.
     #[value(alias = "1")]
     One,
-    /// Three, for high availability.
+    /// Three, for high availability, in a lab.
     #[value(alias = "3")]
     Three,
+    /// Three on a vCenter.
+    Vsphere,
 }
 
 /// What `destroy` is told.

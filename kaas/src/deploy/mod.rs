@@ -36,6 +36,7 @@ const PAUSED: u8 = 3;
 
 const ONE: &str = include_str!("examples/one.toml");
 const THREE: &str = include_str!("examples/three.toml");
+const VSPHERE: &str = include_str!("examples/vsphere.toml");
 
 /// `kaas deploy`. Exit statuses: 0 when the cluster runs, 3 when it waits for something, 4 when a person has to see to
 /// something.
@@ -46,22 +47,21 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     match arguments.example {
         Some(Example::One) => return result(ONE).map(|()| ExitCode::SUCCESS),
         Some(Example::Three) => return result(THREE).map(|()| ExitCode::SUCCESS),
+        Some(Example::Vsphere) => return result(VSPHERE).map(|()| ExitCode::SUCCESS),
         None => {}
     }
     let file = ClusterFile::read(arguments.file.as_deref().context("give a description with --file")?)?;
     // Judged as far as it is there, before a key is drawn, anybody is asked or anything is reached.
     let judged = judge(&file, Resolve::WhatIsThere)?;
-    let site = Opened::of(&*file.provider, &file.name.value)?;
-    let checked = site.check(&judged.wanted, file.text())?;
+    let site = Opened::of(&file)?;
+    let mut checked = site.check(&judged.wanted, file.written())?;
     if !checked.mistakes.is_empty() {
-        let mut mistakes = checked.mistakes;
+        let mut mistakes = std::mem::take(&mut checked.mistakes);
         mistakes.sort_by_key(|mistake| mistake.line);
         return Err(Mistakes(mistakes).into());
     }
     if arguments.dry_run {
-        let exists = site.find()?.is_some();
-        let warnings = [judged.warnings, checked.warnings].concat();
-        let plan = Plan::of(&judged.wanted, &file, exists, checked.found, warnings);
+        let plan = Plan::of(&judged.wanted, &file, judged.warnings, checked);
         match arguments.work.output {
             Output::Json => json(&plan)?,
             Output::Text => result(&plan.text())?,
@@ -85,7 +85,7 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
 /// The cluster's name was not typed; or why it could not go on.
 pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
-    let site = Opened::of(&*file.provider, &file.name.value)?;
+    let site = Opened::of(&file)?;
     let Some(place) = site.find()? else {
         bail!("{} is not there: there is nothing of the cluster {}", site.words(), file.name.value)
     };
@@ -109,7 +109,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
 pub fn status(arguments: &Described) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let name = &file.name.value;
-    let site = Opened::of(&*file.provider, name)?;
+    let site = Opened::of(&file)?;
     let Some(place) = site.find()? else { bail!("{} is not there: `kaas deploy` makes it", site.words()) };
     let ending = Ending::AtOnce;
     let run =

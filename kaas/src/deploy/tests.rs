@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::judge::{Judged, Resolve, judge_with};
 use super::words::Plan;
 use super::{ONE, THREE};
-use crate::cluster_file::ClusterFile;
+use crate::cluster_file::{Checked, ClusterFile};
 
 const KEY: &str = include_str!("../../../contract/src/properties/fixtures/ssh-keys.pub");
 
@@ -100,7 +100,7 @@ fn keys_and_secrets_are_drawn_once_into_files_of_their_own_and_never_to_judge() 
     assert_eq!(first.wanted.nodes[0].properties, again.wanted.nodes[0].properties);
     let secret = std::fs::read_to_string(directory.path().join("control.secret")).unwrap();
     // What is shown has none of it.
-    let plan = Plan::of(&again.wanted, &file, false, Vec::new(), Vec::new());
+    let plan = Plan::of(&again.wanted, &file, Vec::new(), Checked::default());
     assert!(plan.text().contains("node-name: cp1") && !plan.text().contains(secret.trim()), "{}", plan.text());
     assert!(!serde_json::to_string(&plan).unwrap().contains(secret.trim()));
 }

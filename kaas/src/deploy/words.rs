@@ -6,7 +6,7 @@ use fleet::deploy::{Arrived, DeployStatus, Goal, Notice, Wait, Wanted};
 use fleet::hypervisor::DiskRef;
 use serde::Serialize;
 
-use crate::cluster_file::ClusterFile;
+use crate::cluster_file::{Checked, ClusterFile};
 
 /// What came of a command, for programs.
 #[derive(Serialize)]
@@ -43,6 +43,7 @@ pub struct Plan {
     image: String,
     digest: String,
     nodes: Vec<PlannedVm>,
+    makes: Vec<String>,
     found: Vec<String>,
     warnings: Vec<String>,
 }
@@ -58,14 +59,8 @@ struct PlannedVm {
 }
 
 impl Plan {
-    /// `found` is what the site was found to have in order.
-    pub(super) fn of(
-        wanted: &Wanted,
-        file: &ClusterFile,
-        exists: bool,
-        found: Vec<String>,
-        warnings: Vec<String>,
-    ) -> Self {
+    /// Of what was judged by itself, with its warnings, and of what the look at the site has brought.
+    pub(super) fn of(wanted: &Wanted, file: &ClusterFile, warnings: Vec<String>, checked: Checked) -> Self {
         let shown = |(key, value): (&String, &String)| {
             let hidden = contract::properties::find(key).is_none_or(|property| property.betrays(value));
             (key.clone(), if hidden { "…".to_owned() } else { value.clone() })
@@ -81,12 +76,13 @@ impl Plan {
         Self {
             cluster: wanted.cluster.clone(),
             place: file.provider.words(),
-            exists,
+            exists: checked.exists,
             image: wanted.image.name.clone(),
             digest: wanted.image.digest.clone(),
             nodes: nodes.collect(),
-            found,
-            warnings,
+            makes: checked.makes,
+            found: checked.found,
+            warnings: [warnings, checked.warnings].concat(),
         }
     }
 
@@ -104,6 +100,9 @@ impl Plan {
             for (key, value) in &vm.properties {
                 text += &format!("  {key}: {value}\n");
             }
+        }
+        for makes in &self.makes {
+            text += &format!("besides: {makes}\n");
         }
         for found in &self.found {
             text += &format!("found: {found}\n");

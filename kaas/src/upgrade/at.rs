@@ -52,7 +52,7 @@ impl At {
             }
             (None, Some(path)) => {
                 let file = ClusterFile::read(path)?;
-                let site = Opened::of(&*file.provider, &file.name.value)?;
+                let site = Opened::of(&file)?;
                 Ok(Named { site, file: Some(file) })
             }
             (None, None) => anyhow::bail!("say with --file or --lab where the VMs run"),

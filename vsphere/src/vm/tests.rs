@@ -128,6 +128,18 @@ async fn power_is_unknown_of_a_vm_that_vcenter_does_not_reach_and_none_is_left_o
 }
 
 #[tokio::test]
+async fn vms_are_found_by_the_addresses_that_their_guests_have() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.says("FindAllByIp", &reference("returnval", "VirtualMachine", "vm-7"));
+    assert_eq!(client.vms_of_address("10.0.0.11".parse().unwrap()).await.unwrap(), [MoRef::vm("vm-7")]);
+    let asked = fake.asked("FindAllByIp")[0].call();
+    assert!(asked.contains("<ip>10.0.0.11</ip>") && asked.contains("<vmSearch>true</vmSearch>"), "{asked}");
+    fake.says("FindAllByIp", "");
+    assert!(client.vms_of_address("10.0.0.12".parse().unwrap()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn settings_are_sent_in_the_order_of_the_schema() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;

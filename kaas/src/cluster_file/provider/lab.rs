@@ -19,7 +19,7 @@ use image::document::{Located, Mistake, Table, any};
 use ipnet::Ipv4Net;
 use tokio::runtime::Runtime;
 
-use super::super::described::{NodeTable, Text};
+use super::super::described::{NodeTable, Text, Written};
 use super::{Checked, Place, Provider, Site};
 use crate::lab::{Engine, open_door};
 
@@ -67,7 +67,7 @@ impl Provider for LabProvider {
         vec![self.name.value.clone()]
     }
 
-    fn open(&self, _cluster: &str, _runtime: &Rc<Runtime>) -> anyhow::Result<Box<dyn Site>> {
+    fn open(&self, _cluster: &str, _snapshots: &Path, _runtime: &Rc<Runtime>) -> anyhow::Result<Box<dyn Site>> {
         Ok(Box::new(self.site.clone()))
     }
 }
@@ -129,8 +129,8 @@ impl Site for LabSite {
     }
 
     /// What it needs of this machine it says when it is made: it is made at once.
-    fn check(&self, _wanted: &Wanted, _text: &Text) -> anyhow::Result<Checked> {
-        Ok(Checked::default())
+    fn check(&self, _wanted: &Wanted, _written: Written<'_>) -> anyhow::Result<Checked> {
+        Ok(Checked { exists: self.open()?.is_some(), ..Checked::default() })
     }
 
     fn find(&self) -> anyhow::Result<Option<Place>> {
