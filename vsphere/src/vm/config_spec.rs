@@ -210,6 +210,8 @@ impl ConfigSpec {
     #[must_use]
     pub fn network(self, adapter: &Adapter, backing: &Element, connected: bool) -> Self {
         let mut device = adapter.element.clone();
+        // That of a clone is not the one of the VM that is cloned, and an edit that names none leaves it as it is.
+        device.retain(|part| part.name() != "macAddress");
         device.put(backing.clone().named("backing"));
         if let Some(connectable) = device.child_mut("connectable") {
             connectable.put(Element::text("startConnected", connected));

@@ -77,6 +77,16 @@ fn descriptor(full_version: &str, disk: &vmdk::Written) -> Descriptor {
         label: "Kubernetes".into(),
         description: "Minor".into(),
     };
+    let text = |key: &str| Property {
+        key: key.into(),
+        kind: PropertyType::String,
+        qualifiers: Vec::new(),
+        default: None,
+        user_configurable: true,
+        password: false,
+        label: key.into(),
+        description: key.into(),
+    };
     Descriptor {
         name: "kaas-control-plane".into(),
         annotation: None,
@@ -87,24 +97,33 @@ fn descriptor(full_version: &str, disk: &vmdk::Written) -> Descriptor {
             vendor: "KaaS".into(),
             version: "0.2.0".into(),
             full_version: Some(full_version.into()),
-            groups: vec![PropertyGroup { category: None, properties: vec![minor] }],
+            groups: vec![PropertyGroup {
+                category: None,
+                properties: vec![minor, text("node-name"), text("deployment-secret")],
+            }],
             ..Product::default()
         },
-        disks: vec![Disk {
-            id: "system".into(),
-            capacity: disk.capacity,
-            file: Some(DiskFile {
-                name: "appliance-disk1.vmdk".into(),
-                size: Some(disk.size),
-                populated: Some(disk.populated),
-            }),
-        }],
+        disks: vec![
+            Disk {
+                id: "system".into(),
+                capacity: disk.capacity,
+                file: Some(DiskFile {
+                    name: "appliance-disk1.vmdk".into(),
+                    size: Some(disk.size),
+                    populated: Some(disk.populated),
+                }),
+            },
+            Disk { id: "data".into(), capacity: 64 << 20, file: None },
+        ],
         networks: vec![Network { name: "Management".into(), description: "Nodes".into() }],
         sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 2048 }),
         hardware: Hardware {
             version: 15,
-            transports: vec![Transport::Iso],
-            disks: vec![HardDisk { disk: "system".into(), unit: 0, profiles: vec![] }],
+            transports: vec![Transport::GuestInfo, Transport::Iso],
+            disks: vec![
+                HardDisk { disk: "system".into(), unit: 0, profiles: vec![] },
+                HardDisk { disk: "data".into(), unit: 1, profiles: vec![] },
+            ],
             adapters: vec![NetworkAdapter { network: "Management".into() }],
             cd_rom: Some(CdRomController::Sata),
             firmware: Firmware::Efi { secure_boot: false },
