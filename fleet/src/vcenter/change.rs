@@ -33,6 +33,9 @@ impl VcenterHypervisor {
         let adapter = key.parse().ok().and_then(|key| now.devices.adapter(key));
         let adapter = adapter.ok_or_else(|| Error::not_found(format!("{vm} has no network adapter {key}")))?;
         let spec = ConfigSpec::of(&now).connect(adapter, connected, now.power);
+        if !connected {
+            self.forsake(&now, permit).await?;
+        }
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 

@@ -24,6 +24,7 @@ mod stage;
 mod stamp;
 #[cfg(test)]
 mod tests;
+mod together;
 mod trouble;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use uuid::Uuid;
 
 pub use datastore_store::DatastoreStore;
 pub use site::{Clones, Site};
+pub use together::Together;
 
 use crate::hypervisor::{
     Addition, DiskRef, Hypervisor, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
@@ -48,6 +50,7 @@ pub struct VcenterHypervisor {
     client: vsphere::Client,
     deployment: Uuid,
     places: Places,
+    together: Together,
     /// How long [`Hypervisor::settle`] waits for what has arrived.
     settling: Duration,
 }
@@ -63,7 +66,7 @@ impl VcenterHypervisor {
     /// [`crate::hypervisor::Kind::Refused`] when the site names something that is not there, or the account cannot see it.
     pub async fn new(client: vsphere::Client, deployment: Uuid, site: &Site) -> Result<Self> {
         let places = Places::find(&client, site).await?;
-        Ok(Self { client, deployment, places, settling: SETTLING })
+        Ok(Self { client, deployment, places, together: Together::default(), settling: SETTLING })
     }
 
     /// The same, with another limit of [`Hypervisor::settle`].

@@ -6,6 +6,7 @@ mod faults;
 mod one_vm;
 mod others;
 mod store;
+mod together;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use contract::deployer::PrivateKey;
 use fleet::authority::DirectoryStore;
 use fleet::deploy::Wanted;
 use fleet::hypervisor::{Hypervisor as _, Placement};
-use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
+use fleet::vcenter::{DatastoreStore, Together, VcenterHypervisor};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
@@ -32,6 +32,7 @@ pub struct VcenterSite {
     described: VcenterProvider,
     client: Client,
     runtime: Rc<Runtime>,
+    cluster: String,
     deployment: Uuid,
     journal: DatastorePath,
     snapshots: PathBuf,
@@ -63,11 +64,32 @@ impl VcenterSite {
         let journal = described.journal_of(cluster);
         let deployment = described.deployment.unwrap_or_else(|| deployment(&client.service().about, &journal));
         let (described, runtime, snapshots) = (described.clone(), Rc::clone(runtime), snapshots.to_owned());
-        Ok(Self { described, client, runtime, deployment, journal, snapshots })
+        Ok(Self { described, client, runtime, cluster: cluster.to_owned(), deployment, journal, snapshots })
     }
 
     async fn hypervisor(&self) -> fleet::hypervisor::Result<VcenterHypervisor> {
-        VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names()).await
+        let described = &self.described;
+        let hypervisor = VcenterHypervisor::new(self.client.clone(), self.deployment, &described.names()).await?;
+        let apart = described.anti_affinity.value.then(|| self.rule());
+        Ok(hypervisor.keeping(Together { apart, restart: described.restart.as_ref().map(|restart| restart.value) }))
+    }
+
+    /// The name of the rule that keeps the nodes apart: names of rules are people's, and need not be unique.
+    fn rule(&self) -> String {
+        let id = self.deployment.simple().to_string();
+        format!("kaas {} {}", self.cluster, &id[..8])
+    }
+
+    /// Takes the rule away. The last VMs have gone, and vCenter with them from the rule.
+    async fn remove_rule(&self) -> anyhow::Result<()> {
+        let described = &self.described;
+        let path = format!("{}/host/{}", described.datacenter.value, described.cluster.value);
+        let cluster = self.client.find(&path).await?;
+        if described.anti_affinity.value && cluster.kind == "ClusterComputeResource" {
+            let rule = self.rule();
+            self.client.changes(&Unguarded).remove_rule(&cluster, &rule).await.with_context(|| format!("removing the rule {rule}"))?;
+        }
+        Ok(())
     }
 
     async fn checked(&self, asked: &Asked, written: Written<'_>) -> anyhow::Result<Checked> {
@@ -121,9 +143,10 @@ impl Site for VcenterSite {
         Ok(())
     }
 
-    /// Removes the journal. Templates stay, which clusters share.
+    /// Removes the rule and the journal. Templates stay, which clusters share.
     fn clear(&self) -> anyhow::Result<()> {
         self.runtime.block_on(async {
+            self.remove_rule().await?;
             let datacenter = self.client.find(&self.described.datacenter.value).await?;
             match self.client.changes(&Unguarded).delete_file(&self.journal, &datacenter).await {
                 Err(error) if error.outcome() == Outcome::NotFound || error.is_fault("FileNotFound") => Ok(()),
