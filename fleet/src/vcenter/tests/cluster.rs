@@ -172,7 +172,7 @@ fn faults(method: &str) -> Vec<(&'static str, serde_json::Value)> {
 }
 
 /// So many of the points at which something can go wrong are tried: each eleventh, or as many as the variable says.
-const EACH: &str = "KAAS_TEST_VCENTER_EACH";
+pub const EACH: &str = "KAAS_TEST_VCENTER_EACH";
 
 #[tokio::test]
 async fn whatever_goes_wrong_on_the_way_the_command_given_again_ends_as_it_should() {

@@ -3,9 +3,11 @@
 mod bed;
 mod cluster;
 mod faults;
+mod mirrored;
 mod one_vm;
 mod others;
 mod store;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
