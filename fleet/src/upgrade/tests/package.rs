@@ -45,12 +45,23 @@ pub fn signer() -> Signer {
 
 /// Writes the OVA of version 0.2.0 into a directory.
 pub fn write(directory: &Path, full_version: &str, signer: Option<&Signer>) -> PathBuf {
+    write_with(directory, full_version, signer, Vec::new())
+}
+
+/// The same, with variables that its VMs have from their first moment.
+pub fn write_with(
+    directory: &Path,
+    full_version: &str,
+    signer: Option<&Signer>,
+    extra_config: Vec<(String, String)>,
+) -> PathBuf {
     static DISK: LazyLock<(vmdk::Written, Vec<u8>)> = LazyLock::new(disk);
     let (written, bytes) = &*DISK;
     let disk = directory.join("disk");
     fs::write(&disk, bytes).unwrap();
     let ova = directory.join("appliance.ova");
-    let descriptor = descriptor(full_version, written);
+    let mut descriptor = descriptor(full_version, written);
+    descriptor.hardware.extra_config = extra_config;
     let package =
         Package { name: "appliance", descriptor: &descriptor, disks: &[disk], modified: 1_700_000_000, signer };
     ova::archive::write(&ova, &package, &mut |_| {}).unwrap();

@@ -3,10 +3,12 @@
 mod bed;
 mod cluster;
 mod faults;
+mod mirrored;
 mod one_vm;
 mod others;
 mod store;
 mod together;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,8 +55,14 @@ struct Ova {
 }
 
 fn ova() -> Ova {
+    ova_with(Vec::new())
+}
+
+/// The same, with variables that its VMs have from their first moment.
+fn ova_with(extra: Vec<(String, String)>) -> Ova {
     let directory = tempfile::tempdir().unwrap();
-    let path = package::write(directory.path(), "0.2.0+bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb (etcd 3.6)", None);
+    let version = "0.2.0+bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb (etcd 3.6)";
+    let path = package::write_with(directory.path(), version, None, extra);
     let digest = Target::read(&path).unwrap().digest;
     Ova { _directory: directory, path, digest }
 }
