@@ -84,6 +84,7 @@ impl VcenterHypervisor {
         let changes = self.client.changes(&asking);
         changes.reconfigure(&now.reference, &ConfigSpec::of(&now).extra(GOING, "yes")).await?;
         may_go(vm, &self.named(&vm.reference).await?)?;
+        self.leave(&now, permit).await?;
         Ok(changes.destroy(&now.reference).await?)
     }
 

@@ -77,6 +77,18 @@ impl VcenterHypervisor {
         wished(forsaken.await, &format!("that nobody starts {} again", vm.name))
     }
 
+    /// Before a VM is destroyed: with the last one the rule goes.
+    pub(super) async fn leave(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        let Some(rule) = &self.together.apart else { return Ok(()) };
+        let left = async {
+            let is_last = self.all_own().await?.iter().all(|own| own.reference == vm.reference);
+            let Some(cluster) = self.cluster_of(vm).await?.filter(|_| is_last) else { return Ok(()) };
+            self.client.changes(&Asking(permit)).remove_rule(&cluster, rule).await?;
+            Ok(())
+        };
+        wished(left.await, &format!("that the rule {rule} goes"))
+    }
+
     /// The cluster that a VM runs in; none of a host by itself.
     async fn cluster_of(&self, vm: &vsphere::Vm) -> Result<Option<MoRef>> {
         let Some(pool) = &vm.pool else { return Ok(None) };

@@ -52,6 +52,15 @@ async fn vms_are_kept_apart_before_they_run_and_a_disconnected_one_is_started_by
     hypervisor.connect(&two, &two.adapters[0].key, true, &Free).await.unwrap();
     hypervisor.power_on(&hypervisor.again(&two).await, &Free).await.unwrap();
     assert_eq!(priority().await, Some(RestartPriority::High));
+    // The rule goes with the last of them.
+    let rules = async || client.anti_affinity_rules(&cluster).await.unwrap().len();
+    for (vm, left) in [(&one, 1), (&two, 0)] {
+        hypervisor.cut_power(&hypervisor.again(vm).await, &Free).await.unwrap();
+        let off = hypervisor.again(vm).await;
+        hypervisor.detach(&off, &off.data_disks().next().unwrap().reference, &Free).await.unwrap();
+        hypervisor.destroy(&hypervisor.again(vm).await, &Free).await.unwrap();
+        assert_eq!(rules().await, left);
+    }
 }
 
 #[tokio::test]

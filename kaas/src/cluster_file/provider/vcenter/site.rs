@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use ::vsphere::{About, Client, Connect, DatastorePath, Outcome, Secret, Unguarded};
+use ::vsphere::{About, Client, Connect, DatastorePath, Error, Outcome, Secret, Unguarded};
 use anyhow::Context;
 use contract::deployer::PrivateKey;
 use fleet::authority::DirectoryStore;
@@ -60,7 +60,12 @@ impl VcenterSite {
             password: Secret::new(password.as_str()),
             settings: described.settings.clone(),
         };
-        let client = runtime.block_on(Client::connect(connect))?;
+        let client = runtime.block_on(Client::connect(connect)).map_err(|error| match error {
+            Error::Unreached { ref reason, .. } if reason.contains("certificate") => anyhow::anyhow!(
+                "{error}. If that is the vCenter's own certificate, name its authority with ca-file, or itself with thumbprint"
+            ),
+            error => error.into(),
+        })?;
         let journal = described.journal_of(cluster);
         let deployment = described.deployment.unwrap_or_else(|| deployment(&client.service().about, &journal));
         let (described, runtime, snapshots) = (described.clone(), Rc::clone(runtime), snapshots.to_owned());
@@ -78,18 +83,6 @@ impl VcenterSite {
     fn rule(&self) -> String {
         let id = self.deployment.simple().to_string();
         format!("kaas {} {}", self.cluster, &id[..8])
-    }
-
-    /// Takes the rule away. The last VMs have gone, and vCenter with them from the rule.
-    async fn remove_rule(&self) -> anyhow::Result<()> {
-        let described = &self.described;
-        let path = format!("{}/host/{}", described.datacenter.value, described.cluster.value);
-        let cluster = self.client.find(&path).await?;
-        if described.anti_affinity.value && cluster.kind == "ClusterComputeResource" {
-            let rule = self.rule();
-            self.client.changes(&Unguarded).remove_rule(&cluster, &rule).await.with_context(|| format!("removing the rule {rule}"))?;
-        }
-        Ok(())
     }
 
     async fn checked(&self, asked: &Asked, written: Written<'_>) -> anyhow::Result<Checked> {
@@ -143,10 +136,9 @@ impl Site for VcenterSite {
         Ok(())
     }
 
-    /// Removes the rule and the journal. Templates stay, which clusters share.
+    /// Removes the journal. Templates stay, which clusters share.
     fn clear(&self) -> anyhow::Result<()> {
         self.runtime.block_on(async {
-            self.remove_rule().await?;
             let datacenter = self.client.find(&self.described.datacenter.value).await?;
             match self.client.changes(&Unguarded).delete_file(&self.journal, &datacenter).await {
                 Err(error) if error.outcome() == Outcome::NotFound || error.is_fault("FileNotFound") => Ok(()),
