@@ -6,6 +6,9 @@ pub mod deploy;
 pub mod files;
 pub mod hypervisor;
 pub mod node;
+mod notice;
 pub mod upgrade;
 pub mod vcenter;
 pub mod workers;
+
+pub use notice::Notice;

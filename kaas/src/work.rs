@@ -1,7 +1,10 @@
 //! What every command is told that works on machines until something is so: how to say it, how long to wait, and from whom
-//! it may take over. Does nothing.
+//! it may take over; and what it tells meanwhile. Does nothing.
+
+use std::fmt::Display;
 
 use clap::Args;
+use fleet::Notice;
 use fleet::authority::TakeOver;
 
 use crate::output::Output;
@@ -40,5 +43,15 @@ impl Over {
     /// What the holder of the deployment is taken for.
     pub fn take(&self) -> TakeOver {
         if self.take_over { TakeOver::FromAnyone } else { TakeOver::FromTheDead }
+    }
+}
+
+/// What an engine tells, in words; `begun` has those of what is begun.
+pub fn told<Action, Wait: Display>(notice: &Notice<'_, Action, Wait>, begun: impl Fn(&Action) -> String) -> String {
+    match notice {
+        Notice::TakingOver(words) => (*words).to_owned(),
+        Notice::Staging => "laying the image ready".to_owned(),
+        Notice::Begun(action) => begun(action),
+        Notice::Waits(wait) => format!("waiting: {wait}"),
     }
 }

@@ -140,8 +140,12 @@ impl Bed {
     }
 
     fn make_folder(&self, name: &str) {
+        self.make_folder_in("DC0/vm", name);
+    }
+
+    fn make_folder_in(&self, parent: &str, name: &str) {
         self.vsphere(async |client| {
-            let parent = client.find("DC0/vm").await.unwrap();
+            let parent = client.find(parent).await.unwrap();
             client.changes(&vsphere::Unguarded).create_folder(&parent, name).await.unwrap();
         });
     }
@@ -295,7 +299,10 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert!(status.contains("has not formed yet") && status.contains("cp2 at 10.20.30.12: VM cp2 is on"), "{status}");
     // An upgrade stands on the same file; there is none, and no node that could be asked.
     assert!(says(1, &["upgrade", "status"], &file).contains("there is no upgrade of this deployment"));
-    assert!(says(1, &["upgrade", "plan", "--ova", "x.ova"], &file).contains("no node gives its deployer credentials"));
+    for command in [&["upgrade", "plan", "--ova", "x.ova"][..], &["upgrade", "commit"], &["adopt", "--yes"]] {
+        let told = says(1, command, &file);
+        assert!(told.contains("no node gives its deployer credentials: give a --kubeconfig"), "{told}");
+    }
 
     assert!(says(1, &["destroy", "--confirm", "other"], &file).contains("not confirmed"));
     assert_eq!(bed.machines("cp").len(), 3);
@@ -344,6 +351,12 @@ fn what_the_vcenter_lacks_is_said_at_once_each_with_its_line_and_nothing_is_made
     let told = says(1, &["deploy"], &bed.described(&[]));
     assert!(
         told.contains("2 of the 2 hosts of DC0_C0 take VMs of this cluster now, and 3 nodes cannot be kept apart"),
+        "{told}"
+    );
+    bed.make_folder_in("DC0/vm/control", "cp2");
+    let told = says(1, &["deploy"], &bed.described(&[("anti-affinity = true", "anti-affinity = false")]));
+    assert!(
+        told.contains("node[1].name: the folder control has something called cp2, which is not this cluster's"),
         "{told}"
     );
     assert_eq!((bed.machines("cp"), bed.path("control.key").exists()), (Vec::new(), false));

@@ -27,7 +27,7 @@ use crate::cluster_file::{ClusterFile, Opened, Place};
 use crate::output::{Output, json, result, say, warn};
 use crate::signals::Ending;
 use crate::upgrade::advised;
-use crate::work::Work;
+use crate::work::{Work, told};
 
 /// It cannot go on without a person; exit status 4.
 const STOPPED: u8 = 4;
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
                 store: &*place.store,
                 placement: self.file.provider.placement(),
                 what: self.what,
-                watch: &|notice: &Notice<'_>| output.tell(&words::notice(notice)),
+                watch: &|notice: &Notice<'_>| output.tell(&told(notice, ToString::to_string)),
                 pace: Duration::from_secs(1),
                 pause_limit: self.pause_limit,
                 cancelled,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fleet::deploy::{Arrived, DeployStatus, Goal, Notice, Wait, Wanted};
+use fleet::deploy::{Arrived, DeployStatus, Goal, Wait, Wanted};
 use fleet::hypervisor::DiskRef;
 use serde::Serialize;
 
@@ -111,16 +111,6 @@ impl Plan {
             text += &format!("warning: {warning}\n");
         }
         text
-    }
-}
-
-/// What is happening.
-pub fn notice(notice: &Notice<'_>) -> String {
-    match notice {
-        Notice::TakingOver(words) => (*words).to_owned(),
-        Notice::Staging => "laying the image ready".to_owned(),
-        Notice::Begun(action) => action.to_string(),
-        Notice::Waits(wait) => format!("waiting: {wait}"),
     }
 }
 

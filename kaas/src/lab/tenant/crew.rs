@@ -22,6 +22,7 @@ use super::words;
 use crate::output::{Output, json, result, say, warn};
 use crate::signals::{Ending, until_ended};
 use crate::upgrade::advised;
+use crate::work::told;
 
 /// Ended otherwise than was asked for; exit status 4.
 const STOPPED: u8 = 4;
@@ -181,7 +182,7 @@ impl<'a> Crew<'a> {
                 placement: Placement::default(),
                 site,
                 what,
-                watch: &|notice: &Notice<'_>| self.at.work.output.tell(&words::notice(notice)),
+                watch: &|notice: &Notice<'_>| self.at.work.output.tell(&told(notice, words::begun)),
                 clock: &clock,
                 pace: Duration::from_secs(1),
                 pause_limit: Duration::from_secs(self.at.work.waiting.pause_limit),

@@ -13,6 +13,9 @@ use crate::cluster_file::provider::Checked;
 
 /// The newest major version of the API that this was written for.
 const NEWEST: u32 = 9;
+/// Kinds of datastores whose topmost directories are objects, which `FileManager.MakeDirectory` does not make (vSphere Web
+/// Services API, `DatastoreNamespaceManager`).
+const OF_OBJECTS: [&str; 2] = ["vsan", "vvol"];
 /// How to be permitted what is missing.
 const ROLE: &str = "`kaas provider role` prints a role with all that is needed";
 
@@ -224,6 +227,13 @@ impl Judging<'_> {
                 "the datastore {name}: {} GiB are free, and at most {} GiB are taken",
                 gib_down(there.free),
                 gib_up(room.at_most)
+            ));
+        }
+        if OF_OBJECTS.iter().any(|kind| there.kind.eq_ignore_ascii_case(kind)) && self.described.journal.is_none() {
+            self.checked.warnings.push(format!(
+                "the datastore {name} is of the kind {}, on which no directory can be made at the top: name one for the \
+                 journal that is below one which is there, or on another datastore",
+                there.kind
             ));
         }
         if !there.shared && self.asked.nodes.len() > 1 {

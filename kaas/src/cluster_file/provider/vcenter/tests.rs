@@ -376,6 +376,15 @@ fn room_is_counted_for_what_is_not_there_yet() {
         let told = mistake(EXAMPLE, at, |_, seen, _| seen.datastore = AtDatastore::There(change));
         assert!(told.contains(part), "{told}");
     }
+    let vsan = |text: &str| {
+        let kind = "vsan".to_owned();
+        let change = |_: &mut Seen, seen: &mut SeenDatacenter, _: &mut Asked| {
+            seen.datastore = AtDatastore::There(Datastore { kind, ..datastore() });
+        };
+        judged(text, change).warnings
+    };
+    assert!(vsan(EXAMPLE)[0].contains("no directory can be made at the top: name one for the journal"));
+    assert_eq!(vsan(&with(&[("# journal", "journal")])), [""; 0]);
     let local = judged(EXAMPLE, |_, seen, _| {
         seen.datastore = AtDatastore::There(Datastore { shared: false, ..datastore() });
     });
