@@ -8,6 +8,7 @@
 //! What a call leaves behind is in its error's kind: `vsphere` tells it by the type of a fault. After the first request of a
 //! call that made something, whatever goes wrong is in doubt.
 
+mod apart;
 mod change;
 mod datastore_store;
 mod disks;

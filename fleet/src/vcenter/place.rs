@@ -23,6 +23,8 @@ pub(super) struct Places {
     /// Networks with their paths.
     pub(super) networks: Vec<(MoRef, String)>,
     pub(super) clones: Clones,
+    pub(super) different_hosts: bool,
+    pub(super) managed_by: Option<String>,
 }
 
 /// A datastore and its name.
@@ -64,6 +66,8 @@ impl Places {
             datastore: below.datastore(&site.datastore).await?,
             datacenter_path: site.datacenter.clone(),
             clones: site.clones,
+            different_hosts: site.different_hosts,
+            managed_by: site.managed_by.clone(),
             datacenter,
             folders,
             networks,
@@ -123,9 +127,9 @@ impl Below<'_> {
 async fn there(client: &Client, path: &str, what: &str) -> Result<MoRef> {
     match client.find(path).await {
         Ok(found) => Ok(found),
-        Err(error) if error.outcome() == vsphere::Outcome::NotFound => Err(Error::refused(format!(
-            "there is no {what} {path}, or the account cannot see it"
-        ))),
+        Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
+            Err(Error::refused(format!("there is no {what} {path}, or the account cannot see it")))
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -197,7 +201,11 @@ impl VcenterHypervisor {
         if seen.takes_vms() {
             return Ok(());
         }
-        let why = if seen.accessible { format!("it is in maintenance ({})", seen.maintenance) } else { "no host reaches it".to_owned() };
+        let why = if seen.accessible {
+            format!("it is in maintenance ({})", seen.maintenance)
+        } else {
+            "no host reaches it".to_owned()
+        };
         Err(Error::new(Kind::Transient, anyhow::anyhow!("the datastore {} takes no VMs now: {why}", at.name)))
     }
 }

@@ -13,6 +13,7 @@ impl VcenterHypervisor {
     pub(super) async fn switch_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
+        self.keep_apart(&now, permit).await?;
         Ok(self.client.changes(&Asking(permit)).power_on(&now.reference).await?)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vsphere::{ConfigSpec, Element};
+use vsphere::{ConfigSpec, Element, ManagedBy};
 
 use super::VcenterHypervisor;
 use super::look::sorted;
@@ -13,11 +13,6 @@ use crate::hypervisor::{Error, Networks, Result, Stamp};
 pub(super) struct Wire {
     backing: Element,
     connected: bool,
-}
-
-/// Settings with a stamp.
-pub(super) fn stamped(stamp: &Stamp) -> ConfigSpec {
-    ConfigSpec::new().extra(STAMP, &written(stamp))
 }
 
 /// The adapters of a new VM's image, put onto these networks.
@@ -48,7 +43,19 @@ pub(super) fn taken_over<'v>(image: &vsphere::Vm, like: &'v vsphere::Vm) -> BTre
     values.filter(|(name, value)| of_image.get(name).is_some_and(|own| own != value)).collect()
 }
 
+/// What the VMs are to the extension that they are named as managed by.
+const NODE: &str = "node";
+
 impl VcenterHypervisor {
+    /// The settings of a new VM that say whose it is.
+    pub(super) fn stamped(&self, stamp: &Stamp) -> ConfigSpec {
+        let spec = ConfigSpec::new().extra(STAMP, &written(stamp));
+        match &self.places.managed_by {
+            Some(extension) => spec.managed_by(&ManagedBy { extension: extension.clone(), kind: NODE.to_owned() }),
+            None => spec,
+        }
+    }
+
     /// The networks of a VM.
     pub(super) async fn wires_of(&self, vm: &vsphere::Vm) -> Result<Vec<Wire>> {
         let mut wires = Vec::new();

@@ -31,4 +31,8 @@ pub struct Site {
     pub networks: Vec<String>,
     /// How system disks are made.
     pub clones: Clones,
+    /// Whether a rule of the cluster keeps the VMs on different hosts, as far as there are as many.
+    pub different_hosts: bool,
+    /// The key of the extension that vSphere Client names as the one whose the VMs are, if one is registered for them.
+    pub managed_by: Option<String>,
 }

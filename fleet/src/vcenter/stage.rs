@@ -81,9 +81,9 @@ impl VcenterHypervisor {
             return Err(another());
         }
         let name = format!("kaas-image-{}-{}", &digest.get(..SHORT).unwrap_or(digest), short(Uuid::new_v4()));
-        let config = ConfigSpec::new()
-            .extra(LAID_BY, &self.deployment.to_string())
-            .annotation("An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.");
+        let config = ConfigSpec::new().extra(LAID_BY, &self.deployment.to_string()).annotation(
+            "An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.",
+        );
         let properties = BTreeMap::new();
         let import = Import {
             ova,
@@ -129,7 +129,10 @@ impl VcenterHypervisor {
             (None, Some(like)) => self.client.look(&like.reference, &["network"]).await?.references_at("network").pop(),
             (None, None) => None,
         };
-        Ok(network.into_iter().flat_map(|network| names.iter().map(move |name| (name.clone(), network.clone()))).collect())
+        Ok(network
+            .into_iter()
+            .flat_map(|network| names.iter().map(move |name| (name.clone(), network.clone())))
+            .collect())
     }
 
     /// Makes a template of what has all bytes of an image. Each step looks first.

@@ -136,9 +136,13 @@ mod tests {
     fn disks_without_a_file_are_left_out_by_their_place() {
         let mut spec = config();
         leave_out_blank(&mut spec, &["/node/ParaVirtualSCSIController1:0", "/node/VirtualCdrom1"]).unwrap();
-        assert_eq!((units(&spec), spec.all("deviceChange").count(), spec.text_of("name")), (vec!["0"], 2, Some("node")));
+        assert_eq!(
+            (units(&spec), spec.all("deviceChange").count(), spec.text_of("name")),
+            (vec!["0"], 2, Some("node"))
+        );
         let mut spec = config();
-        leave_out_blank(&mut spec, &["/node/ParaVirtualSCSIController1:10", "/node/ParaVirtualSCSIController1:0"]).unwrap();
+        leave_out_blank(&mut spec, &["/node/ParaVirtualSCSIController1:10", "/node/ParaVirtualSCSIController1:0"])
+            .unwrap();
         assert_eq!(units(&spec), ["0", "10"]);
     }
 

@@ -352,7 +352,8 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     let [stamped, other] =
         [("vm-1", &stamped[..]), ("vm-2", &other[..])].map(|(id, seen)| object("VirtualMachine", id, seen));
     // vcsim names what is not set, without a value.
-    let unset = other.replace("</objects>", "<propSet><name>config.extraConfig[\"a.stamp\"]</name></propSet></objects>");
+    let unset =
+        other.replace("</objects>", "<propSet><name>config.extraConfig[\"a.stamp\"]</name></propSet></objects>");
     fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
     fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), other, unset].concat(), None));
     let folder = MoRef::new("Folder", "group-v3");
@@ -361,7 +362,11 @@ async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_rea
     let expected = [("node-1", true, Some("ours")), ("other", false, None), ("other", false, None)];
     assert!(said.eq(expected), "{found:?}");
     let asked = fake.asked("RetrievePropertiesEx").pop().unwrap().call();
-    assert!(asked.contains("<pathSet>config.extraConfig[&quot;a.stamp&quot;]</pathSet>") || asked.contains("<pathSet>config.extraConfig[\"a.stamp\"]</pathSet>"), "{asked}");
+    assert!(
+        asked.contains("<pathSet>config.extraConfig[&quot;a.stamp&quot;]</pathSet>")
+            || asked.contains("<pathSet>config.extraConfig[\"a.stamp\"]</pathSet>"),
+        "{asked}"
+    );
     let lost = object("VirtualMachine", "vm-3", &[("name", "lost")]);
     fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), lost].concat(), None));
     assert!(client.entries_in(&folder, false, &["a.stamp"]).await.is_err());

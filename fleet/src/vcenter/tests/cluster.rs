@@ -125,7 +125,8 @@ impl World {
         for directory in std::fs::read_dir(top).unwrap().map(|entry| entry.unwrap()) {
             // The directory of a VM whose data disk went after it stays, empty.
             if directory.file_name().to_string_lossy().starts_with("cp") {
-                let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
+                let left: Vec<_> =
+                    std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
                 assert!(left.is_empty(), "{left:?}");
             }
         }

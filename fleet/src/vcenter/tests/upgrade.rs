@@ -114,8 +114,15 @@ async fn three_nodes_swap_their_images_go_back_swap_again_and_commit() {
 }
 
 /// Calls that change something during a swap, and what is asked for holds and journal.
-const SPOILT: [&str; 7] =
-    ["CloneVM_Task", "Datastore", "Destroy_Task", "MarkAsTemplate", "PowerOnVM_Task", "ReconfigVM_Task", "ShutdownGuest"];
+const SPOILT: [&str; 7] = [
+    "CloneVM_Task",
+    "Datastore",
+    "Destroy_Task",
+    "MarkAsTemplate",
+    "PowerOnVM_Task",
+    "ReconfigVM_Task",
+    "ShutdownGuest",
+];
 
 #[tokio::test]
 async fn whatever_goes_wrong_in_a_swap_the_command_given_again_ends_it() {

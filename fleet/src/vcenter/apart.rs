@@ -1,0 +1,41 @@
+//! A rule of the cluster that keeps the deployment's VMs on different hosts. It is made and renewed before a VM is powered on, and
+//! goes with the last but one of them; a VM that is destroyed vCenter takes out of it by itself.
+
+use vsphere::MoRef;
+
+use super::VcenterHypervisor;
+use super::trouble::Asking;
+use crate::hypervisor::{Permit, Result};
+
+impl VcenterHypervisor {
+    /// The rule's name: people see it in vSphere Client.
+    fn rule(&self) -> String {
+        format!("kaas {}: on different hosts", self.deployment)
+    }
+
+    /// Lets the rule have all VMs of the deployment, if it is wanted and there are two.
+    pub(super) async fn keep_apart(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        let Some(cluster) = self.cluster_of(vm).await? else { return Ok(()) };
+        let vms: Vec<MoRef> = self.all_own().await?.into_iter().map(|vm| vm.reference).collect();
+        if vms.len() > 1 {
+            self.client.changes(&Asking(permit)).keep_apart(&cluster, &self.rule(), &vms).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the rule before a VM is destroyed that leaves at most one: it takes two.
+    pub(super) async fn give_up_rule(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        let Some(cluster) = self.cluster_of(vm).await? else { return Ok(()) };
+        if self.all_own().await?.len() <= 2 {
+            self.client.changes(&Asking(permit)).remove_rule(&cluster, &self.rule()).await?;
+        }
+        Ok(())
+    }
+
+    /// The cluster whose rules are for a VM; none where no rule is wanted, or hosts are in no cluster.
+    async fn cluster_of(&self, vm: &vsphere::Vm) -> Result<Option<MoRef>> {
+        let Some(pool) = vm.pool.as_ref().filter(|_| self.places.different_hosts) else { return Ok(None) };
+        let owner = self.client.look(pool, &["owner"]).await?.reference_at("owner");
+        Ok(owner.filter(|owner| owner.kind == "ClusterComputeResource"))
+    }
+}
