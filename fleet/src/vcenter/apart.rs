@@ -1,5 +1,5 @@
-//! A rule of the cluster that keeps the deployment's VMs on different hosts. It is made and renewed before a VM is powered on, and
-//! goes with the last but one of them; a VM that is destroyed vCenter takes out of it by itself.
+//! A rule of the cluster that keeps the deployment's VMs on different hosts. It is made and renewed before a VM is powered on; one
+//! that is destroyed is taken out of it before, and the rule goes with the last but one.
 
 use vsphere::MoRef;
 
@@ -23,11 +23,17 @@ impl VcenterHypervisor {
         Ok(())
     }
 
-    /// Removes the rule before a VM is destroyed that leaves at most one: it takes two.
-    pub(super) async fn give_up_rule(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+    /// Takes a VM out of the rule that is about to be destroyed. With one VM left the rule goes: it takes two.
+    pub(super) async fn let_go(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         let Some(cluster) = self.cluster_of(vm).await? else { return Ok(()) };
-        if self.all_own().await?.len() <= 2 {
-            self.client.changes(&Asking(permit)).remove_rule(&cluster, &self.rule()).await?;
+        let own = self.all_own().await?.into_iter().map(|own| own.reference);
+        let others: Vec<MoRef> = own.filter(|own| *own != vm.reference).collect();
+        let asking = Asking(permit);
+        let changes = self.client.changes(&asking);
+        if others.len() > 1 {
+            changes.keep_apart(&cluster, &self.rule(), &others).await?;
+        } else {
+            changes.remove_rule(&cluster, &self.rule()).await?;
         }
         Ok(())
     }

@@ -78,14 +78,14 @@ impl VcenterHypervisor {
     }
 
     /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was
-    /// looked at. Between them the rule goes that keeps the deployment's VMs apart, if it would be left with one.
+    /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart.
     pub(super) async fn destroy_vm(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         may_go(vm, &now)?;
         let asking = Asking(permit);
         let changes = self.client.changes(&asking);
         changes.reconfigure(&now.reference, &ConfigSpec::of(&now).extra(GOING, "yes")).await?;
-        self.give_up_rule(&now, permit).await?;
+        self.let_go(&now, permit).await?;
         may_go(vm, &self.named(&vm.reference).await?)?;
         Ok(changes.destroy(&now.reference).await?)
     }
