@@ -20,7 +20,7 @@ impl VcenterHypervisor {
         let image = self.image(replacement.image).await?;
         let place = self.place(Some(&like), replacement.placement).await?;
         let spec = self.stamped(&replacement.stamp).processors(like.processors).memory(like.memory);
-        let values = taken_over(&image, &like);
+        let values = taken_over(&image.properties, &like.properties);
         let spec = spec.properties(&image.properties, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
         let spec = wired(spec, &image, &self.wires_of(&like).await?)?;
         self.clone_of(&image, replacement.name, &place, &spec, permit).await
@@ -97,7 +97,7 @@ fn with_data_disk(spec: ConfigSpec, image: &vsphere::Vm, bytes: u64) -> Result<C
     let controller = first_controller(image);
     let controller =
         controller.ok_or_else(|| Error::refused(format!("the image {} has no SCSI controller", image.name)))?;
-    if bytes == 0 || bytes % 1024 != 0 {
+    if bytes == 0 || !bytes.is_multiple_of(1024) {
         return Err(Error::refused(format!("a data disk of {bytes} bytes cannot be made: it has to be of whole KiB")));
     }
     let mode = DiskMode::IndependentPersistent;

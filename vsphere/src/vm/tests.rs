@@ -21,7 +21,7 @@ const EXTRA: &str = r#"
 <OptionValue xsi:type="OptionValue"><key>guestinfo.gone</key><value xsi:type="xsd:string"></value></OptionValue>"#;
 
 const PROPERTIES: &str = r#"
-<VAppPropertyInfo xsi:type="VAppPropertyInfo"><key>0</key><classId></classId><instanceId></instanceId><id>hostname</id><type>string</type><defaultValue>default</defaultValue><value></value></VAppPropertyInfo>
+<VAppPropertyInfo xsi:type="VAppPropertyInfo"><key>0</key><classId></classId><instanceId></instanceId><id>hostname</id><type>string</type><userConfigurable>true</userConfigurable><defaultValue>default</defaultValue><value></value></VAppPropertyInfo>
 <VAppPropertyInfo xsi:type="VAppPropertyInfo"><key>5</key><classId>net</classId><instanceId>1</instanceId><id>address</id><type>string</type><value>10.0.0.5</value></VAppPropertyInfo>"#;
 
 const SNAPSHOTS: &str = r#"
@@ -100,6 +100,8 @@ async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
     let properties: Vec<(String, &str)> =
         vm.properties.iter().map(|property| (property.name(), property.value.as_str())).collect();
     assert_eq!(properties, [("hostname".to_owned(), "default"), ("net.address.1".to_owned(), "10.0.0.5")]);
+    let said = vm.properties.iter().map(|property| (property.is_given, property.is_configurable));
+    assert!(said.eq([(false, true), (true, false)]));
     assert_eq!(vm.managed_by.as_ref().unwrap().extension, "org.example");
     assert_eq!(vm.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect::<String>(), "abcd");
     assert_eq!((vm.tasks.clone(), vm.tools_run), (vec![MoRef::new("Task", "task-7")], false));
