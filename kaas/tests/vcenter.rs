@@ -288,7 +288,7 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
         client.anti_affinity_rules(&cluster).await.unwrap()
     });
     assert_eq!(rules.iter().map(|rule| rule.vms.len()).collect::<Vec<_>>(), [3]);
-    assert!(rules[0].name.starts_with("kaas control "), "{}", rules[0].name);
+    assert!(rules[0].name.ends_with(": on different hosts"), "{}", rules[0].name);
 
     // Given again, it makes nothing anew.
     says(3, &["deploy", "--pause-limit", "1"], &file);

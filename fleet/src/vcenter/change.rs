@@ -22,19 +22,13 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
-    pub(super) async fn connect_adapter(
-        &self,
-        vm: &Vm,
-        key: &str,
-        connected: bool,
-        permit: &dyn Permit,
-    ) -> Result<()> {
+    pub(super) async fn connect_adapter(&self, vm: &Vm, key: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         let adapter = key.parse().ok().and_then(|key| now.devices.adapter(key));
         let adapter = adapter.ok_or_else(|| Error::not_found(format!("{vm} has no network adapter {key}")))?;
         let spec = ConfigSpec::of(&now).connect(adapter, connected, now.power);
         if !connected {
-            self.forsake(&now, permit).await?;
+            self.leave_off(&now, permit).await?;
         }
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }

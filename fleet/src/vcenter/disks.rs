@@ -18,9 +18,11 @@ const VOLUMES: [&str; 2] = ["fcd/", "kubevols/"];
 /// disks, or too few.
 pub(super) fn kind(vm: &vsphere::Vm, disk: &vsphere::Disk) -> DiskKind {
     let on_first = first_controller(vm).is_some_and(|first| first.key == disk.controller);
-    let is_volume = disk.path.as_deref().and_then(|path| path.parse::<DatastorePath>().ok()).is_some_and(|path| {
-        VOLUMES.iter().any(|volumes| path.path.starts_with(volumes))
-    });
+    let is_volume = disk
+        .path
+        .as_deref()
+        .and_then(|path| path.parse::<DatastorePath>().ok())
+        .is_some_and(|path| VOLUMES.iter().any(|volumes| path.path.starts_with(volumes)));
     if disk.first_class.is_some() || is_volume {
         DiskKind::Foreign
     } else if on_first && disk.unit == 0 && disk.mode != INDEPENDENT {
@@ -76,15 +78,15 @@ impl VcenterHypervisor {
     }
 
     /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was
-    /// looked at.
+    /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart.
     pub(super) async fn destroy_vm(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         may_go(vm, &now)?;
         let asking = Asking(permit);
         let changes = self.client.changes(&asking);
         changes.reconfigure(&now.reference, &ConfigSpec::of(&now).extra(GOING, "yes")).await?;
+        self.let_go(&now, permit).await?;
         may_go(vm, &self.named(&vm.reference).await?)?;
-        self.leave(&now, permit).await?;
         Ok(changes.destroy(&now.reference).await?)
     }
 

@@ -10,7 +10,7 @@ use vsphere::{MoRef, Outcome};
 
 use super::VcenterHypervisor;
 use super::place::At;
-use super::stamp::{IMAGE, LAID_BY};
+use super::stamp::{IMAGE, LAID_BY, STAMP};
 use crate::hypervisor::{Error, Placement, Result, Staged, Vm};
 
 /// The snapshot that clones are made from.
@@ -56,7 +56,7 @@ impl VcenterHypervisor {
         placement: &Placement,
     ) -> Result<Option<Staged>> {
         let at = self.datastore_beside(like, placement).await?;
-        let templates = self.laid(&at, |_, image| image == Some(digest)).await?;
+        let templates = self.laid(&at, |vm| vm.is_template && vm.extra.get(IMAGE) == Some(digest)).await?;
         let whole = templates.iter().find(|template| is_whole(template));
         Ok(whole.map(|template| as_staged(&template.reference, digest)))
     }
@@ -72,17 +72,10 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Templates and halves of them on a datastore that are asked for by who has laid them and their image, by name.
-    pub(super) async fn laid(
-        &self,
-        at: &At,
-        wanted: impl Fn(Option<&str>, Option<&str>) -> bool,
-    ) -> Result<Vec<vsphere::Vm>> {
-        let all = self.client.entries_in(&self.places.templates, false, &[LAID_BY, IMAGE]).await?;
-        let chosen = all.into_iter().filter(|vm| {
-            let (by, image) = (vm.extra.get(LAID_BY), vm.extra.get(IMAGE));
-            (by.is_some() || image.is_some()) && wanted(by, image)
-        });
+    /// Those in the templates' folder on a datastore that are wanted by their entries, by name. What is stamped is a VM.
+    pub(super) async fn laid(&self, at: &At, wanted: impl Fn(&vsphere::Entries) -> bool) -> Result<Vec<vsphere::Vm>> {
+        let all = self.client.entries_in(&self.places.templates, false, &[LAID_BY, IMAGE, STAMP]).await?;
+        let chosen = all.into_iter().filter(|vm| vm.extra.get(STAMP).is_none() && wanted(vm));
         let mut found = Vec::new();
         for vm in chosen {
             match self.client.vm(&vm.reference).await {

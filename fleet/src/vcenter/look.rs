@@ -134,7 +134,8 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
             (Some(uuid), Some(path)) => (uuid, path),
             _ => return Err(not_now(format!("the disk {} of the VM {} has no file or no UUID", disk.label, vm.name))),
         };
-        let uuid = Uuid::parse_str(uuid).map_err(|error| not_now(format!("the disk {path} has the UUID {uuid}: {error}")))?;
+        let uuid =
+            Uuid::parse_str(uuid).map_err(|error| not_now(format!("the disk {path} has the UUID {uuid}: {error}")))?;
         Ok(Disk {
             reference: DiskRef { uuid, path: path.clone() },
             kind: kind(vm, disk),

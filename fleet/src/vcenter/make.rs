@@ -8,7 +8,7 @@ use super::disks::first_controller;
 use super::image::snapshot;
 use super::look::uuid;
 use super::place::Place;
-use super::settings::{stamped, taken_over, wired};
+use super::settings::{taken_over, wired};
 use super::site::Clones;
 use super::stamp;
 use super::trouble::{Asking, after_it_began};
@@ -19,8 +19,8 @@ impl VcenterHypervisor {
         let like = self.as_seen(replacement.like).await?;
         let image = self.image(replacement.image).await?;
         let place = self.place(Some(&like), replacement.placement).await?;
-        let spec = stamped(&replacement.stamp).processors(like.processors).memory(like.memory);
-        let values = taken_over(&image, &like);
+        let spec = self.stamped(&replacement.stamp).processors(like.processors).memory(like.memory);
+        let values = taken_over(&image.properties, &like.properties);
         let spec = spec.properties(&image.properties, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
         let spec = wired(spec, &image, &self.wires_of(&like).await?)?;
         self.clone_of(&image, replacement.name, &place, &spec, permit).await
@@ -35,11 +35,14 @@ impl VcenterHypervisor {
         let place = self.place(beside.as_ref(), addition.placement).await?;
         for vm in self.all_own().await? {
             if stamp::read(&vm.name, &vm.extra)?.as_ref() == Some(&addition.stamp) {
-                return Err(Error::refused(format!("{} carries the stamp that {} was to have", vm.name, addition.name)));
+                return Err(Error::refused(format!(
+                    "{} carries the stamp that {} was to have",
+                    vm.name, addition.name
+                )));
             }
         }
         let size = addition.size;
-        let spec = stamped(&addition.stamp).processors(size.processors).memory(size.memory.into());
+        let spec = self.stamped(&addition.stamp).processors(size.processors).memory(size.memory.into());
         let values = addition.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let spec = wired(spec.properties(&image.properties, values)?, &image, &self.wires(addition.networks).await?)?;
         let spec = match size.data_disk {
@@ -92,8 +95,9 @@ impl VcenterHypervisor {
 /// A blank disk outside snapshots, beside the system disk.
 fn with_data_disk(spec: ConfigSpec, image: &vsphere::Vm, bytes: u64) -> Result<ConfigSpec> {
     let controller = first_controller(image);
-    let controller = controller.ok_or_else(|| Error::refused(format!("the image {} has no SCSI controller", image.name)))?;
-    if bytes == 0 || bytes % 1024 != 0 {
+    let controller =
+        controller.ok_or_else(|| Error::refused(format!("the image {} has no SCSI controller", image.name)))?;
+    if bytes == 0 || !bytes.is_multiple_of(1024) {
         return Err(Error::refused(format!("a data disk of {bytes} bytes cannot be made: it has to be of whole KiB")));
     }
     let mode = DiskMode::IndependentPersistent;

@@ -8,6 +8,7 @@
 //! What a call leaves behind is in its error's kind: `vsphere` tells it by the type of a fault. After the first request of a
 //! call that made something, whatever goes wrong is in doubt.
 
+mod apart;
 mod change;
 mod datastore_store;
 mod disks;
@@ -17,6 +18,7 @@ mod make;
 mod place;
 mod power;
 mod preflight;
+mod restart;
 mod settings;
 mod settle;
 mod site;
@@ -24,7 +26,6 @@ mod stage;
 mod stamp;
 #[cfg(test)]
 mod tests;
-mod together;
 mod trouble;
 
 use std::collections::BTreeMap;
@@ -38,7 +39,6 @@ use uuid::Uuid;
 
 pub use datastore_store::DatastoreStore;
 pub use site::{Clones, Site};
-pub use together::Together;
 
 use crate::hypervisor::{
     Addition, DiskRef, Hypervisor, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
@@ -50,7 +50,6 @@ pub struct VcenterHypervisor {
     client: vsphere::Client,
     deployment: Uuid,
     places: Places,
-    together: Together,
     /// How long [`Hypervisor::settle`] waits for what has arrived.
     settling: Duration,
 }
@@ -66,7 +65,7 @@ impl VcenterHypervisor {
     /// [`crate::hypervisor::Kind::Refused`] when the site names something that is not there, or the account cannot see it.
     pub async fn new(client: vsphere::Client, deployment: Uuid, site: &Site) -> Result<Self> {
         let places = Places::find(&client, site).await?;
-        Ok(Self { client, deployment, places, together: Together::default(), settling: SETTLING })
+        Ok(Self { client, deployment, places, settling: SETTLING })
     }
 
     /// The same, with another limit of [`Hypervisor::settle`].

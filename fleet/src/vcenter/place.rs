@@ -1,6 +1,6 @@
 //! The objects that a site and a placement name. Found by their paths: nothing is listed.
 
-use vsphere::{Client, DatastorePath, MoRef};
+use vsphere::{Client, DatastorePath, MoRef, RestartPriority};
 
 use super::VcenterHypervisor;
 use super::site::{Clones, Site};
@@ -23,6 +23,9 @@ pub(super) struct Places {
     /// Networks with their paths.
     pub(super) networks: Vec<(MoRef, String)>,
     pub(super) clones: Clones,
+    pub(super) different_hosts: bool,
+    pub(super) restart: Option<RestartPriority>,
+    pub(super) managed_by: Option<String>,
 }
 
 /// A datastore and its name.
@@ -41,6 +44,11 @@ pub(super) struct Place {
 }
 
 impl Places {
+    /// Whether settings of the cluster of hosts are made: rules, and what HA does.
+    pub(super) fn changes_cluster(&self) -> bool {
+        self.different_hosts || self.restart.is_some()
+    }
+
     pub(super) async fn find(client: &Client, site: &Site) -> Result<Self> {
         let datacenter = there(client, &site.datacenter, "data center").await?;
         if datacenter.kind != "Datacenter" {
@@ -64,6 +72,9 @@ impl Places {
             datastore: below.datastore(&site.datastore).await?,
             datacenter_path: site.datacenter.clone(),
             clones: site.clones,
+            different_hosts: site.different_hosts,
+            restart: site.restart,
+            managed_by: site.managed_by.clone(),
             datacenter,
             folders,
             networks,
@@ -123,9 +134,9 @@ impl Below<'_> {
 async fn there(client: &Client, path: &str, what: &str) -> Result<MoRef> {
     match client.find(path).await {
         Ok(found) => Ok(found),
-        Err(error) if error.outcome() == vsphere::Outcome::NotFound => Err(Error::refused(format!(
-            "there is no {what} {path}, or the account cannot see it"
-        ))),
+        Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
+            Err(Error::refused(format!("there is no {what} {path}, or the account cannot see it")))
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -197,7 +208,11 @@ impl VcenterHypervisor {
         if seen.takes_vms() {
             return Ok(());
         }
-        let why = if seen.accessible { format!("it is in maintenance ({})", seen.maintenance) } else { "no host reaches it".to_owned() };
+        let why = if seen.accessible {
+            format!("it is in maintenance ({})", seen.maintenance)
+        } else {
+            "no host reaches it".to_owned()
+        };
         Err(Error::new(Kind::Transient, anyhow::anyhow!("the datastore {} takes no VMs now: {why}", at.name)))
     }
 }

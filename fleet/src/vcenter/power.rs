@@ -13,7 +13,8 @@ impl VcenterHypervisor {
     pub(super) async fn switch_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         is_off(vm, &now)?;
-        self.keep(&now, permit).await?;
+        self.keep_apart(&now, permit).await?;
+        self.start_again(&now, permit).await?;
         Ok(self.client.changes(&Asking(permit)).power_on(&now.reference).await?)
     }
 

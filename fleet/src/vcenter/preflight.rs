@@ -23,6 +23,10 @@ impl VcenterHypervisor {
         for (network, path) in &self.places.networks {
             needs.push(need(On::Network, network, format!("the network {path}")));
         }
+        let owner = self.owner_of(&place.pool).await?;
+        if self.places.changes_cluster() && owner.kind == "ClusterComputeResource" {
+            needs.push(need(On::Cluster, &owner, format!("the cluster of the resource pool {pool}")));
+        }
         let missing = self.client.missing_privileges(&needs).await?;
         if !missing.is_empty() {
             let words = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -30,14 +34,18 @@ impl VcenterHypervisor {
             return Err(Error::new(Kind::Denied, anyhow::anyhow!("{user} lacks privileges: {words}")));
         }
         self.takes_vms(&place.at).await?;
-        self.has_host(&place.pool).await
+        self.has_host(&owner).await
     }
 
-    /// Refuses a resource pool none of whose hosts runs VMs now.
-    async fn has_host(&self, pool: &MoRef) -> Result<()> {
+    /// The cluster or host whose a resource pool is.
+    async fn owner_of(&self, pool: &MoRef) -> Result<MoRef> {
         let unclear = || not_now(format!("{pool} does not say whose it is"));
-        let owner = self.client.look(pool, &["owner"]).await?.reference_at("owner").ok_or_else(unclear)?;
-        let hosts = self.client.look(&owner, &["host"]).await?.references_at("host");
+        self.client.look(pool, &["owner"]).await?.reference_at("owner").ok_or_else(unclear)
+    }
+
+    /// Refuses a cluster none of whose hosts runs VMs now.
+    async fn has_host(&self, owner: &MoRef) -> Result<()> {
+        let hosts = self.client.look(owner, &["host"]).await?.references_at("host");
         let hosts = self.client.hosts(&hosts).await?;
         if hosts.iter().any(vsphere::Host::takes_vms) {
             return Ok(());

@@ -6,7 +6,7 @@ use std::time::Instant;
 use vsphere::MoRef;
 
 use super::VcenterHypervisor;
-use super::stamp::{IMAGE, LAID_BY};
+use super::stamp::{IMAGE, LAID_BY, STAMP};
 use super::trouble::not_now;
 use crate::hypervisor::{Error, Result};
 
@@ -26,8 +26,9 @@ impl VcenterHypervisor {
     }
 
     async fn tasks_of_templates(&self) -> Result<Vec<MoRef>> {
-        let all = self.client.entries_in(&self.places.templates, false, &[LAID_BY, IMAGE]).await?;
-        let templates = all.into_iter().filter(|vm| vm.extra.get(LAID_BY).or(vm.extra.get(IMAGE)).is_some());
+        let all = self.client.entries_in(&self.places.templates, false, &[LAID_BY, IMAGE, STAMP]).await?;
+        let is_template = |vm: &vsphere::Entries| vm.extra.get(LAID_BY).or(vm.extra.get(IMAGE)).is_some();
+        let templates = all.into_iter().filter(|vm| vm.extra.get(STAMP).is_none() && is_template(vm));
         let mut tasks = BTreeSet::new();
         for template in templates {
             match self.client.look(&template.reference, &["recentTask"]).await {

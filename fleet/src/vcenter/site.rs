@@ -1,5 +1,7 @@
 //! Where the VMs of a deployment are, as a person writes it.
 
+use vsphere::RestartPriority;
+
 /// How a VM's system disk is made from its template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clones {
@@ -31,4 +33,11 @@ pub struct Site {
     pub networks: Vec<String>,
     /// How system disks are made.
     pub clones: Clones,
+    /// Whether a rule of the cluster keeps the VMs on different hosts, as far as there are as many.
+    pub different_hosts: bool,
+    /// When vSphere HA starts the VMs after their host has failed, if not as the cluster says for all. With this or with
+    /// `different_hosts` it starts none that was disconnected.
+    pub restart: Option<RestartPriority>,
+    /// The key of the extension that vSphere Client names as the one whose the VMs are, if one is registered for them.
+    pub managed_by: Option<String>,
 }

@@ -10,7 +10,7 @@ use vsphere::{ConfigSpec, Import, MoRef, Outcome, Power};
 use super::VcenterHypervisor;
 use super::image::{SNAPSHOT, as_staged, digest as digest_of, is_whole, snapshot};
 use super::place::Place;
-use super::stamp::{IMAGE, LAID_BY};
+use super::stamp::{GOING, IMAGE, LAID_BY, laid_by};
 use super::trouble::Asking;
 use crate::hypervisor::{Error, Kind, Permit, Placement, Result, Staged, Vm};
 
@@ -46,25 +46,36 @@ impl VcenterHypervisor {
     /// on with. Nobody else lays images for this deployment: whoever has its permit is the only one. Halves of other
     /// deployments are theirs.
     async fn half_of(&self, digest: &str, place: &Place, permit: &dyn Permit) -> Result<Option<MoRef>> {
-        let own = self.deployment.to_string();
+        let is_own = |vm: &vsphere::Entries| vm.extra.get(LAID_BY) == Some(&laid_by(self.deployment, &vm.name));
         let mut found = None;
-        for half in self.laid(&place.at, |by, _| by == Some(&own)).await?.into_iter().filter(|half| !is_whole(half)) {
-            if found.is_none() && half.extra.get(IMAGE) == Some(digest) && half.devices.disks.len() == 1 {
-                found = Some(half.reference);
-                continue;
-            }
-            if half.is_template || half.power != Power::Off {
+        for half in self.laid(&place.at, |vm| is_own(vm) && !vm.is_template).await? {
+            // It never had more than the image's own disk, and never ran.
+            if half.power != Power::Off || half.devices.disks.len() > 1 {
                 log::warn!("{} was left half laid ready, and is no longer as it was left: it stays", half.name);
-                continue;
-            }
-            match self.client.changes(&Asking(permit)).destroy(&half.reference).await.map_err(Error::from) {
-                Ok(()) => log::info!("{} was left half laid ready, and is removed", half.name),
-                Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => return Err(error),
-                // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
-                Err(error) => log::info!("{} was left half laid ready, and stays for now: {error}", half.name),
+            } else if found.is_none() && half.extra.get(IMAGE) == Some(digest) {
+                found = Some(half.reference);
+            } else {
+                self.remove_half(&half, permit).await?;
             }
         }
         Ok(found)
+    }
+
+    /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen.
+    async fn remove_half(&self, half: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        let asking = Asking(permit);
+        let changes = self.client.changes(&asking);
+        let removed = async {
+            changes.reconfigure(&half.reference, &ConfigSpec::of(half).extra(GOING, "yes")).await?;
+            changes.destroy(&half.reference).await
+        };
+        match removed.await.map_err(Error::from) {
+            Ok(()) => log::info!("{} was left half laid ready, and is removed", half.name),
+            Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => return Err(error),
+            // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
+            Err(error) => log::info!("{} was left half laid ready, and stays for now: {error}", half.name),
+        }
+        Ok(())
     }
 
     /// Imports an OVA without the disks that have no file in it: each VM gets its own.
@@ -81,9 +92,9 @@ impl VcenterHypervisor {
             return Err(another());
         }
         let name = format!("kaas-image-{}-{}", &digest.get(..SHORT).unwrap_or(digest), short(Uuid::new_v4()));
-        let config = ConfigSpec::new()
-            .extra(LAID_BY, &self.deployment.to_string())
-            .annotation("An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.");
+        let config = ConfigSpec::new().extra(LAID_BY, &laid_by(self.deployment, &name)).annotation(
+            "An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.",
+        );
         let properties = BTreeMap::new();
         let import = Import {
             ova,
@@ -129,7 +140,10 @@ impl VcenterHypervisor {
             (None, Some(like)) => self.client.look(&like.reference, &["network"]).await?.references_at("network").pop(),
             (None, None) => None,
         };
-        Ok(network.into_iter().flat_map(|network| names.iter().map(move |name| (name.clone(), network.clone()))).collect())
+        Ok(network
+            .into_iter()
+            .flat_map(|network| names.iter().map(move |name| (name.clone(), network.clone())))
+            .collect())
     }
 
     /// Makes a template of what has all bytes of an image. Each step looks first.

@@ -9,10 +9,16 @@ use crate::hypervisor::{Result, Stamp};
 pub(super) const STAMP: &str = "kaas.stamp";
 /// Of a template: the digest of the OVA that it was made from. It is there once all bytes have arrived.
 pub(super) const IMAGE: &str = "kaas.image";
-/// Of a template: the deployment whose command makes it, or has made it. Nobody else touches half of one.
+/// Of a template: the deployment whose command makes it, or has made it, and its name. Nobody else touches half of one, and a
+/// clone of it has another name.
 pub(super) const LAID_BY: &str = "kaas.laid-by";
 /// Of a VM that is about to be destroyed.
 pub(super) const GOING: &str = "kaas.going";
+
+/// What [`LAID_BY`] says of a template of this name.
+pub(super) fn laid_by(deployment: Uuid, name: &str) -> String {
+    format!("{deployment} {name}")
+}
 
 /// The stamp of a VM; none if it carries none.
 ///

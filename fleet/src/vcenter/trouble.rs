@@ -73,7 +73,9 @@ mod tests {
 
     #[test]
     fn what_was_begun_is_in_doubt_unless_somebody_else_may_go_on() {
-        for (kind, told) in [(Kind::Transient, Kind::InDoubt), (Kind::NotFound, Kind::InDoubt), (Kind::Fenced, Kind::Fenced)] {
+        for (kind, told) in
+            [(Kind::Transient, Kind::InDoubt), (Kind::NotFound, Kind::InDoubt), (Kind::Fenced, Kind::Fenced)]
+        {
             assert_eq!(after_it_began(Error::new(kind, anyhow::anyhow!("no answer"))).kind, told);
         }
     }

@@ -109,3 +109,49 @@ fn parameters(import: &Import<'_>) -> Element {
         .with(properties)
         .with([Element::text("diskProvisioning", "thin")])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(kind: &str, parts: &[(&str, &str)]) -> Element {
+        let device = Element::new("device").of(kind).with(parts.iter().map(|(name, text)| Element::text(*name, text)));
+        Element::new("deviceChange").with([Element::text("operation", "add"), device])
+    }
+
+    fn disk(unit: &str) -> Element {
+        device("VirtualDisk", &[("key", "-1"), ("controllerKey", "-5"), ("unitNumber", unit)])
+    }
+
+    fn config() -> Element {
+        let controller = device("ParaVirtualSCSIController", &[("key", "-5"), ("busNumber", "1")]);
+        Element::new("configSpec").with([Element::text("name", "node"), controller, disk("0"), disk("10")])
+    }
+
+    fn units(config: &Element) -> Vec<&str> {
+        config.all("deviceChange").filter_map(|change| change.child("device")?.text_of("unitNumber")).collect()
+    }
+
+    #[test]
+    fn disks_without_a_file_are_left_out_by_their_place() {
+        let mut spec = config();
+        leave_out_blank(&mut spec, &["/node/ParaVirtualSCSIController1:0", "/node/VirtualCdrom1"]).unwrap();
+        assert_eq!(
+            (units(&spec), spec.all("deviceChange").count(), spec.text_of("name")),
+            (vec!["0"], 2, Some("node"))
+        );
+        let mut spec = config();
+        leave_out_blank(&mut spec, &["/node/ParaVirtualSCSIController1:10", "/node/ParaVirtualSCSIController1:0"])
+            .unwrap();
+        assert_eq!(units(&spec), ["0", "10"]);
+    }
+
+    #[test]
+    fn where_no_disk_is_known_by_its_file_none_is_left_out() {
+        for files in [&["/node/ParaVirtualSCSIController0:0"][..], &["/node/7"], &[]] {
+            let mut spec = config();
+            leave_out_blank(&mut spec, files).unwrap_err();
+            assert_eq!(units(&spec), ["0", "10"]);
+        }
+    }
+}

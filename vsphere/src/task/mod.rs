@@ -61,10 +61,8 @@ impl Client {
             seen => seen?,
         };
         let goes_on = |info: &&Object| matches!(info.text("info.state"), "queued" | "running");
-        let running = |info: &Object| Running {
-            task: info.reference.clone(),
-            what: info.text("info.descriptionId").to_owned(),
-        };
+        let running =
+            |info: &Object| Running { task: info.reference.clone(), what: info.text("info.descriptionId").to_owned() };
         Ok(seen.iter().filter(goes_on).map(running).collect())
     }
 

@@ -16,8 +16,8 @@ mod tests;
 
 pub use clone::{CloneDisks, CloneVm};
 pub use config_spec::{ConfigSpec, DiskMode, ExistingDisk, NewDisk};
-pub use entries::Entries;
 pub use device::{Adapter, AdapterNetwork, Controller, Devices, Disk};
+pub use entries::Entries;
 pub use power::{Power, ShutDown};
 pub use property::Property;
 pub use seen::{Extra, ManagedBy, Vm};

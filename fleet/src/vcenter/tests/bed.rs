@@ -119,8 +119,13 @@ impl Bed {
         let url = url::Url::parse(&self.url).unwrap();
         let address = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap());
         let trust = Trust::Thumbprint(self.thumbprint);
-        let connect =
-            Connect { address, trust, user: user.to_owned(), password: Secret::new(password), settings: Self::settings() };
+        let connect = Connect {
+            address,
+            trust,
+            user: user.to_owned(),
+            password: Secret::new(password),
+            settings: Self::settings(),
+        };
         Client::connect(connect).await.unwrap()
     }
 
@@ -134,6 +139,9 @@ impl Bed {
             datastore: "LocalDS_0".to_owned(),
             networks: vec![NETWORK.to_owned()],
             clones: Clones::Linked,
+            different_hosts: false,
+            restart: None,
+            managed_by: None,
         }
     }
 

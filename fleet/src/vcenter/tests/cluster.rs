@@ -125,7 +125,8 @@ impl World {
         for directory in std::fs::read_dir(top).unwrap().map(|entry| entry.unwrap()) {
             // The directory of a VM whose data disk went after it stays, empty.
             if directory.file_name().to_string_lossy().starts_with("cp") {
-                let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
+                let left: Vec<_> =
+                    std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
                 assert!(left.is_empty(), "{left:?}");
             }
         }
@@ -171,8 +172,11 @@ fn faults(method: &str) -> Vec<(&'static str, serde_json::Value)> {
     faults
 }
 
-/// So many of the points at which something can go wrong are tried: each eleventh, or as many as the variable says.
-pub const EACH: &str = "KAAS_TEST_VCENTER_EACH";
+/// Of the points at which something can go wrong one in so many is tried, or in as many as the variable says.
+pub fn one_in(usual: usize) -> usize {
+    let said = std::env::var("KAAS_TEST_VCENTER_EACH").ok();
+    said.map_or(usual, |each| each.parse().expect("a number"))
+}
 
 #[tokio::test]
 async fn whatever_goes_wrong_on_the_way_the_command_given_again_ends_as_it_should() {
@@ -190,8 +194,7 @@ async fn whatever_goes_wrong_on_the_way_the_command_given_again_ends_as_it_shoul
             points.push((method, skip, fault));
         }
     }
-    let each = std::env::var(EACH).ok().and_then(|each| each.parse().ok()).unwrap_or(11);
-    let tried: Vec<_> = points.iter().step_by(each).collect();
+    let tried: Vec<_> = points.iter().step_by(one_in(11)).collect();
     println!("{} of {} points", tried.len(), points.len());
     for (method, skip, (what, more)) in tried {
         world.reset().await;

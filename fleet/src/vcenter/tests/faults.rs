@@ -232,6 +232,7 @@ async fn missing_privileges_are_named_all_together() {
     assert_eq!(few.power_on(&vm, &Free).await.unwrap_err().kind, Kind::Denied);
     all.power_on(&vm, &Free).await.unwrap();
     let site = crate::vcenter::Site { datastore: "no-such".to_owned(), ..bed.site() };
-    let error = VcenterHypervisor::new(bed.client().await, DEPLOYMENT, &site).await.err().expect("there is no such place");
+    let error =
+        VcenterHypervisor::new(bed.client().await, DEPLOYMENT, &site).await.err().expect("there is no such place");
     assert_eq!(error.kind, Kind::Refused, "{error}");
 }

@@ -6,8 +6,8 @@ mod faults;
 mod mirrored;
 mod one_vm;
 mod others;
+mod restart;
 mod store;
-mod together;
 mod upgrade;
 
 use std::collections::BTreeMap;

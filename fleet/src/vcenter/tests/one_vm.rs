@@ -15,7 +15,10 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
         let hypervisor = bed.hypervisor_of(DEPLOYMENT, &crate::vcenter::Site { clones, ..bed.site() }).await;
         hypervisor.preflight(&Placement::default()).await.unwrap();
         let ova = ova();
-        assert_eq!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap().is_some(), clones == Clones::Full);
+        assert_eq!(
+            hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap().is_some(),
+            clones == Clones::Full
+        );
         let image = hypervisor.lay(&ova).await;
         assert_eq!(hypervisor.vms().await.unwrap(), [], "a template is no VM of the deployment");
 
@@ -210,4 +213,33 @@ async fn what_a_guest_says_is_shown_while_it_runs() {
     assert_eq!(hypervisor.fingerprints(&strange).await.unwrap_err().kind, Kind::NotFound);
     hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
     assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn vms_are_kept_on_different_hosts_until_one_is_left() {
+    let bed = Bed::start(&["-hosts", "3"]);
+    let site = crate::vcenter::Site { different_hosts: true, managed_by: Some("org.example".to_owned()), ..bed.site() };
+    let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let client = bed.client().await;
+    let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
+    let mut hosts = std::collections::BTreeSet::new();
+    for node in ["cp1", "cp2", "cp3"] {
+        let vm = hypervisor.added(node, &image).await;
+        hypervisor.power_on(&vm, &Free).await.unwrap();
+        let seen = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
+        assert!(hosts.insert(seen.host.clone().unwrap()), "{node} is on the host of another one");
+        assert_eq!(seen.managed_by.unwrap().extension, "org.example");
+    }
+    let rules = client.anti_affinity_rules(&cluster).await.unwrap();
+    assert!(matches!(rules.as_slice(), [rule] if rule.vms.len() == 3 && rule.name.contains(&DEPLOYMENT.to_string())));
+    for left in [2, 0, 0] {
+        let vm = hypervisor.vms().await.unwrap().remove(0);
+        hypervisor.cut_power(&vm, &Free).await.unwrap();
+        let disk = vm.data_disks().next().unwrap().reference.clone();
+        hypervisor.detach(&hypervisor.again(&vm).await, &disk, &Free).await.unwrap();
+        hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+        let rules = client.anti_affinity_rules(&cluster).await.unwrap();
+        assert_eq!(rules.first().map_or(0, |rule| rule.vms.len()), left, "{rules:?}");
+    }
 }

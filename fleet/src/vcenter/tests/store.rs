@@ -53,7 +53,9 @@ async fn what_cannot_be_told_is_an_error_and_never_not_there() {
         assert!(store.exists(1).await.is_err(), "{what}");
         bed.spoil_nothing().await;
     }
-    for (what, more) in [("status", json!({ "code": 503 })), ("status", json!({ "code": 403 })), ("lose-answer", json!({}))] {
+    for (what, more) in
+        [("status", json!({ "code": 503 })), ("status", json!({ "code": 403 })), ("lose-answer", json!({}))]
+    {
         bed.spoil("Datastore", what, more).await;
         assert!(store.read(1, "holder.json").await.is_err(), "{what}");
     }

@@ -54,6 +54,8 @@ pub struct VcenterProvider {
     /// Whether control nodes are kept on different hosts.
     anti_affinity: Located<bool>,
     restart: Option<Located<RestartPriority>>,
+    /// The key of the extension that vSphere Client names as the one whose the VMs are.
+    managed_by: Option<String>,
     /// Where holds and journals are kept.
     journal: Option<Located<DatastorePath>>,
     /// The deployment whose the VMs are, if not the one that vCenter and journal come to.
@@ -104,6 +106,7 @@ impl VcenterProvider {
             })
         });
         let restart = restart.zip(table.at("restart-priority")).map(|(priority, at)| at.with(priority));
+        let managed_by = table.optional("managed-by", any);
         let journal = table.optional("journal", directory);
         let journal = journal.zip(table.at("journal")).map(|(journal, at)| at.with(journal));
         let deployment =
@@ -129,6 +132,7 @@ impl VcenterProvider {
             clones: clones.unwrap_or_default(),
             anti_affinity: at?.with(anti_affinity),
             restart,
+            managed_by,
             journal,
             deployment,
             settings,
@@ -147,6 +151,9 @@ impl VcenterProvider {
             datastore: self.datastore.value.clone(),
             networks: values(&self.networks),
             clones: self.clones,
+            different_hosts: self.anti_affinity.value,
+            restart: self.restart.as_ref().map(|restart| restart.value),
+            managed_by: self.managed_by.clone(),
         }
     }
 

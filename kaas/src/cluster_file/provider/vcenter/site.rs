@@ -10,7 +10,7 @@ use contract::deployer::PrivateKey;
 use fleet::authority::DirectoryStore;
 use fleet::deploy::Wanted;
 use fleet::hypervisor::{Hypervisor as _, Placement};
-use fleet::vcenter::{DatastoreStore, Together, VcenterHypervisor};
+use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
@@ -32,7 +32,6 @@ pub struct VcenterSite {
     described: VcenterProvider,
     client: Client,
     runtime: Rc<Runtime>,
-    cluster: String,
     deployment: Uuid,
     journal: DatastorePath,
     snapshots: PathBuf,
@@ -69,20 +68,11 @@ impl VcenterSite {
         let journal = described.journal_of(cluster);
         let deployment = described.deployment.unwrap_or_else(|| deployment(&client.service().about, &journal));
         let (described, runtime, snapshots) = (described.clone(), Rc::clone(runtime), snapshots.to_owned());
-        Ok(Self { described, client, runtime, cluster: cluster.to_owned(), deployment, journal, snapshots })
+        Ok(Self { described, client, runtime, deployment, journal, snapshots })
     }
 
     async fn hypervisor(&self) -> fleet::hypervisor::Result<VcenterHypervisor> {
-        let described = &self.described;
-        let hypervisor = VcenterHypervisor::new(self.client.clone(), self.deployment, &described.names()).await?;
-        let apart = described.anti_affinity.value.then(|| self.rule());
-        Ok(hypervisor.keeping(Together { apart, restart: described.restart.as_ref().map(|restart| restart.value) }))
-    }
-
-    /// The name of the rule that keeps the nodes apart: names of rules are people's, and need not be unique.
-    fn rule(&self) -> String {
-        let id = self.deployment.simple().to_string();
-        format!("kaas {} {}", self.cluster, &id[..8])
+        VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names()).await
     }
 
     async fn checked(&self, asked: &Asked, written: Written<'_>) -> anyhow::Result<Checked> {

@@ -68,6 +68,7 @@ fn what_the_example_has_in_comments_is_in_order_as_well() {
         ("# templates-folder", "templates-folder"),
         ("datastore = \"datastore1\"\n", "datastore = \"Pod/one%2ftwo\"\n"),
         ("# restart-priority", "restart-priority"),
+        ("# managed-by", "managed-by"),
         ("# deployment", "deployment"),
         ("# [provider.vsphere.limits]", "[provider.vsphere.limits]"),
         ("# requests", "requests"),
@@ -76,7 +77,10 @@ fn what_the_example_has_in_comments_is_in_order_as_well() {
     assert_eq!(mistakes(&text), [""; 0]);
     let file = file(&text);
     let vcenter = vcenter(&file);
-    assert_eq!(vcenter.names().resource_pool, "Cluster/Resources/kaas/control");
+    let names = vcenter.names();
+    assert_eq!(names.resource_pool, "Cluster/Resources/kaas/control");
+    assert_eq!((names.different_hosts, names.managed_by.as_deref()), (true, Some("org.example.kaas")));
+    assert_eq!(names.restart, Some(::vsphere::RestartPriority::High));
     assert_eq!(vcenter.journal_of("control").to_string(), "[one/two] kaas/control");
     let text = with(&[("# journal = \"[datastore1] kaas/control\"", "journal = \"[other] k/c\"")]);
     assert_eq!(mistakes(&text), [""; 0]);
