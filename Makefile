@@ -8,7 +8,8 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaas
 # as root, Cargo itself never: what it keeps in the user's directories stays the user's.
 AS_ROOT := $(CURDIR)/.ci/as-root
 # Always of the whole workspace: of a part, Cargo builds some dependencies once more, with other features.
-TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test --locked --workspace
+TEST := KAAS_TEST_VCENTER="$(CURDIR)/build/vcenter" \
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test --locked --workspace
 # Builds a program and takes it into build/ in the same breath: another clone may compile its own as soon as Cargo ends.
 TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked
 
@@ -58,11 +59,12 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 	$(TEST) --no-fail-fast
 
 # By the Go of components: the host's own may be too old to know what another is.
-vcenter: setup root ## Pass the tests of the vCenter that is tested against, and of nothing else
+vcenter: setup root ## Build the vCenter that is tested against into build/, and pass the tests of it
 	$(TAKE) -p kaas
 	@cd tests/vcenter && $(AS_ROOT) "$(CURDIR)/$(KAAS)" image go "$(CURDIR)/$(SPEC)" -- sh -ec '\
 		unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; \
-		GOFLAGS="-mod=readonly -buildvcs=false" go test ./...'
+		export GOFLAGS="-mod=readonly -buildvcs=false"; \
+		go build -o "$(CURDIR)/build/vcenter" .; go test ./...'
 
 test-long: ova-earlier ## Pass the long scenarios as well
 	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --no-fail-fast --test lab -- ::long::

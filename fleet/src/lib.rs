@@ -1,4 +1,4 @@
-//! The appliances seen from outside the VMs: what runs them ([`hypervisor`]), who may change them ([`authority`]), what
+//! The appliances seen from outside the VMs: what runs them ([`hypervisor`]; [`vcenter`] is one), who may change them ([`authority`]), what
 //! they say ([`node`]), how their images are swapped ([`upgrade`]), and how workers come and go ([`workers`]).
 
 pub mod authority;
@@ -6,5 +6,9 @@ pub mod deploy;
 pub mod files;
 pub mod hypervisor;
 pub mod node;
+mod notice;
 pub mod upgrade;
+pub mod vcenter;
 pub mod workers;
+
+pub use notice::Notice;

@@ -282,6 +282,11 @@ impl<'d, 't> Table<'d, 't> {
         beside(self.document.files[named.place.file].0, &named.value)
     }
 
+    /// True or false; none if it is not said.
+    pub fn flag(&self, key: &str) -> Option<bool> {
+        self.single(key, "true or false", DeValue::as_bool).map(|(flag, _)| flag)
+    }
+
     /// A whole number that has to be there, within `range`.
     pub fn number(&self, key: &str, what: &str, range: RangeInclusive<u32>) -> Option<u32> {
         if !self.has(key, what) {
@@ -468,6 +473,14 @@ mod tests {
                 "spec.toml:5: disk.speed: is no key of [disk]: known are capacity",
             ]
         );
+    }
+
+    #[test]
+    fn a_flag_is_true_or_false_or_not_said() {
+        let found = mistakes("a = true\nb = \"yes\"\n", |top| {
+            assert_eq!((top.flag("a"), top.flag("b"), top.flag("c")), (Some(true), None, None));
+        });
+        assert_eq!(found, ["spec.toml:2: b: expects true or false, not a value of type string"]);
     }
 
     #[test]

@@ -4,14 +4,19 @@
 mod output;
 
 mod backup;
+mod cluster_file;
 mod deploy;
 mod home;
 mod image;
 mod lab;
 mod ova;
+mod provider;
+mod publisher;
 mod recovery;
 mod reference;
+mod signals;
 mod upgrade;
+mod work;
 
 use std::process::ExitCode;
 
@@ -47,6 +52,9 @@ enum Command {
     /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
     #[command(subcommand)]
     Ova(ova::Ova),
+    /// What those need who run the machines that clusters stand on: role.
+    #[command(subcommand)]
+    Provider(provider::Provider),
     /// Keys for the day on which all control nodes of a cluster are lost: new, open.
     #[command(subcommand)]
     Recovery(recovery::Recovery),
@@ -73,6 +81,7 @@ fn main() -> ExitCode {
         Command::Image(command) => image::run(command).map(done),
         Command::Lab(command) => lab::run(command),
         Command::Ova(command) => ova::run(command).map(done),
+        Command::Provider(command) => provider::run(&command).map(done),
         Command::Recovery(command) => recovery::run(&command).map(done),
         Command::Status(arguments) => deploy::status(&arguments),
         Command::Upgrade(command) => upgrade::run(command),

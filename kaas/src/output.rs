@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
+use clap::ValueEnum;
 use fleet::node::is_plain;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::Serialize;
@@ -12,6 +13,25 @@ use serde::Serialize;
 /// Says how far something is, or what has come of it, on standard output: as `println!`, if it can be written.
 macro_rules! say {
     ($($text:tt)*) => { $crate::output::say(&format!($($text)*)) };
+}
+
+/// What a command prints.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Output {
+    /// Lines for people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+impl Output {
+    /// Says how far something is: beside a JSON object, not in it.
+    pub fn tell(self, what: &str) {
+        match self {
+            Self::Text => say(what),
+            Self::Json => warn(what),
+        }
+    }
 }
 
 /// Says how far something is, on standard output.

@@ -7,11 +7,11 @@ use ::ova::archive::Archive;
 use ::ova::signature::PublicKey;
 use ::ova::vmdk;
 use anyhow::{Context, Result};
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use fleet::node::clean;
 use serde_json::{Value, json};
 
-use crate::output;
+use crate::output::{self, Output};
 
 /// Commands on OVAs.
 #[derive(Subcommand)]
@@ -50,15 +50,6 @@ pub enum Ova {
         /// The raw disk to write: a new, sparse file.
         raw: PathBuf,
     },
-}
-
-/// What a command prints.
-#[derive(Clone, Copy, ValueEnum)]
-pub enum Output {
-    /// Lines for people.
-    Text,
-    /// One JSON object.
-    Json,
 }
 
 /// Runs one of the commands.

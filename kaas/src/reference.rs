@@ -5,9 +5,10 @@ use std::fmt::Write;
 use clap::{Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
 use fleet::{deploy, upgrade, workers};
+use vsphere::{On, PRIVILEGES, Privilege};
 
 /// The generated parts, by the name of their block.
-pub fn parts() -> [(&'static str, String); 9] {
+pub fn parts() -> [(&'static str, String); 10] {
     [
         ("properties", properties::reference_markdown()),
         ("findings", codes::codes_markdown()),
@@ -17,6 +18,7 @@ pub fn parts() -> [(&'static str, String); 9] {
         ("deployments", table(deploy::REASONS)),
         ("paths", paths::markdown()),
         ("ports", ports::markdown()),
+        ("privileges", privileges()),
         ("commands", commands(&crate::Arguments::command())),
     ]
 }
@@ -39,6 +41,22 @@ fn table(codes: &[(&str, &str)]) -> String {
     let mut text = String::from("| Code | When |\n| --- | --- |\n");
     for (code, meaning) in codes {
         let _ = writeln!(text, "| `{code}` | {meaning} |");
+    }
+    text
+}
+
+/// What an account of a vCenter needs, by the object that it needs it on.
+fn privileges() -> String {
+    let mut text = String::from("| On | Privilege | For |\n| --- | --- | --- |\n");
+    for Privilege { id, on, purpose } in PRIVILEGES {
+        let on = match on {
+            On::Folder => "the folders of VMs and templates",
+            On::Datastore => "the datastores of VMs and of the journal",
+            On::Network => "each network",
+            On::Pool => "the resource pool",
+            On::Cluster => "the cluster",
+        };
+        let _ = writeln!(text, "| {on} | `{id}` | {purpose} |");
     }
     text
 }

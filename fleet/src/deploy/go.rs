@@ -40,17 +40,7 @@ impl std::fmt::Debug for Arrived {
 }
 
 /// What happens.
-#[derive(Clone, Copy, Debug)]
-pub enum Notice<'a> {
-    /// Another command's end is waited for, in these words.
-    TakingOver(&'a str),
-    /// An image is laid ready, which may take minutes.
-    Staging,
-    /// This is begun.
-    Begun(&'a Action),
-    /// This is waited for.
-    Waits(&'a Wait),
-}
+pub type Notice<'a> = crate::Notice<'a, Action, Wait>;
 
 /// One cluster's control nodes.
 pub struct Deploy<'a> {

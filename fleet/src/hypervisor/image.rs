@@ -1,5 +1,7 @@
 //! An image as a hypervisor holds it: whoever makes VMs from it needs no file.
 
+use ova::Sha256;
+use ova::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
 /// An image that was laid ready: a template, an item of a content library, a directory. The hypervisor has held its
@@ -12,4 +14,13 @@ pub struct Staged {
     pub digest: String,
     /// Where it is, in the hypervisor's words.
     pub reference: String,
+}
+
+impl Staged {
+    /// The digest of the OVA with this manifest.
+    pub fn digest_of(manifest: &Manifest) -> String {
+        let line = |entry: &ova::manifest::Entry| format!("{} {}\n", entry.digest, entry.name);
+        let lines: String = manifest.entries().iter().map(line).collect();
+        Sha256::of(lines.as_bytes()).to_string()
+    }
 }

@@ -50,7 +50,7 @@ mod verb;
 mod way;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use abandoned_unread::AbandonedUnread;
 pub use adopt::Adoption;

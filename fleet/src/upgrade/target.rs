@@ -7,13 +7,13 @@ use anyhow::{Context, bail, ensure};
 use contract::image::FullVersion;
 use contract::minor::Minor;
 use contract::swap::Image;
-use ova::Sha256;
 use ova::archive::{Archive, Error};
-use ova::manifest::Manifest;
 use ova::ovf::{Descriptor, Qualifier};
 use ova::signature::PublicKey;
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
+
+use crate::hypervisor::Staged;
 
 /// The property whose choices are the Kubernetes minors that an image carries.
 const KUBERNETES: &str = contract::properties::KUBERNETES_VERSION;
@@ -55,7 +55,7 @@ impl Target {
             format!("{} does not say clearly which image it holds; build it anew with this release", path.display())
         })?;
         Ok(Self {
-            digest: digest(&manifest),
+            digest: Staged::digest_of(&manifest),
             image: Image { version: full.version, build: full.build },
             upgrades_from: full.upgrades_from,
             etcd: full.etcd,
@@ -88,11 +88,6 @@ fn signer(archive: &Archive) -> anyhow::Result<Option<PublicKey>> {
         Err(Error::Unsigned { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-fn digest(manifest: &Manifest) -> String {
-    let lines: String = manifest.entries().iter().map(|entry| format!("{} {}\n", entry.digest, entry.name)).collect();
-    Sha256::of(lines.as_bytes()).to_string()
 }
 
 /// What the descriptor says of the image.

@@ -25,15 +25,7 @@ pub enum Arrived {
 }
 
 /// What happens.
-#[derive(Clone, Copy, Debug)]
-pub enum Notice<'a> {
-    /// Another command's end is waited for, in these words.
-    TakingOver(&'a str),
-    /// This is begun.
-    Begun(&'a Action),
-    /// This is waited for.
-    Waits(&'a Wait),
-}
+pub type Notice<'a> = crate::Notice<'a, Action, Wait>;
 
 /// The workers of one pool.
 pub struct Workers<'a> {

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::output::{say, warn};
-use crate::ova::Output;
-use crate::upgrade::Over;
+use crate::output::Output;
+use crate::work::Work;
 
 /// A cluster as its file describes it.
 #[derive(Args)]
@@ -25,59 +24,41 @@ pub struct Deploy {
     /// The file that describes the cluster. `kaas deploy --example` prints one.
     #[arg(short, long, value_name = "FILE", required_unless_present = "example")]
     pub(super) file: Option<PathBuf>,
-    /// Print a description to begin with, of so many control nodes, and do nothing.
-    #[arg(long, value_enum, value_name = "NODES", num_args = 0..=1, default_missing_value = "three", exclusive = true)]
+    /// Print a description to begin with, and do nothing.
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "three", exclusive = true)]
     pub(super) example: Option<Example>,
     /// Say what would be made, and make nothing.
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// How to say it. With JSON, progress goes to standard error.
-    #[arg(long, default_value = "text")]
-    pub(super) output: Output,
-    /// How long to wait for what does not happen, such as a cluster that does not form, in seconds. Then the command ends
-    /// with status 3, and goes on when it is given again.
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-    pub(super) pause_limit: u64,
     #[command(flatten)]
-    pub(super) over: Over,
+    pub(super) work: Work,
 }
 
-/// How many control nodes an example has.
+/// What an example describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Example {
-    /// One.
+    /// One control node in a lab of this machine.
     #[value(alias = "1")]
     One,
-    /// Three, for high availability.
+    /// Three, for high availability, in a lab.
     #[value(alias = "3")]
     Three,
+    /// Three on a vCenter.
+    Vsphere,
 }
 
 /// What `destroy` is told.
 #[derive(Args)]
 pub struct Destroy {
-    #[command(flatten)]
-    pub(super) described: Described,
+    /// The file that describes the cluster.
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) file: PathBuf,
     /// The cluster's name, as the confirmation. Without it a person is asked to type it.
     #[arg(long, value_name = "CLUSTER")]
     pub(super) confirm: Option<String>,
     /// Remove the data disks as well, with all that the cluster knows.
     #[arg(long)]
     pub(super) data_disks: bool,
-    /// How long to wait for what does not happen, in seconds. Then the command ends with status 3, and goes on when it is
-    /// given again.
-    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
-    pub(super) pause_limit: u64,
     #[command(flatten)]
-    pub(super) over: Over,
-}
-
-impl Output {
-    /// Says how far it is.
-    pub(super) fn tell(self, what: &str) {
-        match self {
-            Self::Text => say(what),
-            Self::Json => warn(what),
-        }
-    }
+    pub(super) work: Work,
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, Write};
 
 use anyhow::bail;
 
-use super::file::ClusterFile;
+use crate::cluster_file::ClusterFile;
 
 /// Has a person type the cluster's name, unless it was given.
 ///

@@ -9,12 +9,9 @@ use anyhow::Context;
 use contract::deployer::PrivateKey;
 use contract::finding::{Finding, Severity};
 use contract::form::{self, SecretNeed};
-use contract::properties::{
-    self, ADDRESS, AddressSource, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME, Value,
-};
+use contract::properties::{ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME};
 use contract::role::Role;
 use fleet::deploy::{Wanted, WantedNode};
-use fleet::hypervisor::Placement;
 use fleet::upgrade::Target;
 use fleet::workers::Image;
 use image::document::{Located, Mistake, Mistakes};
@@ -22,9 +19,8 @@ use ova::archive::Archive;
 use ova::ovf::{Product, environment};
 use zeroize::Zeroizing;
 
-use super::described::NodeTable;
-use super::file::ClusterFile;
-use super::source::Source;
+use crate::cluster_file::{ClusterFile, NodeTable, Source};
+use crate::publisher;
 
 /// A description that is in order.
 pub struct Judged {
@@ -64,6 +60,10 @@ pub(super) fn judge_with(
     form: &Product,
 ) -> anyhow::Result<Judged> {
     let mut mistakes = file.mistakes_of_provider();
+    mistakes.extend(file.publisher.as_ref().and_then(|publisher| {
+        let refused = refuses(&target, publisher::fingerprint(&publisher.value))?;
+        Some(file.mistake(publisher, refused))
+    }));
     let key = deployer_key(&file.deployer_key, resolve)?;
     let secret = deployment_secret(&file.deployment_secret, resolve)?;
     let shared = shared(file, &key, secret, resolve, &mut mistakes)?;
@@ -84,7 +84,7 @@ pub(super) fn judge_with(
         if let Err(refused) = environment::Properties::import(form, &told) {
             mistakes.push(file.mistake(&node.name, format!("{refused}")));
         }
-        if let Some(address) = address_of(&node.address.value) {
+        if let Some(address) = node.address() {
             nodes.push(WantedNode { name: node.name.value.clone(), address, properties: told });
         }
     }
@@ -106,9 +106,22 @@ pub(super) fn judge_with(
         image: Image { digest: target.digest, name: format!("{} {}", target.name, target.image) },
         ova: target.ova,
         networks: file.provider.networks(),
-        placement: Placement::default(),
+        placement: file.provider.placement(),
     };
     Ok(Judged { wanted, key, warnings })
+}
+
+/// Why an OVA is not taken from a publisher.
+fn refuses(target: &Target, publisher: anyhow::Result<String>) -> Option<String> {
+    let publisher = match publisher {
+        Ok(publisher) => publisher,
+        Err(error) => return Some(format!("{error:#}")),
+    };
+    match &target.signer {
+        Some(signer) if *signer == publisher => None,
+        Some(signer) => Some(format!("has the key {publisher}, and {} is signed with {signer}", target.ova.display())),
+        None => Some(format!("has the key {publisher}, and {} is not signed", target.ova.display())),
+    }
 }
 
 type Told = BTreeMap<String, String>;
@@ -180,15 +193,16 @@ fn at(file: &ClusterFile, node: &NodeTable, finding: &Finding) -> Mistake {
     }
 }
 
-fn address_of(text: &str) -> Option<std::net::Ipv4Addr> {
-    match properties::find(ADDRESS)?.parse(text) {
-        Ok(Value::AddressSource(AddressSource::Static(address))) => Some(address.addr()),
-        _ => None,
-    }
+/// The deployer's key; none if it is not there.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn deployer_key_there(path: &Path) -> anyhow::Result<Option<PrivateKey>> {
+    deployer_key(path, Resolve::WhatIsThere)
 }
 
 /// The deployer's key; drawn where it is not there.
-pub(super) fn deployer_key(path: &Path, resolve: Resolve) -> anyhow::Result<Option<PrivateKey>> {
+fn deployer_key(path: &Path, resolve: Resolve) -> anyhow::Result<Option<PrivateKey>> {
     if path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let key = PrivateKey::of_pem(&Zeroizing::new(text));

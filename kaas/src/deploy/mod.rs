@@ -2,11 +2,7 @@
 
 mod arguments;
 mod confirm;
-mod described;
-mod file;
 mod judge;
-mod provider;
-mod source;
 mod words;
 
 #[cfg(test)]
@@ -19,20 +15,19 @@ use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use fleet::authority::TakeOver;
 use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, Notice, Wish};
-use fleet::hypervisor::Placement;
-use fleet::node::Deployer;
 use fleet::upgrade::Cancelled;
-use tokio::sync::watch;
+use image::document::Mistakes;
 
 use self::arguments::Example;
 pub use self::arguments::{Deploy, Described, Destroy};
-use self::file::ClusterFile;
-use self::judge::{Judged, Resolve, deployer_key, judge};
-use self::provider::Place;
+pub use self::judge::deployer_key_there;
+use self::judge::{Judged, Resolve, judge};
 use self::words::{Outcome, Plan};
-use crate::output::{json, result, say, warn};
-use crate::ova::Output;
-use crate::upgrade::{Ending, Signals, advised};
+use crate::cluster_file::{ClusterFile, Opened, Place};
+use crate::output::{Output, json, result, say, warn};
+use crate::signals::Ending;
+use crate::upgrade::advised;
+use crate::work::{Work, told};
 
 /// It cannot go on without a person; exit status 4.
 const STOPPED: u8 = 4;
@@ -41,6 +36,7 @@ const PAUSED: u8 = 3;
 
 const ONE: &str = include_str!("examples/one.toml");
 const THREE: &str = include_str!("examples/three.toml");
+const VSPHERE: &str = include_str!("examples/vsphere.toml");
 
 /// `kaas deploy`. Exit statuses: 0 when the cluster runs, 3 when it waits for something, 4 when a person has to see to
 /// something.
@@ -51,15 +47,22 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     match arguments.example {
         Some(Example::One) => return result(ONE).map(|()| ExitCode::SUCCESS),
         Some(Example::Three) => return result(THREE).map(|()| ExitCode::SUCCESS),
+        Some(Example::Vsphere) => return result(VSPHERE).map(|()| ExitCode::SUCCESS),
         None => {}
     }
     let file = ClusterFile::read(arguments.file.as_deref().context("give a description with --file")?)?;
-    // Judged as far as it is there, before a key is drawn or anybody is asked.
+    // Judged as far as it is there, before a key is drawn, anybody is asked or anything is reached.
     let judged = judge(&file, Resolve::WhatIsThere)?;
+    let site = Opened::of(&file)?;
+    let mut checked = site.check(&judged.wanted, file.written())?;
+    if !checked.mistakes.is_empty() {
+        let mut mistakes = std::mem::take(&mut checked.mistakes);
+        mistakes.sort_by_key(|mistake| mistake.line);
+        return Err(Mistakes(mistakes).into());
+    }
     if arguments.dry_run {
-        let exists = file.provider.find()?.is_some();
-        let plan = Plan::of(&judged.wanted, &*file.provider, exists, judged.warnings);
-        match arguments.output {
+        let plan = Plan::of(&judged.wanted, &file, judged.warnings, checked);
+        match arguments.work.output {
             Output::Json => json(&plan)?,
             Output::Text => result(&plan.text())?,
         }
@@ -67,19 +70,13 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     }
     let Judged { wanted, key, warnings } = judge(&file, Resolve::All)?;
     let key = key.context("there is no deployer's key")?;
-    for warning in warnings {
+    for warning in warnings.into_iter().chain(checked.warnings) {
         warn(&format!("warning: {warning}"));
     }
-    let tell = |what: &str| arguments.output.tell(what);
-    let place = file.provider.make(&wanted, &key, &tell)?;
-    let run = Run {
-        file: &file,
-        what: "deploy",
-        output: arguments.output,
-        pause_limit: arguments.pause_limit,
-        ending: Ending::WhereItCanBeContinued,
-    };
-    run.go(&place, Some(key), Wish::Deploy(&wanted), arguments.over.take())
+    let tell = |what: &str| arguments.work.output.tell(what);
+    let place = site.make(&wanted, &key, &tell)?;
+    let run = Run::working(&file, &site, "deploy", &arguments.work);
+    run.go(&place, Some(key), Wish::Deploy(&wanted), arguments.work.over.take())
 }
 
 /// `kaas destroy`. Exit statuses as of `deploy`.
@@ -87,28 +84,22 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// The cluster's name was not typed; or why it could not go on.
 pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
-    let Described { file, output } = &arguments.described;
-    let file = ClusterFile::read(file)?;
-    let Some(place) = file.provider.find()? else {
-        bail!("{} is not there: there is nothing of the cluster {}", file.provider.words(), file.name.value)
+    let file = ClusterFile::read(&arguments.file)?;
+    let site = Opened::of(&file)?;
+    let Some(place) = site.find()? else {
+        bail!("{} is not there: there is nothing of the cluster {}", site.words(), file.name.value)
     };
-    file.provider.may_destroy()?;
+    site.may_destroy()?;
     confirm::typed(&file, arguments.confirm.as_deref(), arguments.data_disks)?;
-    let run = Run {
-        file: &file,
-        what: "destroy",
-        output: *output,
-        pause_limit: arguments.pause_limit,
-        ending: Ending::WhereItCanBeContinued,
-    };
+    let run = Run::working(&file, &site, "destroy", &arguments.work);
     // A command that was killed may have made the place alone.
     if run.is_empty(&place)? {
-        file.provider.clear()?;
-        output.tell(&format!("there is nothing of the cluster {} any more", file.name.value));
+        site.clear()?;
+        run.output.tell(&format!("there is nothing of the cluster {} any more", file.name.value));
         return Ok(ExitCode::SUCCESS);
     }
     let wish = Wish::Destroy { cluster: &file.name.value, disks: arguments.data_disks };
-    run.go(&place, None, wish, arguments.over.take())
+    run.go(&place, None, wish, arguments.work.over.take())
 }
 
 /// `kaas status`. Exit statuses: 0 when the cluster is as it is to be, 3 when it is not.
@@ -118,11 +109,12 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
 pub fn status(arguments: &Described) -> anyhow::Result<ExitCode> {
     let file = ClusterFile::read(&arguments.file)?;
     let name = &file.name.value;
-    let Some(place) = file.provider.find()? else {
-        bail!("{} is not there: `kaas deploy` makes it", file.provider.words())
-    };
-    let run = Run { file: &file, what: "status", output: arguments.output, pause_limit: 0, ending: Ending::AtOnce };
-    let key = deployer_key(&file.deployer_key, Resolve::WhatIsThere)?;
+    let site = Opened::of(&file)?;
+    let Some(place) = site.find()? else { bail!("{} is not there: `kaas deploy` makes it", site.words()) };
+    let ending = Ending::AtOnce;
+    let run =
+        Run { file: &file, site: &site, what: "status", output: arguments.output, pause_limit: Duration::ZERO, ending };
+    let key = deployer_key_there(&file.deployer_key)?;
     let status = run.with(&place, key, async |deploy| deploy.status().await)?;
     let status = status.with_context(|| format!("nothing was begun for the cluster {name} by `kaas deploy`"))?;
     match arguments.output {
@@ -135,13 +127,20 @@ pub fn status(arguments: &Described) -> anyhow::Result<ExitCode> {
 /// One command on a cluster.
 struct Run<'a> {
     file: &'a ClusterFile,
+    site: &'a Opened,
     what: &'a str,
     output: Output,
-    pause_limit: u64,
+    pause_limit: Duration,
     ending: Ending,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Of a command that changes something.
+    fn working(file: &'a ClusterFile, site: &'a Opened, what: &'a str, work: &Work) -> Self {
+        let pause_limit = Duration::from_secs(work.waiting.pause_limit);
+        Self { file, site, what, output: work.output, pause_limit, ending: Ending::WhereItCanBeContinued }
+    }
+
     /// Notes a wish, goes on until it is so, and says what came of it.
     fn go(&self, place: &Place, key: Option<PrivateKey>, wish: Wish<'_>, over: TakeOver) -> anyhow::Result<ExitCode> {
         let gone = match self.with(place, key, async |deploy| deploy.go(wish, over).await) {
@@ -159,7 +158,7 @@ impl Run<'_> {
         let kubeconfig = &self.file.kubeconfig;
         match arrived {
             Arrived::Up(given) => fleet::files::write(kubeconfig, given)?,
-            Arrived::Gone if status.left.is_empty() => self.file.provider.clear()?,
+            Arrived::Gone if status.left.is_empty() => self.site.clear()?,
             _ => {}
         }
         let exit = exit_status(arrived);
@@ -169,11 +168,11 @@ impl Run<'_> {
         }
         let mut text = words::arrived(arrived, kubeconfig, status);
         if let Arrived::Up(_) = arrived {
-            self.file.provider.ways_in()?.iter().for_each(|way| text += &format!("\n{way}"));
+            self.site.ways_in()?.iter().for_each(|way| text += &format!("\n{way}"));
         }
         if matches!(arrived, Arrived::Paused(_) | Arrived::Stopped(_)) && !status.formed {
             let started = status.nodes.iter().filter(|node| node.power.is_some());
-            for said in started.flat_map(|node| self.file.provider.complaints(&node.name)) {
+            for said in started.flat_map(|node| self.site.complaints(&node.name)) {
                 text += &format!("\n  {said}");
             }
         }
@@ -198,31 +197,21 @@ impl Run<'_> {
         key: Option<PrivateKey>,
         act: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let deployer = |key| match place.network.clone() {
-            Some(network) => Deployer::from_inside(key, network),
-            None => Ok(Deployer::new(key)),
-        };
-        let guests = ByKey(key.map(deployer).transpose()?);
-        let (cancel, cancelled) = watch::channel(false);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let deployment = Deployment {
+        let guests = ByKey(key.map(|key| place.deployer(key)).transpose()?);
+        let output = self.output;
+        self.site.run(self.ending, async |cancelled| {
+            act(&Deployment {
                 hypervisor: &*place.hypervisor,
                 guests: &guests,
-                store: &place.store,
-                placement: Placement::default(),
+                store: &*place.store,
+                placement: self.file.provider.placement(),
                 what: self.what,
-                watch: &|notice: &Notice<'_>| self.output.tell(&words::notice(notice)),
+                watch: &|notice: &Notice<'_>| output.tell(&told(notice, ToString::to_string)),
                 pace: Duration::from_secs(1),
-                pause_limit: Duration::from_secs(self.pause_limit),
+                pause_limit: self.pause_limit,
                 cancelled,
-            };
-            let signals = Signals::taken()?;
-            tokio::select! {
-                acted = act(&deployment) => acted,
-                // What is being done on other threads is not waited for.
-                status = signals.ended(self.ending, &cancel) => std::process::exit(status.into()),
-            }
+            })
+            .await
         })
     }
 }

@@ -7,10 +7,10 @@ use fleet::upgrade::Target;
 use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
 use tempfile::TempDir;
 
-use super::file::ClusterFile;
 use super::judge::{Judged, Resolve, judge_with};
 use super::words::Plan;
 use super::{ONE, THREE};
+use crate::cluster_file::{Checked, ClusterFile};
 
 const KEY: &str = include_str!("../../../contract/src/properties/fixtures/ssh-keys.pub");
 
@@ -100,7 +100,7 @@ fn keys_and_secrets_are_drawn_once_into_files_of_their_own_and_never_to_judge() 
     assert_eq!(first.wanted.nodes[0].properties, again.wanted.nodes[0].properties);
     let secret = std::fs::read_to_string(directory.path().join("control.secret")).unwrap();
     // What is shown has none of it.
-    let plan = Plan::of(&again.wanted, &*file.provider, false, Vec::new());
+    let plan = Plan::of(&again.wanted, &file, Vec::new(), Checked::default());
     assert!(plan.text().contains("node-name: cp1") && !plan.text().contains(secret.trim()), "{}", plan.text());
     assert!(!serde_json::to_string(&plan).unwrap().contains(secret.trim()));
 }
@@ -169,6 +169,25 @@ fn what_does_not_agree_is_judged_as_the_vms_would_and_said_once_at_its_line() {
         assert!(found[0].starts_with(&format!("{}: ", line_of(at))), "{}", found[0]);
     }
     assert!(told.iter().any(|line| line.contains("control-nodes: ") && line.contains("[")), "{told:#?}");
+}
+
+#[test]
+fn an_ova_that_its_publisher_has_not_signed_is_refused_where_the_publisher_is_named() {
+    let text = with(ONE, &[("ova = \"build\"", "ova = \"build\"\npublisher = \"publisher.pem\"")]);
+    let (directory, path) = directory(&text);
+    let (unsigned, form) = package();
+    let key = directory.path().join("publisher.pem");
+    let said = |signer: Option<String>| {
+        let target = Target { signer, ..unsigned.clone() };
+        let refused = judge_with(&ClusterFile::read(&path).unwrap(), Resolve::WhatIsThere, target, &form).err();
+        refused.map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(said(None).contains("cluster.publisher: reading "), "{}", said(None));
+    std::fs::write(&key, rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
+    let fingerprint = crate::publisher::fingerprint(&key).unwrap();
+    assert!(said(None).contains(&format!("cluster.publisher: has the key {fingerprint}, and one.ova is not signed")));
+    assert!(said(Some("another".to_owned())).contains("and one.ova is signed with another"));
+    assert_eq!(said(Some(fingerprint)), "");
 }
 
 #[test]

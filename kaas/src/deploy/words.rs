@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use fleet::deploy::{Arrived, DeployStatus, Goal, Notice, Wait, Wanted};
+use fleet::deploy::{Arrived, DeployStatus, Goal, Wait, Wanted};
 use fleet::hypervisor::DiskRef;
 use serde::Serialize;
 
-use super::provider::Provider;
+use crate::cluster_file::{Checked, ClusterFile};
 
 /// What came of a command, for programs.
 #[derive(Serialize)]
@@ -43,6 +43,8 @@ pub struct Plan {
     image: String,
     digest: String,
     nodes: Vec<PlannedVm>,
+    makes: Vec<String>,
+    found: Vec<String>,
     warnings: Vec<String>,
 }
 
@@ -57,7 +59,8 @@ struct PlannedVm {
 }
 
 impl Plan {
-    pub(super) fn of(wanted: &Wanted, provider: &dyn Provider, exists: bool, warnings: Vec<String>) -> Self {
+    /// Of what was judged by itself, with its warnings, and of what the look at the site has brought.
+    pub(super) fn of(wanted: &Wanted, file: &ClusterFile, warnings: Vec<String>, checked: Checked) -> Self {
         let shown = |(key, value): (&String, &String)| {
             let hidden = contract::properties::find(key).is_none_or(|property| property.betrays(value));
             (key.clone(), if hidden { "…".to_owned() } else { value.clone() })
@@ -72,12 +75,14 @@ impl Plan {
         });
         Self {
             cluster: wanted.cluster.clone(),
-            place: provider.words(),
-            exists,
+            place: file.provider.words(),
+            exists: checked.exists,
             image: wanted.image.name.clone(),
             digest: wanted.image.digest.clone(),
             nodes: nodes.collect(),
-            warnings,
+            makes: checked.makes,
+            found: checked.found,
+            warnings: [warnings, checked.warnings].concat(),
         }
     }
 
@@ -96,20 +101,16 @@ impl Plan {
                 text += &format!("  {key}: {value}\n");
             }
         }
+        for makes in &self.makes {
+            text += &format!("besides: {makes}\n");
+        }
+        for found in &self.found {
+            text += &format!("found: {found}\n");
+        }
         for warning in &self.warnings {
             text += &format!("warning: {warning}\n");
         }
         text
-    }
-}
-
-/// What is happening.
-pub fn notice(notice: &Notice<'_>) -> String {
-    match notice {
-        Notice::TakingOver(words) => (*words).to_owned(),
-        Notice::Staging => "laying the image ready".to_owned(),
-        Notice::Begun(action) => action.to_string(),
-        Notice::Waits(wait) => format!("waiting: {wait}"),
     }
 }
 

@@ -20,8 +20,7 @@ pub use self::arguments::Tenant;
 use self::arguments::{At, TENANT_OVA, UpArguments, WorkerAddresses};
 use self::crew::{Crew, ova_image};
 use super::{Engine, open_door, tools};
-use crate::output::{json, result};
-use crate::ova::Output;
+use crate::output::{Output, json, result};
 use crate::upgrade::advised;
 
 /// Runs one of the commands. Exit statuses: 0 when it is done, 3 when it waits for something or somebody, 4 when workers
@@ -37,7 +36,7 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::AddWorker { count, worker_engine, at } => {
             let mut lab = open(&at)?;
             if let Some(engine) = worker_engine {
-                let engine = engine.record(&lab.tools(), lab::Hardware::Quick, &|what| at.say(what))?;
+                let engine = engine.record(&lab.tools(), lab::Hardware::Quick, &|what| at.work.output.tell(what))?;
                 lab.set_worker_engine(engine)?;
             }
             Crew::of(lab, &at).go(what, &Wish::Add(count))
@@ -59,26 +58,26 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::Status(at) => Crew::of(open(&at)?, &at).status(),
         Tenant::ReplaceControlPlane { node, ova, properties, data_disk, limit, at } => {
             let lab = open(&at)?;
-            let say = |what: &str| at.say(what);
+            let say = |what: &str| at.work.output.tell(what);
             let source = ova.map(|ova| unpacked(&lab.find_ova(&ova)?, &lab.tools(), &say)).transpose()?;
             let by = BlankVm {
                 source,
                 properties: properties.into_iter().collect(),
                 data_disk: data_disk.map(|size| size << 20),
             };
-            let asking = Asking { what, over: at.over.take(), say: &say };
+            let asking = Asking { what, over: at.work.over.take(), say: &say };
             let replaced = lab.replace_node(&node, &by, &asking).map_err(advised)?;
             for disk in &replaced.disks {
-                at.say(&format!("the disk {disk} of the lost node is kept; nobody holds it"));
+                at.work.output.tell(&format!("the disk {disk} of the lost node is kept; nobody holds it"));
             }
-            at.say(&format!("{node} is on; its console log is {}", lab.console(&node).display()));
+            at.work.output.tell(&format!("{node} is on; its console log is {}", lab.console(&node).display()));
             // What Kubernetes says of a node of its name may still be of the lost one.
             let (limit, good) = (Duration::from_secs(limit * 60), ["test", "-e", "/run/kaas/good.json"]);
             lab::until(&format!("{node} to be found good"), limit, || {
                 lab.run_inside(&replaced.vm, &good, limit).map(|_| true)
             })?;
             lab.wait_until_ready(limit)?;
-            match at.output {
+            match at.work.output {
                 Output::Json => json(&serde_json::json!({"node": node, "vm": replaced.vm, "disks": replaced.disks}))?,
                 Output::Text => result(&format!("{node} is a control node again"))?,
             }
@@ -93,7 +92,7 @@ fn unpacked(ova: &Path, tools: &Tools, say: &dyn Fn(&str)) -> anyhow::Result<Sou
 
 /// Makes what is not there yet: given again after it was killed, it goes on.
 fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
-    let (at, say) = (&arguments.at, |what: &str| arguments.at.say(what));
+    let (at, say) = (&arguments.at, |what: &str| arguments.at.work.output.tell(what));
     let ova = lab::find_ova_of(&arguments.ova, TENANT_OVA)?;
     let target = Target::read(&ova)?;
     let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
@@ -114,7 +113,7 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
         };
         import(state, arguments, size, unpacked(&ova, &Tools::at(&tools), &say)?, (engine, workers), tools)?
     };
-    let asking = Asking { what: "lab tenant up", over: at.over.take(), say: &say };
+    let asking = Asking { what: "lab tenant up", over: at.work.over.take(), say: &say };
     lab.power_on_nodes(&asking).map_err(advised)?;
     if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();

@@ -1,17 +1,15 @@
 //! The command line of image-swap upgrades, and what its words come to. Does nothing.
 
-use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ::ova::signature::PublicKey;
-use anyhow::Context;
 use clap::{Args, Subcommand};
-use fleet::authority::TakeOver;
 use fleet::hypervisor::Placement;
 use fleet::upgrade::{Mode, OnFailure, Options};
 
-use crate::ova::Output;
+use crate::output::Output;
+use crate::publisher;
+use crate::work::{Over, Waiting};
 
 /// Replaces the VMs of a control cluster by ones from a new image; the data disks move over.
 #[derive(Subcommand)]
@@ -116,9 +114,13 @@ pub enum Upgrade {
 #[derive(Args)]
 pub struct At {
     /// The lab that the VMs run in.
-    #[arg(long, value_name = "NAME")]
-    pub(super) lab: String,
-    /// The cluster administrator's kubeconfig, if not the lab's own.
+    #[arg(long, value_name = "NAME", required_unless_present = "file", conflicts_with = "file")]
+    pub(super) lab: Option<String>,
+    /// The file that describes the cluster, as `kaas deploy` takes it: its `[provider]` says what runs the VMs.
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
+    /// The cluster administrator's kubeconfig, if not the lab's own, or what the nodes give for the deployer's key that the
+    /// file names, or the kubeconfig that it names.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
 }
@@ -148,24 +150,6 @@ impl FromStr for Confirmed {
         let upgrade = text.parse().map(Self::Upgrade);
         upgrade.or_else(|_| text.parse().map(Self::Hold)).map_err(|_| "neither a UUID nor a hold's number".to_owned())
     }
-}
-
-/// From whom the deployment may be taken.
-#[derive(Args)]
-pub struct Over {
-    /// Take over from a command that has not given the deployment back, on another machine or hanging. It does nothing
-    /// more then; this one begins after it can have begun nothing more, and what it began has ended.
-    #[arg(long)]
-    pub(super) take_over: bool,
-}
-
-/// How long a run waits.
-#[derive(Args)]
-pub struct Waiting {
-    /// How long to wait for what cannot be done now, such as a drain that a PodDisruptionBudget blocks, in seconds. Then
-    /// the command ends with status 3, and `kaas upgrade resume` goes on.
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-    pub(super) pause_limit: u64,
 }
 
 /// What every command needs that goes on with an upgrade.
@@ -247,27 +231,12 @@ impl Upgrade {
     }
 }
 
-impl Over {
-    /// What the holder of the deployment is taken for.
-    pub fn take(&self) -> TakeOver {
-        if self.take_over { TakeOver::FromAnyone } else { TakeOver::FromTheDead }
-    }
-}
-
 impl Wanted {
     /// As the library takes it.
     ///
     /// # Errors
     /// The publisher's file cannot be read, or holds no key.
     pub(super) fn options(&self) -> anyhow::Result<Options> {
-        let publisher = self.publisher.as_deref().map(|file| -> anyhow::Result<String> {
-            let pem = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-            let key = PublicKey::from_pem(&pem);
-            Ok(key
-                .with_context(|| format!("using {} as the publisher's key", file.display()))?
-                .fingerprint()
-                .to_string())
-        });
         Ok(Options {
             mode: if self.all_at_once { Mode::AllAtOnce } else { Mode::Rolling },
             gate_seconds: self.gate_limit,
@@ -279,14 +248,29 @@ impl Wanted {
             },
             drain_seconds: self.drain,
             downgrade: self.downgrade,
-            publisher: publisher.transpose()?,
+            publisher: self.publisher.as_deref().map(publisher::fingerprint).transpose()?,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        upgrade: Upgrade,
+    }
+
+    #[test]
+    fn the_vms_are_named_by_a_file_or_by_a_lab_and_by_one_of_them() {
+        let parsed = |at: &[&str]| Line::try_parse_from(["upgrade", "status"].iter().chain(at)).is_ok();
+        assert!(parsed(&["--lab", "l"]) && parsed(&["--file", "cluster.toml"]) && parsed(&["-f", "cluster.toml"]));
+        assert!(!parsed(&[]) && !parsed(&["--lab", "l", "--file", "cluster.toml"]));
+    }
 
     #[test]
     fn an_upgrade_is_named_by_its_identifier_or_by_the_hold_whose_journal_is_damaged() {
@@ -300,12 +284,6 @@ mod tests {
 
     #[test]
     fn the_operators_word_on_the_cluster_is_taken_by_every_verb_that_goes_by_a_journal_or_a_plan() {
-        use clap::Parser;
-        #[derive(Parser)]
-        struct Line {
-            #[command(subcommand)]
-            upgrade: Upgrade,
-        }
         let id = uuid::Uuid::from_u128(0xbad).to_string();
         for line in [
             "plan --ova a.ova",

@@ -1,10 +1,9 @@
-//! `kaas upgrade …` and `kaas adopt`: what each command does on a lab's deployment, and the status that it ends with.
+//! `kaas upgrade …` and `kaas adopt`: what each command does on a deployment, and the status that it ends with.
 
 mod adopt;
 mod arguments;
 mod at;
 mod describe;
-mod signals;
 mod words;
 
 use std::process::ExitCode;
@@ -13,12 +12,11 @@ use std::time::Duration;
 use fleet::upgrade::{Arrived, Direction, KubernetesOptions, Outcome, UpgradeStatus, Verb};
 
 use self::arguments::Confirmed;
-pub use self::arguments::{Adopt, Over, Upgrade};
+pub use self::arguments::{Adopt, Upgrade};
 use self::at::Lacking;
-pub use self::signals::{Ending, Signals};
 pub use self::words::advised;
-use crate::output::{json, result, say, warn};
-use crate::ova::Output;
+use crate::output::{Output, json, result, say, warn};
+use crate::signals::Ending;
 
 /// Ended otherwise than was asked for; exit status 4.
 const WENT_BACK: u8 = 4;
@@ -33,19 +31,19 @@ const PAUSED: u8 = 3;
 pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
     let what = command.what();
     match command {
-        Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment| {
-            let plan = deployment.plan(&at.ova(&wanted.ova)?, &wanted.options()?).await?;
+        Upgrade::Plan { wanted, at, whose, output } => at.looking(what, Some(&whose), async |deployment, site| {
+            let plan = deployment.plan(&site.ova(&wanted.ova)?, &wanted.options()?).await?;
             match output {
                 Output::Json => json(&plan)?,
                 Output::Text => result(&describe::text(&plan))?,
             }
             Ok(ExitCode::SUCCESS)
         }),
-        Upgrade::Apply { wanted, on } => on.with(what, async |deployment| {
-            let went = deployment.apply(&on.at.ova(&wanted.ova)?, &wanted.options()?, on.over.take()).await?;
+        Upgrade::Apply { wanted, on } => on.with(what, async |deployment, site| {
+            let went = deployment.apply(&site.ova(&wanted.ova)?, &wanted.options()?, on.over.take()).await?;
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
-        Upgrade::Resume { ova, on } => on.with(what, async |deployment| {
+        Upgrade::Resume { ova, on } => on.with(what, async |deployment, _| {
             // Resumed on the way back, or of the commit, it is to end there.
             let wanted = match deployment.status().await?.direction {
                 Direction::Back | Direction::Abandon => None,
@@ -54,16 +52,16 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             };
             Ok(arrived(&deployment.go_on(Verb::Resume, ova, on.over.take()).await?, wanted))
         }),
-        Upgrade::Rollback { all_at_once, on } => on.with(what, async |deployment| {
+        Upgrade::Rollback { all_at_once, on } => on.with(what, async |deployment, _| {
             let verb = if all_at_once { Verb::RollbackAtOnce } else { Verb::Rollback };
             Ok(arrived(&deployment.go_on(verb, None, on.over.take()).await?, Some(Outcome::RolledBack)))
         }),
-        Upgrade::Commit(on) => on.with(what, async |deployment| {
+        Upgrade::Commit(on) => on.with(what, async |deployment, _| {
             Ok(arrived(&deployment.go_on(Verb::Commit, None, on.over.take()).await?, Some(Outcome::Committed)))
         }),
         Upgrade::Abandon { confirm, at, whose, over } => {
             let ending = Ending::WhereItCanBeContinued;
-            at.with(what, Some(&whose), Duration::ZERO, Lacking::Goes, ending, async |deployment| match confirm {
+            at.with(what, Some(&whose), Duration::ZERO, Lacking::Goes, ending, async |deployment, _| match confirm {
                 Confirmed::Upgrade(id) => {
                     Ok(arrived(&deployment.abandon(id, over.take()).await?, Some(Outcome::Abandoned)))
                 }
@@ -77,7 +75,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
         Upgrade::Kubernetes { to, check, drain, limit, at, whose, over, output } => {
             let options = KubernetesOptions { to, drain_seconds: drain, limit: Duration::from_secs(limit) };
             if check {
-                return at.looking(what, Some(&whose), async |deployment| {
+                return at.looking(what, Some(&whose), async |deployment, _| {
                     let plan = deployment.plan_kubernetes(&options).await?;
                     match output {
                         Output::Json => json(&plan)?,
@@ -86,14 +84,14 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
                     Ok(ExitCode::SUCCESS)
                 });
             }
-            at.changing(what, Some(&whose), Duration::ZERO, async |deployment| {
+            at.changing(what, Some(&whose), Duration::ZERO, async |deployment, site| {
                 let done = deployment.upgrade_kubernetes(&options, over.take()).await?;
-                say(&all_run(&done.to, at.tenant()?.as_deref()));
+                say(&all_run(&done.to, site.tenant()?.as_deref()));
                 Ok(ExitCode::SUCCESS)
             })
         }
         Upgrade::Status { at, output } => {
-            at.with(what, None, Duration::ZERO, Lacking::Goes, Ending::AtOnce, async |deployment| {
+            at.with(what, None, Duration::ZERO, Lacking::Goes, Ending::AtOnce, async |deployment, _| {
                 let status = deployment.status().await?;
                 match output {
                     Output::Json => json(&status)?,
@@ -110,9 +108,9 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// As [`Deployment::adoptable`] and [`Deployment::adopt`], or the operator does not confirm.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
-    arguments
-        .at
-        .looking("adopt", None, async |deployment| adopt::run(deployment, arguments.yes, arguments.over.take()).await)
+    arguments.at.looking("adopt", None, async |deployment, _| {
+        adopt::run(deployment, arguments.yes, arguments.over.take()).await
+    })
 }
 
 /// What is said at the end of an upgrade of Kubernetes. A tenant's workers are not part of it.

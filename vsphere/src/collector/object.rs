@@ -23,7 +23,10 @@ impl Object {
         let mut object =
             Self { reference: content.need_reference("obj")?, values: BTreeMap::new(), missing: BTreeMap::new() };
         for property in content.all("propSet") {
-            object.values.insert(property.need_parsed("name")?, property.need("val")?.clone());
+            // vCenter leaves out what is not set; vcsim names it, without a value.
+            if let Some(value) = property.child("val") {
+                object.values.insert(property.need_parsed("name")?, value.clone());
+            }
         }
         for missing in content.all("missingSet") {
             object.missing.insert(missing.need_parsed("path")?, Fault::localized(missing.need("fault")?));

@@ -43,6 +43,8 @@ pub struct Import<'a> {
     pub option: Option<&'a str>,
     /// What differs from the OVA's settings: the VM has it from its first moment.
     pub config: &'a ConfigSpec,
+    /// Whether it gets those disks of the OVA that have no file there: they are blank.
+    pub blank_disks: bool,
 }
 
 /// A VM that was imported.

@@ -49,7 +49,12 @@ impl Client {
         }
         let mut spec = result.need("importSpec")?.clone().named("spec");
         let config = spec.child_mut("configSpec");
-        import.config.add_to(config.ok_or_else(|| Error::refused(attempt(), "it is not of one VM"))?);
+        let config = config.ok_or_else(|| Error::refused(attempt(), "it is not of one VM"))?;
+        if !import.blank_disks {
+            let filled = result.all("fileItem").filter_map(|item| item.text_of("deviceId")).collect::<Vec<_>>();
+            leave_out_blank(config, &filled).map_err(|reason| Error::refused(attempt(), reason))?;
+        }
+        import.config.add_to(config);
         let wanted = |item: &Element| -> Result<Wanted> {
             let name: String = item.need_parsed("path")?;
             let (size, digest) = package.file(&name).map_err(|reason| Error::refused(attempt(), reason))?;
@@ -61,6 +66,31 @@ impl Client {
             warnings: result.all("warning").map(|warning| Fault::localized(warning).to_string()).collect(),
         })
     }
+}
+
+/// Takes the disks away that no file is for. vCenter names a file's device by its controller's type, bus and unit, such as
+/// `/name/ParaVirtualSCSIController0:1` (`OvfFileItem.deviceId`). Files that fill no disk are left aside.
+///
+/// # Errors
+/// When no disk is left: the device of none is understood then.
+fn leave_out_blank(config: &mut Element, filled: &[&str]) -> std::result::Result<(), String> {
+    let devices: Vec<&Element> = config.all("deviceChange").filter_map(|change| change.child("device")).collect();
+    let place = |disk: &Element| {
+        let key = disk.text_of("controllerKey")?;
+        let controller = devices.iter().find(|device| device.text_of("key") == Some(key))?;
+        let (kind, bus) = (controller.kind()?, controller.text_of("busNumber")?);
+        Some(format!("/{kind}{bus}:{}", disk.text_of("unitNumber")?))
+    };
+    let is_disk = |device: &&&Element| device.kind() == Some("VirtualDisk");
+    let disks = devices.iter().filter(is_disk);
+    let (kept, blank): (Vec<&Element>, Vec<&Element>) =
+        disks.partition(|disk| place(disk).is_some_and(|place| filled.iter().any(|file| file.ends_with(&place))));
+    if kept.is_empty() {
+        return Err(format!("vCenter names no disk that a file is for, but {}", filled.join(", ")));
+    }
+    let blank: Vec<Element> = blank.into_iter().cloned().collect();
+    config.retain(|part| part.name() != "deviceChange" || !part.child("device").is_some_and(|at| blank.contains(at)));
+    Ok(())
 }
 
 /// `OvfCreateImportSpecParams`, in the order of its schema.
@@ -78,4 +108,50 @@ fn parameters(import: &Import<'_>) -> Element {
         .with(networks)
         .with(properties)
         .with([Element::text("diskProvisioning", "thin")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(kind: &str, parts: &[(&str, &str)]) -> Element {
+        let device = Element::new("device").of(kind).with(parts.iter().map(|(name, text)| Element::text(*name, text)));
+        Element::new("deviceChange").with([Element::text("operation", "add"), device])
+    }
+
+    fn disk(unit: &str) -> Element {
+        device("VirtualDisk", &[("key", "-1"), ("controllerKey", "-5"), ("unitNumber", unit)])
+    }
+
+    fn config() -> Element {
+        let controller = device("ParaVirtualSCSIController", &[("key", "-5"), ("busNumber", "1")]);
+        Element::new("configSpec").with([Element::text("name", "node"), controller, disk("0"), disk("10")])
+    }
+
+    fn units(config: &Element) -> Vec<&str> {
+        config.all("deviceChange").filter_map(|change| change.child("device")?.text_of("unitNumber")).collect()
+    }
+
+    #[test]
+    fn disks_without_a_file_are_left_out_by_their_place() {
+        let mut spec = config();
+        leave_out_blank(&mut spec, &["/node/ParaVirtualSCSIController1:0", "/node/VirtualCdrom1"]).unwrap();
+        assert_eq!(
+            (units(&spec), spec.all("deviceChange").count(), spec.text_of("name")),
+            (vec!["0"], 2, Some("node"))
+        );
+        let mut spec = config();
+        leave_out_blank(&mut spec, &["/node/ParaVirtualSCSIController1:10", "/node/ParaVirtualSCSIController1:0"])
+            .unwrap();
+        assert_eq!(units(&spec), ["0", "10"]);
+    }
+
+    #[test]
+    fn where_no_disk_is_known_by_its_file_none_is_left_out() {
+        for files in [&["/node/ParaVirtualSCSIController0:0"][..], &["/node/7"], &[]] {
+            let mut spec = config();
+            leave_out_blank(&mut spec, files).unwrap_err();
+            assert_eq!(units(&spec), ["0", "10"]);
+        }
+    }
 }

@@ -114,6 +114,7 @@ async fn import(client: &Client, path: &std::path::Path, guard: &dyn Guard) -> R
         properties: &properties,
         option: Some("small"),
         config: &config,
+        blank_disks: true,
     };
     client.changes(guard).import(&import).await
 }
@@ -293,6 +294,7 @@ async fn progress_ends_at_a_hundred() {
         properties: &properties,
         option: None,
         config: &config,
+        blank_disks: true,
     };
     client.changes(&Unguarded).telling(&tell).import(&import).await.unwrap();
     assert_eq!(told.into_inner().unwrap().pop(), Some(100));

@@ -15,6 +15,8 @@ use crate::treatment::Outcome;
 
 const PATHS: &[&str] = &["info.state", "info.progress", "info.error", "info.result"];
 
+const STATE: &[&str] = &["info.state", "info.descriptionId"];
+
 /// Is told of a task's progress, in percent, or of an upload's.
 pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);
 
@@ -42,18 +44,26 @@ impl Client {
     /// # Errors
     /// When they cannot be read.
     pub async fn running(&self, tasks: &[MoRef]) -> Result<Vec<Running>> {
-        let mut running = Vec::new();
-        for task in tasks {
-            match self.look(task, &["info.state", "info.descriptionId"]).await {
-                Ok(info) if matches!(info.text("info.state"), "queued" | "running") => {
-                    running.push(Running { task: task.clone(), what: info.text("info.descriptionId").to_owned() });
+        let seen = match self.look_at(tasks, STATE).await {
+            // One of them is forgotten: each is asked for by itself then.
+            Err(error) if error.outcome() == Outcome::NotFound && tasks.len() > 1 => {
+                let mut seen = Vec::new();
+                for task in tasks {
+                    match self.look(task, STATE).await {
+                        Ok(info) => seen.push(info),
+                        Err(error) if error.outcome() == Outcome::NotFound => {}
+                        Err(error) => return Err(error),
+                    }
                 }
-                Ok(_) => {}
-                Err(error) if error.outcome() == Outcome::NotFound => {}
-                Err(error) => return Err(error),
+                seen
             }
-        }
-        Ok(running)
+            Err(error) if error.outcome() == Outcome::NotFound => Vec::new(),
+            seen => seen?,
+        };
+        let goes_on = |info: &&Object| matches!(info.text("info.state"), "queued" | "running");
+        let running =
+            |info: &Object| Running { task: info.reference.clone(), what: info.text("info.descriptionId").to_owned() };
+        Ok(seen.iter().filter(goes_on).map(running).collect())
     }
 
     /// Waits until a task that somebody else started has ended, well or not.

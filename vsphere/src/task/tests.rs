@@ -116,19 +116,25 @@ async fn changes_of_one_vm_are_made_one_after_the_other_and_of_two_at_once() {
 async fn somebody_elses_tasks_are_seen_and_waited_for() {
     let fake = Fake::start().await;
     let client = fake.client().await;
-    let task = |state: &str| {
-        Reply::Response(page(
-            &object("Task", "task-1", &[("info.state", state), ("info.descriptionId", "VirtualMachine.clone")]),
-            None,
-        ))
+    let task_of = |state: &str| {
+        object("Task", "task-1", &[("info.state", state), ("info.descriptionId", "VirtualMachine.clone")])
     };
+    let task = |state: &str| Reply::Response(page(&task_of(state), None));
+    let gone = Reply::Fault("ManagedObjectNotFound", String::new());
     fake.replies(
         "RetrievePropertiesEx",
-        [task("running"), task("success"), Reply::Fault("ManagedObjectNotFound", String::new())],
+        // One of them is forgotten: no answer for all of them then, but one for each.
+        [gone.clone(), task("running"), task("success"), gone],
     );
     let tasks = ["task-1", "task-2", "task-3"].map(|id| MoRef::new("Task", id));
     let found = client.running(&tasks).await.unwrap();
     assert_eq!(found, [Running { task: tasks[0].clone(), what: "VirtualMachine.clone".to_owned() }]);
+    let asked = fake.count("RetrievePropertiesEx");
+    let all = ["running", "queued", "error"].map(task_of).concat();
+    fake.says("RetrievePropertiesEx", &page(&all, None));
+    assert_eq!(client.running(&tasks).await.unwrap().len(), 2);
+    assert_eq!(fake.count("RetrievePropertiesEx"), asked + 1);
+    assert_eq!(client.running(&[]).await.unwrap(), []);
     fake.runs("none", [running("10"), failure("RequestCanceled")]);
     client.ended(&tasks[0], Duration::from_secs(60)).await.unwrap();
     fake.runs("none", [running("10")]);

@@ -205,11 +205,17 @@ impl ConfigSpec {
         self.change("edit", device)
     }
 
-    /// Puts an adapter onto a network, as [`crate::Client::network_backing`] names it.
+    /// Puts an adapter of a VM that is off, or of one that is cloned, onto a network, as [`crate::Client::network_backing`] names
+    /// it; `connected` at the next power-on or not.
     #[must_use]
-    pub fn network(self, adapter: &Adapter, backing: &Element) -> Self {
+    pub fn network(self, adapter: &Adapter, backing: &Element, connected: bool) -> Self {
         let mut device = adapter.element.clone();
+        // That of a clone is not the one of the VM that is cloned, and an edit that names none leaves it as it is.
+        device.retain(|part| part.name() != "macAddress");
         device.put(backing.clone().named("backing"));
+        if let Some(connectable) = device.child_mut("connectable") {
+            connectable.put(Element::text("startConnected", connected));
+        }
         self.change("edit", device)
     }
 

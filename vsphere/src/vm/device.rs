@@ -28,6 +28,9 @@ pub struct Disk {
     pub uuid: Option<String>,
     /// How it is written, such as `persistent`.
     pub mode: String,
+    /// The identifier of the First Class Disk that it is, which volumes of storage drivers are (`VirtualDisk.vDiskId`); none of
+    /// any other disk.
+    pub first_class: Option<String>,
     /// The files that it is a difference to, nearest first: it is part of a snapshot then, or a linked clone.
     pub parents: Vec<String>,
     pub(super) element: Element,
@@ -71,11 +74,18 @@ pub struct Controller {
     pub key: i32,
     /// Its type, such as `ParaVirtualSCSIController`.
     pub kind: String,
+    /// Its number among the VM's controllers of its family, from 0 on.
+    pub bus: i32,
     /// Units that are taken.
     taken: BTreeSet<i32>,
 }
 
 impl Controller {
+    /// Whether it is of SCSI: its units are counted apart from those of SATA and NVMe.
+    pub fn is_scsi(&self) -> bool {
+        !self.kind.contains("AHCI") && !self.kind.contains("NVME")
+    }
+
     /// Counts a unit as taken.
     pub(super) fn take(&mut self, unit: Option<i32>) {
         self.taken.extend(unit);
@@ -117,7 +127,8 @@ impl Devices {
             } else if device.child("macAddress").is_some() {
                 found.adapters.push(adapter(key, device));
             } else if CONTROLLERS.iter().any(|part| kind.contains(part)) {
-                found.controllers.push(Controller { key, kind: kind.to_owned(), taken: BTreeSet::new() });
+                let bus = device.parsed("busNumber").unwrap_or_default();
+                found.controllers.push(Controller { key, kind: kind.to_owned(), bus, taken: BTreeSet::new() });
             }
         }
         for controller in &mut found.controllers {
@@ -159,6 +170,7 @@ fn disk(key: i32, device: &Element) -> Disk {
         path: text("fileName").map(str::to_owned),
         uuid: text("uuid").and_then(normal_uuid),
         mode: text("diskMode").unwrap_or_default().to_owned(),
+        first_class: device.at(&["vDiskId", "id"]).map(|id| id.value().to_owned()).filter(|id| !id.is_empty()),
         parents: parents.filter_map(|parent| parent.text_of("fileName")).map(str::to_owned).collect(),
         element: device.clone(),
     }

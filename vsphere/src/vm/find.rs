@@ -1,8 +1,8 @@
-//! VMs by their UUIDs.
+//! VMs by their UUIDs, and by what their guests say of themselves.
 
 use crate::client::Client;
 use crate::error::Result;
-use crate::method::FIND_ALL_BY_UUID;
+use crate::method::{FIND_ALL_BY_IP, FIND_ALL_BY_UUID};
 use crate::reference::MoRef;
 use crate::soap::Element;
 
@@ -16,6 +16,18 @@ impl Client {
         let arguments =
             vec![Element::text("uuid", uuid), Element::text("vmSearch", true), Element::text("instanceUuid", false)];
         let response = self.call(FIND_ALL_BY_UUID, &index, arguments).await?;
+        Ok(response.all("returnval").filter_map(Element::to_reference).collect())
+    }
+
+    /// All VMs whose VMware Tools have said that their guest has this address; of a VM whose Tools do not run, what they
+    /// said last, or nothing.
+    ///
+    /// # Errors
+    /// When the inventory cannot be searched.
+    pub async fn vms_of_address(&self, address: std::net::IpAddr) -> Result<Vec<MoRef>> {
+        let index = self.service().manager("searchIndex")?;
+        let arguments = vec![Element::text("ip", address), Element::text("vmSearch", true)];
+        let response = self.call(FIND_ALL_BY_IP, &index, arguments).await?;
         Ok(response.all("returnval").filter_map(Element::to_reference).collect())
     }
 }

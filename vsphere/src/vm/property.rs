@@ -19,6 +19,10 @@ pub struct Property {
     pub kind: String,
     /// What it is; the default where nothing was given.
     pub value: String,
+    /// Whether that was given, and is not only the form's default.
+    pub is_given: bool,
+    /// Whether people may set it: what an image says of itself they may not.
+    pub is_configurable: bool,
 }
 
 impl Property {
@@ -32,6 +36,9 @@ impl Property {
             id: text("id"),
             instance: text("instanceId"),
             kind: text("type"),
+            is_given: value.is_some(),
+            // Left out it is no (`VAppPropertyInfo.userConfigurable`).
+            is_configurable: info.flag("userConfigurable"),
             value: value.map_or_else(|| text("defaultValue"), str::to_owned),
         })
     }

@@ -40,7 +40,7 @@ const PATHS: &[&str] = &[
 
 /// A VM's entries of `extraConfig`, `guestinfo.…` among them. Values may be secrets, and are not shown.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Extra(BTreeMap<String, String>);
+pub struct Extra(pub(super) BTreeMap<String, String>);
 
 impl Extra {
     /// The value of a key. One that was taken away is an empty text in vCenter, and counts as none.
@@ -118,6 +118,14 @@ impl Client {
     /// When there is none, or its settings cannot be read, such as when its datastore is lost.
     pub async fn vm(&self, vm: &MoRef) -> Result<Vm> {
         read(&self.look(vm, PATHS).await?)
+    }
+
+    /// These VMs as they are now, in any order.
+    ///
+    /// # Errors
+    /// When one of them is not there, or its settings cannot be read.
+    pub async fn vms(&self, vms: &[MoRef]) -> Result<Vec<Vm>> {
+        self.look_at(vms, PATHS).await?.iter().map(read).collect()
     }
 
     /// The VMs and templates in a folder, or in a resource pool; with `deep` also of those further below.

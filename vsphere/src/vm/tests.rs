@@ -21,7 +21,7 @@ const EXTRA: &str = r#"
 <OptionValue xsi:type="OptionValue"><key>guestinfo.gone</key><value xsi:type="xsd:string"></value></OptionValue>"#;
 
 const PROPERTIES: &str = r#"
-<VAppPropertyInfo xsi:type="VAppPropertyInfo"><key>0</key><classId></classId><instanceId></instanceId><id>hostname</id><type>string</type><defaultValue>default</defaultValue><value></value></VAppPropertyInfo>
+<VAppPropertyInfo xsi:type="VAppPropertyInfo"><key>0</key><classId></classId><instanceId></instanceId><id>hostname</id><type>string</type><userConfigurable>true</userConfigurable><defaultValue>default</defaultValue><value></value></VAppPropertyInfo>
 <VAppPropertyInfo xsi:type="VAppPropertyInfo"><key>5</key><classId>net</classId><instanceId>1</instanceId><id>address</id><type>string</type><value>10.0.0.5</value></VAppPropertyInfo>"#;
 
 const SNAPSHOTS: &str = r#"
@@ -82,6 +82,8 @@ async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
     let data = vm.devices.disk("60 00 C2 92 12 34 56 78-9a bc de f0 12 34 56 78").unwrap();
     assert_eq!((data.key, data.unit, data.capacity), (2001, 1, 1 << 20));
     assert_eq!((data.path.as_deref(), data.parents.len()), (Some("[ds] node/data.vmdk"), 0));
+    let controller = &vm.devices.controllers[0];
+    assert_eq!((controller.bus, controller.is_scsi(), data.first_class.as_deref()), (0, true, None));
     let system = &vm.devices.disks[1];
     assert_eq!(
         (system.capacity, system.parents.clone()),
@@ -98,6 +100,8 @@ async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
     let properties: Vec<(String, &str)> =
         vm.properties.iter().map(|property| (property.name(), property.value.as_str())).collect();
     assert_eq!(properties, [("hostname".to_owned(), "default"), ("net.address.1".to_owned(), "10.0.0.5")]);
+    let said = vm.properties.iter().map(|property| (property.is_given, property.is_configurable));
+    assert!(said.eq([(false, true), (true, false)]));
     assert_eq!(vm.managed_by.as_ref().unwrap().extension, "org.example");
     assert_eq!(vm.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect::<String>(), "abcd");
     assert_eq!((vm.tasks.clone(), vm.tools_run), (vec![MoRef::new("Task", "task-7")], false));
@@ -125,6 +129,18 @@ async fn power_is_unknown_of_a_vm_that_vcenter_does_not_reach_and_none_is_left_o
         &[reference("returnval", "VirtualMachine", "vm-1"), reference("returnval", "VirtualMachine", "vm-2")].concat(),
     );
     assert_eq!(client.vms_of_bios_uuid("4212aaaa-0000-0000-0000-000000000001").await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn vms_are_found_by_the_addresses_that_their_guests_have() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.says("FindAllByIp", &reference("returnval", "VirtualMachine", "vm-7"));
+    assert_eq!(client.vms_of_address("10.0.0.11".parse().unwrap()).await.unwrap(), [MoRef::vm("vm-7")]);
+    let asked = fake.asked("FindAllByIp")[0].call();
+    assert!(asked.contains("<ip>10.0.0.11</ip>") && asked.contains("<vmSearch>true</vmSearch>"), "{asked}");
+    fake.says("FindAllByIp", "");
+    assert!(client.vms_of_address("10.0.0.12".parse().unwrap()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -168,12 +184,16 @@ async fn devices_are_sent_back_as_they_came_with_what_differs() {
     let standard = crate::soap::Element::new("x")
         .of("VirtualEthernetCardNetworkBackingInfo")
         .with([crate::soap::Element::text("deviceName", "other")]);
-    let moved = sent(&ConfigSpec::new().network(adapter, &standard)).await;
+    let moved = sent(&ConfigSpec::new().network(adapter, &standard, true)).await;
     assert!(
         moved.contains("<backing xsi:type=\"VirtualEthernetCardNetworkBackingInfo\">\n<deviceName>other</deviceName>"),
         "{moved}"
     );
     assert!(!moved.contains("portgroupKey"), "{moved}");
+    assert!(!moved.contains("macAddress"), "that of a clone is another one: {moved}");
+    assert!(moved.contains("<startConnected>true</startConnected>"), "{moved}");
+    let apart = sent(&ConfigSpec::new().network(adapter, &standard, false)).await;
+    assert!(apart.contains("<startConnected>false</startConnected>"), "{apart}");
 }
 
 #[tokio::test]
@@ -309,4 +329,61 @@ async fn a_guest_that_shuts_down_is_waited_for() {
     assert_eq!(changes.shut_down(&id(), Duration::from_secs(60)).await.unwrap(), ShutDown::CannotBeAsked);
     fake.replies("ShutdownGuest", [Reply::Fault("InvalidPowerState", String::new())]);
     assert_eq!(changes.shut_down(&id(), Duration::from_secs(60)).await.unwrap_err().outcome(), Outcome::Changed);
+}
+
+#[tokio::test]
+async fn another_adapter_is_put_onto_the_network_of_one_and_gets_a_port_of_its_own() {
+    let fake = Fake::start().await;
+    let vm = seen(&fake).await;
+    let client = fake.client().await;
+    let standard = client.backing_like(vm.devices.adapter(4001).unwrap()).await.unwrap();
+    assert_eq!(standard.text_of("deviceName"), Some("VM Network"));
+    let group = [("config.distributedVirtualSwitch", "type=DistributedVirtualSwitch>dvs-1"), ("key", "dvportgroup-7")];
+    let switch = [("uuid", "50 1e")];
+    fake.replies(
+        "RetrievePropertiesEx",
+        [
+            Reply::Response(page(&object("DistributedVirtualPortgroup", "dvportgroup-7", &group), None)),
+            Reply::Response(page(&object("DistributedVirtualSwitch", "dvs-1", &switch), None)),
+        ],
+    );
+    let distributed = client.backing_like(vm.devices.adapter(4000).unwrap()).await.unwrap();
+    let port = distributed.child("port").unwrap();
+    assert_eq!((port.text_of("portgroupKey"), port.text_of("portKey")), (Some("dvportgroup-7"), None));
+}
+
+#[tokio::test]
+async fn vms_are_found_by_single_entries_and_none_is_left_out_that_cannot_be_read() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let stamped = [
+        ("name", "node-1"),
+        ("config.template", "true"),
+        ("config.changeVersion", "1"),
+        ("config.extraConfig[\"a.stamp\"]", "<key>a.stamp</key><value>ours</value>"),
+    ];
+    let other = [("name", "other"), ("config.template", "false"), ("config.changeVersion", "1")];
+    let [stamped, other] =
+        [("vm-1", &stamped[..]), ("vm-2", &other[..])].map(|(id, seen)| object("VirtualMachine", id, seen));
+    // vcsim names what is not set, without a value.
+    let unset =
+        other.replace("</objects>", "<propSet><name>config.extraConfig[\"a.stamp\"]</name></propSet></objects>");
+    fake.says("CreateContainerView", &reference("returnval", "ContainerView", "view-1"));
+    fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), other, unset].concat(), None));
+    let folder = MoRef::new("Folder", "group-v3");
+    let found = client.entries_in(&folder, false, &["a.stamp"]).await.unwrap();
+    let said = found.iter().map(|vm| (vm.name.as_str(), vm.is_template, vm.extra.get("a.stamp")));
+    let expected = [("node-1", true, Some("ours")), ("other", false, None), ("other", false, None)];
+    assert!(said.eq(expected), "{found:?}");
+    let asked = fake.asked("RetrievePropertiesEx").pop().unwrap().call();
+    assert!(
+        asked.contains("<pathSet>config.extraConfig[&quot;a.stamp&quot;]</pathSet>")
+            || asked.contains("<pathSet>config.extraConfig[\"a.stamp\"]</pathSet>"),
+        "{asked}"
+    );
+    let lost = object("VirtualMachine", "vm-3", &[("name", "lost")]);
+    fake.says("RetrievePropertiesEx", &page(&[stamped.clone(), lost].concat(), None));
+    assert!(client.entries_in(&folder, false, &["a.stamp"]).await.is_err());
+    fake.says("RetrievePropertiesEx", &page(&stamped, None));
+    assert_eq!(client.entry(&id(), "a.stamp").await.unwrap().as_deref(), Some("ours"));
 }

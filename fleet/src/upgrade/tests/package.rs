@@ -45,12 +45,23 @@ pub fn signer() -> Signer {
 
 /// Writes the OVA of version 0.2.0 into a directory.
 pub fn write(directory: &Path, full_version: &str, signer: Option<&Signer>) -> PathBuf {
+    write_with(directory, full_version, signer, Vec::new())
+}
+
+/// The same, with variables that its VMs have from their first moment.
+pub fn write_with(
+    directory: &Path,
+    full_version: &str,
+    signer: Option<&Signer>,
+    extra_config: Vec<(String, String)>,
+) -> PathBuf {
     static DISK: LazyLock<(vmdk::Written, Vec<u8>)> = LazyLock::new(disk);
     let (written, bytes) = &*DISK;
     let disk = directory.join("disk");
     fs::write(&disk, bytes).unwrap();
     let ova = directory.join("appliance.ova");
-    let descriptor = descriptor(full_version, written);
+    let mut descriptor = descriptor(full_version, written);
+    descriptor.hardware.extra_config = extra_config;
     let package =
         Package { name: "appliance", descriptor: &descriptor, disks: &[disk], modified: 1_700_000_000, signer };
     ova::archive::write(&ova, &package, &mut |_| {}).unwrap();
@@ -77,6 +88,16 @@ fn descriptor(full_version: &str, disk: &vmdk::Written) -> Descriptor {
         label: "Kubernetes".into(),
         description: "Minor".into(),
     };
+    let text = |key: &str| Property {
+        key: key.into(),
+        kind: PropertyType::String,
+        qualifiers: Vec::new(),
+        default: None,
+        user_configurable: true,
+        password: false,
+        label: key.into(),
+        description: key.into(),
+    };
     Descriptor {
         name: "kaas-control-plane".into(),
         annotation: None,
@@ -87,24 +108,33 @@ fn descriptor(full_version: &str, disk: &vmdk::Written) -> Descriptor {
             vendor: "KaaS".into(),
             version: "0.2.0".into(),
             full_version: Some(full_version.into()),
-            groups: vec![PropertyGroup { category: None, properties: vec![minor] }],
+            groups: vec![PropertyGroup {
+                category: None,
+                properties: vec![minor, text("node-name"), text("deployment-secret")],
+            }],
             ..Product::default()
         },
-        disks: vec![Disk {
-            id: "system".into(),
-            capacity: disk.capacity,
-            file: Some(DiskFile {
-                name: "appliance-disk1.vmdk".into(),
-                size: Some(disk.size),
-                populated: Some(disk.populated),
-            }),
-        }],
+        disks: vec![
+            Disk {
+                id: "system".into(),
+                capacity: disk.capacity,
+                file: Some(DiskFile {
+                    name: "appliance-disk1.vmdk".into(),
+                    size: Some(disk.size),
+                    populated: Some(disk.populated),
+                }),
+            },
+            Disk { id: "data".into(), capacity: 64 << 20, file: None },
+        ],
         networks: vec![Network { name: "Management".into(), description: "Nodes".into() }],
         sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 2048 }),
         hardware: Hardware {
             version: 15,
-            transports: vec![Transport::Iso],
-            disks: vec![HardDisk { disk: "system".into(), unit: 0, profiles: vec![] }],
+            transports: vec![Transport::GuestInfo, Transport::Iso],
+            disks: vec![
+                HardDisk { disk: "system".into(), unit: 0, profiles: vec![] },
+                HardDisk { disk: "data".into(), unit: 1, profiles: vec![] },
+            ],
             adapters: vec![NetworkAdapter { network: "Management".into() }],
             cd_rom: Some(CdRomController::Sata),
             firmware: Firmware::Efi { secure_boot: false },

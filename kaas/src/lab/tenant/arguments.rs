@@ -7,9 +7,7 @@ use contract::minor::Minor;
 
 use super::super::{Engine, key_value};
 use super::wanted::{Changed, Lost, Made};
-use crate::output::{say, warn};
-use crate::ova::Output;
-use crate::upgrade::Over;
+use crate::work::Work;
 
 /// The appliance that tenants are made of.
 pub const TENANT_OVA: &str = "kaas-tenant";
@@ -139,25 +137,8 @@ pub struct At {
     /// Name of the tenant: at most 15 characters.
     #[arg(long, default_value = "tenant")]
     pub(super) name: String,
-    /// How to say it. With JSON, progress goes to standard error.
-    #[arg(long, default_value = "text")]
-    pub(super) output: Output,
-    /// How long to wait for what cannot be done now, in seconds. Then the command ends with status 3, and `kaas lab tenant
-    /// resume` goes on.
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-    pub(super) pause_limit: u64,
     #[command(flatten)]
-    pub(super) over: Over,
-}
-
-impl At {
-    /// Says how far it is.
-    pub(super) fn say(&self, what: &str) {
-        match self.output {
-            Output::Text => say(what),
-            Output::Json => warn(what),
-        }
-    }
+    pub(super) work: Work,
 }
 
 /// What `tenant up` is told.

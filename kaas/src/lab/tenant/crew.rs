@@ -16,13 +16,13 @@ use fleet::workers::{
     cluster_minor, worker_minor,
 };
 use lab::{Lab as OpenLab, LabHypervisor};
-use tokio::sync::watch;
 
 use super::arguments::{At, UpArguments};
 use super::words;
-use crate::output::{json, result, say, warn};
-use crate::ova::Output;
-use crate::upgrade::{Ending, Signals, advised};
+use crate::output::{Output, json, result, say, warn};
+use crate::signals::{Ending, until_ended};
+use crate::upgrade::advised;
+use crate::work::told;
 
 /// Ended otherwise than was asked for; exit status 4.
 const STOPPED: u8 = 4;
@@ -104,7 +104,7 @@ impl<'a> Crew<'a> {
     /// Says where they stand.
     pub(super) fn status(&self) -> anyhow::Result<ExitCode> {
         let status = self.looked()?.context("there are no workers yet; `kaas lab tenant up` makes them")?;
-        match self.at.output {
+        match self.at.work.output {
             Output::Json => json(&status)?,
             Output::Text => {
                 let reasons = words::reasons(&status.waits, &status.stopped);
@@ -120,8 +120,9 @@ impl<'a> Crew<'a> {
         if *wish != Wish::Pause {
             self.client()?;
         }
-        let gone =
-            self.with(what, Ending::WhereItCanBeContinued, async |workers| workers.go(wish, self.at.over.take()).await);
+        let gone = self.with(what, Ending::WhereItCanBeContinued, async |workers| {
+            workers.go(wish, self.at.work.over.take()).await
+        });
         match gone {
             Err(error) if error.is::<Cancelled>() => {
                 warn(&format!("{error:#}"));
@@ -134,7 +135,7 @@ impl<'a> Crew<'a> {
     /// Says where a run has come to, and with which status to end. Who wanted a pause has it.
     fn arrived(&self, wish: &Wish, (arrived, status): &(Arrived, WorkersStatus)) -> anyhow::Result<ExitCode> {
         let exit = exit_status(wish, arrived, status);
-        if let Output::Json = self.at.output {
+        if let Output::Json = self.at.work.output {
             json(&words::Outcome::of(arrived, status))?;
             return Ok(ExitCode::from(exit));
         }
@@ -160,7 +161,6 @@ impl<'a> Crew<'a> {
         act: impl AsyncFnOnce(&Workers<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let store = DirectoryStore::at(self.lab.workers());
-        let (cancel, cancelled) = watch::channel(false);
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let away;
         let (cluster, site): (&dyn Cluster, Site) = match &self.api {
@@ -171,7 +171,7 @@ impl<'a> Crew<'a> {
             }
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let working = async |cancelled| {
             let control = LabHypervisor::new(Arc::clone(&self.lab)).vms().await?;
             let beside = control.into_iter().next().context("the tenant has no control node to put workers beside")?;
             let workers = Workers {
@@ -182,19 +182,15 @@ impl<'a> Crew<'a> {
                 placement: Placement::default(),
                 site,
                 what,
-                watch: &|notice: &Notice<'_>| self.at.say(&words::notice(notice)),
+                watch: &|notice: &Notice<'_>| self.at.work.output.tell(&told(notice, words::begun)),
                 clock: &clock,
                 pace: Duration::from_secs(1),
-                pause_limit: Duration::from_secs(self.at.pause_limit),
+                pause_limit: Duration::from_secs(self.at.work.waiting.pause_limit),
                 cancelled,
             };
-            let signals = Signals::taken()?;
-            tokio::select! {
-                acted = act(&workers) => acted,
-                // What is being done on other threads is not waited for.
-                status = signals.ended(ending, &cancel) => std::process::exit(status.into()),
-            }
-        })
+            act(&workers).await
+        };
+        until_ended(&runtime, ending, working, || {})
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is said of a tenant's workers.
 
-use fleet::workers::{Action, Arrived, Discards, Notice, State, Wait, WorkerStatus, WorkersStatus};
+use fleet::workers::{Action, Arrived, Discards, State, Wait, WorkerStatus, WorkersStatus};
 use serde::Serialize;
 
 /// Where a run has come to, for programs.
@@ -118,16 +118,8 @@ fn lost(discards: Discards) -> &'static str {
     }
 }
 
-/// What happens.
-pub fn notice(notice: &Notice<'_>) -> String {
-    match notice {
-        Notice::TakingOver(words) => (*words).to_owned(),
-        Notice::Waits(wait) => format!("waiting: {wait}"),
-        Notice::Begun(action) => begun(action),
-    }
-}
-
-fn begun(action: &Action) -> String {
+/// What is begun.
+pub fn begun(action: &Action) -> String {
     match action {
         Action::Add { address } => {
             format!("a further worker{}", address.map_or_else(String::new, |address| format!(" at {address}")))

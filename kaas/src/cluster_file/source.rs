@@ -2,9 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use image::document::{Table, beside};
 use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
@@ -21,7 +22,31 @@ pub enum Source {
     Prompt(String),
 }
 
+/// Why a value is refused that stands in the file itself.
+pub const NO_PLACE: &str = "is, or may hold, a secret, which has no place in this file: give { file = \"…\" }, \
+                            { environment = \"…\" } or { prompt = \"…\" }";
+
 impl Source {
+    /// Reads a value that is a string, or a table that says where it comes from. Files are beside `path`, the document.
+    pub fn read(path: &Path, table: &Table<'_, '_>, key: &str) -> Option<Self> {
+        if !table.is_table(key) {
+            return table.optional(key, |text| Ok(Self::Text(text.to_owned())));
+        }
+        table.optional_table(key, |from| {
+            let here = |name: &str| Ok(Self::File(beside(path, name)));
+            let given = [
+                from.optional("file", here),
+                from.optional("environment", |name| Ok(Self::Environment(name.to_owned()))),
+                from.optional("prompt", |words| Ok(Self::Prompt(words.to_owned()))),
+            ];
+            let given: Vec<Self> = given.into_iter().flatten().collect();
+            if given.len() != 1 {
+                from.mistake_here("says where a value comes from: give one of file, environment and prompt");
+            }
+            given.into_iter().next()
+        })?
+    }
+
     /// The value. Line ends inside it are written as the form of a VM has them.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
-//! The file that describes a cluster, read. Everything that is wrong with it by itself is said at once; what must agree is
-//! [`super::judge`]'s.
+//! The file that describes a cluster, read. Everything that is wrong with it by itself is said at once; what must agree with the
+//! rest or with the OVA is judged elsewhere.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -12,9 +13,9 @@ use contract::role::Role;
 use fleet::hypervisor::Size;
 use image::document::{Document, Located, Mistake, Mistakes, Table, any, beside};
 
-use super::described::{NodeTable, Text};
+use super::described::{NodeTable, Text, Written};
 use super::provider::Described;
-use super::source::Source;
+use super::source::{NO_PLACE, Source};
 
 /// What is filled in by the rest of the file, and by which part.
 const FILLED_IN: &[(&str, &str)] = &[
@@ -34,10 +35,14 @@ pub struct ClusterFile {
     pub name: Located<String>,
     /// The OVA, or a directory with one.
     pub ova: PathBuf,
+    /// The publisher's certificate or public key, if the OVA must be signed with it.
+    pub publisher: Option<Located<PathBuf>>,
     /// Where the deployer's private key is, or will be.
     pub deployer_key: PathBuf,
     /// Where the kubeconfig is put.
     pub kubeconfig: PathBuf,
+    /// The directory of etcd's snapshots, where the provider has no place for them.
+    pub snapshots: PathBuf,
     /// Where the deployment secret comes from. A file is made if it is not there.
     pub deployment_secret: Source,
     /// How large VMs are.
@@ -69,9 +74,19 @@ impl ClusterFile {
         Document::new(path, &read).read(|top| described(path, top, Text::of(path, text)))
     }
 
+    /// What stands in it of what a site is asked for.
+    pub fn written(&self) -> Written<'_> {
+        Written { text: &self.text, nodes: &self.nodes, properties: &self.properties }
+    }
+
     /// A mistake at something that was read.
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         self.text.mistake(at, message)
+    }
+
+    /// The control nodes' names and addresses, as far as they have some that are in order.
+    pub fn addresses(&self) -> Vec<(String, Ipv4Addr)> {
+        self.nodes.iter().filter_map(|node| Some((node.name.value.clone(), node.address()?))).collect()
     }
 
     /// What its provider cannot do of it.
@@ -84,21 +99,25 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
     struct Cluster {
         name: Located<String>,
         ova: PathBuf,
+        publisher: Option<Located<PathBuf>>,
         deployer_key: Option<PathBuf>,
         kubeconfig: Option<PathBuf>,
+        snapshots: Option<PathBuf>,
         secret: Option<Source>,
     }
     let here = |name: &str| Ok(beside(path, name));
     let cluster = top.table("cluster", |table| {
         let name = table.located("name", "the cluster's name", any);
         let ova = table.required("ova", "the OVA that VMs are made from", here);
+        let publisher = table.optional("publisher", here).zip(table.at("publisher")).map(|(path, at)| at.with(path));
         let deployer_key = table.optional("deployer-key", here);
         let kubeconfig = table.optional("kubeconfig", here);
-        let secret = value(path, table, "deployment-secret");
+        let snapshots = table.optional("snapshots", here);
+        let secret = Source::read(path, table, "deployment-secret");
         if let Some(Source::Text(_)) = secret {
             table.mistake_at("deployment-secret", NO_PLACE);
         }
-        Some(Cluster { name: name?, ova: ova?, deployer_key, kubeconfig, secret })
+        Some(Cluster { name: name?, ova: ova?, publisher, deployer_key, kubeconfig, snapshots, secret })
     });
     let size = top.table("vm", |table| {
         let processors = table.number("processors", "a number of virtual processors", 1..=128);
@@ -113,18 +132,21 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
         Some(NodeTable { name: name?, address: address?, properties })
     });
     let properties = top.optional_table("properties", |table| properties_of(path, table)).unwrap_or_default();
-    let provider = top.table("provider", Described::read);
+    let provider = top.table("provider", |table| Described::read(path, table));
     let cluster = cluster?;
     let name = cluster.name.value.clone();
     let or = |given: Option<PathBuf>, suffix: &str| given.unwrap_or_else(|| beside(path, &format!("{name}.{suffix}")));
     let (size, provider) = (size?, provider?);
     let (deployer_key, kubeconfig) = (or(cluster.deployer_key, "key"), or(cluster.kubeconfig, "kubeconfig"));
+    let snapshots = or(cluster.snapshots, "snapshots");
     let deployment_secret = cluster.secret.unwrap_or_else(|| Source::File(or(None, "secret")));
     Some(ClusterFile {
         text,
         ova: cluster.ova,
+        publisher: cluster.publisher,
         deployer_key,
         kubeconfig,
+        snapshots,
         deployment_secret,
         name: cluster.name,
         size,
@@ -134,14 +156,11 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
     })
 }
 
-const NO_PLACE: &str = "is, or may hold, a secret, which has no place in this file: give { file = \"…\" }, \
-                        { environment = \"…\" } or { prompt = \"…\" }";
-
 /// The properties of a table, each by its key.
 fn properties_of(path: &Path, table: &Table<'_, '_>) -> BTreeMap<String, Located<Source>> {
     let mut all = BTreeMap::new();
     for key in table.keys() {
-        let (at, given) = (table.at(&key), value(path, table, &key));
+        let (at, given) = (table.at(&key), Source::read(path, table, &key));
         let (Some(at), Some(given)) = (at, given) else { continue };
         let filled_in = FILLED_IN.iter().find(|(filled_in, _)| *filled_in == key);
         match (properties::find(&key), filled_in) {
@@ -159,24 +178,4 @@ fn properties_of(path: &Path, table: &Table<'_, '_>) -> BTreeMap<String, Located
         }
     }
     all
-}
-
-/// A value that is a string, or a table that says where it comes from.
-fn value(path: &Path, table: &Table<'_, '_>, key: &str) -> Option<Source> {
-    if !table.is_table(key) {
-        return table.optional(key, |text| Ok(Source::Text(text.to_owned())));
-    }
-    table.optional_table(key, |from| {
-        let here = |name: &str| Ok(Source::File(beside(path, name)));
-        let given = [
-            from.optional("file", here),
-            from.optional("environment", |name| Ok(Source::Environment(name.to_owned()))),
-            from.optional("prompt", |words| Ok(Source::Prompt(words.to_owned()))),
-        ];
-        let given: Vec<Source> = given.into_iter().flatten().collect();
-        if given.len() != 1 {
-            from.mistake_here("says where a value comes from: give one of file, environment and prompt");
-        }
-        given.into_iter().next()
-    })?
 }

@@ -2,6 +2,7 @@
 //! it can be continued; a terminal or a session that goes away ends nothing.
 
 use anyhow::Context;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -16,8 +17,33 @@ pub enum Ending {
     WhereItCanBeContinued,
 }
 
+/// Does something, and ends as the command is asked to: then `give_back` is called, and this does not return.
+///
+/// # Errors
+/// As `act`; or signals cannot be taken.
+pub fn until_ended<T>(
+    runtime: &Runtime,
+    ending: Ending,
+    act: impl AsyncFnOnce(watch::Receiver<bool>) -> anyhow::Result<T>,
+    give_back: impl FnOnce(),
+) -> anyhow::Result<T> {
+    let (cancel, cancelled) = watch::channel(false);
+    let ended = runtime.block_on(async {
+        let signals = Signals::taken()?;
+        anyhow::Ok(tokio::select! {
+            acted = act(cancelled) => Ok(acted),
+            status = signals.ended(ending, &cancel) => Err(status),
+        })
+    })?;
+    ended.unwrap_or_else(|status| {
+        give_back();
+        // What is being done on other threads is not waited for.
+        std::process::exit(status.into())
+    })
+}
+
 /// The signals that a command is sent.
-pub struct Signals {
+struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
@@ -28,7 +54,7 @@ impl Signals {
     ///
     /// # Errors
     /// When the kernel does not let it.
-    pub fn taken() -> anyhow::Result<Self> {
+    fn taken() -> anyhow::Result<Self> {
         let take = |kind| signal(kind).context("taking signals");
         Ok(Self {
             interrupt: take(SignalKind::interrupt())?,
@@ -38,7 +64,7 @@ impl Signals {
     }
 
     /// Returns when the command is to end now, with its exit status; asks it to end before, if that can be.
-    pub async fn ended(mut self, ending: Ending, cancel: &watch::Sender<bool>) -> u8 {
+    async fn ended(mut self, ending: Ending, cancel: &watch::Sender<bool>) -> u8 {
         let status = self.asked(ending).await;
         if ending == Ending::AtOnce {
             return status;

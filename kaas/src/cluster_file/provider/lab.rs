@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ::lab::{
@@ -16,20 +17,17 @@ use fleet::authority::DirectoryStore;
 use fleet::deploy::{Wanted, WantedNode};
 use image::document::{Located, Mistake, Table, any};
 use ipnet::Ipv4Net;
+use tokio::runtime::Runtime;
 
-use super::{Place, Provider};
-use crate::deploy::described::{NodeTable, Text};
+use super::super::described::{NodeTable, Text, Written};
+use super::{Checked, Place, Provider, Site};
 use crate::lab::{Engine, open_door};
 
 /// `[provider.lab]`.
 #[derive(Clone, Debug)]
 pub struct LabProvider {
-    /// The lab's name, and its network's.
     name: Located<String>,
-    /// What runs the VMs.
-    engine: Engine,
-    /// The tools tree, if not the image builder's own.
-    tools: Option<PathBuf>,
+    site: LabSite,
 }
 
 impl LabProvider {
@@ -41,23 +39,72 @@ impl LabProvider {
             other => Err(format!("is {other:?}: give container or qemu")),
         });
         let tools = table.optional("tools", |path| Ok(PathBuf::from(path)));
-        Some(Self { name: name?, engine: engine.unwrap_or(Engine::Container), tools })
+        let name = name?;
+        let site = LabSite { engine: engine.unwrap_or(Engine::Container), tools, ..LabSite::named(&name.value) };
+        Some(Self { name, site })
+    }
+}
+
+impl Provider for LabProvider {
+    fn words(&self) -> String {
+        self.site.words()
     }
 
-    fn name(&self) -> &str {
-        &self.name.value
+    fn mistakes(&self, text: &Text, nodes: &[NodeTable]) -> Vec<Mistake> {
+        let mut mistakes = Vec::new();
+        mistakes.extend(LabPlace::refuses_name(&self.name.value).map(|words| text.mistake(&self.name, words)));
+        for node in nodes {
+            let name = LabPlace::refuses_node(&node.name.value);
+            mistakes.extend(name.map(|words| text.mistake(&node.name, words)));
+            let Ok(address) = node.address.value.parse::<Ipv4Net>() else { continue };
+            let address = LabPlace::refuses_address(address.addr(), address.prefix_len());
+            mistakes.extend(address.map(|words| text.mistake(&node.address, words)));
+        }
+        mistakes
+    }
+
+    fn networks(&self) -> Vec<String> {
+        vec![self.name.value.clone()]
+    }
+
+    fn open(&self, _cluster: &str, _snapshots: &Path, _runtime: &Rc<Runtime>) -> anyhow::Result<Box<dyn Site>> {
+        Ok(Box::new(self.site.clone()))
+    }
+}
+
+/// A lab of this machine, whether it is there or not.
+#[derive(Clone, Debug)]
+pub struct LabSite {
+    /// The lab's name, and its network's.
+    name: String,
+    /// What runs the VMs.
+    engine: Engine,
+    /// The tools tree, if not the image builder's own.
+    tools: Option<PathBuf>,
+}
+
+impl LabSite {
+    /// A lab of this name; if it is made, it runs containers.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), engine: Engine::Container, tools: None }
     }
 
     /// The lab, if it is there.
     fn open(&self) -> anyhow::Result<Option<Lab>> {
         let state = state_directory()?;
-        let there = Lab::exists(&state, self.name())?;
-        there.then(|| Lab::open(&state, self.name())).transpose()
+        let there = Lab::exists(&state, &self.name)?;
+        there.then(|| Lab::open(&state, &self.name)).transpose()
+    }
+
+    /// The lab, which has to be there.
+    fn there(&self) -> anyhow::Result<Lab> {
+        Lab::open(&state_directory()?, &self.name)
     }
 
     fn place(lab: Lab) -> Place {
         let (store, network) = (DirectoryStore::at(lab.upgrades()), Some(lab.network_namespace()));
-        Place { hypervisor: Box::new(LabHypervisor::new(Arc::new(lab))), store, network }
+        let hypervisor = Box::new(LabHypervisor::new(Arc::new(lab)));
+        Place { hypervisor, store: Box::new(store.clone()), snapshots: Box::new(store), network }
     }
 }
 
@@ -76,26 +123,14 @@ fn planned(wanted: &Wanted) -> Vec<PlannedNode> {
     wanted.nodes.iter().map(node).collect()
 }
 
-impl Provider for LabProvider {
+impl Site for LabSite {
     fn words(&self) -> String {
-        format!("the lab {} of this machine", self.name())
+        format!("the lab {} of this machine", self.name)
     }
 
-    fn mistakes(&self, text: &Text, nodes: &[NodeTable]) -> Vec<Mistake> {
-        let mut mistakes = Vec::new();
-        mistakes.extend(LabPlace::refuses_name(self.name()).map(|words| text.mistake(&self.name, words)));
-        for node in nodes {
-            let name = LabPlace::refuses_node(&node.name.value);
-            mistakes.extend(name.map(|words| text.mistake(&node.name, words)));
-            let Ok(address) = node.address.value.parse::<Ipv4Net>() else { continue };
-            let address = LabPlace::refuses_address(address.addr(), address.prefix_len());
-            mistakes.extend(address.map(|words| text.mistake(&node.address, words)));
-        }
-        mistakes
-    }
-
-    fn networks(&self) -> Vec<String> {
-        vec![self.name().to_owned()]
+    /// What it needs of this machine it says when it is made: it is made at once.
+    fn check(&self, _wanted: &Wanted, _written: Written<'_>) -> anyhow::Result<Checked> {
+        Ok(Checked { exists: self.open()?.is_some(), ..Checked::default() })
     }
 
     fn find(&self) -> anyhow::Result<Option<Place>> {
@@ -111,7 +146,7 @@ impl Provider for LabProvider {
                     "{} was made for control nodes that were told otherwise; `kaas destroy --data-disks` removes what is \
                      left of them, and `kaas lab down --name {}` all of it",
                     self.words(),
-                    self.name()
+                    self.name
                 );
             }
             if is_noted || !lab.is_empty()? {
@@ -132,7 +167,7 @@ impl Provider for LabProvider {
         let vip = |wanted: &Wanted| wanted.nodes.first()?.properties.get(API_VIP)?.parse::<Ipv4Addr>().ok();
         let first = wanted.nodes.first().context("a cluster without control nodes")?;
         let place = LabPlace {
-            name: self.name().to_owned(),
+            name: self.name.clone(),
             api: vip(wanted).unwrap_or(first.address),
             nodes,
             engine,
@@ -166,7 +201,7 @@ impl Provider for LabProvider {
         let Some(lab) = self.open()? else { return Ok(Vec::new()) };
         Ok(vec![
             format!("through a door on this machine's loopback: {}", open_door(&lab)?.display()),
-            format!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", self.name()),
+            format!("without a kubectl of your own: `kaas lab kubectl --name {} -- get nodes`", self.name),
         ])
     }
 
@@ -177,4 +212,18 @@ impl Provider for LabProvider {
         complaints.push(format!("{node}'s console log is {}", lab.console(node).display()));
         complaints
     }
+
+    fn ova(&self, path: &Path) -> anyhow::Result<PathBuf> {
+        self.there()?.find_ova(path)
+    }
+
+    fn tenant(&self) -> anyhow::Result<Option<String>> {
+        Ok(self.there()?.plan().tenant.is_some().then(|| self.name.clone()))
+    }
+
+    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>> {
+        self.there()?.kubeconfig().map(Some)
+    }
+
+    fn close(&self) {}
 }

@@ -1,8 +1,10 @@
 //! What stands in a description, with its place in the file.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use contract::properties::{self, ADDRESS, AddressSource, Value};
 use image::document::{Document, Located, Mistake};
 
 use super::source::Source;
@@ -15,6 +17,16 @@ pub struct NodeTable {
     pub address: Located<String>,
     /// What it alone is told, by the properties' keys.
     pub properties: BTreeMap<String, Located<Source>>,
+}
+
+impl NodeTable {
+    /// Its address; none if what stands there is none.
+    pub fn address(&self) -> Option<Ipv4Addr> {
+        match properties::find(ADDRESS)?.parse(&self.address.value) {
+            Ok(Value::AddressSource(AddressSource::Static(address))) => Some(address.addr()),
+            _ => None,
+        }
+    }
 }
 
 /// The file itself.
@@ -32,4 +44,15 @@ impl Text {
     pub fn mistake<T>(&self, at: &Located<T>, message: impl Into<String>) -> Mistake {
         Document::new(&self.path, &self.text).mistake(at, message)
     }
+}
+
+/// What stands in the file of what is looked at on a site: mistakes are said where it stands.
+#[derive(Clone, Copy)]
+pub struct Written<'a> {
+    /// The file itself.
+    pub text: &'a Text,
+    /// The control nodes.
+    pub nodes: &'a [NodeTable],
+    /// What all of them are told, by the properties' keys.
+    pub properties: &'a BTreeMap<String, Located<Source>>,
 }

@@ -1,0 +1,136 @@
+//! What disks are for, and data disks that change hands: a file is named by its path, and proved by its UUID.
+
+use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, ExistingDisk, Power};
+
+use super::VcenterHypervisor;
+use super::stamp::GOING;
+use super::trouble::{Asking, changed, not_now};
+use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
+
+/// The mode of disks that are outside snapshots.
+const INDEPENDENT: &str = "independent_persistent";
+/// Directories that vCenter's storage drivers for Kubernetes keep their volumes in: that of First Class Disks, and that of the
+/// driver that was part of Kubernetes ("vSphere Storage for Kubernetes").
+const VOLUMES: [&str; 2] = ["fcd/", "kubevols/"];
+
+/// What a disk is for. The appliance's system disk is the first one on the first SCSI controller, and part of snapshots; what
+/// a storage driver has attached is not the appliance's; all else holds data. Where that is not clear there are too many data
+/// disks, or too few.
+pub(super) fn kind(vm: &vsphere::Vm, disk: &vsphere::Disk) -> DiskKind {
+    let on_first = first_controller(vm).is_some_and(|first| first.key == disk.controller);
+    let is_volume = disk
+        .path
+        .as_deref()
+        .and_then(|path| path.parse::<DatastorePath>().ok())
+        .is_some_and(|path| VOLUMES.iter().any(|volumes| path.path.starts_with(volumes)));
+    if disk.first_class.is_some() || is_volume {
+        DiskKind::Foreign
+    } else if on_first && disk.unit == 0 && disk.mode != INDEPENDENT {
+        DiskKind::System
+    } else {
+        DiskKind::Data
+    }
+}
+
+/// The controller that the appliance's disks hang on.
+pub(super) fn first_controller(vm: &vsphere::Vm) -> Option<&Controller> {
+    vm.devices.controllers.iter().find(|controller| controller.is_scsi() && controller.bus == 0)
+}
+
+impl VcenterHypervisor {
+    pub(super) async fn detach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let now = self.as_seen(vm).await?;
+        is_off(vm, &now)?;
+        let held = now.devices.disk(&disk.uuid.to_string());
+        let held = held.filter(|held| held.path.as_deref() == Some(&disk.path));
+        let missing = || Error::not_found(format!("{vm} holds no disk {} at {}", disk.uuid, disk.path));
+        let held = held.ok_or_else(missing)?;
+        if kind(&now, held) == DiskKind::System {
+            return Err(Error::refused(format!("{} is the system disk of {vm}", disk.path)));
+        }
+        if let Some(parent) = held.parents.first() {
+            return Err(not_now(format!(
+                "the disk {} of {vm} is a difference to {parent}, made by a snapshot: it cannot be detached",
+                disk.path
+            )));
+        }
+        let spec = ConfigSpec::of(&now).detach(held);
+        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+    }
+
+    pub(super) async fn attach_disk(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let now = self.as_seen(vm).await?;
+        is_off(vm, &now)?;
+        self.is_nobodys(disk).await?;
+        self.is_there(disk).await?;
+        let controller = first_controller(&now);
+        let controller = controller.ok_or_else(|| Error::refused(format!("{vm} has no SCSI controller")))?;
+        let existing = ExistingDisk { path: &disk.path, controller, mode: DiskMode::IndependentPersistent };
+        let spec = ConfigSpec::of(&now).attach(&existing)?;
+        Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+    }
+
+    pub(super) async fn remove_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        self.is_nobodys(disk).await?;
+        self.is_there(disk).await?;
+        let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
+        Ok(self.client.changes(&Asking(permit)).delete_disk(file).await?)
+    }
+
+    /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was
+    /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart.
+    pub(super) async fn destroy_vm(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let now = self.as_seen(vm).await?;
+        may_go(vm, &now)?;
+        let asking = Asking(permit);
+        let changes = self.client.changes(&asking);
+        changes.reconfigure(&now.reference, &ConfigSpec::of(&now).extra(GOING, "yes")).await?;
+        self.let_go(&now, permit).await?;
+        may_go(vm, &self.named(&vm.reference).await?)?;
+        Ok(changes.destroy(&now.reference).await?)
+    }
+
+    /// Refuses a disk that a VM of the deployment holds.
+    async fn is_nobodys(&self, disk: &DiskRef) -> Result<()> {
+        let uuid = disk.uuid.to_string();
+        for vm in self.all_own().await? {
+            let by_path = vm.devices.disks.iter().any(|held| held.path.as_deref() == Some(&disk.path));
+            if by_path || vm.devices.disk(&uuid).is_some() {
+                return Err(Error::refused(format!("{} holds the disk {}: detach it there first", vm.name, disk.path)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Proves that the file of a disk is the one that is meant.
+    async fn is_there(&self, disk: &DiskRef) -> Result<()> {
+        let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
+        let found = match self.client.disk_uuid(file).await {
+            Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
+                return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
+            }
+            found => found?,
+        };
+        if found == disk.uuid.to_string() {
+            return Ok(());
+        }
+        Err(Error::not_found(format!("at {} is the disk {found}, and not {}", disk.path, disk.uuid)))
+    }
+}
+
+/// Refuses a VM that is not off.
+pub(super) fn is_off(seen: &Vm, now: &vsphere::Vm) -> Result<()> {
+    if now.power == Power::Off { Ok(()) } else { Err(changed(format!("the VM {seen} is {}", now.power))) }
+}
+
+/// Refuses a VM that holds more than its system disk, or that is not off.
+fn may_go(seen: &Vm, now: &vsphere::Vm) -> Result<()> {
+    is_off(seen, now)?;
+    let others = now.devices.disks.iter().filter(|disk| kind(now, disk) != DiskKind::System);
+    let others: Vec<&str> = others.map(|disk| disk.path.as_deref().unwrap_or(&disk.label)).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let words = format!("the VM {seen} holds {}: those would go with it", others.join(", "));
+    Err(Error::new(Kind::Changed, anyhow::anyhow!(words)))
+}

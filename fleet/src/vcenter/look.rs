@@ -1,0 +1,170 @@
+//! VMs as vCenter shows them, in the contract's words.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+use vsphere::{AdapterNetwork, MoRef, Outcome, Power, Running};
+
+use super::VcenterHypervisor;
+use super::disks::kind;
+use super::stamp::{self, STAMP};
+use super::trouble::{changed, not_now};
+use crate::hypervisor::{Adapter, Disk, DiskRef, Error, PowerState, Result, Vm, VmRef};
+
+/// How often VMs are listed anew because one has gone meanwhile.
+const TRIES: usize = 3;
+
+impl VcenterHypervisor {
+    /// The deployment's VMs in the folders that are searched.
+    pub(super) async fn own_vms(&self) -> Result<Vec<Vm>> {
+        let vms = self.all_own().await?;
+        self.shown_all(vms).await
+    }
+
+    /// The same, as vCenter has them.
+    pub(super) async fn all_own(&self) -> Result<Vec<vsphere::Vm>> {
+        for _ in 0..TRIES {
+            let mut own = Vec::new();
+            for (folder, _) in &self.places.folders {
+                for entry in self.client.entries_in(folder, false, &[STAMP]).await? {
+                    let is_own = stamp::is_of(stamp::read(&entry.name, &entry.extra)?.as_ref(), self.deployment);
+                    if is_own && !entry.is_template {
+                        own.push(entry.reference);
+                    }
+                }
+            }
+            match self.client.vms(&own).await {
+                // One of them has gone since: which, the next listing says.
+                Err(error) if error.outcome() == Outcome::NotFound => {}
+                vms => return Ok(vms?),
+            }
+        }
+        Err(not_now("the folders' VMs come and go: they cannot be listed now".to_owned()))
+    }
+
+    /// A VM, wherever it is.
+    pub(super) async fn named(&self, vm: &VmRef) -> Result<vsphere::Vm> {
+        let found = self.client.vm(&MoRef::vm(&vm.id)).await?;
+        if uuid(&found)? == vm.uuid {
+            return Ok(found);
+        }
+        Err(Error::not_found(format!("{} is another VM than the one with the BIOS UUID {}", vm.id, vm.uuid)))
+    }
+
+    /// A VM that is still as it was seen, whoever's it is.
+    pub(super) async fn unchanged(&self, seen: &Vm) -> Result<vsphere::Vm> {
+        let now = self.named(&seen.reference).await?;
+        if now.change_version == seen.version {
+            return Ok(now);
+        }
+        Err(changed(format!("the VM {seen} has changed since it was looked at")))
+    }
+
+    /// The same of a VM of the deployment.
+    pub(super) async fn as_seen(&self, seen: &Vm) -> Result<vsphere::Vm> {
+        let now = self.unchanged(seen).await?;
+        if now.is_template {
+            return Err(Error::refused(format!("{seen} is a template")));
+        }
+        if stamp::is_of(stamp::read(&now.name, &now.extra)?.as_ref(), self.deployment) {
+            return Ok(now);
+        }
+        Err(Error::refused(format!("the VM {seen} is not stamped as this deployment's")))
+    }
+
+    /// All VMs of a BIOS UUID; templates are none.
+    pub(super) async fn of_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        let found = self.client.vms_of_bios_uuid(&uuid.to_string()).await?;
+        let vms = self.client.vms(&found).await?;
+        self.shown_all(vms.into_iter().filter(|vm| !vm.is_template).collect()).await
+    }
+
+    /// What a VM's guest has set since its power-on.
+    pub(super) async fn said(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
+        let found = self.named(vm).await?;
+        let runs = found.power == Power::On;
+        Ok(found.extra.get(key).filter(|_| runs).map(str::to_owned))
+    }
+
+    pub(super) async fn shown(&self, vm: vsphere::Vm) -> Result<Vm> {
+        let shown = self.shown_all(vec![vm]).await?;
+        shown.into_iter().next().ok_or_else(|| not_now("vCenter shows nothing".to_owned()))
+    }
+
+    /// VMs with what is asked for all of them at once: the names of networks, and what is being done.
+    async fn shown_all(&self, vms: Vec<vsphere::Vm>) -> Result<Vec<Vm>> {
+        let tasks: Vec<MoRef> = vms.iter().flat_map(|vm| vm.tasks.iter().cloned()).collect();
+        let running = self.client.running(&tasks).await?;
+        let groups: BTreeSet<MoRef> =
+            vms.iter().flat_map(|vm| &vm.devices.adapters).filter_map(|adapter| group(&adapter.network)).collect();
+        let groups: Vec<MoRef> = groups.into_iter().collect();
+        let named = self.client.look_at(&groups, &["name"]).await?;
+        let names = named.into_iter().map(|group| (group.reference.clone(), group.text("name").to_owned())).collect();
+        vms.iter().map(|vm| show(vm, &names, &running)).collect()
+    }
+}
+
+/// The BIOS UUID of a VM.
+pub(super) fn uuid(vm: &vsphere::Vm) -> Result<Uuid> {
+    let odd = |error| not_now(format!("the VM {} has the BIOS UUID {:?}: {error}", vm.name, vm.bios_uuid));
+    Uuid::parse_str(&vm.bios_uuid).map_err(odd)
+}
+
+fn group(network: &AdapterNetwork) -> Option<MoRef> {
+    match network {
+        AdapterNetwork::Distributed(group) => Some(group.clone()),
+        _ => None,
+    }
+}
+
+fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running]) -> Result<Vm> {
+    let adapter = |adapter: &vsphere::Adapter| Adapter {
+        key: adapter.key.to_string(),
+        network: match &adapter.network {
+            AdapterNetwork::Standard(name) | AdapterNetwork::Opaque(name) => name.clone(),
+            AdapterNetwork::Distributed(group) => networks.get(group).cloned().unwrap_or_default(),
+            AdapterNetwork::Unknown => String::new(),
+        },
+        mac: adapter.mac.clone(),
+        connected: adapter.start_connected || (vm.power != Power::Off && adapter.connected),
+    };
+    let adapters: Vec<Adapter> = sorted(vm).into_iter().map(adapter).collect();
+    let disk = |disk: &vsphere::Disk| -> Result<Disk> {
+        let (uuid, path) = match (&disk.uuid, &disk.path) {
+            (Some(uuid), Some(path)) => (uuid, path),
+            _ => return Err(not_now(format!("the disk {} of the VM {} has no file or no UUID", disk.label, vm.name))),
+        };
+        let uuid =
+            Uuid::parse_str(uuid).map_err(|error| not_now(format!("the disk {path} has the UUID {uuid}: {error}")))?;
+        Ok(Disk {
+            reference: DiskRef { uuid, path: path.clone() },
+            kind: kind(vm, disk),
+            parent: disk.parents.first().cloned(),
+            controller: disk.controller.to_string(),
+        })
+    };
+    let of_it = |task: &&Running| vm.tasks.contains(&task.task);
+    Ok(Vm {
+        reference: VmRef { uuid: uuid(vm)?, id: vm.reference.id.clone() },
+        name: vm.name.clone(),
+        stamp: stamp::read(&vm.name, &vm.extra)?,
+        power: match vm.power {
+            Power::Off => PowerState::Off,
+            Power::On => PowerState::On,
+            Power::Suspended => PowerState::Suspended,
+            Power::Unknown => PowerState::Unknown,
+        },
+        disks: vm.devices.disks.iter().map(disk).collect::<Result<_>>()?,
+        adapters,
+        snapshots: vm.snapshots.iter().map(|snapshot| snapshot.name.clone()).collect(),
+        tasks: running.iter().filter(of_it).map(|task| task.what.clone()).collect(),
+        version: vm.change_version.clone(),
+    })
+}
+
+/// A VM's adapters in the order in which they were made: vCenter gives keys that rise, and lists in any order.
+pub(super) fn sorted(vm: &vsphere::Vm) -> Vec<&vsphere::Adapter> {
+    let mut adapters: Vec<&vsphere::Adapter> = vm.devices.adapters.iter().collect();
+    adapters.sort_by_key(|adapter| adapter.key);
+    adapters
+}

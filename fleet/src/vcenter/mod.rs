@@ -1,0 +1,176 @@
+//! vCenter as the hypervisor of one deployment: its VMs by stamp and BIOS UUID, their images as templates, and its holds and
+//! journals on a datastore. Knows nothing of clusters or upgrades, and of the API only what `vsphere` shows.
+//!
+//! Whose a VM is stands in its `extraConfig`, which guests cannot write but for `guestinfo`. What is looked at are the VMs of
+//! a few folders, each by that one entry; only those of the deployment are read whole. So neither calls nor bytes grow with the
+//! rest of the inventory.
+//!
+//! What a call leaves behind is in its error's kind: `vsphere` tells it by the type of a fault. After the first request of a
+//! call that made something, whatever goes wrong is in doubt.
+
+mod apart;
+mod change;
+mod datastore_store;
+mod disks;
+mod image;
+mod look;
+mod make;
+mod place;
+mod power;
+mod preflight;
+mod restart;
+mod settings;
+mod settle;
+mod site;
+mod stage;
+mod stamp;
+#[cfg(test)]
+mod tests;
+mod trouble;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use contract::deployer::Fingerprints;
+use contract::statement::Statement;
+use uuid::Uuid;
+
+pub use datastore_store::DatastoreStore;
+pub use site::{Clones, Site};
+
+use crate::hypervisor::{
+    Addition, DiskRef, Hypervisor, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
+};
+use place::Places;
+
+/// One deployment's VMs on a vCenter.
+pub struct VcenterHypervisor {
+    client: vsphere::Client,
+    deployment: Uuid,
+    places: Places,
+    /// How long [`Hypervisor::settle`] waits for what has arrived.
+    settling: Duration,
+}
+
+/// Longer than any task on a VM takes, clones of large disks left aside.
+const SETTLING: Duration = Duration::from_secs(5 * 60);
+
+impl VcenterHypervisor {
+    /// The VMs of a deployment on the vCenter of a client, which stays the caller's to log out. All objects that the site
+    /// names are looked up here, once.
+    ///
+    /// # Errors
+    /// [`crate::hypervisor::Kind::Refused`] when the site names something that is not there, or the account cannot see it.
+    pub async fn new(client: vsphere::Client, deployment: Uuid, site: &Site) -> Result<Self> {
+        let places = Places::find(&client, site).await?;
+        Ok(Self { client, deployment, places, settling: SETTLING })
+    }
+
+    /// The same, with another limit of [`Hypervisor::settle`].
+    #[must_use]
+    pub fn settling_within(self, settling: Duration) -> Self {
+        Self { settling, ..self }
+    }
+}
+
+#[async_trait]
+impl Hypervisor for VcenterHypervisor {
+    fn deployment(&self) -> Uuid {
+        self.deployment
+    }
+
+    async fn preflight(&self, placement: &Placement) -> Result<()> {
+        self.check(placement).await
+    }
+
+    async fn vms(&self) -> Result<Vec<Vm>> {
+        self.own_vms().await
+    }
+
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        self.shown(self.named(vm).await?).await
+    }
+
+    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        self.of_bios_uuid(uuid).await
+    }
+
+    async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {
+        let said = self.said(vm, Fingerprints::GUESTINFO).await?;
+        Ok(said.and_then(|text| Fingerprints::read(text.as_bytes())))
+    }
+
+    async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
+        let said = self.said(vm, Statement::GUESTINFO).await?;
+        Ok(said.and_then(|text| Statement::read(text.as_bytes())))
+    }
+
+    async fn settle(&self, _permit: &dyn Permit) -> Result<()> {
+        self.settled().await
+    }
+
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
+        self.stamp_vm(vm, stamp, permit).await
+    }
+
+    async fn staged(&self, digest: &str, like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>> {
+        self.found_staged(digest, like, placement).await
+    }
+
+    async fn stage(
+        &self,
+        ova: &Path,
+        digest: &str,
+        like: Option<&Vm>,
+        placement: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged> {
+        self.lay_ready(ova, digest, like, placement, permit).await
+    }
+
+    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        self.make_replacement(replacement, permit).await
+    }
+
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        self.make_addition(addition, permit).await
+    }
+
+    async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
+        self.give_properties(vm, properties, permit).await
+    }
+
+    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.switch_on(vm, permit).await
+    }
+
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        self.ask_to_shut_down(vm, limit, permit).await
+    }
+
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.switch_off(vm, permit).await
+    }
+
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+        self.connect_adapter(vm, adapter, connected, permit).await
+    }
+
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        self.detach_disk(vm, disk, permit).await
+    }
+
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        self.attach_disk(vm, disk, permit).await
+    }
+
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        self.remove_disk(disk, permit).await
+    }
+
+    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.destroy_vm(vm, permit).await
+    }
+}

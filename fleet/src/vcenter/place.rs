@@ -1,0 +1,218 @@
+//! The objects that a site and a placement name. Found by their paths: nothing is listed.
+
+use vsphere::{Client, DatastorePath, MoRef, RestartPriority};
+
+use super::VcenterHypervisor;
+use super::site::{Clones, Site};
+use super::trouble::not_now;
+use crate::hypervisor::{Error, Kind, Placement, Result};
+
+/// A site's objects.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    /// The data center, and its inventory path.
+    pub(super) datacenter: MoRef,
+    pub(super) datacenter_path: String,
+    /// The folders that are searched for VMs, with their paths; the first is that of new VMs.
+    pub(super) folders: Vec<(MoRef, String)>,
+    pub(super) templates: MoRef,
+    pub(super) templates_path: String,
+    pub(super) pool: MoRef,
+    pub(super) pool_path: String,
+    pub(super) datastore: At,
+    /// Networks with their paths.
+    pub(super) networks: Vec<(MoRef, String)>,
+    pub(super) clones: Clones,
+    pub(super) different_hosts: bool,
+    pub(super) restart: Option<RestartPriority>,
+    pub(super) managed_by: Option<String>,
+}
+
+/// A datastore and its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) datastore: MoRef,
+    pub(super) name: String,
+}
+
+/// Where one VM is put.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) folder: MoRef,
+    pub(super) pool: MoRef,
+    pub(super) at: At,
+}
+
+impl Places {
+    /// Whether settings of the cluster of hosts are made: rules, and what HA does.
+    pub(super) fn changes_cluster(&self) -> bool {
+        self.different_hosts || self.restart.is_some()
+    }
+
+    pub(super) async fn find(client: &Client, site: &Site) -> Result<Self> {
+        let datacenter = there(client, &site.datacenter, "data center").await?;
+        if datacenter.kind != "Datacenter" {
+            return Err(Error::refused(format!("{} is no data center", site.datacenter)));
+        }
+        let below = Below { client, datacenter: &site.datacenter };
+        let mut folders = Vec::new();
+        for path in std::iter::once(&site.folder).chain(&site.other_folders) {
+            folders.push((below.folder(path).await?, path.clone()));
+        }
+        let templates_path = site.templates.clone().unwrap_or_else(|| site.folder.clone());
+        let mut networks = Vec::new();
+        for path in &site.networks {
+            networks.push((below.network(path).await?, path.clone()));
+        }
+        Ok(Self {
+            templates: below.folder(&templates_path).await?,
+            templates_path,
+            pool: below.pool(&site.resource_pool).await?,
+            pool_path: site.resource_pool.clone(),
+            datastore: below.datastore(&site.datastore).await?,
+            datacenter_path: site.datacenter.clone(),
+            clones: site.clones,
+            different_hosts: site.different_hosts,
+            restart: site.restart,
+            managed_by: site.managed_by.clone(),
+            datacenter,
+            folders,
+            networks,
+        })
+    }
+}
+
+/// Finds what is below a data center.
+struct Below<'a> {
+    client: &'a Client,
+    datacenter: &'a str,
+}
+
+impl Below<'_> {
+    async fn find(&self, among: &str, path: &str, what: &str) -> Result<MoRef> {
+        let path = path.trim_matches('/');
+        let separator = if path.is_empty() { "" } else { "/" };
+        there(self.client, &format!("{}/{among}{separator}{path}", self.datacenter), what).await
+    }
+
+    async fn folder(&self, path: &str) -> Result<MoRef> {
+        let found = self.find("vm", path, "folder of VMs").await?;
+        if found.kind == "Folder" { Ok(found) } else { Err(Error::refused(format!("{path} is no folder of VMs"))) }
+    }
+
+    async fn datastore(&self, path: &str) -> Result<At> {
+        let datastore = self.find("datastore", path, "datastore").await?;
+        match datastore.kind.as_str() {
+            "Datastore" => Ok(At { name: self.client.datastore(&datastore).await?.name, datastore }),
+            "StoragePod" => Err(Error::refused(format!(
+                "{path} is a datastore cluster: name one of its datastores, which VMs are put onto"
+            ))),
+            _ => Err(Error::refused(format!("{path} is no datastore"))),
+        }
+    }
+
+    async fn network(&self, path: &str) -> Result<MoRef> {
+        self.find("network", path, "network").await
+    }
+
+    /// A resource pool, or the topmost one of a cluster or host.
+    async fn pool(&self, path: &str) -> Result<MoRef> {
+        let found = self.find("host", path, "resource pool or cluster").await?;
+        match found.kind.as_str() {
+            "ResourcePool" | "VirtualApp" => Ok(found),
+            "ClusterComputeResource" | "ComputeResource" => {
+                let seen = self.client.look(&found, &["resourcePool"]).await?;
+                let unnamed = || not_now(format!("{path} names no resource pool"));
+                seen.reference_at("resourcePool").ok_or_else(unnamed)
+            }
+            _ => Err(Error::refused(format!("{path} is no resource pool and no cluster"))),
+        }
+    }
+}
+
+/// The object of a path. One that is not there is refused.
+async fn there(client: &Client, path: &str, what: &str) -> Result<MoRef> {
+    match client.find(path).await {
+        Ok(found) => Ok(found),
+        Err(error) if error.outcome() == vsphere::Outcome::NotFound => {
+            Err(Error::refused(format!("there is no {what} {path}, or the account cannot see it")))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl VcenterHypervisor {
+    fn below(&self) -> Below<'_> {
+        Below { client: &self.client, datacenter: &self.places.datacenter_path }
+    }
+
+    /// A network by its path.
+    pub(super) async fn network(&self, path: &str) -> Result<MoRef> {
+        self.below().network(path).await
+    }
+
+    /// Where a VM is put: what the placement says, and else as with `like`, and else as the site has it.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when there is no such place, or VMs would not be found again there.
+    pub(super) async fn place(&self, like: Option<&vsphere::Vm>, placement: &Placement) -> Result<Place> {
+        let folder = match (&placement.folder, like.and_then(|vm| vm.folder.as_ref())) {
+            (Some(path), _) => {
+                let found = self.below().folder(path).await?;
+                if !self.is_searched(&found) {
+                    return Err(Error::refused(format!(
+                        "VMs in the folder {path} would not be found again: it is not among those of the deployment"
+                    )));
+                }
+                found
+            }
+            (None, Some(folder)) if self.is_searched(folder) => folder.clone(),
+            _ => self.places.folders[0].0.clone(),
+        };
+        let pool = match (&placement.resource_pool, like.and_then(|vm| vm.pool.as_ref())) {
+            (Some(path), _) => self.below().pool(path).await?,
+            (None, Some(pool)) => pool.clone(),
+            (None, None) => self.places.pool.clone(),
+        };
+        Ok(Place { folder, pool, at: self.datastore(like, placement).await? })
+    }
+
+    fn is_searched(&self, folder: &MoRef) -> bool {
+        self.places.folders.iter().any(|(searched, _)| searched == folder)
+    }
+
+    /// The datastore that a placement names, and else that of the settings of `like`, and else the site's.
+    pub(super) async fn datastore(&self, like: Option<&vsphere::Vm>, placement: &Placement) -> Result<At> {
+        match (&placement.datastore, like) {
+            (Some(path), _) => self.below().datastore(path).await,
+            (None, Some(vm)) => self.datastore_of(vm).await,
+            (None, None) => Ok(self.places.datastore.clone()),
+        }
+    }
+
+    /// The datastore that has a VM's settings.
+    pub(super) async fn datastore_of(&self, vm: &vsphere::Vm) -> Result<At> {
+        let unclear = || not_now(format!("the VM {} does not say which datastore it is on ({})", vm.name, vm.vmx_path));
+        let name = vm.vmx_path.parse::<DatastorePath>().map_err(|_| unclear())?.datastore;
+        if name == self.places.datastore.name {
+            return Ok(self.places.datastore.clone());
+        }
+        let seen = self.client.look_at(&vm.datastores, &["summary.name"]).await?;
+        let found = seen.into_iter().find(|datastore| datastore.text("summary.name") == name);
+        found.map(|found| At { datastore: found.reference, name }).ok_or_else(unclear)
+    }
+
+    /// Refuses a datastore that takes no VMs now.
+    pub(super) async fn takes_vms(&self, at: &At) -> Result<()> {
+        let seen = self.client.datastore(&at.datastore).await?;
+        if seen.takes_vms() {
+            return Ok(());
+        }
+        let why = if seen.accessible {
+            format!("it is in maintenance ({})", seen.maintenance)
+        } else {
+            "no host reaches it".to_owned()
+        };
+        Err(Error::new(Kind::Transient, anyhow::anyhow!("the datastore {} takes no VMs now: {why}", at.name)))
+    }
+}

@@ -1,0 +1,42 @@
+//! Power. These calls can only look first: vCenter itself refuses them of a VM that is on already, or off.
+
+use std::time::Duration;
+
+use vsphere::Power;
+
+use super::VcenterHypervisor;
+use super::disks::is_off;
+use super::trouble::{Asking, changed};
+use crate::hypervisor::{Permit, Result, ShutDown, Vm};
+
+impl VcenterHypervisor {
+    pub(super) async fn switch_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let now = self.as_seen(vm).await?;
+        is_off(vm, &now)?;
+        self.keep_apart(&now, permit).await?;
+        self.start_again(&now, permit).await?;
+        Ok(self.client.changes(&Asking(permit)).power_on(&now.reference).await?)
+    }
+
+    pub(super) async fn ask_to_shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        let now = self.as_seen(vm).await?;
+        match now.power {
+            Power::Off => return Ok(ShutDown::Off),
+            Power::On => {}
+            Power::Suspended | Power::Unknown => return Err(changed(format!("the VM {vm} is {}", now.power))),
+        }
+        Ok(match self.client.changes(&Asking(permit)).shut_down(&now.reference, limit).await? {
+            vsphere::ShutDown::Off => ShutDown::Off,
+            vsphere::ShutDown::StillOn => ShutDown::StillOn,
+            vsphere::ShutDown::CannotBeAsked => ShutDown::CannotBeAsked,
+        })
+    }
+
+    pub(super) async fn switch_off(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let now = self.as_seen(vm).await?;
+        if now.power == Power::Off {
+            return Ok(());
+        }
+        Ok(self.client.changes(&Asking(permit)).power_off(&now.reference).await?)
+    }
+}

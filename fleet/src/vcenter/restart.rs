@@ -1,0 +1,56 @@
+//! What vSphere HA does with a deployment's VMs after their host has failed: it starts them in an order, and one that was
+//! disconnected not at all.
+//!
+//! These are wishes: where vCenter does not take one, that is logged, and the VM is powered on or disconnected all the same.
+
+use vsphere::RestartPriority;
+
+use super::VcenterHypervisor;
+use super::trouble::Asking;
+use crate::hypervisor::{Error, Kind, Permit, Result};
+
+impl VcenterHypervisor {
+    /// Before a VM is powered on: it is started again as it is wanted.
+    pub(super) async fn start_again(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        if !self.places.changes_cluster() {
+            return Ok(());
+        }
+        let wanted = self.places.restart;
+        let wish = async {
+            let Some(cluster) = self.cluster_of(vm).await? else { return Ok(()) };
+            let now = self.client.restart_priority(&cluster, &vm.reference).await?;
+            // Where nothing is wanted, what a person has set stays; what disconnecting has set is this program's.
+            if wanted.is_some() || now == Some(RestartPriority::Disabled) {
+                self.client.changes(&Asking(permit)).set_restart_priority(&cluster, &vm.reference, wanted).await?;
+            }
+            Ok(())
+        };
+        granted(wish.await, &format!("when {} is started after a failure of its host", vm.name))
+    }
+
+    /// When a VM is disconnected: nobody starts it again.
+    pub(super) async fn leave_off(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        if !self.places.changes_cluster() {
+            return Ok(());
+        }
+        let wish = async {
+            let Some(cluster) = self.cluster_of(vm).await? else { return Ok(()) };
+            let disabled = Some(RestartPriority::Disabled);
+            self.client.changes(&Asking(permit)).set_restart_priority(&cluster, &vm.reference, disabled).await?;
+            Ok(())
+        };
+        granted(wish.await, &format!("that nobody starts {} after a failure of its host", vm.name))
+    }
+}
+
+/// A wish that is not granted stops nothing; who may change nothing more is told.
+fn granted(wish: Result<()>, what: &str) -> Result<()> {
+    match wish {
+        Err(Error { kind: Kind::Fenced, source }) => Err(Error { kind: Kind::Fenced, source }),
+        Err(error) => {
+            log::warn!("vCenter does not take {what}: {error}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,124 @@
+//! The settings of new VMs: whose they are, what they are on, and the form of their image.
+
+use std::collections::BTreeMap;
+
+use vsphere::{ConfigSpec, Element, ManagedBy, Property};
+
+use super::VcenterHypervisor;
+use super::look::sorted;
+use super::stamp::{IMAGE, LAID_BY, STAMP, written};
+use crate::hypervisor::{Error, Networks, Result, Stamp};
+
+/// What one adapter of a new VM is on, and whether it will be connected.
+pub(super) struct Wire {
+    backing: Element,
+    connected: bool,
+}
+
+/// The adapters of a new VM's image, put onto these networks.
+///
+/// # Errors
+/// When the image has another number of adapters.
+pub(super) fn wired(spec: ConfigSpec, image: &vsphere::Vm, wires: &[Wire]) -> Result<ConfigSpec> {
+    let adapters = sorted(image);
+    if adapters.len() != wires.len() {
+        return Err(Error::refused(format!(
+            "the image has {} network adapters, and {} networks are given",
+            adapters.len(),
+            wires.len()
+        )));
+    }
+    let wire = |spec: ConfigSpec, (adapter, wire): (&&vsphere::Adapter, &Wire)| {
+        spec.network(adapter, &wire.backing, wire.connected)
+    };
+    Ok(adapters.iter().zip(wires).fold(spec, wire))
+}
+
+/// The values that were given to another VM's form, as far as the image's form has them and they differ: an image of another
+/// version knows others, and has other defaults.
+pub(super) fn taken_over<'v>(image: &[Property], like: &'v [Property]) -> BTreeMap<String, &'v str> {
+    let of_image: BTreeMap<String, &str> =
+        image.iter().map(|property| (property.name(), property.value.as_str())).collect();
+    let given = like.iter().filter(|property| property.is_given && property.is_configurable);
+    let values = given.map(|property| (property.name(), property.value.as_str()));
+    values.filter(|(name, value)| of_image.get(name).is_some_and(|own| own != value)).collect()
+}
+
+/// What the VMs are to the extension that they are named as managed by.
+const NODE: &str = "node";
+
+impl VcenterHypervisor {
+    /// The settings of a new VM that say whose it is.
+    pub(super) fn stamped(&self, stamp: &Stamp) -> ConfigSpec {
+        // What says that the template is one is not its clones'.
+        let spec = ConfigSpec::new().extra(STAMP, &written(stamp)).extra(IMAGE, "").extra(LAID_BY, "");
+        match &self.places.managed_by {
+            Some(extension) => spec.managed_by(&ManagedBy { extension: extension.clone(), kind: NODE.to_owned() }),
+            None => spec,
+        }
+    }
+
+    /// The networks of a VM.
+    pub(super) async fn wires_of(&self, vm: &vsphere::Vm) -> Result<Vec<Wire>> {
+        let mut wires = Vec::new();
+        for adapter in sorted(vm) {
+            let backing = self.client.backing_like(adapter).await?;
+            wires.push(Wire { backing, connected: adapter.start_connected });
+        }
+        Ok(wires)
+    }
+
+    /// The networks that are asked for.
+    pub(super) async fn wires(&self, networks: Networks<'_>) -> Result<Vec<Wire>> {
+        match networks {
+            Networks::Of(vm) => {
+                let mut wires = self.wires_of(&self.named(&vm.reference).await?).await?;
+                for wire in &mut wires {
+                    wire.connected = true;
+                }
+                Ok(wires)
+            }
+            Networks::Named(names) => {
+                let mut wires = Vec::new();
+                for name in names {
+                    let backing = self.client.network_backing(&self.network(name).await?).await?;
+                    wires.push(Wire { backing, connected: true });
+                }
+                Ok(wires)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn property(id: &str, value: &str, is_given: bool, is_configurable: bool) -> Property {
+        let text = str::to_owned;
+        Property {
+            key: 0,
+            class: String::new(),
+            id: text(id),
+            instance: String::new(),
+            kind: text("string"),
+            value: text(value),
+            is_given,
+            is_configurable,
+        }
+    }
+
+    #[test]
+    fn what_was_given_is_taken_over_and_no_default_nor_what_the_image_does_not_know() {
+        let image = [("name", ""), ("minor", "1.36"), ("build", "new"), ("same", "s")]
+            .map(|(id, value)| property(id, value, false, true));
+        let like = [
+            property("name", "cp1", true, true),
+            property("minor", "1.35", false, true),
+            property("build", "old", true, false),
+            property("same", "s", true, true),
+            property("gone", "x", true, true),
+        ];
+        assert_eq!(taken_over(&image, &like), BTreeMap::from([("name".to_owned(), "cp1")]));
+    }
+}

@@ -1,0 +1,59 @@
+//! What stands in the `extraConfig` of VMs and templates: whose they are, and of which image. Guests write `guestinfo` alone.
+
+use uuid::Uuid;
+
+use super::trouble::not_now;
+use crate::hypervisor::{Result, Stamp};
+
+/// A VM's stamp, as JSON.
+pub(super) const STAMP: &str = "kaas.stamp";
+/// Of a template: the digest of the OVA that it was made from. It is there once all bytes have arrived.
+pub(super) const IMAGE: &str = "kaas.image";
+/// Of a template: the deployment whose command makes it, or has made it, and its name. Nobody else touches half of one, and a
+/// clone of it has another name.
+pub(super) const LAID_BY: &str = "kaas.laid-by";
+/// Of a VM that is about to be destroyed.
+pub(super) const GOING: &str = "kaas.going";
+
+/// What [`LAID_BY`] says of a template of this name.
+pub(super) fn laid_by(deployment: Uuid, name: &str) -> String {
+    format!("{deployment} {name}")
+}
+
+/// The stamp of a VM; none if it carries none.
+///
+/// # Errors
+/// When it carries one that is not understood: that of a later version may be this deployment's.
+pub(super) fn read(vm: &str, extra: &vsphere::Extra) -> Result<Option<Stamp>> {
+    let Some(text) = extra.get(STAMP) else { return Ok(None) };
+    let unreadable = |error| not_now(format!("the stamp {STAMP} of the VM {vm} is not understood: {error}"));
+    serde_json::from_str(text).map(Some).map_err(unreadable)
+}
+
+/// A stamp as it is written.
+pub(super) fn written(stamp: &Stamp) -> String {
+    let Stamp { deployment, node, swap } = stamp;
+    let mut text = serde_json::json!({ "deployment": deployment, "node": node });
+    if let Some(swap) = swap {
+        text["swap"] = serde_json::json!(swap);
+    }
+    text.to_string()
+}
+
+/// Whether a stamp is of this deployment.
+pub(super) fn is_of(stamp: Option<&Stamp>, deployment: Uuid) -> bool {
+    stamp.is_some_and(|stamp| stamp.deployment == deployment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_read_as_it_is_written() {
+        for swap in [None, Some(Uuid::from_u128(2))] {
+            let stamp = Stamp { deployment: Uuid::from_u128(1), node: "a \"node\"".to_owned(), swap };
+            assert_eq!(serde_json::from_str::<Stamp>(&written(&stamp)).unwrap(), stamp);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! VMs on the test bed whose guests are those of the fakes in memory: each call is vCenter's, and what it means for the guests
+//! follows from what vCenter then shows.
+
+use std::path::Path;
+use std::time::Duration;
+
+use contract::deployer::Fingerprints;
+
+use super::*;
+use crate::hypervisor::{DiskRef, PowerState, ShutDown, VmRef};
+use crate::upgrade::tests::fake::{self, Machine, World};
+
+pub struct Mirrored<'a> {
+    pub vcenter: &'a VcenterHypervisor,
+    pub guests: &'a World,
+}
+
+impl Mirrored<'_> {
+    /// The guests of a cluster that runs on the bed; their data disks are those of its VMs.
+    pub async fn adopt(&self) {
+        self.guests.lock().machines.clear();
+        let vms = self.vcenter.vms().await.unwrap();
+        {
+            let mut state = self.guests.lock();
+            for content in &mut state.contents {
+                let its = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == content.node);
+                let vm = vms.iter().find(its).expect("its VM");
+                content.at = vm.data_disks().next().expect("its disk").reference.clone();
+                content.holder = Some(vm.uuid());
+            }
+        }
+        self.follow().await;
+    }
+
+    /// What vCenter shows now, the guests follow.
+    async fn follow(&self) {
+        let vms = loop {
+            match self.vcenter.vms().await {
+                Ok(vms) => break vms,
+                Err(error) => assert_eq!(error.kind, Kind::Transient, "{error}"),
+            }
+        };
+        let mut state = self.guests.lock();
+        state.machines.retain(|machine| vms.iter().any(|vm| vm.reference == machine.vm.reference));
+        for vm in vms {
+            let id = vm.reference.id.clone();
+            let stamp = vm.stamp.clone().expect("a stamp");
+            let was = state.machine(&id).map(|machine| machine.vm.power);
+            if was == Some(PowerState::On) && vm.power == PowerState::Off {
+                assert!(state.shut_down(&id), "it hangs");
+            }
+            match state.machine_mut(&id) {
+                // Until it has booted it is off to its guest.
+                Some(machine) => machine.vm = Vm { power: machine.vm.power, ..vm.clone() },
+                None => state.machines.push(Machine {
+                    ours: true,
+                    node: stamp.node,
+                    folder: "kaas",
+                    image: if stamp.swap.is_some() { fake::new() } else { fake::old() },
+                    whole: true,
+                    serves: false,
+                    still_on: false,
+                    version: 1,
+                    vm: Vm { power: PowerState::Off, ..vm.clone() },
+                }),
+            }
+            if was != Some(PowerState::On) && vm.power == PowerState::On {
+                state.boot(&id);
+            }
+        }
+    }
+
+    /// Hands on what vCenter has said, once the guests have followed.
+    async fn after<T>(&self, said: Result<T>) -> Result<T> {
+        self.follow().await;
+        said
+    }
+}
+
+#[async_trait]
+impl Hypervisor for Mirrored<'_> {
+    fn deployment(&self) -> Uuid {
+        self.vcenter.deployment()
+    }
+
+    async fn preflight(&self, placement: &Placement) -> Result<()> {
+        self.vcenter.preflight(placement).await
+    }
+
+    async fn vms(&self) -> Result<Vec<Vm>> {
+        self.vcenter.vms().await
+    }
+
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        self.vcenter.vm(vm).await
+    }
+
+    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        self.vcenter.with_bios_uuid(uuid).await
+    }
+
+    async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {
+        self.vcenter.fingerprints(vm).await
+    }
+
+    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+        self.after(self.vcenter.settle(permit).await).await
+    }
+
+    async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
+        self.after(self.vcenter.stamp(vm, stamp, permit).await).await
+    }
+
+    async fn staged(&self, digest: &str, like: Option<&Vm>, placement: &Placement) -> Result<Option<Staged>> {
+        self.vcenter.staged(digest, like, placement).await
+    }
+
+    async fn stage(
+        &self,
+        ova: &Path,
+        digest: &str,
+        like: Option<&Vm>,
+        placement: &Placement,
+        permit: &dyn Permit,
+    ) -> Result<Staged> {
+        self.vcenter.stage(ova, digest, like, placement, permit).await
+    }
+
+    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        self.after(self.vcenter.import(replacement, permit).await).await
+    }
+
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        self.after(self.vcenter.add(addition, permit).await).await
+    }
+
+    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.after(self.vcenter.power_on(vm, permit).await).await
+    }
+
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        self.guests.lock().may_stop(&vm.reference.id);
+        self.after(self.vcenter.shut_down(vm, limit, permit).await).await
+    }
+
+    async fn cut_power(&self, vm: &Vm, _permit: &dyn Permit) -> Result<()> {
+        panic!("every guest shuts down when it is asked, {vm} too");
+    }
+
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+        self.after(self.vcenter.connect(vm, adapter, connected, permit).await).await
+    }
+
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        self.after(self.vcenter.detach(vm, disk, permit).await).await
+    }
+
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        self.after(self.vcenter.attach(vm, disk, permit).await).await
+    }
+
+    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.after(self.vcenter.destroy(vm, permit).await).await
+    }
+}

@@ -1,0 +1,127 @@
+//! The hypervisor against a vCenter that refuses what a real one refuses.
+
+mod bed;
+mod cluster;
+mod faults;
+mod mirrored;
+mod one_vm;
+mod others;
+mod restart;
+mod store;
+mod upgrade;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use self::bed::{Bed, DEPLOYMENT, NETWORK};
+use super::VcenterHypervisor;
+use crate::hypervisor::{
+    Addition, Error, Hypervisor, Kind, Networks, Permit, Placement, Replacement, Result, Size, Staged, Stamp, Vm,
+};
+use crate::upgrade::Target;
+use crate::upgrade::tests::package;
+
+/// Permits everything.
+struct Free;
+
+#[async_trait]
+impl Permit for Free {
+    async fn still(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Permits so many requests; then somebody else has taken over.
+struct Few(AtomicUsize);
+
+#[async_trait]
+impl Permit for Few {
+    async fn still(&self) -> Result<()> {
+        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| Error::new(Kind::Fenced, anyhow::anyhow!("somebody else has taken over")))
+    }
+}
+
+/// An OVA and its digest; it goes with the directory.
+struct Ova {
+    _directory: TempDir,
+    path: PathBuf,
+    digest: String,
+}
+
+fn ova() -> Ova {
+    ova_with(Vec::new())
+}
+
+/// The same, with variables that its VMs have from their first moment.
+fn ova_with(extra: Vec<(String, String)>) -> Ova {
+    let directory = tempfile::tempdir().unwrap();
+    let version = "0.2.0+bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb (etcd 3.6)";
+    let path = package::write_with(directory.path(), version, None, extra);
+    let digest = Target::read(&path).unwrap().digest;
+    Ova { _directory: directory, path, digest }
+}
+
+const SIZE: Size = Size { processors: 2, memory: 2048, data_disk: Some(64 << 20) };
+
+fn stamp(node: &str, swap: Option<u128>) -> Stamp {
+    Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap: swap.map(Uuid::from_u128) }
+}
+
+fn properties(node: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("node-name".to_owned(), node.to_owned()),
+        ("deployment-secret".to_owned(), "a <secret> & more".to_owned()),
+    ])
+}
+
+impl VcenterHypervisor {
+    async fn lay(&self, ova: &Ova) -> Staged {
+        self.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap()
+    }
+
+    async fn try_add(&self, node: &str, image: &Staged) -> Result<Uuid> {
+        let (properties, networks) = (properties(node), [NETWORK.to_owned()]);
+        let addition = Addition {
+            name: node,
+            image,
+            networks: Networks::Named(&networks),
+            size: &SIZE,
+            properties: &properties,
+            stamp: stamp(node, None),
+            placement: &Placement::default(),
+        };
+        self.add(&addition, &Free).await
+    }
+
+    /// A new VM of a node.
+    async fn added(&self, node: &str, image: &Staged) -> Vm {
+        let uuid = self.try_add(node, image).await.unwrap();
+        self.of_uuid(uuid).await
+    }
+
+    /// A VM that takes another one's place.
+    async fn replaced(&self, like: &Vm, name: &str, image: &Staged) -> Result<Uuid> {
+        let node = like.stamp.clone().unwrap().node;
+        let replacement =
+            Replacement { name, image, like, stamp: stamp(&node, Some(7)), placement: &Placement::default() };
+        self.import(&replacement, &Free).await
+    }
+
+    async fn of_uuid(&self, uuid: Uuid) -> Vm {
+        let mut found = self.vms().await.unwrap().into_iter().filter(|vm| vm.uuid() == uuid);
+        let vm = found.next().expect("a VM");
+        assert_eq!(found.next(), None);
+        vm
+    }
+
+    /// The same VM as it is now.
+    async fn again(&self, vm: &Vm) -> Vm {
+        self.vm(&vm.reference).await.unwrap()
+    }
+}

@@ -1,0 +1,245 @@
+//! One VM after the other, as an upgrade handles them.
+
+use std::time::Duration;
+
+use contract::deployer::{Fingerprint, Fingerprints};
+
+use super::*;
+use crate::hypervisor::{DiskKind, PowerState, ShutDown, VmRef};
+use crate::vcenter::Clones;
+
+#[tokio::test]
+async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
+    let bed = Bed::start(&[]);
+    for clones in [Clones::Linked, Clones::Full] {
+        let hypervisor = bed.hypervisor_of(DEPLOYMENT, &crate::vcenter::Site { clones, ..bed.site() }).await;
+        hypervisor.preflight(&Placement::default()).await.unwrap();
+        let ova = ova();
+        assert_eq!(
+            hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap().is_some(),
+            clones == Clones::Full
+        );
+        let image = hypervisor.lay(&ova).await;
+        assert_eq!(hypervisor.vms().await.unwrap(), [], "a template is no VM of the deployment");
+
+        let old = hypervisor.added("cp1", &image).await;
+        assert_eq!((old.stamp.clone(), old.power), (Some(stamp("cp1", None)), PowerState::Off));
+        assert_eq!(old.disks.iter().map(|disk| disk.kind).collect::<Vec<_>>(), [DiskKind::System, DiskKind::Data]);
+        assert_eq!(old.disks[0].parent.is_some(), clones == Clones::Linked);
+        assert!(matches!(old.adapters.as_slice(), [adapter] if adapter.network == NETWORK && adapter.connected));
+        let disk = old.data_disks().next().unwrap().clone();
+        assert_eq!(disk.parent, None);
+        let twice = hypervisor.try_add("cp1", &image).await.unwrap_err();
+        assert_eq!(twice.kind, Kind::Refused, "{twice}");
+
+        hypervisor.power_on(&old, &Free).await.unwrap();
+        let on = hypervisor.again(&old).await;
+        assert_eq!(on.power, PowerState::On);
+        let form = bed.machine("cp1").await.unwrap().guestinfo["ovfEnv"].clone();
+        assert!(form.contains("a &lt;secret&gt; &amp; more"), "{form}");
+        assert_ne!(hypervisor.detach(&on, &disk.reference, &Free).await.unwrap_err().kind, Kind::InDoubt);
+        assert_ne!(hypervisor.destroy(&on, &Free).await.unwrap_err().kind, Kind::InDoubt);
+
+        let new = hypervisor.replaced(&on, "cp1-new", &image).await.unwrap();
+        let new = hypervisor.of_uuid(new).await;
+        assert_eq!(new.disks.iter().map(|disk| disk.kind).collect::<Vec<_>>(), [DiskKind::System]);
+        assert_eq!(new.stamp, Some(stamp("cp1", Some(7))));
+        assert!(matches!(new.adapters.as_slice(), [adapter] if adapter.network == NETWORK && adapter.connected));
+        assert_ne!(new.adapters[0].mac, on.adapters[0].mac);
+
+        // The disk is locked, and a VM of the deployment holds it.
+        let held = hypervisor.attach(&new, &disk.reference, &Free).await.unwrap_err();
+        assert_eq!(held.kind, Kind::Refused, "{held}");
+        let down = hypervisor.shut_down(&on, Duration::from_secs(20), &Free).await.unwrap();
+        assert_eq!(down, ShutDown::Off);
+        let off = hypervisor.again(&old).await;
+        hypervisor.connect(&off, &off.adapters[0].key, false, &Free).await.unwrap();
+        let stale = hypervisor.detach(&off, &disk.reference, &Free).await.unwrap_err();
+        assert_eq!(stale.kind, Kind::Changed, "{stale}");
+        let fenced = hypervisor.again(&old).await;
+        assert!(fenced.is_fenced());
+        hypervisor.detach(&fenced, &disk.reference, &Free).await.unwrap();
+        let bare = hypervisor.again(&old).await;
+        assert_eq!(bare.data_disks().count(), 0);
+        let gone = hypervisor.detach(&bare, &disk.reference, &Free).await.unwrap_err();
+        assert_eq!(gone.kind, Kind::NotFound, "{gone}");
+
+        hypervisor.attach(&new, &disk.reference, &Free).await.unwrap();
+        let new = hypervisor.again(&new).await;
+        assert_eq!(new.data_disks().next().unwrap().reference, disk.reference);
+        let held = hypervisor.destroy(&new, &Free).await.unwrap_err();
+        assert_eq!(held.kind, Kind::Changed, "{held}");
+        hypervisor.power_on(&new, &Free).await.unwrap();
+        let form = bed.machine("cp1-new").await.unwrap().guestinfo["ovfEnv"].clone();
+        assert!(form.contains("a &lt;secret&gt; &amp; more") && form.contains("\"cp1\""), "{form}");
+
+        hypervisor.destroy(&bare, &Free).await.unwrap();
+        assert!(hypervisor.vm(&bare.reference).await.is_err_and(|error| error.kind == Kind::NotFound));
+        assert_eq!(hypervisor.destroy(&bare, &Free).await.unwrap_err().kind, Kind::NotFound);
+        assert!(bed.file(&disk.reference.path).exists());
+
+        let new = hypervisor.again(&new).await;
+        hypervisor.cut_power(&new, &Free).await.unwrap();
+        hypervisor.cut_power(&hypervisor.again(&new).await, &Free).await.unwrap();
+        let held = hypervisor.delete_disk(&disk.reference, &Free).await.unwrap_err();
+        assert_eq!(held.kind, Kind::Refused, "{held}");
+        hypervisor.detach(&hypervisor.again(&new).await, &disk.reference, &Free).await.unwrap();
+        hypervisor.destroy(&hypervisor.again(&new).await, &Free).await.unwrap();
+        hypervisor.delete_disk(&disk.reference, &Free).await.unwrap();
+        assert_eq!(hypervisor.delete_disk(&disk.reference, &Free).await.unwrap_err().kind, Kind::NotFound);
+        assert!(!bed.file(&disk.reference.path).exists());
+        assert!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_template_is_laid_once_for_all_and_what_is_half_of_one_is_made_anew() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let nowhere = Placement::default();
+    let other = hypervisor.stage(&ova.path, &"0".repeat(64), None, &nowhere, &Free).await.unwrap_err();
+    assert_eq!(other.kind, Kind::Refused, "{other}");
+    assert_eq!(bed.count("ImportVApp").await, 0);
+
+    // A command is overtaken after each request: whatever it leaves, the next one ends with one template.
+    let mut permitted = 0;
+    let (hypervisor, image) = loop {
+        let few = Few(AtomicUsize::new(permitted));
+        let hypervisor = bed.hypervisor().await;
+        let first = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &few).await;
+        let image = hypervisor.lay(&ova).await;
+        assert_eq!(hypervisor.vms().await.unwrap(), []);
+        let whole = bed.machines().await.into_iter().filter(|machine| machine.template).count();
+        assert_eq!(whole, 1, "after {permitted} requests");
+        match first {
+            Ok(first) => {
+                assert_eq!(first, image);
+                break (hypervisor, image);
+            }
+            Err(error) => assert_eq!(error.kind, Kind::Fenced, "{error}"),
+        }
+        permitted += 1;
+        bed.reset().await;
+    };
+    assert_eq!(permitted, 5, "import, its end, the mark, the snapshot, the template");
+    let another = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    bed.count_anew().await;
+    assert_eq!(another.lay(&ova).await, image);
+    assert_eq!(bed.count("ImportVApp").await, 0);
+    let machines = bed.machines().await;
+    let templates: Vec<_> = machines.iter().filter(|machine| machine.template).collect();
+    assert_eq!(templates.len(), 1, "{machines:?}");
+    assert_eq!(templates[0].disks.len(), 1, "the blank disk of the OVA is not in it");
+
+    // On another datastore is another one.
+    let elsewhere = Placement { datastore: Some("LocalDS_1".to_owned()), ..nowhere.clone() };
+    assert_eq!(hypervisor.staged(&ova.digest, None, &elsewhere).await.unwrap(), None);
+    let there = hypervisor.stage(&ova.path, &ova.digest, None, &elsewhere, &Free).await.unwrap();
+    assert_ne!(there, image);
+    let gone = Staged { reference: "vm-9999".to_owned(), ..image.clone() };
+    assert_eq!(hypervisor.try_add("cp1", &gone).await.unwrap_err().kind, Kind::NotFound);
+    let of_another = Staged { digest: "0".repeat(64), ..image };
+    assert_eq!(hypervisor.try_add("cp1", &of_another).await.unwrap_err().kind, Kind::Refused);
+}
+
+#[tokio::test]
+async fn what_a_vm_is_asked_for_and_cannot_have_is_refused() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let add = async |networks: &[String], properties: &BTreeMap<String, String>, placement: &Placement| {
+        let addition = Addition {
+            name: "cp1",
+            image: &image,
+            networks: Networks::Named(networks),
+            size: &SIZE,
+            properties,
+            stamp: stamp("cp1", None),
+            placement,
+        };
+        hypervisor.add(&addition, &Free).await.unwrap_err()
+    };
+    let (network, here) = ([NETWORK.to_owned()], Placement::default());
+    let strange = BTreeMap::from([("strange".to_owned(), "x".to_owned())]);
+    let place = |datastore: Option<&str>, folder: Option<&str>| Placement {
+        datastore: datastore.map(str::to_owned),
+        folder: folder.map(str::to_owned),
+        resource_pool: None,
+    };
+    let client = bed.client().await;
+    bed.make_folder(&client, "elsewhere").await;
+    for (error, words) in [
+        (add(&["no-such".to_owned()], &properties("cp1"), &here).await, "no-such"),
+        (add(&[], &properties("cp1"), &here).await, "1 network adapters"),
+        (add(&network, &strange, &here).await, "strange"),
+        (add(&network, &properties("cp1"), &place(Some("no-such"), None)).await, "no-such"),
+        (add(&network, &properties("cp1"), &place(None, Some("no-such"))).await, "no-such"),
+        (add(&network, &properties("cp1"), &place(None, Some("elsewhere"))).await, "not be found again"),
+        (add(&network, &properties("cp1"), &place(Some("LocalDS_1"), None)).await, "lay it ready there"),
+    ] {
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(hypervisor.vms().await.unwrap(), []);
+
+    let vm = hypervisor.added("cp1", &image).await;
+    let taken = hypervisor.replaced(&vm, "cp1", &image).await.unwrap_err();
+    assert!(matches!(taken.kind, Kind::Refused | Kind::Transient), "{taken}");
+    let renewed = BTreeMap::from([("node-name".to_owned(), "cp9".to_owned())]);
+    assert_eq!(hypervisor.give(&vm, &strange, &Free).await.unwrap_err().kind, Kind::Refused);
+    hypervisor.give(&vm, &renewed, &Free).await.unwrap();
+    let vm = hypervisor.again(&vm).await;
+    hypervisor.power_on(&vm, &Free).await.unwrap();
+    let form = bed.machine("cp1").await.unwrap().guestinfo["ovfEnv"].clone();
+    assert!(form.contains("\"cp9\"") && form.contains("a &lt;secret&gt; &amp; more"), "{form}");
+    let on = hypervisor.again(&vm).await;
+    assert_eq!(hypervisor.give(&on, &renewed, &Free).await.unwrap_err().kind, Kind::Refused);
+    assert_eq!(hypervisor.power_on(&on, &Free).await.unwrap_err().kind, Kind::Changed);
+}
+
+#[tokio::test]
+async fn what_a_guest_says_is_shown_while_it_runs() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    hypervisor.power_on(&vm, &Free).await.unwrap();
+    assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), None);
+    assert_eq!(hypervisor.statement(&vm.reference).await.unwrap(), None);
+    let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
+    bed.set_guestinfo(&vm, Fingerprints::GUESTINFO, &serde_json::to_string(&shown).unwrap()).await;
+    assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), Some(shown));
+    let strange = VmRef { uuid: Uuid::from_u128(1), ..vm.reference.clone() };
+    assert_eq!(hypervisor.fingerprints(&strange).await.unwrap_err().kind, Kind::NotFound);
+    hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
+    assert_eq!(hypervisor.fingerprints(&vm.reference).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn vms_are_kept_on_different_hosts_until_one_is_left() {
+    let bed = Bed::start(&["-hosts", "3"]);
+    let site = crate::vcenter::Site { different_hosts: true, managed_by: Some("org.example".to_owned()), ..bed.site() };
+    let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let client = bed.client().await;
+    let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
+    let mut hosts = std::collections::BTreeSet::new();
+    for node in ["cp1", "cp2", "cp3"] {
+        let vm = hypervisor.added(node, &image).await;
+        hypervisor.power_on(&vm, &Free).await.unwrap();
+        let seen = client.vm(&vsphere::MoRef::vm(&vm.reference.id)).await.unwrap();
+        assert!(hosts.insert(seen.host.clone().unwrap()), "{node} is on the host of another one");
+        assert_eq!(seen.managed_by.unwrap().extension, "org.example");
+    }
+    let rules = client.anti_affinity_rules(&cluster).await.unwrap();
+    assert!(matches!(rules.as_slice(), [rule] if rule.vms.len() == 3 && rule.name.contains(&DEPLOYMENT.to_string())));
+    for left in [2, 0, 0] {
+        let vm = hypervisor.vms().await.unwrap().remove(0);
+        hypervisor.cut_power(&vm, &Free).await.unwrap();
+        let disk = vm.data_disks().next().unwrap().reference.clone();
+        hypervisor.detach(&hypervisor.again(&vm).await, &disk, &Free).await.unwrap();
+        hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+        let rules = client.anti_affinity_rules(&cluster).await.unwrap();
+        assert_eq!(rules.first().map_or(0, |rule| rule.vms.len()), left, "{rules:?}");
+    }
+}

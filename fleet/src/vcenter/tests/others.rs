@@ -1,0 +1,189 @@
+//! An inventory full of VMs that are nobody's concern: none is touched, and nothing costs more because of them.
+
+use std::collections::BTreeMap;
+
+use super::bed::Count;
+use super::*;
+use crate::vcenter::Site;
+
+/// What a VM's way from its image to its end costs.
+async fn costs(others: &str, site: impl FnOnce(&Bed) -> Site) -> (BTreeMap<String, Count>, BTreeMap<String, Count>) {
+    let bed = Bed::start(&["-others", others]);
+    let site = site(&bed);
+    let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
+    let before = bed.machines().await;
+    let ova = ova();
+    bed.count_anew().await;
+    hypervisor.preflight(&Placement::default()).await.unwrap();
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    hypervisor.power_on(&vm, &Free).await.unwrap();
+    assert_eq!(hypervisor.with_bios_uuid(vm.uuid()).await.unwrap().len(), 1);
+    hypervisor.settle(&Free).await.unwrap();
+    let way = bed.counts().await;
+
+    bed.count_anew().await;
+    assert_eq!(hypervisor.vms().await.unwrap().len(), 1);
+    let look = bed.counts().await;
+
+    hypervisor.cut_power(&hypervisor.again(&vm).await, &Free).await.unwrap();
+    let off = hypervisor.again(&vm).await;
+    let disk = off.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&off, &disk, &Free).await.unwrap();
+    hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+    hypervisor.delete_disk(&disk, &Free).await.unwrap();
+    let mut after = bed.machines().await;
+    after.retain(|machine| !machine.template);
+    assert_eq!(after, before, "a VM of somebody else was touched");
+    (way, look)
+}
+
+fn total(counts: &BTreeMap<String, Count>) -> (u64, u64) {
+    let sum = |of: fn(&Count) -> u64| counts.values().map(of).sum();
+    (sum(|count| count.calls), sum(|count| count.r#in + count.out))
+}
+
+#[tokio::test]
+async fn calls_and_bytes_do_not_grow_with_the_inventory() {
+    let (few_way, few_look) = costs("10", Bed::site).await;
+    let (many_way, many_look) = costs("1000", Bed::site).await;
+    let (few, many) = (total(&few_look), total(&many_look));
+    println!("a look: {few:?} calls and bytes beside 10 VMs, {many:?} beside 1000");
+    assert_eq!(few.0, many.0, "{few_look:?} {many_look:?}");
+    assert!(many.1 < few.1 + few.1 / 20, "{few_look:?} {many_look:?}");
+    let (few, many) = (total(&few_way), total(&many_way));
+    println!("the way: {few:?} calls and bytes beside 10 VMs, {many:?} beside 1000");
+    // How often a task is asked for its end differs from run to run.
+    assert!(many.1 < few.1 + few.1 / 4, "{few_way:?} {many_way:?}");
+}
+
+#[tokio::test]
+async fn beside_others_in_one_folder_a_look_reads_little_of_each() {
+    let root = |bed: &Bed| Site { folder: String::new(), ..bed.site() };
+    let (_, few) = costs("10", root).await;
+    let (_, many) = costs("400", root).await;
+    let each = (total(&many).1 - total(&few).1) / 390;
+    println!("{each} bytes for each VM in the folder that is not the deployment's");
+    assert!(each < 1000, "{few:?} {many:?}");
+    // Pages of a hundred.
+    assert!(total(&many).0 <= total(&few).0 + 4, "{few:?} {many:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    let networks = [NETWORK.to_owned()];
+    let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", Some(7)) };
+    let addition = Addition {
+        name: "cp1",
+        image: &image,
+        networks: Networks::Named(&networks),
+        size: &SIZE,
+        properties: &properties("cp1"),
+        stamp: stamp_of_other.clone(),
+        placement: &Placement::default(),
+    };
+    let strange = other.add(&addition, &Free).await.unwrap();
+    assert_eq!(hypervisor.vms().await.unwrap(), []);
+    let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(strange).await.unwrap()).unwrap();
+    assert_eq!(strange.stamp, Some(stamp_of_other));
+    let before = bed.machine("cp1").await;
+    let disk = strange.data_disks().next().unwrap().reference.clone();
+    let refusals = [
+        hypervisor.power_on(&strange, &Free).await,
+        hypervisor.cut_power(&strange, &Free).await,
+        hypervisor.connect(&strange, &strange.adapters[0].key, false, &Free).await,
+        hypervisor.detach(&strange, &disk, &Free).await,
+        hypervisor.give(&strange, &BTreeMap::new(), &Free).await,
+        hypervisor.stamp(&strange, &stamp("cp1", None), &Free).await,
+        hypervisor.destroy(&strange, &Free).await,
+    ];
+    for refusal in refusals {
+        let error = refusal.unwrap_err();
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+    }
+    assert_eq!(bed.machine("cp1").await, before);
+}
+
+#[tokio::test]
+async fn a_vm_that_was_made_by_hand_is_stamped_once() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let client = bed.client().await;
+    let folder = client.find("DC0/vm/control").await.unwrap();
+    let pool = client.look(&client.find("DC0/host/DC0_C0").await.unwrap(), &["resourcePool"]).await.unwrap();
+    let import = vsphere::Import {
+        ova: &ova.path,
+        name: "by-hand",
+        folder: &folder,
+        pool: &pool.reference_at("resourcePool").unwrap(),
+        datastore: &client.find("DC0/datastore/LocalDS_0").await.unwrap(),
+        host: None,
+        networks: BTreeMap::new(),
+        properties: &properties("cp1"),
+        option: None,
+        config: &vsphere::ConfigSpec::new(),
+        blank_disks: true,
+    };
+    let made = client.changes(&vsphere::Unguarded).import(&import).await.unwrap().vm;
+    assert_eq!(hypervisor.vms().await.unwrap(), []);
+    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
+    let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    assert_eq!(vm.disks.iter().map(|disk| disk.kind).collect::<Vec<_>>(), {
+        use crate::hypervisor::DiskKind::{Data, System};
+        [System, Data]
+    });
+    hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
+    let stale = hypervisor.power_on(&vm, &Free).await.unwrap_err();
+    assert_eq!(stale.kind, Kind::Changed, "{stale}");
+    let vm = hypervisor.of_uuid(uuid).await;
+    assert_eq!(vm.stamp, Some(stamp("cp1", None)));
+    assert_eq!(hypervisor.stamp(&vm, &stamp("cp2", None), &Free).await.unwrap_err().kind, Kind::Refused);
+    // A snapshot holds the data disk of such a VM.
+    client.changes(&vsphere::Unguarded).create_snapshot(&made, "before", "").await.unwrap();
+    let vm = hypervisor.again(&vm).await;
+    assert_eq!(vm.snapshots, ["before"]);
+    let data = vm.data_disks().next().unwrap();
+    assert!(data.parent.is_some());
+    let held = hypervisor.detach(&vm, &data.reference, &Free).await.unwrap_err();
+    assert_eq!(held.kind, Kind::Transient, "{held}");
+}
+
+#[tokio::test]
+async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    // Off, in the folder that templates are in, with a data disk; and one that a person has made of the template.
+    let vm = hypervisor.added("cp1", &image).await;
+    let client = bed.client().await;
+    let folder = client.find("DC0/vm/control").await.unwrap();
+    let pool = client.look(&client.find("DC0/host/DC0_C0").await.unwrap(), &["resourcePool"]).await.unwrap();
+    let pool = pool.reference_at("resourcePool");
+    let clone = vsphere::CloneVm {
+        name: "by-hand",
+        folder: &folder,
+        pool: pool.as_ref(),
+        datastore: None,
+        host: None,
+        disks: vsphere::CloneDisks::Full,
+        policy: None,
+        config: &vsphere::ConfigSpec::new(),
+        is_template: false,
+    };
+    let template = vsphere::MoRef::vm(&image.reference);
+    client.changes(&vsphere::Unguarded).clone_vm(&template, &clone).await.unwrap();
+    let before = [bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()];
+    let next = ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())]);
+    assert_ne!(hypervisor.lay(&next).await, image);
+    assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+    assert_eq!(hypervisor.again(&vm).await, vm);
+    // Its template is gone: the image is laid anew, and nothing else is one.
+    client.changes(&vsphere::Unguarded).unregister(&template).await.unwrap();
+    assert_eq!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap(), None);
+    hypervisor.lay(&ova).await;
+    assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+}

@@ -1,0 +1,82 @@
+//! What a failure of the API means for whoever has called, and the permit of a call as the API's guard.
+
+use async_trait::async_trait;
+use vsphere::Outcome;
+
+use crate::hypervisor::{Error, Kind, Permit};
+
+/// A call's permit, asked before each request that changes something.
+pub(super) struct Asking<'a>(pub(super) &'a dyn Permit);
+
+#[async_trait]
+impl vsphere::Guard for Asking<'_> {
+    async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.0.still().await.map_err(Into::into)
+    }
+}
+
+impl From<vsphere::Error> for Error {
+    fn from(error: vsphere::Error) -> Self {
+        let kind = match error.outcome() {
+            Outcome::Transient => Kind::Transient,
+            Outcome::Changed => Kind::Changed,
+            Outcome::InDoubt => Kind::InDoubt,
+            Outcome::Refused => Kind::Refused,
+            Outcome::Denied => Kind::Denied,
+            Outcome::NotFound => Kind::NotFound,
+            Outcome::Stopped => Kind::Fenced,
+        };
+        match error {
+            // The permit's own error, as it is.
+            vsphere::Error::Stopped(reason) => match reason.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(other) => Self::new(kind, anyhow::anyhow!(other)),
+            },
+            error => Self::new(kind, error),
+        }
+    }
+}
+
+/// The same after a request of the call has made something: that it made nothing is not true any more.
+pub(super) fn after_it_began(error: impl Into<Error>) -> Error {
+    let error = error.into();
+    match error.kind {
+        Kind::Fenced => error,
+        _ => Error::new(Kind::InDoubt, error.source),
+    }
+}
+
+/// A VM is not as it was seen.
+pub(super) fn changed(words: String) -> Error {
+    Error::new(Kind::Changed, anyhow::anyhow!(words))
+}
+
+/// It cannot be now: a person or time may mend it.
+pub(super) fn not_now(words: String) -> Error {
+    Error::transient(anyhow::anyhow!(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_permits_own_error_comes_back_as_it_is() {
+        for kind in [Kind::Fenced, Kind::Transient, Kind::InDoubt] {
+            let own = Error::new(kind, anyhow::anyhow!("somebody else has taken over"));
+            let told = Error::from(vsphere::Error::Stopped(own.into()));
+            assert_eq!((told.kind, told.to_string().as_str()), (kind, "somebody else has taken over"));
+        }
+        let other = vsphere::Error::Stopped("of another guard".into());
+        assert_eq!(Error::from(other).kind, Kind::Fenced);
+    }
+
+    #[test]
+    fn what_was_begun_is_in_doubt_unless_somebody_else_may_go_on() {
+        for (kind, told) in
+            [(Kind::Transient, Kind::InDoubt), (Kind::NotFound, Kind::InDoubt), (Kind::Fenced, Kind::Fenced)]
+        {
+            assert_eq!(after_it_began(Error::new(kind, anyhow::anyhow!("no answer"))).kind, told);
+        }
+    }
+}

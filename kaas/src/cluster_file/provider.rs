@@ -1,0 +1,195 @@
+//! What runs a cluster's VMs, as its file names it: one table of `[provider]`. Knows nothing of commands.
+
+mod lab;
+mod vcenter;
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use contract::deployer::PrivateKey;
+use fleet::authority::{Snapshots, Store};
+use fleet::deploy::Wanted;
+use fleet::hypervisor::{Hypervisor, Placement};
+use fleet::node::Deployer;
+use image::document::{Mistake, Table};
+use tokio::runtime::Runtime;
+
+use super::described::{NodeTable, Text, Written};
+
+use self::lab::LabProvider;
+pub use self::lab::LabSite;
+use self::vcenter::VcenterProvider;
+
+/// What runs VMs, as it is described: nothing is asked of it.
+pub trait Provider {
+    /// In words for people.
+    fn words(&self) -> String;
+
+    /// What of a description it cannot do.
+    fn mistakes(&self, text: &Text, nodes: &[NodeTable]) -> Vec<Mistake>;
+
+    /// The networks that VMs are on, in the order of the image's.
+    fn networks(&self) -> Vec<String>;
+
+    /// Where VMs are put.
+    fn placement(&self) -> Placement {
+        Placement::default()
+    }
+
+    /// Reaches it, for a cluster of this name. Its connections live in the runtime. `snapshots` is a directory of this
+    /// machine where those of etcd are kept, if it has no place for them itself.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or is not as it is described.
+    fn open(&self, cluster: &str, snapshots: &Path, runtime: &Rc<Runtime>) -> anyhow::Result<Box<dyn Site>>;
+}
+
+/// What runs VMs, and answers.
+pub trait Site {
+    /// In words for people.
+    fn words(&self) -> String;
+
+    /// Looks whether the cluster can be made here; makes nothing. `written` is what the file says of it.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    fn check(&self, wanted: &Wanted, written: Written<'_>) -> anyhow::Result<Checked>;
+
+    /// The cluster's place; none if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    fn find(&self) -> anyhow::Result<Option<Place>>;
+
+    /// The place, made if it is not there. Killed in the middle, it is made anew by the next call.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    fn make(&self, wanted: &Wanted, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place>;
+
+    /// Whether a cluster may be destroyed: nothing else stands on its place.
+    ///
+    /// # Errors
+    /// What stands on it.
+    fn may_destroy(&self) -> anyhow::Result<()>;
+
+    /// Removes the place, once no VM and no disk is in it.
+    ///
+    /// # Errors
+    /// When it cannot be removed; it can be tried again then.
+    fn clear(&self) -> anyhow::Result<()>;
+
+    /// How the cluster is reached from here where its own addresses do not lead there, in words for people.
+    ///
+    /// # Errors
+    /// When the way cannot be opened.
+    fn ways_in(&self) -> anyhow::Result<Vec<String>>;
+
+    /// What a node says on its console that must be corrected, and where that is kept.
+    fn complaints(&self, node: &str) -> Vec<String>;
+
+    /// The OVA that a path means for this site's VMs.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    fn ova(&self, path: &Path) -> anyhow::Result<PathBuf>;
+
+    /// The name of the tenant that stands here; none if it is a control cluster.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    fn tenant(&self) -> anyhow::Result<Option<String>>;
+
+    /// The administrator's kubeconfig that the site itself keeps; none if it keeps none.
+    ///
+    /// # Errors
+    /// When it keeps one, and no node gives a new one in its place.
+    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>>;
+
+    /// Gives back what is held open, such as a session.
+    fn close(&self);
+}
+
+/// What a look at a site has brought.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Why the cluster cannot be made there.
+    pub mistakes: Vec<Mistake>,
+    /// What is worth knowing, but stops nothing.
+    pub warnings: Vec<String>,
+    /// Whether there is something of the cluster already.
+    pub exists: bool,
+    /// What was found in order, for people.
+    pub found: Vec<String>,
+    /// What is made besides VMs, for people.
+    pub makes: Vec<String>,
+}
+
+/// Where a cluster's VMs are.
+pub struct Place {
+    /// What runs them.
+    pub hypervisor: Box<dyn Hypervisor>,
+    /// Where it is kept who may change them, and what was begun.
+    pub store: Box<dyn Store>,
+    /// Where snapshots of etcd are kept.
+    pub snapshots: Box<dyn Snapshots>,
+    /// The network namespace that they are reached from; none for this process's own.
+    pub network: Option<PathBuf>,
+}
+
+impl Place {
+    /// Whoever has this key, as he reaches the VMs.
+    ///
+    /// # Errors
+    /// When their network cannot be entered.
+    pub fn deployer(&self, key: PrivateKey) -> anyhow::Result<Deployer> {
+        match &self.network {
+            Some(network) => Deployer::from_inside(key, network.clone()),
+            None => Ok(Deployer::new(key)),
+        }
+    }
+}
+
+/// What runs the VMs, as the file describes it.
+#[derive(Clone, Debug)]
+pub enum Described {
+    /// A lab of this machine.
+    Lab(LabProvider),
+    /// A vCenter.
+    Vcenter(Box<VcenterProvider>),
+}
+
+impl Described {
+    /// Reads `[provider]` of the document `path`: one table, named as what runs the VMs.
+    pub(super) fn read(path: &Path, table: &Table<'_, '_>) -> Option<Self> {
+        match (table.at("lab"), table.at("vsphere")) {
+            (Some(_), None) => table.table("lab", |lab| LabProvider::read(lab)).map(Self::Lab),
+            (None, Some(_)) => {
+                table.table("vsphere", |vsphere| VcenterProvider::read(path, vsphere)).map(Box::new).map(Self::Vcenter)
+            }
+            (None, None) => {
+                table.mistake_here("names nothing that runs VMs: give a table [provider.vsphere] or [provider.lab]");
+                None
+            }
+            (Some(_), Some(_)) => {
+                table.mistake_here("names two that run VMs: give one of [provider.vsphere] and [provider.lab]");
+                None
+            }
+        }
+    }
+
+    fn provider(&self) -> &(dyn Provider + 'static) {
+        match self {
+            Self::Lab(lab) => lab,
+            Self::Vcenter(vcenter) => &**vcenter,
+        }
+    }
+}
+
+impl std::ops::Deref for Described {
+    type Target = dyn Provider;
+
+    fn deref(&self) -> &Self::Target {
+        self.provider()
+    }
+}

@@ -1,0 +1,352 @@
+//! Whether a cluster can be made on a vCenter as it was seen. Pure: each mistake is said where the file says what it is about.
+
+use ::vsphere::{Missing, On};
+use contract::properties::API_VIP;
+use fleet::vcenter::Clones;
+use image::document::Located;
+
+use super::VcenterProvider;
+use super::asked::Asked;
+use super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
+use crate::cluster_file::described::Written;
+use crate::cluster_file::provider::Checked;
+
+/// The newest major version of the API that this was written for.
+const NEWEST: u32 = 9;
+/// Kinds of datastores whose topmost directories are objects, which `FileManager.MakeDirectory` does not make (vSphere Web
+/// Services API, `DatastoreNamespaceManager`).
+const OF_OBJECTS: [&str; 2] = ["vsan", "vvol"];
+/// How to be permitted what is missing.
+const ROLE: &str = "`kaas provider role` prints a role with all that is needed";
+
+/// What was found, all of it.
+pub fn judge(described: &VcenterProvider, asked: &Asked, seen: &Seen, written: Written<'_>) -> Checked {
+    let mut judging = Judging { described, asked, written, checked: Checked::default() };
+    judging.server(seen);
+    match &seen.datacenter {
+        None => judging.wrong(&described.datacenter, absent("data center", &described.datacenter.value)),
+        Some(found) => judging.datacenter(found, &seen.user),
+    }
+    judging.checked
+}
+
+struct Judging<'a> {
+    described: &'a VcenterProvider,
+    asked: &'a Asked,
+    written: Written<'a>,
+    checked: Checked,
+}
+
+impl Judging<'_> {
+    fn wrong<T>(&mut self, at: &Located<T>, words: String) {
+        let mistake = self.written.text.mistake(at, words);
+        // One that several find out is said once.
+        if !self.checked.mistakes.contains(&mistake) {
+            self.checked.mistakes.push(mistake);
+        }
+    }
+
+    fn server(&mut self, seen: &Seen) {
+        let Seen { server, api, user, .. } = seen;
+        self.checked.found.push(format!("{server} at {}, logged in as {user}", self.described.server.value));
+        let major = api.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        if major.is_none_or(|major| major > NEWEST) {
+            self.checked
+                .warnings
+                .push(format!("{server} has the API {api:?}: this program was made for vCenter 7, 8 and 9"));
+        }
+    }
+
+    fn datacenter(&mut self, seen: &SeenDatacenter, user: &str) {
+        let described = self.described;
+        self.folder(&described.folder, &seen.folder);
+        for (folder, object) in described.other_folders.iter().zip(&seen.other_folders) {
+            self.folder(folder, object);
+        }
+        if let Some(templates) = &described.templates {
+            self.folder(templates, &seen.templates);
+        }
+        self.compute(&seen.compute);
+        if let Some(pool) = &described.pool {
+            self.object(pool, &seen.pool, "resource pool", &format!("in the cluster {}", described.cluster.value));
+        }
+        for (network, object) in described.networks.iter().zip(&seen.networks) {
+            self.object(network, object, "network", "in the data center");
+        }
+        if let Some(journal) = &described.journal {
+            let name = journal.with(journal.value.datastore.clone());
+            self.object(&name, &seen.journal, "datastore", "in the data center");
+        }
+        self.adapters();
+        self.privileges(&seen.missing, user);
+        self.datastore(seen);
+        let remaining: Vec<_> = self.written.nodes.iter().filter(|node| !seen.own.contains(&node.name.value)).collect();
+        if !remaining.is_empty() {
+            self.hosts(seen);
+        }
+        for node in remaining {
+            let name = &node.name.value;
+            if seen.taken.contains(name) {
+                let folder = &described.folder.value;
+                self.wrong(
+                    &node.name,
+                    format!("the folder {folder} has something called {name}, which is not this cluster's"),
+                );
+            }
+        }
+        self.addresses(seen);
+        self.checked.exists = !seen.own.is_empty();
+        self.makes(seen);
+    }
+
+    fn folder(&mut self, at: &Located<String>, object: &Object) {
+        self.object(at, object, "folder of VMs", "in the data center; make it in vSphere Client, or name another one");
+    }
+
+    fn object(&mut self, at: &Located<String>, object: &Object, what: &str, place: &str) {
+        match object {
+            Object::There => {}
+            Object::Absent => self.wrong(at, format!("{} {place}", absent(what, &at.value))),
+            Object::Other(kind) => self.wrong(at, format!("{} is no {what}: it is a {kind}", at.value)),
+        }
+    }
+
+    fn compute(&mut self, compute: &AtCompute) {
+        let described = self.described;
+        let cluster = &described.cluster;
+        match compute {
+            AtCompute::Absent => self.wrong(cluster, absent("cluster", &cluster.value)),
+            AtCompute::Other(kind) => self.wrong(cluster, format!("{} is no cluster: it is a {kind}", cluster.value)),
+            AtCompute::Cluster(_) => {}
+            AtCompute::Host(_) => {
+                if self.keeps_apart() {
+                    let at = &described.anti_affinity;
+                    self.wrong(at, format!(
+                        "{} is a host without a cluster, which has no rules that keep VMs apart: say anti-affinity = false",
+                        cluster.value
+                    ));
+                }
+                if let Some(restart) = &described.restart {
+                    self.wrong(
+                        restart,
+                        format!("{} is a host without a cluster: no other one starts its VMs", cluster.value),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Whether there is more than one node to be kept apart.
+    fn keeps_apart(&self) -> bool {
+        self.described.anti_affinity.value && self.asked.nodes.len() > 1
+    }
+
+    fn adapters(&mut self) {
+        let (networks, adapters) = (&self.described.networks, self.asked.adapters);
+        if let Some(first) = networks.first().filter(|_| networks.len() != adapters) {
+            let count = networks.len();
+            self.wrong(first, format!(
+                "{count} networks are named, and the image has {adapters} network adapters: give one for each, in their order"
+            ));
+        }
+    }
+
+    /// All that are missing on one object are one mistake.
+    fn privileges(&mut self, missing: &[Missing], user: &str) {
+        let mut objects: Vec<(On, &str)> = missing.iter().map(|one| (one.privilege.on, one.on.as_str())).collect();
+        objects.dedup();
+        for (on, object) in objects {
+            let of_it = missing.iter().filter(|one| one.privilege.on == on && one.on == object);
+            let names: Vec<String> =
+                of_it.map(|one| format!("{} ({})", one.privilege.id, one.privilege.purpose)).collect();
+            let at = self.place_of(on, object);
+            let words = format!("{user} lacks privileges on {object}: {}; {ROLE}", names.join(", "));
+            self.wrong(&at, words);
+        }
+        if missing.is_empty() {
+            self.checked.found.push(format!("{user} has all privileges that are needed"));
+        }
+    }
+
+    /// Where the file names an object that privileges are needed on.
+    fn place_of(&self, on: On, object: &str) -> Located<()> {
+        let described = self.described;
+        let named =
+            |all: &[Located<String>]| all.iter().find(|one| object.ends_with(&one.value)).map(|one| one.with(()));
+        match on {
+            On::Folder => {
+                let templates = described.templates.as_slice();
+                named(templates)
+                    .or_else(|| named(&described.other_folders))
+                    .unwrap_or_else(|| described.folder.with(()))
+            }
+            On::Datastore => match &described.journal {
+                Some(journal) if object.ends_with(&journal.value.datastore) => journal.with(()),
+                _ => described.datastore.with(()),
+            },
+            On::Network => named(&described.networks).unwrap_or_else(|| described.datacenter.with(())),
+            On::Pool => described.pool.as_ref().unwrap_or(&described.cluster).with(()),
+            On::Cluster => described.cluster.with(()),
+        }
+    }
+
+    fn datastore(&mut self, seen: &SeenDatacenter) {
+        let at = &self.described.datastore;
+        let name = &at.value;
+        let there =
+            match &seen.datastore {
+                AtDatastore::Absent => return self.wrong(at, absent("datastore", name)),
+                AtDatastore::Other(kind) => return self.wrong(at, format!("{name} is no datastore: it is a {kind}")),
+                AtDatastore::Cluster(members) => {
+                    return self.wrong(at, format!(
+                    "{name} is a datastore cluster, onto which no VM can be put: name one of its datastores, {}",
+                    members.iter().map(|member| format!("{name}/{member}")).collect::<Vec<_>>().join(", ")
+                ));
+                }
+                AtDatastore::There(there) => there,
+            };
+        if !there.accessible {
+            return self.wrong(at, format!("no host reaches the datastore {name} now"));
+        }
+        if there.maintenance != "normal" {
+            return self.wrong(at, format!("the datastore {name} is in maintenance ({})", there.maintenance));
+        }
+        let room = Room::of(self.asked, seen, self.described.clones);
+        if room.at_once > there.free {
+            let (free, needed) = (gib_down(there.free), gib_up(room.at_once));
+            self.wrong(at, format!("the datastore {name} has {free} GiB free, and {needed} GiB are taken at once"));
+        } else if room.at_most > there.free {
+            self.checked.warnings.push(format!(
+                "the datastore {name} has {} GiB free: {} GiB are taken at once, and {} GiB once the disks are full",
+                gib_down(there.free),
+                gib_up(room.at_once),
+                gib_up(room.at_most)
+            ));
+        } else {
+            self.checked.found.push(format!(
+                "the datastore {name}: {} GiB are free, and at most {} GiB are taken",
+                gib_down(there.free),
+                gib_up(room.at_most)
+            ));
+        }
+        if OF_OBJECTS.iter().any(|kind| there.kind.eq_ignore_ascii_case(kind)) && self.described.journal.is_none() {
+            self.checked.warnings.push(format!(
+                "the datastore {name} is of the kind {}, on which no directory can be made at the top: name one for the \
+                 journal that is below one which is there, or on another datastore",
+                there.kind
+            ));
+        }
+        if !there.shared && self.asked.nodes.len() > 1 {
+            self.checked.warnings.push(format!(
+                "one host alone reaches the datastore {name}: all nodes run there, and are lost with it"
+            ));
+        }
+    }
+
+    fn hosts(&mut self, seen: &SeenDatacenter) {
+        let hosts = seen.compute.hosts();
+        let cluster = &self.described.cluster;
+        // What is not there has been said: no host reaches it.
+        let is_named = matches!(seen.datastore, AtDatastore::There(_))
+            && seen.networks.iter().all(|network| *network == Object::There)
+            && !matches!(seen.compute, AtCompute::Absent | AtCompute::Other(_));
+        if !is_named {
+            return;
+        }
+        let able = hosts.iter().filter(|host| host.takes_vms()).count();
+        let why: Vec<String> = hosts.iter().filter_map(refused).collect();
+        let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
+        let wanted = self.asked.nodes.len();
+        if able == 0 {
+            self.wrong(cluster, format!("no host of {} takes VMs of this cluster now{why}", cluster.value));
+        } else if self.keeps_apart() && able < wanted {
+            let at = &self.described.anti_affinity;
+            self.wrong(at, format!(
+                "{able} of the {} hosts of {} take VMs of this cluster now{why}, and {wanted} nodes cannot be kept apart on \
+                 them: make more hosts ready, or say anti-affinity = false",
+                hosts.len(),
+                cluster.value
+            ));
+        } else {
+            let all = hosts.len();
+            let found = format!("{able} of the {all} hosts of {} take VMs of this cluster now{why}", cluster.value);
+            self.checked.found.push(found);
+        }
+    }
+
+    fn addresses(&mut self, seen: &SeenDatacenter) {
+        for (address, vm) in &seen.holders {
+            let words = format!("the guest of another VM, {vm}, has the address {address}");
+            let node = self.written.nodes.iter().find(|node| node.address() == Some(*address));
+            match (node, self.written.properties.get(API_VIP)) {
+                (Some(node), _) => self.wrong(&node.address, words),
+                (None, Some(vip)) => self.wrong(vip, words),
+                (None, None) => self.wrong(&self.described.server, words),
+            }
+        }
+    }
+
+    fn makes(&mut self, seen: &SeenDatacenter) {
+        let described = self.described;
+        if !seen.staged {
+            let folder = described.templates.as_ref().unwrap_or(&described.folder);
+            self.checked.makes.push(format!("a template of the image in the folder {}", folder.value));
+        }
+        if self.keeps_apart() {
+            self.checked
+                .makes
+                .push(format!("a rule of {} that keeps the nodes on different hosts", described.cluster.value));
+        }
+    }
+}
+
+/// Why a host takes no VM of the cluster.
+fn refused(host: &SeenHost) -> Option<String> {
+    let name = &host.name;
+    if !host.connected {
+        return Some(format!("{name} is not connected"));
+    }
+    if host.in_maintenance {
+        return Some(format!("{name} is in maintenance"));
+    }
+    if !host.reaches_datastore {
+        return Some(format!("{name} does not reach the datastore"));
+    }
+    (!host.lacks.is_empty()).then(|| format!("{name} has no network {}", host.lacks.join(", ")))
+}
+
+fn absent(what: &str, name: &str) -> String {
+    format!("there is no {what} {name}, or the account cannot see it")
+}
+
+/// What is taken of a datastore, in bytes.
+struct Room {
+    /// By what is written at once: images, and the files that each VM that is on swaps to, as large as its memory.
+    at_once: u64,
+    /// Once disks that grow are full.
+    at_most: u64,
+}
+
+impl Room {
+    /// Of what is not there yet.
+    fn of(asked: &Asked, seen: &SeenDatacenter, clones: Clones) -> Self {
+        let vms = asked.nodes.iter().filter(|(name, _)| !seen.own.contains(name)).count() as u64;
+        let memory = u64::from(asked.size.memory) << 20;
+        let template = if seen.staged { 0 } else { 1 };
+        let copies = template + if clones == Clones::Full { vms } else { 0 };
+        // A linked clone grows up to what its disk can hold.
+        let disks = template + vms;
+        Self {
+            at_once: copies * asked.image + vms * memory,
+            at_most: disks * asked.system + vms * (memory + asked.size.data_disk.unwrap_or_default()),
+        }
+    }
+}
+
+fn gib_up(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 30)
+}
+
+fn gib_down(bytes: u64) -> u64 {
+    bytes >> 30
+}

@@ -1,0 +1,227 @@
+//! Looks at what a description names on a vCenter. Changes nothing; a look that fails is never taken for "nothing there".
+
+use std::net::IpAddr;
+
+use ::vsphere::{Client, MoRef, Need, On, Outcome, Result};
+use fleet::hypervisor::Vm;
+
+use super::VcenterProvider;
+use super::asked::Asked;
+use super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
+
+/// What is on the vCenter of a client, but for what belongs to the deployment.
+///
+/// # Errors
+/// When it cannot be told.
+pub async fn look(client: &Client, described: &VcenterProvider) -> Result<Seen> {
+    let about = &client.service().about;
+    let mut seen = Seen {
+        server: about.full_name.clone(),
+        api: about.api_version.clone(),
+        user: client.user_name().await,
+        datacenter: None,
+    };
+    if is(find(client, &described.datacenter.value).await?.as_ref(), &["Datacenter"]) == Object::There {
+        let looking = Looking { client, described };
+        seen.datacenter = Some(looking.datacenter().await?);
+    }
+    Ok(seen)
+}
+
+/// What belongs to the deployment or is in its way: looked at once all that is named is there.
+///
+/// # Errors
+/// When it cannot be told.
+pub async fn look_around(
+    client: &Client,
+    described: &VcenterProvider,
+    asked: &Asked,
+    own: &[Vm],
+    seen: &mut SeenDatacenter,
+) -> Result<()> {
+    let is_own = |found: &MoRef| own.iter().any(|vm| vm.reference.id == found.id);
+    let stamps = own.iter().filter_map(|vm| vm.stamp.as_ref());
+    seen.own = stamps.map(|stamp| stamp.node.clone()).collect();
+    let missing = asked.nodes.iter().filter(|(name, _)| !seen.own.contains(name));
+    let mut addresses = Vec::new();
+    for (name, address) in missing {
+        let path = format!("{}/vm/{}/{name}", described.datacenter.value, described.folder.value);
+        if find(client, &path).await?.is_some_and(|found| !is_own(&found)) {
+            seen.taken.push(name.clone());
+        }
+        addresses.push(*address);
+    }
+    // Once a node is there it may hold the virtual IP.
+    addresses.extend(asked.vip.filter(|_| seen.own.is_empty()));
+    for address in addresses {
+        for vm in client.vms_of_address(IpAddr::V4(address)).await?.iter().filter(|vm| !is_own(vm)) {
+            let name = client.look(vm, &["name"]).await?.text("name").to_owned();
+            seen.holders.push((address, name));
+        }
+    }
+    Ok(())
+}
+
+struct Looking<'a> {
+    client: &'a Client,
+    described: &'a VcenterProvider,
+}
+
+impl Looking<'_> {
+    /// What is at a path below the data center.
+    async fn below(&self, among: &str, path: &str) -> Result<Option<MoRef>> {
+        find(self.client, &format!("{}/{among}/{path}", self.described.datacenter.value)).await
+    }
+
+    async fn datacenter(&self) -> Result<SeenDatacenter> {
+        let described = self.described;
+        let mut seen = SeenDatacenter::default();
+        let mut needs = Needs::default();
+        let folder = self.below("vm", &described.folder.value).await?;
+        seen.folder = is(folder.as_ref(), &["Folder"]);
+        needs.add(On::Folder, folder, &seen.folder, format!("the folder {}", described.folder.value));
+        for path in &described.other_folders {
+            let folder = self.below("vm", &path.value).await?;
+            let object = is(folder.as_ref(), &["Folder"]);
+            needs.add(On::Folder, folder, &object, format!("the folder {}", path.value));
+            seen.other_folders.push(object);
+        }
+        if let Some(path) = &described.templates {
+            let folder = self.below("vm", &path.value).await?;
+            seen.templates = is(folder.as_ref(), &["Folder"]);
+            needs.add(On::Folder, folder, &seen.templates, format!("the folder {}", path.value));
+        }
+        let pool = self.below("host", &described.pool_path()).await?;
+        seen.pool = is(pool.as_ref(), &["ResourcePool", "VirtualApp"]);
+        let mut networks = Vec::new();
+        for path in &described.networks {
+            let network = self.below("network", &path.value).await?;
+            let object = is(network.as_ref(), &["Network", "DistributedVirtualPortgroup", "OpaqueNetwork"]);
+            networks.push((path.value.clone(), network.clone().filter(|_| object == Object::There)));
+            needs.add(On::Network, network, &object, format!("the network {}", path.value));
+            seen.networks.push(object);
+        }
+        let datastore = self.below("datastore", &described.datastore.value).await?;
+        seen.datastore = self.datastore(datastore.as_ref()).await?;
+        let is_there = if matches!(seen.datastore, AtDatastore::There(_)) { Object::There } else { Object::Absent };
+        needs.add(On::Datastore, datastore.clone(), &is_there, format!("the datastore {}", described.datastore.value));
+        seen.journal = Object::There;
+        if let Some(journal) = &described.journal {
+            let name = &journal.value.datastore;
+            let found = self.named_datastore(name).await?;
+            seen.journal = is(found.as_ref(), &["Datastore"]);
+            if found != datastore {
+                needs.add(On::Datastore, found, &seen.journal, format!("the datastore {name}"));
+            }
+        }
+        let compute = self.below("host", &described.cluster.value).await?;
+        seen.compute = self.compute(compute.as_ref(), datastore.as_ref(), &networks).await?;
+        if let (AtCompute::Cluster(_), true) = (&seen.compute, described.changes_cluster()) {
+            let name = format!("the cluster {}", described.cluster.value);
+            needs.add(On::Cluster, compute.clone(), &Object::There, name);
+        }
+        match (&described.pool, compute) {
+            (Some(named), _) => {
+                needs.add(On::Pool, pool, &seen.pool, format!("the resource pool {}", named.value));
+            }
+            (None, Some(compute)) if !matches!(seen.compute, AtCompute::Absent | AtCompute::Other(_)) => {
+                let topmost = self.client.look(&compute, &["resourcePool"]).await?.reference_at("resourcePool");
+                seen.pool = Object::There;
+                let name = format!("the topmost resource pool of {}", described.cluster.value);
+                needs.add(On::Pool, topmost, &Object::There, name);
+            }
+            (None, _) => {}
+        }
+        seen.missing = self.client.missing_privileges(&needs.0).await?;
+        Ok(seen)
+    }
+
+    async fn datastore(&self, found: Option<&MoRef>) -> Result<AtDatastore> {
+        let Some(found) = found else { return Ok(AtDatastore::Absent) };
+        Ok(match found.kind.as_str() {
+            "Datastore" => AtDatastore::There(self.client.datastore(found).await?),
+            "StoragePod" => {
+                let members = self.client.look(found, &["childEntity"]).await?.references_at("childEntity");
+                let mut names = Vec::new();
+                for member in self.client.look_at(&members, &["name"]).await? {
+                    names.push(member.text("name").to_owned());
+                }
+                names.sort();
+                AtDatastore::Cluster(names)
+            }
+            kind => AtDatastore::Other(kind.to_owned()),
+        })
+    }
+
+    /// A datastore by its name alone, as paths of files have it: unique in a data center, and perhaps in a folder or in a
+    /// datastore cluster.
+    async fn named_datastore(&self, name: &str) -> Result<Option<MoRef>> {
+        if let Some(found) = self.below("datastore", name).await?.filter(|found| found.kind == "Datastore") {
+            return Ok(Some(found));
+        }
+        let Some(all) = find(self.client, &format!("{}/datastore", self.described.datacenter.value)).await? else {
+            return Ok(None);
+        };
+        let all = self.client.datastores_in(&all).await?;
+        Ok(all.into_iter().find(|datastore| datastore.name == name).map(|datastore| datastore.reference))
+    }
+
+    async fn compute(
+        &self,
+        found: Option<&MoRef>,
+        datastore: Option<&MoRef>,
+        networks: &[(String, Option<MoRef>)],
+    ) -> Result<AtCompute> {
+        let Some(found) = found else { return Ok(AtCompute::Absent) };
+        let is_cluster = match found.kind.as_str() {
+            "ClusterComputeResource" => true,
+            "ComputeResource" => false,
+            kind => return Ok(AtCompute::Other(kind.to_owned())),
+        };
+        let hosts = self.client.look(found, &["host"]).await?.references_at("host");
+        let mut seen = Vec::new();
+        for host in self.client.hosts(&hosts).await? {
+            let lacks = networks
+                .iter()
+                .filter(|(_, network)| network.as_ref().is_some_and(|network| !host.networks.contains(network)));
+            seen.push(SeenHost {
+                connected: host.connected,
+                in_maintenance: host.in_maintenance,
+                reaches_datastore: datastore.is_none_or(|datastore| host.datastores.contains(datastore)),
+                lacks: lacks.map(|(name, _)| name.clone()).collect(),
+                name: host.name,
+            });
+        }
+        seen.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(if is_cluster { AtCompute::Cluster(seen) } else { AtCompute::Host(seen) })
+    }
+}
+
+/// What is needed on objects that are there.
+#[derive(Default)]
+struct Needs(Vec<Need>);
+
+impl Needs {
+    fn add(&mut self, on: On, object: Option<MoRef>, is: &Object, name: String) {
+        if let (Some(object), Object::There) = (object, is) {
+            self.0.push(Need { on, object, name });
+        }
+    }
+}
+
+/// The object of a path; none if there is none that the account can see.
+async fn find(client: &Client, path: &str) -> Result<Option<MoRef>> {
+    match client.find(path).await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.outcome() == Outcome::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is(found: Option<&MoRef>, kinds: &[&str]) -> Object {
+    match found {
+        None => Object::Absent,
+        Some(found) if kinds.contains(&found.kind.as_str()) => Object::There,
+        Some(found) => Object::Other(found.kind.clone()),
+    }
+}

@@ -1,0 +1,122 @@
+//! What a vCenter was seen to have of what a description names, at one moment. Holds no connection.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use ::vsphere::{Datastore, Missing};
+
+/// What is at a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Object {
+    /// Nothing, or nothing that the account can see.
+    #[default]
+    Absent,
+    /// Something else, of this kind.
+    Other(String),
+    /// What is meant.
+    There,
+}
+
+/// What is at a datastore's path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AtDatastore {
+    /// Nothing, or nothing that the account can see. With the names of those that it can see.
+    #[default]
+    Absent,
+    /// A datastore cluster with these datastores.
+    Cluster(Vec<String>),
+    /// Something else, of this kind.
+    Other(String),
+    /// A datastore.
+    There(Datastore),
+}
+
+/// A host of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenHost {
+    /// Its name.
+    pub name: String,
+    /// Whether vCenter reaches it.
+    pub connected: bool,
+    /// Whether it is in maintenance.
+    pub in_maintenance: bool,
+    /// Whether it reaches the datastore.
+    pub reaches_datastore: bool,
+    /// Which networks it lacks, by name.
+    pub lacks: Vec<String>,
+}
+
+impl SeenHost {
+    /// Whether a VM of the cluster can be put onto it now.
+    pub fn takes_vms(&self) -> bool {
+        self.connected && !self.in_maintenance && self.reaches_datastore && self.lacks.is_empty()
+    }
+}
+
+/// What is at a cluster's path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AtCompute {
+    /// Nothing, or nothing that the account can see.
+    #[default]
+    Absent,
+    /// Something else, of this kind.
+    Other(String),
+    /// A cluster with these hosts.
+    Cluster(Vec<SeenHost>),
+    /// A host without a cluster.
+    Host(Vec<SeenHost>),
+}
+
+impl AtCompute {
+    /// The hosts.
+    pub fn hosts(&self) -> &[SeenHost] {
+        match self {
+            Self::Cluster(hosts) | Self::Host(hosts) => hosts,
+            Self::Absent | Self::Other(_) => &[],
+        }
+    }
+}
+
+/// A vCenter.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// What it says it is.
+    pub server: String,
+    /// The version of its API, such as `8.0.3.0`.
+    pub api: String,
+    /// Who has logged in, as it names the account.
+    pub user: String,
+    /// What is in the data center; none if there is no such one.
+    pub datacenter: Option<SeenDatacenter>,
+}
+
+/// What is in the data center of what is named.
+#[derive(Clone, Debug, Default)]
+pub struct SeenDatacenter {
+    /// The folder that VMs are put into.
+    pub folder: Object,
+    /// The further ones, in the order of the file.
+    pub other_folders: Vec<Object>,
+    /// The folder of templates.
+    pub templates: Object,
+    /// The cluster; or what is there instead.
+    pub compute: AtCompute,
+    /// The resource pool.
+    pub pool: Object,
+    /// The datastore.
+    pub datastore: AtDatastore,
+    /// The datastore of holds and journals, if it is another one.
+    pub journal: Object,
+    /// The networks, in the order of the file.
+    pub networks: Vec<Object>,
+    /// Privileges that the account lacks on what is there.
+    pub missing: Vec<Missing>,
+    /// Nodes that have VMs of the deployment.
+    pub own: BTreeSet<String>,
+    /// Nodes whose names others have in the folder.
+    pub taken: Vec<String>,
+    /// Addresses of the cluster that guests of others have, with the names of their VMs.
+    pub holders: Vec<(Ipv4Addr, String)>,
+    /// Whether the image lies ready.
+    pub staged: bool,
+}

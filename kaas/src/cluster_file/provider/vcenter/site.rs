@@ -1,0 +1,168 @@
+//! A vCenter that answers: one session for as long as a command works on it.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use ::vsphere::{About, Client, Connect, DatastorePath, Error, Outcome, Secret, Unguarded};
+use anyhow::Context;
+use contract::deployer::PrivateKey;
+use fleet::authority::DirectoryStore;
+use fleet::deploy::Wanted;
+use fleet::hypervisor::{Hypervisor as _, Placement};
+use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+
+use super::VcenterProvider;
+use super::asked::Asked;
+use super::judge::judge;
+use super::look::{look, look_around};
+use crate::cluster_file::described::Written;
+use crate::cluster_file::provider::{Checked, Place, Site};
+
+/// How long the end of a session is waited for; vCenter ends it itself, half an hour later.
+const LOG_OUT: Duration = Duration::from_secs(5);
+
+/// What deployments are numbered under.
+const DEPLOYMENTS: Uuid = Uuid::from_u128(0x9d3a_7a51_5c0e_4c0b_8a53_2f6f_7d1c_90e4);
+
+/// A vCenter, and the cluster that is meant.
+pub struct VcenterSite {
+    described: VcenterProvider,
+    client: Client,
+    runtime: Rc<Runtime>,
+    deployment: Uuid,
+    journal: DatastorePath,
+    snapshots: PathBuf,
+}
+
+/// The deployment of a journal: whoever names the same vCenter and the same journal means the same one, and nobody has to note
+/// it before anything is there.
+pub(super) fn deployment(about: &About, journal: &DatastorePath) -> Uuid {
+    Uuid::new_v5(&DEPLOYMENTS, format!("{} {journal}", about.instance_uuid).as_bytes())
+}
+
+impl VcenterSite {
+    /// Logs in. A person may be asked for the password.
+    pub(super) fn open(
+        described: &VcenterProvider,
+        cluster: &str,
+        snapshots: &Path,
+        runtime: &Rc<Runtime>,
+    ) -> anyhow::Result<Self> {
+        let password = described.password.value.value().context("the password of the vCenter's user")?;
+        let connect = Connect {
+            address: described.server.value.clone(),
+            trust: described.trust.clone(),
+            user: described.user.value.clone(),
+            password: Secret::new(password.as_str()),
+            settings: described.settings.clone(),
+        };
+        let client = runtime.block_on(Client::connect(connect)).map_err(|error| match error {
+            Error::Unreached { ref reason, .. } if reason.contains("certificate") => anyhow::anyhow!(
+                "{error}. If that is the vCenter's own certificate, name its authority with ca-file, or itself with thumbprint"
+            ),
+            error => error.into(),
+        })?;
+        let journal = described.journal_of(cluster);
+        let deployment = described.deployment.unwrap_or_else(|| deployment(&client.service().about, &journal));
+        let (described, runtime, snapshots) = (described.clone(), Rc::clone(runtime), snapshots.to_owned());
+        Ok(Self { described, client, runtime, deployment, journal, snapshots })
+    }
+
+    async fn hypervisor(&self) -> fleet::hypervisor::Result<VcenterHypervisor> {
+        VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names()).await
+    }
+
+    async fn checked(&self, asked: &Asked, written: Written<'_>) -> anyhow::Result<Checked> {
+        let described = &self.described;
+        let mut seen = look(&self.client, described).await.context("looking at what is named")?;
+        let named = judge(described, asked, &seen, written);
+        // What belongs to the deployment is seen only where all that is named is there.
+        if let (true, Some(datacenter)) = (named.mistakes.is_empty(), &mut seen.datacenter) {
+            let hypervisor = self.hypervisor().await?;
+            let own = hypervisor.vms().await.context("looking for VMs of the cluster")?;
+            look_around(&self.client, described, asked, &own, datacenter)
+                .await
+                .context("looking for what is in the way")?;
+            datacenter.staged = hypervisor.staged(&asked.digest, None, &Placement::default()).await?.is_some();
+            return Ok(judge(described, asked, &seen, written));
+        }
+        Ok(named)
+    }
+}
+
+impl Site for VcenterSite {
+    fn words(&self) -> String {
+        super::Provider::words(&self.described)
+    }
+
+    fn check(&self, wanted: &Wanted, written: Written<'_>) -> anyhow::Result<Checked> {
+        let asked = Asked::read(wanted)?;
+        self.runtime.block_on(self.checked(&asked, written))
+    }
+
+    /// It is there if all that is named is: a folder may hold VMs that are to be adopted.
+    fn find(&self) -> anyhow::Result<Option<Place>> {
+        self.runtime.block_on(async {
+            let datacenter = &self.described.datacenter.value;
+            let store = DatastoreStore::new(self.client.clone(), datacenter, self.journal.clone()).await?;
+            Ok(Some(Place {
+                hypervisor: Box::new(self.hypervisor().await?),
+                store: Box::new(store),
+                snapshots: Box::new(DirectoryStore::at(self.snapshots.clone())),
+                network: None,
+            }))
+        })
+    }
+
+    fn make(&self, _wanted: &Wanted, _key: &PrivateKey, _say: &dyn Fn(&str)) -> anyhow::Result<Place> {
+        // The journal's directory is made when a hold is taken, the template under that hold.
+        self.find()?.context("it is there")
+    }
+
+    fn may_destroy(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Removes the journal. Templates stay, which clusters share.
+    fn clear(&self) -> anyhow::Result<()> {
+        self.runtime.block_on(async {
+            let datacenter = self.client.find(&self.described.datacenter.value).await?;
+            match self.client.changes(&Unguarded).delete_file(&self.journal, &datacenter).await {
+                Err(error) if error.outcome() == Outcome::NotFound || error.is_fault("FileNotFound") => Ok(()),
+                removed => Ok(removed.with_context(|| format!("removing {}", self.journal))?),
+            }
+        })
+    }
+
+    fn ways_in(&self) -> anyhow::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn complaints(&self, node: &str) -> Vec<String> {
+        vec![format!("{node} says on its console in vSphere Client what it waits for")]
+    }
+
+    fn ova(&self, path: &Path) -> anyhow::Result<PathBuf> {
+        lab::find_ova(path)
+    }
+
+    fn tenant(&self) -> anyhow::Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(None)
+    }
+
+    fn close(&self) {
+        let left = self.runtime.block_on(async { tokio::time::timeout(LOG_OUT, self.client.log_out()).await });
+        match left {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => log::debug!("{error}"),
+            Err(_) => log::debug!("the end of the session was not answered"),
+        }
+    }
+}
