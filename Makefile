@@ -13,7 +13,7 @@ TEST := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test
 TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked
 
 KAAS := build/kaas
-# What scenarios drive.
+# What scenarios drive. The lab's vCenter and govc are beside the command.
 LAB := KAAS_OVA="$(CURDIR)/build" KAAS_COMMAND="$(CURDIR)/$(KAAS)"
 SPEC := image/specs/control-plane.toml
 TENANT := image/specs/tenant.toml
@@ -21,7 +21,7 @@ TENANT := image/specs/tenant.toml
 # A first build takes so many MiB of disk, most of them for what Go compiles.
 ova ova-earlier earlier install test test-fast test-long scenario lab bench: export ROOM := 20000
 
-.PHONY: vcenter fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: vcenter vcenter-program fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -53,13 +53,18 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 	$(TEST) --no-fail-fast
 
 # By the Go of components: the host's own may be too old to know what another is.
-vcenter: setup root ## Pass the tests of the vCenter that is tested against, and of nothing else
-	$(TAKE) -p kaas
-	@go=$$($(AS_ROOT) $(KAAS) image go $(SPEC))/bin && cd tests/vcenter && \
-		{ unformatted=$$("$$go/gofmt" -l .) && test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; } && \
-		GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" "$$go/go" test ./...
+WITH_GO = go=$$($(AS_ROOT) $(KAAS) image go $(SPEC))/bin && cd tests/vcenter && \
+	export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" &&
 
-test-long: ova-earlier ## Pass the long scenarios as well
+vcenter: vcenter-program ## Pass the tests of the vCenter that is tested against, and of nothing else
+	@$(WITH_GO) { unformatted=$$("$$go/gofmt" -l .) && test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; } && \
+		"$$go/go" test ./...
+
+vcenter-program: setup root ## Build the vCenter that is tested against, for `kaas lab vcenter`, and govc into build/
+	$(TAKE) -p kaas
+	@$(WITH_GO) "$$go/go" build -trimpath -o ../../build/ . ./govc
+
+test-long: ova-earlier vcenter-program ## Pass the long scenarios as well
 	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --test lab -- ::long::
 
 fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
@@ -77,7 +82,7 @@ lab: ova ## Start a three-node control cluster on this machine
 lab-down: ## End it
 	$(AS_ROOT) $(KAAS) lab down
 
-scenario: named ova-earlier ## Run the scenarios whose names contain NAME
+scenario: named ova-earlier vcenter-program ## Run the scenarios whose names contain NAME
 	$(LAB) $(TEST) --test lab -- $(NAME)
 
 # Says so at once, and not after both OVAs are built.

@@ -40,7 +40,8 @@ func run() error {
 	flag.DurationVar(&config.LeaseTimeout, "lease-timeout", 5*time.Minute, "how long an upload's lease lives without progress")
 	control := flag.String("control", "127.0.0.1:0", "loopback address and port of the control endpoint")
 	users := flag.String("users", "", "a file with users as JSON: [{\"name\": …, \"password\": …, \"privileges\": […]}]")
-	carrier := flag.String("bodies", "", "a command and its arguments that carry the machines (package bodies); none without it")
+	carrier := flag.String("bodies", "", "a command and its arguments that carry the machines (package bodies), "+
+		"with spaces between them or as a list in JSON; none without it")
 	shutdown := flag.Duration("shutdown", 100*time.Millisecond, "how long a machine without a body takes to shut down")
 	flag.Parse()
 	if config.Directory == "" || flag.NArg() > 0 {
@@ -59,7 +60,13 @@ func run() error {
 		}
 	}
 	config.Carrier = bodies.None(*shutdown)
-	if words := strings.Fields(*carrier); len(words) > 0 {
+	words := strings.Fields(*carrier)
+	if strings.HasPrefix(*carrier, "[") {
+		if err := json.Unmarshal([]byte(*carrier), &words); err != nil {
+			return fmt.Errorf("-bodies: %w", err)
+		}
+	}
+	if len(words) > 0 {
 		carried, err := bodies.Command(words[0], words[1:]...)
 		if err != nil {
 			return err

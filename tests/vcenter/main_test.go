@@ -137,6 +137,8 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"no address of the loopback":   {"-directory", t.TempDir(), "-control", "0.0.0.0:0"},
 		"-users: ":                     {"-directory", t.TempDir(), "-users", "/no/such/file"},
 		"the command that carries the": {"-directory", t.TempDir(), "-bodies", "/no/such/program"},
+		"/no/such program":             {"-directory", t.TempDir(), "-bodies", `["/no/such program", "x"]`},
+		"-bodies: ":                    {"-directory", t.TempDir(), "-bodies", `["x"`},
 	} {
 		said, err := exec.Command(os.Args[0], arguments...).CombinedOutput()
 		if err == nil || !strings.Contains(string(said), says) {
