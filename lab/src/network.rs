@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use serde::Deserialize;
 
 use super::host::{ip, program, run};
 
@@ -161,6 +162,15 @@ impl Network {
         Ok(())
     }
 
+    /// The IPv4 addresses of a system container's adapters, each adapter's own first.
+    ///
+    /// # Errors
+    /// When there is no such container, or the kernel refuses.
+    pub fn container_addresses(&self, port: &str) -> anyhow::Result<Vec<String>> {
+        let container = self.container_namespace_name(port);
+        addresses(&ip(&format!("-n {container} -json -4 address show scope global"))?)
+    }
+
     /// Makes a TAP interface for a virtual machine.
     ///
     /// # Errors
@@ -224,6 +234,27 @@ impl Network {
     }
 }
 
+/// A network interface as `ip -json address` shows it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Link {
+    ifname: String,
+    addr_info: Vec<LinkAddress>,
+}
+
+/// One of its addresses.
+#[derive(Deserialize)]
+struct LinkAddress {
+    local: String,
+}
+
+/// The addresses of adapters; what a guest makes besides, for its pods, is not theirs.
+fn addresses(json: &str) -> anyhow::Result<Vec<String>> {
+    let links: Vec<Link> = serde_json::from_str(json).context("reading a container's addresses")?;
+    let own = links.into_iter().filter(|link| link.ifname.starts_with("eth"));
+    Ok(own.flat_map(|link| link.addr_info).map(|address| address.local).collect())
+}
+
 fn path(namespace: &str) -> PathBuf {
     Path::new("/run/netns").join(namespace)
 }
@@ -260,6 +291,15 @@ mod tests {
 
     fn adapter(mac: String, bridge: &str) -> Adapter {
         Adapter { mac, bridge: bridge.to_owned(), connected: true }
+    }
+
+    #[test]
+    fn addresses_are_those_of_adapters_in_their_order() {
+        let json = r#"[{},{"ifindex":2,"ifname":"eth0","addr_info":[{"family":"inet","local":"192.168.77.11","prefixlen":24},
+            {"family":"inet","local":"192.168.77.10","prefixlen":32}]},{"ifname":"flannel.1","addr_info":[{"local":"10.42.0.0"}]},
+            {"ifname":"eth1","addr_info":[{"local":"192.168.78.11"}]}]"#;
+        assert_eq!(addresses(json).unwrap(), ["192.168.77.11", "192.168.77.10", "192.168.78.11"]);
+        addresses("").unwrap_err();
     }
 
     #[test]

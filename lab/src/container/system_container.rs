@@ -286,6 +286,19 @@ impl SystemContainer {
     fn leader(&self) -> anyhow::Result<ProcessId> {
         self.process.as_ref().and_then(guest::leader_now).with_context(|| format!("{} is off", self.name))
     }
+
+    /// Whether its guest has come so far that it takes a request to shut down.
+    pub fn can_be_asked(&self) -> bool {
+        self.leader().is_ok_and(|leader| leader.takes(guest::POWER_OFF))
+    }
+
+    /// The name that its guest has given itself.
+    ///
+    /// # Errors
+    /// When it is off.
+    pub fn host_name(&self) -> anyhow::Result<String> {
+        guest::host_name(&self.leader()?)
+    }
 }
 
 /// Whether processes started here may be made less likely to be killed when
