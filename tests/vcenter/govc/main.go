@@ -8,9 +8,11 @@ import (
 	"github.com/vmware/govmomi/cli"
 
 	_ "github.com/vmware/govmomi/cli/about"
+	_ "github.com/vmware/govmomi/cli/device"
 	_ "github.com/vmware/govmomi/cli/importx"
 	_ "github.com/vmware/govmomi/cli/vm"
 	_ "github.com/vmware/govmomi/cli/vm/disk"
+	_ "github.com/vmware/govmomi/cli/vm/snapshot"
 )
 
 func main() {
