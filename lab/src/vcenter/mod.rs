@@ -137,6 +137,16 @@ impl VCenter {
         self.directory.path()
     }
 
+    /// The network namespace that its machines are reached from.
+    pub fn network_namespace(&self) -> PathBuf {
+        self.network.path()
+    }
+
+    /// Below this its machines' disks are, a directory for each datastore.
+    pub fn datastores(&self) -> PathBuf {
+        self.directory().join(DATASTORES)
+    }
+
     /// The file with the password of [`USER`].
     pub fn password_file(&self) -> PathBuf {
         self.directory().join("password")
@@ -154,10 +164,6 @@ impl VCenter {
 
     fn users(&self) -> PathBuf {
         self.directory().join("users.json")
-    }
-
-    fn datastores(&self) -> PathBuf {
-        self.directory().join(DATASTORES)
     }
 
     /// What the command line of the process that keeps it must hold, and of the one that carries its machines: no other
