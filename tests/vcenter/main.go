@@ -1,7 +1,8 @@
 // Command vcenter is a vCenter to test against; see package bed. It serves the API and, on the loopback interface, a control
 // endpoint (bed.Bed.Control) until its standard input ends or it is told to stop. When it is ready it writes one line of JSON:
 //
-//	{"url": "https://127.0.0.1:8989/sdk", "control": "http://127.0.0.1:8990", "certificate": "…PEM…", "thumbprint": "AB:CD:…"}
+//	{"url": "https://127.0.0.1:8989/sdk", "control": "http://127.0.0.1:8990", "certificate": "…PEM…", "thumbprint": "AB:CD:…",
+//	 "thumbprint_sha256": "12:34:…"}
 package main
 
 import (
@@ -92,6 +93,7 @@ func serve(config bed.Config, control string) error {
 	ready := map[string]string{
 		"url": started.URL().String(), "control": "http://" + listener.Addr().String(),
 		"certificate": string(started.Certificate), "thumbprint": started.Thumbprint,
+		"thumbprint_sha256": started.ThumbprintSHA256,
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
 		return err

@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -100,6 +102,10 @@ func TestItServesUntilItsInputEnds(t *testing.T) {
 	other.SetThumbprint(at.Host, ready["thumbprint"])
 	if _, err := vim25.NewClient(ctx, other); err != nil {
 		t.Errorf("by its thumbprint: %v", err)
+	}
+	block, _ := pem.Decode([]byte(ready["certificate"]))
+	if sum := sha256.Sum256(block.Bytes); strings.ReplaceAll(ready["thumbprint_sha256"], ":", "") != fmt.Sprintf("%X", sum) {
+		t.Errorf("another certificate's: %v", ready)
 	}
 	at.User = url.UserPassword("anna", "p")
 	session, err := govmomi.NewClient(ctx, at, true)

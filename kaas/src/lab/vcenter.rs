@@ -153,7 +153,7 @@ fn show(vcenter: &OpenVCenter, running: &RunningVCenter) {
     say!("user: {VCENTER_USER}");
     say!("password: in {}", vcenter.password_file().display());
     say!("certificate: {}", vcenter.certificate_file().display());
-    say!("thumbprint: {}", running.thumbprint);
+    say!("thumbprint: {} (SHA-1: {})", running.thumbprint, running.thumbprint_sha1);
     say!("control: {}", running.control);
     say!("log: {}", vcenter.log().display());
     let name = vcenter.name();

@@ -23,8 +23,10 @@ pub struct Running {
     pub url: String,
     /// Where tests ask for more, on this machine's loopback interface.
     pub control: String,
-    /// SHA-1 of its certificate, as vSphere writes it.
+    /// SHA-256 of its certificate: pairs of hexadecimal digits with colons between them.
     pub thumbprint: String,
+    /// The same of SHA-1, which other clients ask for.
+    pub thumbprint_sha1: String,
     keeper: ProcessId,
     process: ProcessId,
 }
@@ -49,7 +51,9 @@ struct Ready {
     url: String,
     control: String,
     certificate: String,
+    /// SHA-1.
     thumbprint: String,
+    thumbprint_sha256: String,
 }
 
 /// The argument by which the vCenter's own process is found.
@@ -101,13 +105,19 @@ impl Keeper<'_> {
         let mut output = BufReader::new(vcenter.stdout.take().context("a vCenter without an output")?);
         let mut line = String::new();
         output.read_line(&mut line).context("listening to the vCenter")?;
-        let Ready { url, control, certificate, thumbprint } =
-            serde_json::from_str(&line).with_context(|| format!("it is not ready; it says {line:?}"))?;
+        let ready: Ready = serde_json::from_str(&line).with_context(|| format!("it is not ready; it says {line:?}"))?;
+        let Ready { url, control, certificate, thumbprint, thumbprint_sha256 } = ready;
         let door = open_door(self.network, address(&url)?)?;
         records::save_text(self.certificate, &certificate)?;
         let process = |number: u32| ProcessId::of(number as i32).context("it has ended already");
-        let running =
-            Running { url, control, thumbprint, keeper: process(std::process::id())?, process: process(vcenter.id())? };
+        let running = Running {
+            url,
+            control,
+            thumbprint: thumbprint_sha256,
+            thumbprint_sha1: thumbprint,
+            keeper: process(std::process::id())?,
+            process: process(vcenter.id())?,
+        };
         records::save(&Running::file(self.directory), &running)?;
         let address = door.local_addr().context("looking at the way to the vCenter")?;
         thread::spawn(move || pass_on(&door, address));
