@@ -1,8 +1,10 @@
 //! An appliance on a vCenter to test against, whose machines are system containers.
 
 pub mod long {
+    use std::fs;
     use std::net::Ipv4Addr;
     use std::path::Path;
+    use std::process::Command;
 
     use contract::deployer::{Fingerprints, PrivateKey};
     use contract::properties as keys;
@@ -15,6 +17,7 @@ pub mod long {
     use scenarios::scenario::{FORMING, MOMENT};
     use scenarios::vcenter::Site;
     use serde_json::Value;
+    use uuid::Uuid;
 
     const NODE: &str = "cp1";
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 11);
@@ -29,13 +32,19 @@ pub mod long {
     }
 
     fn properties(key: &PrivateKey) -> Vec<(&'static str, String)> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        let drawn =
+            Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&file).status().unwrap();
+        assert!(drawn.success());
         vec![
             (keys::NODE_NAME, NODE.to_owned()),
             (keys::ADDRESS, format!("{ADDRESS}/24")),
             (keys::GATEWAY, "192.168.77.1".to_owned()),
             (keys::CLUSTER_NAME, "vcenter".to_owned()),
             (keys::CONTROL_NODES, format!("{NODE}={ADDRESS}")),
-            (keys::DEPLOYMENT_SECRET, "5ec4e7".repeat(6)),
+            (keys::DEPLOYMENT_SECRET, Uuid::new_v4().simple().to_string()),
+            (keys::SSH_AUTHORIZED_KEYS, fs::read_to_string(file.with_extension("pub")).unwrap().trim().to_owned()),
             (keys::DEPLOYER_PUBLIC_KEY, key.public().unwrap().to_string()),
         ]
     }
