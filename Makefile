@@ -56,7 +56,8 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 WITH_GO = go=$$($(AS_ROOT) $(KAAS) image go $(SPEC))/bin && cd tests/vcenter && \
 	export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" &&
 
-vcenter: vcenter-program ## Pass the tests of the vCenter that is tested against, and of nothing else
+vcenter: setup root ## Pass the tests of the vCenter that is tested against, and of nothing else
+	$(TAKE) -p kaas
 	@$(WITH_GO) { unformatted=$$("$$go/gofmt" -l .) && test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; } && \
 		"$$go/go" test ./...
 

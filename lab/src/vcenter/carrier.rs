@@ -358,6 +358,10 @@ fn files_below(directory: &Path, found: &mut BTreeSet<FileId>) -> anyhow::Result
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufReader;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    use super::super::super::process::ProcessId;
     use super::*;
 
     fn start(run: &str) -> Act {
@@ -389,18 +393,20 @@ mod tests {
     }
 
     /// A carrier without a host below it: nothing that it does may be needed.
-    fn carrier(directory: &Path) -> Carrier<Vec<u8>> {
+    fn carrier<W: Write + Send>(directory: &Path, out: W) -> Carrier<W> {
         let network = Network::of(&format!("none-{}", std::process::id()));
         let lab = LabDirectory::of(directory, "x").unwrap();
         fs::create_dir_all(lab.path().join(super::super::DATASTORES)).unwrap();
         let engine = Containers::new("none", lab.clone(), network.clone());
-        Carrier::new(engine, network, lab, Tools::at(directory), Vec::new())
+        Carrier::new(engine, network, lab, Tools::at(directory), out)
     }
 
     #[test]
     fn each_request_gets_its_reply_and_refusals_say_why() {
         let directory = tempfile::tempdir().unwrap();
-        let carrier = carrier(directory.path());
+        let (heard, out) = std::io::pipe().unwrap();
+        let (input, mut asks) = std::io::pipe().unwrap();
+        let carrier = carrier(directory.path(), out);
         let disk = directory.path().join("blank.vmdk");
         fs::write(&disk, [0; 4096]).unwrap();
         let blank = serde_json::json!({"id": 1, "verb": "start", "machine": {"vm": "420f1a2b-0000-4000-8000-000000000001",
@@ -411,10 +417,15 @@ mod tests {
             r#"{"id": 3, "verb": "nic", "vm": "u", "run": "r", "key": 4000}"#,
             r#"{"id": 4, "verb": "fly", "vm": "u", "run": "r"}"#,
         );
-        carrier.carry(lines.as_bytes()).unwrap();
-        let text = String::from_utf8(carrier.out.into_inner().unwrap()).unwrap();
+        let carries = thread::spawn(move || carrier.carry(BufReader::new(input)).unwrap());
+        asks.write_all(lines.as_bytes()).unwrap();
+        let mut heard = BufReader::new(heard).lines();
+        let text: Vec<String> = heard.by_ref().take(4).map(Result::unwrap).collect();
+        drop(asks);
+        carries.join().unwrap();
+        assert!(heard.next().is_none(), "more than was asked for");
         let said = |id: i64| {
-            let replies = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            let replies = text.iter().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
             let mut its = replies.filter(|reply| reply["id"] == id);
             let reply = its.next().unwrap();
             assert_eq!(its.next(), None);
@@ -424,13 +435,53 @@ mod tests {
         assert_eq!(said(2), "done");
         assert_eq!(said(3), "this power-on of it is over");
         assert!(said(4).contains("fly"), "{}", said(4));
-        assert_eq!(text.lines().count(), 4);
+    }
+
+    #[test]
+    fn what_was_kept_for_a_machine_goes_with_its_system_disk_wherever_that_was_moved() {
+        let directory = tempfile::tempdir().unwrap();
+        let carrier = carrier(directory.path(), Vec::new());
+        let store = carrier.datastores.join("LocalDS_0");
+        for place in ["stays", "goes", "runs"] {
+            fs::create_dir_all(store.join(place)).unwrap();
+            let disk = store.join(place).join("disk-flat.vmdk");
+            fs::write(&disk, "").unwrap();
+            let process = ProcessId::of(std::process::id() as i32).filter(|_| place == "runs");
+            let system = FileId::of(&disk).unwrap();
+            let (key, name, tree) = (place.to_owned(), place.to_owned(), "/tree".into());
+            let (uuid, nics, disks) = (uuid::Uuid::nil(), Vec::new(), Vec::new());
+            carrier.shelf.save(&Body { key, name, uuid, tree, system, nics, disks, cdrom: None, process }).unwrap();
+        }
+        fs::rename(store.join("stays"), store.join("moved")).unwrap();
+        // Their numbers are not to be given to other files meanwhile.
+        let held = ["goes", "runs"].map(|place| fs::File::open(store.join(place).join("disk-flat.vmdk")).unwrap());
+        for place in ["goes", "runs"] {
+            fs::remove_dir_all(store.join(place)).unwrap();
+        }
+        carrier.forget_gone("another").unwrap();
+        let left: Vec<_> = carrier.shelf.all().unwrap().into_iter().map(|body| body.key).collect();
+        assert_eq!(left, ["runs", "stays"]);
+        drop(held);
+    }
+
+    #[test]
+    fn a_disk_that_is_filled_from_its_parent_is_whole_and_takes_no_more_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let [parent, own] = ["parent-flat.vmdk", "own-delta.vmdk"].map(|name| directory.path().join(name));
+        let file = fs::File::create(&parent).unwrap();
+        file.set_len(64 << 20).unwrap();
+        file.write_all_at(b"data", 32 << 20).unwrap();
+        fs::write(&own, "").unwrap();
+        copy(&parent, &own).unwrap();
+        assert_eq!(fs::read(&own).unwrap(), fs::read(&parent).unwrap());
+        assert!(fs::metadata(&own).unwrap().blocks() < 4096, "holes are written out");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
     #[test]
     fn nothing_starts_once_the_vcenter_is_gone() {
         let directory = tempfile::tempdir().unwrap();
-        let carrier = carrier(directory.path());
+        let carrier = carrier(directory.path(), Vec::new());
         carrier.carry(&b""[..]).unwrap();
         carrier.answer(Request { id: 1, act: start("late") });
         let text = String::from_utf8(carrier.out.into_inner().unwrap()).unwrap();
