@@ -17,7 +17,7 @@ KAAS := build/kaas
 # What Go has compiled of components takes more room than all else: it goes when no image is to be built any more, and not
 # before the earlier one is, most of which it has.
 MAKE_ROOM = @$(AS_ROOT) $(KAAS) image clean --go-cache
-# What scenarios drive.
+# What scenarios drive. The lab's vCenter and govc are beside the command.
 LAB := KAAS_OVA="$(CURDIR)/build" KAAS_COMMAND="$(CURDIR)/$(KAAS)"
 SPEC := image/specs/control-plane.toml
 TENANT := image/specs/tenant.toml
@@ -25,7 +25,7 @@ TENANT := image/specs/tenant.toml
 # A first build takes so many MiB of disk, most of them for what Go compiles. For all goals of one call: `setup` comes once.
 export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast test-long scenario lab bench,$(MAKECMDGOALS)),22000,4096)
 
-.PHONY: vcenter fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
+.PHONY: vcenter vcenter-program fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -49,7 +49,7 @@ earlier: setup
 
 # How many scenarios there are of each length: another number is a mistake, and fails.
 SHORT := 8
-LONG := 50
+LONG := 51
 
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
 	$(LAB) KAAS_SCENARIOS=$(SHORT) $(TEST) --test lab -- ::short:: --test-threads=2
@@ -59,14 +59,19 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 	$(TEST) --no-fail-fast
 
 # By the Go of components: the host's own may be too old to know what another is.
+IN_GO = cd tests/vcenter && GOFLAGS="-mod=readonly -buildvcs=false" $(AS_ROOT) "$(CURDIR)/$(KAAS)" image go "$(CURDIR)/$(SPEC)" --
+
 vcenter: setup root ## Build the vCenter that is tested against into build/, and pass the tests of it
 	$(TAKE) -p kaas
-	@cd tests/vcenter && $(AS_ROOT) "$(CURDIR)/$(KAAS)" image go "$(CURDIR)/$(SPEC)" -- sh -ec '\
+	@$(IN_GO) sh -ec '\
 		unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; \
-		export GOFLAGS="-mod=readonly -buildvcs=false"; \
-		go build -o "$(CURDIR)/build/vcenter" .; go test ./...'
+		go build -trimpath -o ../../build/vcenter .; go test ./...'
 
-test-long: ova-earlier ## Pass the long scenarios as well
+vcenter-program: setup root ## Build the vCenter that is tested against, for `kaas lab vcenter`, and govc into build/
+	$(TAKE) -p kaas
+	@$(IN_GO) go build -trimpath -o ../../build/ . ./govc
+
+test-long: ova-earlier vcenter-program ## Pass the long scenarios as well
 	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --no-fail-fast --test lab -- ::long::
 
 fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
@@ -84,7 +89,7 @@ lab: ova ## Start a three-node control cluster on this machine
 lab-down: ## End it
 	$(AS_ROOT) $(KAAS) lab down
 
-scenario: named ova-earlier ## Run the scenarios whose names contain NAME
+scenario: named ova-earlier vcenter-program ## Run the scenarios whose names contain NAME
 	$(LAB) $(TEST) --test lab -- $(NAME)
 
 # Says so at once, and not after both OVAs are built.

@@ -1,6 +1,7 @@
 //! `kaas lab`: translates the command line into calls of the lab.
 
 mod tenant;
+mod vcenter;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,6 +62,9 @@ pub enum Lab {
     /// Tenant clusters beside a control cluster, on its network.
     #[command(subcommand)]
     Tenant(tenant::Tenant),
+    /// A vCenter to try everything against, whose machines are system containers.
+    #[command(subcommand, name = "vcenter")]
+    VCenter(vcenter::VCenter),
     /// Passes connections on from loopback to a lab's API; `up` starts it.
     #[command(hide = true)]
     Door {
@@ -201,6 +205,7 @@ pub fn run(command: Lab) -> anyhow::Result<ExitCode> {
         Lab::Door { lab, .. } => open(&lab)?.keep_door_open(),
         // Only these may end with something still to do.
         Lab::Tenant(command) => return tenant::run(&state, command),
+        Lab::VCenter(command) => vcenter::run(&state, command),
         Lab::Console(one) => {
             let path = open(&one.lab)?.console(&one.vm);
             let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -213,6 +213,7 @@ mod tests {
     use nix::sched::{CloneFlags, setns};
 
     use super::super::host::ip;
+    use super::super::network::Adapter;
     use super::super::plan::{Wishes, plan};
     use super::super::records::tests::vm;
     use super::*;
@@ -301,7 +302,8 @@ mod tests {
         server.network.create("192.168.77.1/24").unwrap();
         let macs = [[0, 0x50, 0x56, 0, 0, 1], [0, 0x50, 0x56, 0, 0, 2]];
         for (vm, mac) in [("blue-w1", "00:50:56:00:00:01"), ("other", "00:50:56:00:00:02")] {
-            server.network.add_container_port(vm, Some(&mac.to_owned()), true).unwrap();
+            let adapter = Adapter { mac: mac.to_owned(), bridge: BRIDGE.to_owned(), connected: true };
+            server.network.add_container_port(vm, &[adapter]).unwrap();
             let own = server.network.container_namespace(vm).file_name().unwrap().to_string_lossy().into_owned();
             // What it needs to speak to the whole network before it has an address.
             ip(&format!("-n {own} link set eth0 up")).unwrap();

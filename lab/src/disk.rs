@@ -2,9 +2,12 @@
 //! system containers.
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use nix::sys::stat::{major, minor};
+use serde::{Deserialize, Serialize};
 
 use super::host::{program, run};
 
@@ -51,17 +54,74 @@ pub fn show_size(path: &Path) -> anyhow::Result<()> {
     devices(path)?.iter().try_for_each(|device| run(&mut program("losetup", ["--set-capacity", device])).map(drop))
 }
 
+/// A file of this host, whatever it is called by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The file of this name.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be looked at.
+    pub fn of(path: &Path) -> anyhow::Result<Self> {
+        let metadata = std::fs::metadata(path).with_context(|| format!("looking at {}", path.display()))?;
+        Ok(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+/// What `losetup --json` says.
+#[derive(Deserialize)]
+struct LoopDevices {
+    loopdevices: Vec<LoopDevice>,
+}
+
+/// A loop device and the file behind it.
+#[derive(Deserialize)]
+struct LoopDevice {
+    name: String,
+    #[serde(rename = "back-ino")]
+    inode: u64,
+    /// As `major:minor`, with spaces around.
+    #[serde(rename = "back-maj:min")]
+    device: String,
+}
+
+/// The loop devices of a file.
+fn devices_of(file: FileId) -> anyhow::Result<Vec<String>> {
+    let text = run(&mut program("losetup", ["--list", "--json", "--output", "NAME,BACK-INO,BACK-MAJ:MIN"]))?;
+    // There may be nothing at all where there is no device.
+    let all = match text.trim() {
+        "" => Vec::new(),
+        text => serde_json::from_str::<LoopDevices>(text).context("reading losetup's list")?.loopdevices,
+    };
+    let device = format!("{}:{}", major(file.device), minor(file.device));
+    let is_its = |found: &LoopDevice| found.inode == file.inode && found.device.trim() == device;
+    Ok(all.into_iter().filter(is_its).map(|found| found.name).collect())
+}
+
+/// As [`release`], of a file that may have been renamed or unlinked meanwhile.
+///
+/// # Errors
+/// As [`release`].
+pub fn release_file(file: FileId) -> anyhow::Result<()> {
+    devices_of(file)?.iter().try_for_each(|device| detach(device))
+}
+
 /// Takes every loop device of a disk away, its partitions' devices first:
 /// they would outlive the device.
 ///
 /// # Errors
 /// When the device is in use.
 pub fn release(path: &Path) -> anyhow::Result<()> {
-    for device in devices(path)? {
-        forget_partitions(&device)?;
-        run(&mut program("losetup", ["--detach", &device]))?;
-    }
-    Ok(())
+    devices(path)?.iter().try_for_each(|device| detach(device))
+}
+
+fn detach(device: &str) -> anyhow::Result<()> {
+    forget_partitions(device)?;
+    run(&mut program("losetup", ["--detach", device])).map(drop)
 }
 
 /// The loop devices that show a disk.
@@ -77,4 +137,26 @@ fn forget_partitions(device: &str) -> anyhow::Result<()> {
         run(&mut program("partx", ["--delete", device]))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_was_renamed_while_it_was_in_use_is_let_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let [before, after, other] = ["before.raw", "after.raw", "other.raw"].map(|name| directory.path().join(name));
+        create(&before, 1 << 20).unwrap();
+        create(&other, 1 << 20).unwrap();
+        let (file, other) = (FileId::of(&before).unwrap(), FileId::of(&other).unwrap());
+        let device = attach(&before).unwrap();
+        std::fs::rename(&before, &after).unwrap();
+        assert_eq!(devices_of(file).unwrap(), [device.display().to_string()]);
+        assert_eq!(devices_of(other).unwrap(), [""; 0]);
+        std::fs::remove_file(&after).unwrap();
+        release_file(file).unwrap();
+        assert_eq!(devices_of(file).unwrap(), [""; 0]);
+        release_file(file).unwrap();
+    }
 }

@@ -109,11 +109,16 @@ fn pass(client: &TcpStream, namespace: &Path, api: SocketAddr) -> anyhow::Result
     setns(File::open(namespace).context("finding the lab's network")?, CloneFlags::CLONE_NEWNET)
         .context("entering the lab's network")?;
     let server = TcpStream::connect_timeout(&api, Duration::from_secs(30)).context("reaching the API")?;
-    thread::scope(|scope| {
-        scope.spawn(|| copy(client, &server));
-        copy(&server, client);
-    });
+    join(client, &server);
     Ok(())
+}
+
+/// Passes both directions on until both have ended.
+pub(super) fn join(client: &TcpStream, server: &TcpStream) {
+    thread::scope(|scope| {
+        scope.spawn(|| copy(client, server));
+        copy(server, client);
+    });
 }
 
 /// Passes one direction on until it ends; then the other side learns so.

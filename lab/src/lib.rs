@@ -38,9 +38,11 @@ mod records;
 mod replace;
 mod shown;
 mod source;
+mod system_disk;
 mod tenant;
 mod tools;
 mod unpack;
+mod vcenter;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -78,6 +80,7 @@ pub use replace::{BlankVm, Replaced};
 pub use source::Source;
 pub use tools::Tools;
 pub use unpack::Unpacked;
+pub use vcenter::{Carried, Running as RunningVCenter, USER as VCENTER_USER, VCenter};
 pub use wait::{obtain, until};
 
 /// A VM to be made from the OVA.
@@ -169,9 +172,7 @@ impl Lab {
     fn create(state: &Path, record: Record) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, &record.plan.name)?;
         let _lock = directory.lock()?;
-        if directory.record().exists() {
-            bail!("there is a lab {} already; `kaas lab down --name {0}` ends it", record.plan.name);
-        }
+        directory.is_free()?;
         fs::create_dir_all(directory.path().join("disks"))?;
         records::save(&directory.record(), &record)?;
         let lab = Self::assemble(directory, record)?;
@@ -460,7 +461,7 @@ impl Lab {
     }
 }
 
-/// The tools trees that this user's labs work with.
+/// The tools trees that this user's labs and vCenters work with.
 ///
 /// # Errors
 /// When a lab's record cannot be read: what it works with is not known then.
@@ -476,9 +477,11 @@ pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
     };
     let mut tools = Vec::new();
     for lab in labs {
-        let record = lab?.path().join("lab.json");
-        if record.exists() {
-            tools.push(records::load::<Part>(&record)?.tools);
+        let directory = lab?.path();
+        for record in ["lab.json", "vcenter.json"].map(|record| directory.join(record)) {
+            if record.exists() {
+                tools.push(records::load::<Part>(&record)?.tools);
+            }
         }
     }
     Ok(tools)

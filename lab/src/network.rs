@@ -1,21 +1,43 @@
-//! The lab's own network: a namespace with one bridge, and a port for each VM.
+//! The lab's own network: a namespace with a bridge, or more, and a port for each adapter of a VM.
 //! Nothing of it is connected to the host's network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
 use super::host::{ip, program, run};
 
 /// The bridge, inside the lab's namespace.
 pub(super) const BRIDGE: &str = "lab";
-/// The network interface inside a system container.
+/// The first network interface inside a system container.
+#[cfg(test)]
 const CONTAINER_NIC: &str = "eth0";
+/// So many a VM has at most (vSphere's configuration maximums).
+const MOST_ADAPTERS: usize = 10;
 
 /// The network of one lab.
 #[derive(Clone, Debug)]
 pub struct Network {
     lab: String,
+}
+
+/// A network interface of a system container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adapter {
+    /// Its MAC address.
+    pub mac: String,
+    /// The bridge that it is plugged into.
+    pub bridge: String,
+    /// Whether it is connected there.
+    pub connected: bool,
+}
+
+/// What a VM's adapter, counted from 0, is called on the lab's side: the port itself is the first one's.
+pub fn port_of(port: &str, adapter: usize) -> String {
+    if adapter == 0 { port.to_owned() } else { format!("{port}n{adapter}") }
 }
 
 impl Network {
@@ -50,16 +72,36 @@ impl Network {
     /// # Errors
     /// When the kernel refuses; parts may be there then, for [`Network::remove`].
     pub fn create(&self, address: &str) -> anyhow::Result<()> {
-        let namespace = self.namespace();
-        if path(&namespace).exists() {
+        if self.exists() {
             return Ok(());
         }
+        self.create_without_bridge()?;
+        self.ensure_bridge(BRIDGE, Some(address))
+    }
+
+    /// Makes the namespace alone.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn create_without_bridge(&self) -> anyhow::Result<()> {
+        let namespace = self.namespace();
         ip(&format!("netns add {namespace}"))?;
-        ip(&format!("-n {namespace} link set lo up"))?;
-        ip(&format!("-n {namespace} link add {BRIDGE} type bridge"))?;
-        ip(&format!("-n {namespace} address add {address} dev {BRIDGE}"))?;
-        ip(&format!("-n {namespace} link set {BRIDGE} up"))?;
-        Ok(())
+        ip(&format!("-n {namespace} link set lo up")).map(drop)
+    }
+
+    /// Makes a bridge beside the others, with an address of the operator's or none; nothing happens when it is there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn ensure_bridge(&self, bridge: &str, address: Option<&str>) -> anyhow::Result<()> {
+        let namespace = self.namespace();
+        if !self.has_port(bridge) {
+            ip(&format!("-n {namespace} link add {bridge} type bridge"))?;
+            if let Some(address) = address {
+                ip(&format!("-n {namespace} address add {address} dev {bridge}"))?;
+            }
+        }
+        ip(&format!("-n {namespace} link set {bridge} up")).map(drop)
     }
 
     /// Whether the network is there.
@@ -72,17 +114,27 @@ impl Network {
     /// # Errors
     /// When the kernel refuses.
     pub fn remove_port(&self, port: &str) -> anyhow::Result<()> {
+        self.remove_ports(port, 1)
+    }
+
+    /// The same of a VM with so many adapters.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove_ports(&self, port: &str, adapters: usize) -> anyhow::Result<()> {
         let container = self.container_namespace_name(port);
         if path(&container).exists() {
             ip(&format!("netns delete {container}"))?;
         }
         // The pair's other end goes with its namespace, but only once the
         // kernel gets to it: a new port of the same name must not meet it.
-        if self.has_port(port)
-            && let Err(error) = ip(&format!("-n {} link delete {port}", self.namespace()))
-            && self.has_port(port)
-        {
-            return Err(error);
+        for port in (0..adapters).map(|adapter| port_of(port, adapter)) {
+            if self.has_port(&port)
+                && let Err(error) = ip(&format!("-n {} link delete {port}", self.namespace()))
+                && self.has_port(&port)
+            {
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -91,18 +143,32 @@ impl Network {
         self.exists() && ip(&format!("-n {} link show {port}", self.namespace())).is_ok()
     }
 
-    /// Makes a namespace for a system container, with a network interface if
-    /// there is a MAC address for one.
+    /// Makes a namespace for a system container, with its network interfaces: eth0 and so on.
     ///
     /// # Errors
-    /// When the kernel refuses; parts may be there then, for [`Network::remove_port`].
-    pub fn add_container_port(&self, port: &str, mac: Option<&String>, connected: bool) -> anyhow::Result<()> {
+    /// When they are too many, or the kernel refuses; parts may be there then, for [`Network::remove_ports`].
+    pub fn add_container_port(&self, port: &str, adapters: &[Adapter]) -> anyhow::Result<()> {
+        if adapters.len() > MOST_ADAPTERS {
+            bail!("a VM has at most {MOST_ADAPTERS} network adapters, not {}", adapters.len());
+        }
         let (lab, container) = (self.namespace(), self.container_namespace_name(port));
         ip(&format!("netns add {container}"))?;
         ip(&format!("-n {container} link set lo up"))?;
-        let Some(mac) = mac else { return Ok(()) };
-        ip(&format!("-n {lab} link add {port} type veth peer name {CONTAINER_NIC} netns {container} address {mac}"))?;
-        self.plug(port, connected)
+        for (number, Adapter { mac, bridge, connected }) in adapters.iter().enumerate() {
+            let port = port_of(port, number);
+            ip(&format!("-n {lab} link add {port} type veth peer name eth{number} netns {container} address {mac}"))?;
+            self.plug(&port, bridge, *connected)?;
+        }
+        Ok(())
+    }
+
+    /// The IPv4 addresses of a system container's adapters, each adapter's own first.
+    ///
+    /// # Errors
+    /// When there is no such container, or the kernel refuses.
+    pub fn container_addresses(&self, port: &str) -> anyhow::Result<Vec<String>> {
+        let container = self.container_namespace_name(port);
+        addresses(&ip(&format!("-n {container} -json -4 address show scope global"))?)
     }
 
     /// Makes a TAP interface for a virtual machine.
@@ -111,11 +177,11 @@ impl Network {
     /// When the kernel refuses.
     pub fn add_tap_port(&self, port: &str, connected: bool) -> anyhow::Result<()> {
         ip(&format!("-n {} tuntap add {port} mode tap", self.namespace()))?;
-        self.plug(port, connected)
+        self.plug(port, BRIDGE, connected)
     }
 
-    fn plug(&self, port: &str, connected: bool) -> anyhow::Result<()> {
-        ip(&format!("-n {} link set {port} master {BRIDGE}", self.namespace()))?;
+    fn plug(&self, port: &str, bridge: &str, connected: bool) -> anyhow::Result<()> {
+        ip(&format!("-n {} link set {port} master {bridge}", self.namespace()))?;
         self.connect(port, connected)
     }
 
@@ -168,6 +234,27 @@ impl Network {
     }
 }
 
+/// A network interface as `ip -json address` shows it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Link {
+    ifname: String,
+    addr_info: Vec<LinkAddress>,
+}
+
+/// One of its addresses.
+#[derive(Deserialize)]
+struct LinkAddress {
+    local: String,
+}
+
+/// The addresses of adapters; what a guest makes besides, for its pods, is not theirs.
+fn addresses(json: &str) -> anyhow::Result<Vec<String>> {
+    let links: Vec<Link> = serde_json::from_str(json).context("reading a container's addresses")?;
+    let own = links.into_iter().filter(|link| link.ifname.starts_with("eth"));
+    Ok(own.flat_map(|link| link.addr_info).map(|address| address.local).collect())
+}
+
 fn path(namespace: &str) -> PathBuf {
     Path::new("/run/netns").join(namespace)
 }
@@ -202,13 +289,53 @@ mod tests {
         thread::spawn(within).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    fn adapter(mac: String, bridge: &str) -> Adapter {
+        Adapter { mac, bridge: bridge.to_owned(), connected: true }
+    }
+
+    #[test]
+    fn addresses_are_those_of_adapters_in_their_order() {
+        let json = r#"[{},{"ifindex":2,"ifname":"eth0","addr_info":[{"family":"inet","local":"192.168.77.11","prefixlen":24},
+            {"family":"inet","local":"192.168.77.10","prefixlen":32}]},{"ifname":"flannel.1","addr_info":[{"local":"10.42.0.0"}]},
+            {"ifname":"eth1","addr_info":[{"local":"192.168.78.11"}]}]"#;
+        assert_eq!(addresses(json).unwrap(), ["192.168.77.11", "192.168.77.10", "192.168.78.11"]);
+        addresses("").unwrap_err();
+    }
+
+    #[test]
+    fn adapters_of_one_vm_are_on_their_bridges_and_go_together() {
+        let lab = Lab(Network::of(&format!("two-{}", std::process::id())));
+        let network = &lab.0;
+        network.create("10.251.8.1/24").unwrap();
+        for _ in 0..2 {
+            network.ensure_bridge("other", Some("10.251.9.1/24")).unwrap();
+        }
+        let macs = [("52:54:00:00:08:01", BRIDGE), ("52:54:00:00:08:02", "other")];
+        let adapters = macs.map(|(mac, bridge)| adapter(mac.to_owned(), bridge));
+        network.add_container_port("vm", &adapters).unwrap();
+        let own = network.container_namespace_name("vm");
+        for (number, (mac, bridge)) in macs.into_iter().enumerate() {
+            let inside = ip(&format!("-n {own} link show eth{number}")).unwrap();
+            assert!(inside.contains(mac), "{inside}");
+            let outside = ip(&format!("-n {} link show {}", network.namespace(), port_of("vm", number))).unwrap();
+            assert!(outside.contains(&format!("master {bridge}")), "{outside}");
+        }
+        network.connect(&port_of("vm", 1), false).unwrap();
+        let second = ip(&format!("-n {} link show {}", network.namespace(), port_of("vm", 1))).unwrap();
+        assert!(!second.contains("LOWER_UP"), "{second}");
+        network.remove_ports("vm", 2).unwrap();
+        assert!(!network.has_port("vm") && !network.has_port(&port_of("vm", 1)));
+        assert!(!network.container_namespace("vm").exists());
+        network.add_container_port("vm", &vec![adapters[0].clone(); 11]).unwrap_err();
+    }
+
     #[test]
     fn a_vm_that_is_cut_off_keeps_its_carrier_and_reaches_nobody_until_it_is_healed() {
         let lab = Lab(Network::of(&format!("test-{}", std::process::id())));
         let network = &lab.0;
         network.create("10.251.7.1/24").unwrap();
         for (vm, last) in [("one", 2), ("two", 3)] {
-            network.add_container_port(vm, Some(&format!("52:54:00:00:07:0{last}")), true).unwrap();
+            network.add_container_port(vm, &[adapter(format!("52:54:00:00:07:0{last}"), BRIDGE)]).unwrap();
             let own = network.container_namespace_name(vm);
             ip(&format!("-n {own} address add 10.251.7.{last}/24 dev {CONTAINER_NIC}")).unwrap();
             ip(&format!("-n {own} link set {CONTAINER_NIC} up")).unwrap();

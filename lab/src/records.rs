@@ -102,6 +102,25 @@ impl LabDirectory {
         self.path.join("lab.json")
     }
 
+    /// What a vCenter to test against is, where it is none of a lab: written first, removed last.
+    pub fn vcenter(&self) -> PathBuf {
+        self.path.join("vcenter.json")
+    }
+
+    /// Sees to it that nothing of this name is there.
+    ///
+    /// # Errors
+    /// There is a lab or a vCenter.
+    pub fn is_free(&self) -> anyhow::Result<()> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        for (record, what, ends) in [(self.record(), "lab", "lab"), (self.vcenter(), "vCenter", "lab vcenter")] {
+            if record.try_exists().with_context(|| format!("looking for {}", record.display()))? {
+                bail!("there is a {what} {name} already; `kaas {ends} down --name {name}` ends it");
+            }
+        }
+        Ok(())
+    }
+
     /// The directory of one VM.
     pub fn vm(&self, vm: &str) -> PathBuf {
         self.path.join("vms").join(vm)

@@ -13,12 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::directories::state_directory;
 use super::host::run;
+use super::system_disk;
 use super::tools::Tools;
 
-/// An EFI system partition (UEFI 2.10, section 5.3.3).
-const EFI_SYSTEM: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
-/// The root of an x86-64 system (Discoverable Partitions Specification).
-const ROOT: &str = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709";
 /// Where the firmware looks for what to start on a removable medium.
 const REMOVABLE_PATH: &str = "::/EFI/BOOT/BOOTX64.EFI";
 
@@ -200,57 +197,14 @@ fn unpack(
     say("expanding the system disk");
     let (member, bytes) = archive.member(&system.name)?;
     ova::vmdk::read_stream(bytes, member.size, &raw, &mut |_| {})?;
-    let partitions = partitions(&raw, into, tools)?;
+    let partitions = system_disk::partitions(&raw, tools)?;
     say("taking out the kernel image");
-    let esp = find(&partitions, EFI_SYSTEM, "EFI system partition")?;
+    let esp = system_disk::efi_system(&partitions)?;
     let mut copy = tools.command("mcopy", &[into]);
     copy.arg("-i").arg(format!("{}@@{}", raw.display(), esp.offset())).arg(REMOVABLE_PATH).arg(into.join("kernel.efi"));
     run(&mut copy)?;
     say("taking out the root tree");
-    let root = find(&partitions, ROOT, "root partition")?;
-    let mut extract = tools.command("fsck.erofs", &[into]);
-    extract.arg(format!("--extract={}", into.join("tree").display())).arg("--xattrs");
-    run(extract.arg(format!("--offset={}", root.offset())).arg(&raw))?;
-    Ok(())
-}
-
-/// A partition as sfdisk's JSON shows it; numbers are sectors of 512 bytes.
-#[derive(Debug, Deserialize)]
-struct Partition {
-    start: u64,
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-impl Partition {
-    /// In bytes.
-    fn offset(&self) -> u64 {
-        self.start * 512
-    }
-}
-
-#[derive(Deserialize)]
-struct Table {
-    partitions: Vec<Partition>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-struct Sfdisk {
-    partitiontable: Table,
-}
-
-fn partitions(raw: &Path, directory: &Path, tools: &Tools) -> anyhow::Result<Vec<Partition>> {
-    let text = run(tools.command("sfdisk", &[directory]).arg("--json").arg(raw))?;
-    let sfdisk: Sfdisk = serde_json::from_str(&text).context("reading the partition table")?;
-    Ok(sfdisk.partitiontable.partitions)
-}
-
-fn find<'a>(partitions: &'a [Partition], kind: &str, name: &str) -> anyhow::Result<&'a Partition> {
-    partitions
-        .iter()
-        .find(|partition| partition.kind.eq_ignore_ascii_case(kind))
-        .with_context(|| format!("its system disk has no {name}"))
+    system_disk::extract(&raw, system_disk::root(&partitions)?, &into.join("tree"), tools)
 }
 
 #[cfg(test)]

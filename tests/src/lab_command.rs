@@ -62,7 +62,7 @@ impl LabCommand {
 }
 
 /// Whether a process of this machine was given this argument.
-fn is_argument(argument: &str) -> bool {
+pub(crate) fn is_argument(argument: &str) -> bool {
     let has_it = |process: &Path| {
         let line = fs::read(process.join("cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|one| one == argument.as_bytes())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
-use lab::{Lab, state_directory};
+use lab::{Lab, VCenter, state_directory};
 
 use crate::places::workspace;
 use crate::runner;
@@ -56,6 +56,18 @@ pub fn begin(name: &'static str) -> anyhow::Result<String> {
     Ok(lab)
 }
 
+/// The same for a scenario's vCenter.
+///
+/// # Errors
+/// As [`begin`].
+pub fn begin_vcenter(name: &'static str) -> anyhow::Result<String> {
+    let vcenter = begin(name)?;
+    if let Ok(left) = VCenter::open(&state_directory()?, &vcenter) {
+        left.remove().context("removing what an interrupted run left behind")?;
+    }
+    Ok(vcenter)
+}
+
 /// Two clones of this project on one machine do not disturb each other.
 fn lab_name(scenario: &str) -> String {
     let place = workspace().canonicalize().unwrap_or_else(|_| workspace());
@@ -94,7 +106,8 @@ mod tests {
         let mut seen = BTreeMap::new();
         for entry in fs::read_dir(workspace().join("tests/tests/lab")).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-            let clusters = ["Setting::one(\"", "Setting::three(\"", "quick(\"", "formed(\"", "by_command(\""];
+            let clusters =
+                ["Setting::one(\"", "Setting::three(\"", "quick(\"", "formed(\"", "by_command(\"", "Site::up(\""];
             for call in clusters.into_iter().chain([".tenant(\"", ".tenant_with(\""]) {
                 for (at, _) in text.match_indices(call) {
                     let (name, _) = text[at + call.len()..].split_once('"').unwrap();

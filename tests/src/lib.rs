@@ -52,6 +52,7 @@ pub mod terminal;
 #[cfg(test)]
 mod units;
 pub mod upgrade;
+pub mod vcenter;
 #[cfg(test)]
 mod versions_meet;
 pub mod workload;

@@ -1,7 +1,8 @@
 // Command vcenter is a vCenter to test against; see package bed. It serves the API and, on the loopback interface, a control
 // endpoint (bed.Bed.Control) until its standard input ends or it is told to stop. When it is ready it writes one line of JSON:
 //
-//	{"url": "https://127.0.0.1:8989/sdk", "control": "http://127.0.0.1:8990", "certificate": "…PEM…", "thumbprint": "AB:CD:…"}
+//	{"url": "https://127.0.0.1:8989/sdk", "control": "http://127.0.0.1:8990", "certificate": "…PEM…", "thumbprint": "AB:CD:…",
+//	 "thumbprint_sha256": "12:34:…"}
 package main
 
 import (
@@ -40,7 +41,8 @@ func run() error {
 	flag.DurationVar(&config.LeaseTimeout, "lease-timeout", 5*time.Minute, "how long an upload's lease lives without progress")
 	control := flag.String("control", "127.0.0.1:0", "loopback address and port of the control endpoint")
 	users := flag.String("users", "", "a file with users as JSON: [{\"name\": …, \"password\": …, \"privileges\": […]}]")
-	carrier := flag.String("bodies", "", "a command and its arguments that carry the machines (package bodies); none without it")
+	carrier := flag.String("bodies", "", "a command and its arguments that carry the machines (package bodies), "+
+		"with spaces between them or as a list in JSON; none without it")
 	shutdown := flag.Duration("shutdown", 100*time.Millisecond, "how long a machine without a body takes to shut down")
 	flag.Parse()
 	if config.Directory == "" || flag.NArg() > 0 {
@@ -59,7 +61,13 @@ func run() error {
 		}
 	}
 	config.Carrier = bodies.None(*shutdown)
-	if words := strings.Fields(*carrier); len(words) > 0 {
+	words := strings.Fields(*carrier)
+	if strings.HasPrefix(*carrier, "[") {
+		if err := json.Unmarshal([]byte(*carrier), &words); err != nil {
+			return fmt.Errorf("-bodies: %w", err)
+		}
+	}
+	if len(words) > 0 {
 		carried, err := bodies.Command(words[0], words[1:]...)
 		if err != nil {
 			return err
@@ -85,6 +93,7 @@ func serve(config bed.Config, control string) error {
 	ready := map[string]string{
 		"url": started.URL().String(), "control": "http://" + listener.Addr().String(),
 		"certificate": string(started.Certificate), "thumbprint": started.Thumbprint,
+		"thumbprint_sha256": started.ThumbprintSHA256,
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
 		return err

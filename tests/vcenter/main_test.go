@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -101,6 +103,10 @@ func TestItServesUntilItsInputEnds(t *testing.T) {
 	if _, err := vim25.NewClient(ctx, other); err != nil {
 		t.Errorf("by its thumbprint: %v", err)
 	}
+	block, _ := pem.Decode([]byte(ready["certificate"]))
+	if sum := sha256.Sum256(block.Bytes); strings.ReplaceAll(ready["thumbprint_sha256"], ":", "") != fmt.Sprintf("%X", sum) {
+		t.Errorf("another certificate's: %v", ready)
+	}
 	at.User = url.UserPassword("anna", "p")
 	session, err := govmomi.NewClient(ctx, at, true)
 	if err != nil {
@@ -137,6 +143,8 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"no address of the loopback":   {"-directory", t.TempDir(), "-control", "0.0.0.0:0"},
 		"-users: ":                     {"-directory", t.TempDir(), "-users", "/no/such/file"},
 		"the command that carries the": {"-directory", t.TempDir(), "-bodies", "/no/such/program"},
+		"/no/such program":             {"-directory", t.TempDir(), "-bodies", `["/no/such program", "x"]`},
+		"-bodies: ":                    {"-directory", t.TempDir(), "-bodies", `["x"`},
 	} {
 		said, err := exec.Command(os.Args[0], arguments...).CombinedOutput()
 		if err == nil || !strings.Contains(string(said), says) {

@@ -124,6 +124,15 @@ pub fn run(leader: &ProcessId, arguments: &[&str], limit: Duration) -> anyhow::R
     run_program(&mut command(leader, &["timeout", &limit], arguments))
 }
 
+/// The name that the guest has given itself, by a program of the host's.
+///
+/// # Errors
+/// When the guest has ended.
+pub fn host_name(leader: &ProcessId) -> anyhow::Result<String> {
+    let target = format!("--target={}", leader.number());
+    Ok(run_program(&mut program("nsenter", [&target, "--uts", "--", "uname", "-n"]))?.trim().to_owned())
+}
+
 /// A program inside, begun by another one outside if there is one.
 pub fn command(leader: &ProcessId, by: &[&str], arguments: &[&str]) -> Command {
     let target = format!("--target={}", leader.number());

@@ -21,6 +21,7 @@ mod tenant_upgrade;
 mod three_nodes;
 mod trust;
 mod upgrade;
+mod vcenter;
 mod wire;
 
 use std::process::ExitCode;
@@ -92,6 +93,7 @@ const SCENARIOS: &[Entry] = entries![
     upgrade::long::an_image_whose_etcd_never_runs_goes_back_by_itself,
     upgrade::long::an_image_without_network_goes_back_by_itself,
     upgrade::long::a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images,
+    vcenter::long::an_ova_that_govc_imports_forms_a_cluster_on_a_vcenter,
     set_up::long::a_bare_bookworm_is_set_up_by_root,
     set_up::long::a_bare_trixie_is_set_up_by_root,
     set_up::long::a_bare_bookworm_is_set_up_by_a_user_with_sudo,

@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha1"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -66,9 +67,10 @@ type Switches struct {
 // Bed is a running vCenter.
 type Bed struct {
 	config Config
-	// Certificate is what the API shows, in PEM; Thumbprint is its SHA-1, as vSphere writes it.
-	Certificate []byte
-	Thumbprint  string
+	// Certificate is what the API shows, in PEM; Thumbprint is its SHA-1, as vSphere writes it, and ThumbprintSHA256 the other
+	// one that vSphere Client shows.
+	Certificate                  []byte
+	Thumbprint, ThumbprintSHA256 string
 
 	front  faults.Middleware
 	server *http.Server
@@ -257,7 +259,8 @@ func (b *Bed) certify() (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	}
 	b.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	sum := sha1.Sum(der)
-	b.Thumbprint = strings.ReplaceAll(strings.ToUpper(fmt.Sprintf("% x", sum[:])), " ", ":")
+	thumbprint := func(sum []byte) string { return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":") }
+	one, two := sha1.Sum(der), sha256.Sum256(der)
+	b.Thumbprint, b.ThumbprintSHA256 = thumbprint(one[:]), thumbprint(two[:])
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

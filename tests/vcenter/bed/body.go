@@ -130,6 +130,7 @@ func (w *world) heard(running *run, event bodies.Event) {
 			w.tools(ctx, found, event)
 		case bodies.Guestinfo:
 			w.setExtra(ctx, found, "guestinfo."+event.Key, event.Value)
+			running.set[event.Key] = event.Value != ""
 		default:
 			log.Printf("%s says %q, which is unknown", found.Name, event.Event)
 		}

@@ -24,6 +24,8 @@ type run struct {
 	at ref
 	// inbox has what its body says, in that order.
 	inbox chan bodies.Event
+	// set has the keys of guestinfo that its guest has set.
+	set map[string]bool
 }
 
 const (
@@ -126,7 +128,7 @@ func (w *world) powerOn(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault
 		w.disks.Unlock(holder(machine))
 		return failed
 	}
-	w.setExtra(ctx, machine, environment, render(machine))
+	w.setExtra(ctx, machine, environment, w.render(machine))
 	body, failed := w.body(machine, run)
 	if failed == nil {
 		failed = w.startBody(ctx, machine, body)
@@ -144,7 +146,7 @@ func (w *world) begin(ctx *vcsim.Context, machine *vcsim.VirtualMachine) (*run, 
 	if failed := w.place(ctx, machine); failed != nil {
 		return nil, failed
 	}
-	made := &run{id: uuid.NewString(), at: machine.Self, inbox: make(chan bodies.Event, 256)}
+	made := &run{id: uuid.NewString(), at: machine.Self, inbox: make(chan bodies.Event, 256), set: map[string]bool{}}
 	w.mutex.Lock()
 	w.runs[machine.Config.Uuid] = made
 	w.mutex.Unlock()
@@ -189,6 +191,15 @@ func (w *world) powerOff(ctx *vcsim.Context, machine *vcsim.VirtualMachine, cut 
 	if cut && running != nil {
 		if err := w.bed.config.Carrier.Cut(machine.Config.Uuid, running.id); err != nil {
 			return &types.GenericVmConfigFault{Reason: err.Error()}
+		}
+	}
+	if running != nil {
+		// What a guest sets lives as long as the machine's process: it is in no file of the machine, unlike what is set from
+		// outside (VMware's Guest SDK, "guestinfo variables").
+		for key, is := range running.set {
+			if is {
+				w.setExtra(ctx, machine, "guestinfo."+key, "")
+			}
 		}
 	}
 	_, failed := w.inner(ctx, machine, func() soap.HasFault {

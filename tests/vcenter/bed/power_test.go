@@ -186,6 +186,12 @@ func TestABodyIsToldWhatItIs(t *testing.T) {
 	if len(told.NICs) != 1 || !told.NICs[0].Connected || told.NICs[0].Network != "VM Network" {
 		t.Errorf("%+v", told.NICs)
 	}
+	// A distributed port group has a name as well.
+	s.network, _ = s.finder.Network(background, "DC0_DVPG0")
+	s.done(s.imported("node-2").PowerOn(background))
+	if told := carrier.last; told.NICs[0].Network != "DC0_DVPG0" || !strings.Contains(told.Guestinfo["ovfEnv"], `ve:network="DC0_DVPG0"`) {
+		t.Errorf("%+v: %s", told.NICs, told.Guestinfo["ovfEnv"])
+	}
 	if !strings.Contains(told.Guestinfo["ovfEnv"], "192.0.2.1") {
 		t.Errorf("%v", told.Guestinfo)
 	}
@@ -223,6 +229,9 @@ func TestABodySpeaksAndIsSpokenTo(t *testing.T) {
 	say(func(e *bodies.Event) { e.Event, e.Run = bodies.Ended, "another run" })
 	say(func(e *bodies.Event) { e.Event = bodies.Ended })
 	s.until("it is off", func() bool { return s.power(vm) == off })
+	if given := s.machine("node-1").Guestinfo; len(given) != 0 {
+		t.Errorf("what the guest has set outlives it: %v", given)
+	}
 	if history := carrier.history(); history != "start node-1, disconnect, shutdown" {
 		t.Error(history)
 	}

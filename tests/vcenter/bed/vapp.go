@@ -116,7 +116,7 @@ func missing(machine *vcsim.VirtualMachine) fault {
 
 // render makes the environment that vCenter puts into guestinfo at each power-on of a machine with that transport, or "". Its
 // form is that of DMTF DSP0243, 11, with the section on adapters that VMware adds.
-func render(machine *vcsim.VirtualMachine) string {
+func (w *world) render(machine *vcsim.VirtualMachine) string {
 	config := vApp(machine)
 	if config == nil || !slices.Contains(config.OvfEnvironmentTransport, transport) {
 		return ""
@@ -146,13 +146,8 @@ func render(machine *vcsim.VirtualMachine) string {
 	out.WriteString("  </PropertySection>\n  <ve:EthernetAdapterSection>\n")
 	for _, device := range devices(machine).SelectByType((*types.VirtualEthernetCard)(nil)) {
 		card := device.(types.BaseVirtualEthernetCard).GetVirtualEthernetCard()
-		backing, _ := card.Backing.(*types.VirtualEthernetCardNetworkBackingInfo)
-		network := ""
-		if backing != nil {
-			network = backing.DeviceName
-		}
 		fmt.Fprintf(out, "    <ve:Adapter ve:mac=\"%s\" ve:network=\"%s\" ve:unitNumber=\"%d\"/>\n",
-			quoted(card.MacAddress), quoted(network), *card.UnitNumber)
+			quoted(card.MacAddress), quoted(w.networkOf(card)), *card.UnitNumber)
 	}
 	out.WriteString("  </ve:EthernetAdapterSection>\n</Environment>\n")
 	return out.String()

@@ -1,0 +1,189 @@
+//! `kaas lab vcenter …`: a vCenter to try everything against, whose machines are system containers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use lab::{RunningVCenter, VCENTER_USER, VCenter as OpenVCenter};
+
+use super::{become_program, tools};
+
+/// What the program that it is is called, beside this command.
+const PROGRAM: &str = "vcenter";
+
+/// Commands on vCenters to test against.
+#[derive(Subcommand)]
+pub enum VCenter {
+    /// Starts a vCenter whose machines are system containers, and says where it is.
+    ///
+    /// It is govmomi's simulator with what vCenter is strict about. Its inventory is empty but for one cluster, and gone when it
+    /// ends.
+    Up(UpArguments),
+    /// Says where it is, and which machines run.
+    Status(Named),
+    /// Ends it and removes all of it, machines and disks included.
+    Down(Named),
+    /// Prints the console log of a machine, by its name in the inventory.
+    Console {
+        /// The machine.
+        machine: String,
+        #[command(flatten)]
+        vcenter: Named,
+    },
+    /// Runs a program inside a machine as root.
+    Exec {
+        /// The machine.
+        machine: String,
+        #[command(flatten)]
+        vcenter: Named,
+        /// The program and its arguments, after `--`.
+        #[arg(last = true, required = true)]
+        arguments: Vec<String>,
+    },
+    /// Runs a program on the machines' network, where the vCenter has the same address.
+    Run {
+        #[command(flatten)]
+        vcenter: Named,
+        /// The program and its arguments, after `--`.
+        #[arg(last = true, required = true)]
+        arguments: Vec<String>,
+    },
+    /// Keeps a vCenter running; `up` starts it.
+    #[command(hide = true)]
+    Keep(Marked),
+    /// Carries a vCenter's machines, as it asks on standard input; the vCenter starts it.
+    #[command(hide = true)]
+    Carry(Marked),
+}
+
+/// A vCenter by name.
+#[derive(Args)]
+pub struct Named {
+    /// Name of the vCenter: no lab has it.
+    #[arg(long, default_value = "vcenter")]
+    name: String,
+}
+
+/// A process of one.
+#[derive(Args)]
+pub struct Marked {
+    #[command(flatten)]
+    vcenter: Named,
+    /// By which the process is found.
+    mark: String,
+}
+
+/// What `up` is told.
+#[derive(Args)]
+pub struct UpArguments {
+    #[command(flatten)]
+    vcenter: Named,
+    /// The program that it is; without this, `vcenter` beside this command, where `make vcenter-program` puts it.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Tools tree to use in place of the image builder's own.
+    #[arg(long, value_name = "DIRECTORY")]
+    tools: Option<PathBuf>,
+}
+
+/// Runs one command.
+///
+/// # Errors
+/// Whatever the vCenter says.
+pub fn run(state: &Path, command: VCenter) -> anyhow::Result<()> {
+    let open = |vcenter: &Named| OpenVCenter::open(state, &vcenter.name);
+    match command {
+        VCenter::Up(arguments) => up(state, arguments),
+        VCenter::Status(vcenter) => status(&open(&vcenter)?),
+        VCenter::Down(vcenter) => open(&vcenter)?.remove(),
+        VCenter::Console { machine, vcenter } => console(&open(&vcenter)?, &machine),
+        VCenter::Exec { machine, vcenter, arguments } => {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            print!("{}", open(&vcenter)?.run_inside(&machine, &arguments, Duration::from_secs(600))?);
+            Ok(())
+        }
+        VCenter::Run { vcenter, arguments } => {
+            let (program, arguments) = arguments.split_first().context("give a program")?;
+            become_program(&mut open(&vcenter)?.outside(program, arguments))
+        }
+        VCenter::Keep(kept) => {
+            let vcenter = open(&kept.vcenter)?;
+            let [_, carries] = vcenter.marks();
+            let own = own_program()?;
+            let own = own.to_str().with_context(|| format!("{} is no text", own.display()))?;
+            let carrier = [own, "lab", "vcenter", "carry", "--name", vcenter.name(), &carries].map(str::to_owned);
+            vcenter.keep(&carrier)
+        }
+        VCenter::Carry(carried) => open(&carried.vcenter)?.carry(),
+    }
+}
+
+fn own_program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("looking for this program")
+}
+
+fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
+    let program = match arguments.program {
+        Some(program) => program,
+        None => own_program()?.with_file_name(PROGRAM),
+    };
+    if !program.is_file() {
+        bail!("there is no {}; `make vcenter-program` builds it, and --program names it", program.display());
+    }
+    let program = program.canonicalize().with_context(|| format!("looking for {}", program.display()))?;
+    let vcenter = OpenVCenter::create(state, &arguments.vcenter.name, &program, &tools(arguments.tools)?)?;
+    let mut keeper = std::process::Command::new(own_program()?);
+    let [keeps, _] = vcenter.marks();
+    keeper.args(["lab", "vcenter", "keep", "--name", vcenter.name(), &keeps]);
+    match vcenter.start(&mut keeper) {
+        Ok(running) => {
+            show(&vcenter, &running);
+            Ok(())
+        }
+        Err(error) => match vcenter.remove() {
+            Ok(()) => Err(error),
+            Err(cleanup) => bail!("{error:#}; and cleaning up after it: {cleanup:#}"),
+        },
+    }
+}
+
+fn show(vcenter: &OpenVCenter, running: &RunningVCenter) {
+    say!("address: {}", running.url);
+    say!("user: {VCENTER_USER}");
+    say!("password: in {}", vcenter.password_file().display());
+    say!("certificate: {}", vcenter.certificate_file().display());
+    say!("thumbprint: {} (SHA-1: {})", running.thumbprint, running.thumbprint_sha1);
+    say!("control: {}", running.control);
+    say!("log: {}", vcenter.log().display());
+    let name = vcenter.name();
+    say!("from the machines' network, with the same address: `kaas lab vcenter run --name {name} -- COMMAND`");
+}
+
+fn status(vcenter: &OpenVCenter) -> anyhow::Result<()> {
+    let running = vcenter.running()?;
+    if let Some(running) = &running {
+        show(vcenter, running);
+    }
+    for machine in vcenter.machines()? {
+        let state = if machine.is_on { "on" } else { "off" };
+        say!("{}\t{state}\t{}", machine.name, machine.console.display());
+    }
+    match running {
+        Some(_) => Ok(()),
+        None => bail!(
+            "it does not run any more, and its inventory is gone; see {}, and end it with `kaas lab vcenter down --name {}`",
+            vcenter.log().display(),
+            vcenter.name()
+        ),
+    }
+}
+
+fn console(vcenter: &OpenVCenter, machine: &str) -> anyhow::Result<()> {
+    let mut found = vcenter.machines()?;
+    found.retain(|carried| carried.name == machine);
+    let [found] = found.as_slice() else { bail!("{} machines are called {machine}", found.len()) };
+    let text = std::fs::read(&found.console).with_context(|| format!("reading {}", found.console.display()))?;
+    print!("{}", String::from_utf8_lossy(&text));
+    Ok(())
+}

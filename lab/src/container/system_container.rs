@@ -1,0 +1,310 @@
+//! One system container from its power-on to its end: what it is made of, and what it takes from this host and gives back.
+//! It knows nothing of a lab's inventory, nor of who asks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use contract::platform::Container;
+use nix::sys::signal::Signal;
+use uuid::Uuid;
+
+use super::super::disk::{self, FileId};
+use super::super::host::{program, run};
+use super::super::machine;
+use super::super::network::Adapter;
+use super::super::process::{ProcessId, start};
+use super::super::wait::until;
+use super::Containers;
+use super::cgroup::{self, Cgroup};
+use super::limits::Limit;
+use super::{guest, nspawn};
+
+/// Size of /var in bytes; only what is written takes room.
+const SCRATCH: u64 = 16 << 30;
+/// Where the guest sees the directory [`Containers::shared`].
+const SHARED: &str = "/run/host/kaas";
+/// What it shows of its cluster, in there.
+const FINGERPRINTS: &str = "fingerprints.json";
+/// What it says of itself, in there.
+const STATEMENT: &str = "statement.json";
+const CDROM: &str = "/run/host/kaas/cdrom.iso";
+
+/// A VM as a system container carries it.
+pub struct SystemContainer {
+    /// Name among those of its lab, at which its directory and its cgroup are: a DNS label.
+    pub name: String,
+    /// BIOS UUID.
+    pub uuid: Uuid,
+    /// Root tree; never written to.
+    pub tree: PathBuf,
+    /// What its ports on the lab's network are named by.
+    pub port: String,
+    /// Network interfaces, in this order eth0, eth1 and so on.
+    pub adapters: Vec<Adapter>,
+    /// Data disks in their order.
+    pub disks: Vec<Disk>,
+    /// The image that is in its CD-ROM drive at power-on; none for an empty drive.
+    pub cdrom: Option<PathBuf>,
+    /// The process that it is, as long as it is on.
+    pub process: Option<ProcessId>,
+}
+
+/// A raw file that a container has as a block device.
+pub struct Disk {
+    /// Where it is at power-on.
+    pub path: PathBuf,
+    /// Which file it is, where somebody may rename it meanwhile.
+    pub file: Option<FileId>,
+}
+
+impl Containers {
+    fn cgroup(&self, container: &SystemContainer) -> anyhow::Result<Cgroup> {
+        Cgroup::of_vm(&self.lab, &container.name)
+    }
+
+    /// The scratch file system of a VM, which the first boot from an OVA would
+    /// make on the system disk: of a size of its own, so that a full host is
+    /// not a full node. Returns its image and where to mount it.
+    fn ensure_scratch(&self, name: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
+        let directory = self.directory.vm(name);
+        let (image, place) = (directory.join("var.raw"), directory.join("var"));
+        fs::create_dir_all(&place)?;
+        if !image.exists() {
+            let new = directory.join("var.new");
+            let _ = fs::remove_file(&new);
+            disk::create(&new, SCRATCH)?;
+            run(program("mkfs.ext4", ["-q", "-m", "0", "-L", "kaas-var"]).arg(&new)).context("making /var")?;
+            fs::rename(&new, &image)?;
+        }
+        Ok((image, place))
+    }
+
+    /// What the lab shows to the guest of this name.
+    fn shared(&self, name: &str) -> PathBuf {
+        self.directory.vm(name).join("platform")
+    }
+
+    fn cdrom(&self, name: &str) -> PathBuf {
+        self.shared(name).join("cdrom.iso")
+    }
+
+    /// What the guest of this name shows of its cluster.
+    pub fn fingerprints_file(&self, name: &str) -> PathBuf {
+        self.shared(name).join(FINGERPRINTS)
+    }
+
+    /// What the guest of this name says of itself.
+    pub fn statement_file(&self, name: &str) -> PathBuf {
+        self.shared(name).join(STATEMENT)
+    }
+
+    fn prepare_shared(&self, container: &SystemContainer, disks: &[PathBuf]) -> anyhow::Result<()> {
+        let name = &container.name;
+        let shared = self.shared(name);
+        fs::create_dir_all(&shared)?;
+        self.take_cdrom_out(name)?;
+        // What it has shown before its power-on may be another cluster's, and what it has said is past.
+        for file in [self.fingerprints_file(name), self.statement_file(name)] {
+            if file.symlink_metadata().is_ok() {
+                fs::remove_file(file)?;
+            }
+        }
+        if let Some(image) = &container.cdrom {
+            self.put_cdrom_in(name, image)?;
+        }
+        guest::copy_kernel_settings(&shared)?;
+        let platform = Container {
+            cdrom: Some(CDROM.into()),
+            data_disks: disks.to_vec(),
+            bios_uuid: container.uuid,
+            // The container has a cgroup namespace: its own cgroup is its root.
+            cgroup_root: None,
+            fail_cgroup_v1: !cgroup::is_legacy(),
+            restrict_oom_score_adj: !may_lower_oom_score(),
+            fingerprints: Some(Path::new(SHARED).join(FINGERPRINTS)),
+            statement: Some(Path::new(SHARED).join(STATEMENT)),
+        };
+        fs::write(shared.join("platform.json"), serde_json::to_vec_pretty(&platform)?)?;
+        Ok(())
+    }
+
+    /// Powers a container on that is off, and returns the process that it is.
+    ///
+    /// # Errors
+    /// When it does not start; [`Containers::give_back`] then cleans up.
+    pub fn power_on(&self, container: &SystemContainer) -> anyhow::Result<ProcessId> {
+        let name = &container.name;
+        let cgroup = self.cgroup(container)?;
+        {
+            // In this order: whoever puts limits back looks for cgroups first.
+            let _host = machine::lock()?;
+            cgroup.create()?;
+            Limit::of_host().raise()?;
+        }
+        self.network.add_container_port(&container.port, &container.adapters)?;
+        let disks = container.disks.iter().map(|disk| disk::attach(&disk.path)).collect::<anyhow::Result<Vec<_>>>()?;
+        self.prepare_shared(container, &disks)?;
+        let (scratch, scratch_place) = self.ensure_scratch(name)?;
+        let mut command = nspawn::command(&nspawn::Container {
+            name: &self.machine(name),
+            uuid: container.uuid,
+            tree: &container.tree,
+            namespace: &self.network.container_namespace(&container.port),
+            scratch: &scratch,
+            scratch_place: &scratch_place,
+            shared: &self.shared(name),
+            disks: &disks,
+            cgroup: &cgroup,
+        });
+        let supervisor = start(&mut command, self.directory.open_console(name)?)?;
+        let leader = guest::leader(&supervisor)
+            .with_context(|| format!("its last words: {}", self.directory.last_words(name).trim()))?;
+        guest::give_kernel_interfaces(&leader, SHARED)?;
+        Ok(supervisor)
+    }
+
+    /// Asks the guest to shut down; false when nothing in it takes such a request, perhaps not yet.
+    ///
+    /// # Errors
+    /// When the request cannot be made.
+    pub fn press_power_button(&self, container: &SystemContainer) -> anyhow::Result<bool> {
+        let Some(supervisor) = &container.process else { return Ok(true) };
+        // The kernel drops a signal for a container's first process that this has not asked for.
+        if guest::leader_now(supervisor).is_some_and(|leader| !leader.takes(guest::POWER_OFF)) {
+            return Ok(false);
+        }
+        // systemd-nspawn hands it on as the signal that systemd takes for "power off".
+        supervisor.signal(Signal::SIGTERM)?;
+        Ok(true)
+    }
+
+    /// Ends a container as a power cut does and waits until it is off.
+    ///
+    /// # Errors
+    /// When something of it is still running after a while.
+    pub fn cut_off(&self, container: &SystemContainer) -> anyhow::Result<()> {
+        if let Some(supervisor) = &container.process {
+            if let Some(leader) = guest::leader_now(supervisor) {
+                guest::lose_unwritten(&leader)?;
+                leader.kill()?;
+            }
+            supervisor.kill()?;
+        }
+        let cgroup = self.cgroup(container)?;
+        until(&format!("{} to end", container.name), Duration::from_secs(30), || {
+            cgroup.kill();
+            Ok(cgroup.is_empty())
+        })
+    }
+
+    /// Whether anything of a container runs.
+    pub fn runs(&self, container: &SystemContainer) -> bool {
+        container.process.as_ref().is_some_and(ProcessId::is_running)
+            || self.cgroup(container).is_ok_and(|cgroup| !cgroup.is_empty())
+    }
+
+    /// Gives back what a container that is off had taken from the host. Can be called at any time while it is off, also
+    /// after a crash of this command.
+    ///
+    /// # Errors
+    /// When the host does not take it back.
+    pub fn give_back(&self, container: &SystemContainer) -> anyhow::Result<()> {
+        self.network.remove_ports(&container.port, container.adapters.len().max(1))?;
+        for disk in &container.disks {
+            // The file system goes when the last process's mount namespace
+            // does, which is a little later than the process.
+            until("the data disk to be let go", Duration::from_secs(30), || {
+                disk.file.map_or_else(|| disk::release(&disk.path), disk::release_file).map(|()| true)
+            })?;
+        }
+        {
+            let _host = machine::lock()?;
+            self.cgroup(container)?.remove()?;
+            if !cgroup::any_is_there()? {
+                Limit::of_host().put_back()?;
+            }
+        }
+        for left in ["propagate", "unix-export"] {
+            let left = Path::new("/run/systemd/nspawn").join(left).join(self.machine(&container.name));
+            if left.exists() {
+                fs::remove_dir(&left).with_context(|| format!("removing {}", left.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the CD-ROM out of the drive of the guest of this name, on or off.
+    ///
+    /// # Errors
+    /// When its directory cannot be written to.
+    pub fn take_cdrom_out(&self, name: &str) -> anyhow::Result<()> {
+        let cdrom = self.cdrom(name);
+        if cdrom.exists() {
+            fs::remove_file(&cdrom)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a CD-ROM into the drive of the guest of this name, in place of one that is in there.
+    ///
+    /// # Errors
+    /// When the image cannot be read, or the directory not written to.
+    pub fn put_cdrom_in(&self, name: &str, image: &Path) -> anyhow::Result<()> {
+        let cdrom = self.cdrom(name);
+        let new = cdrom.with_extension("new");
+        // The guest sees the old one or the new one, never half of it.
+        let insert = || fs::copy(image, &new).and_then(|_| fs::rename(&new, &cdrom));
+        insert().with_context(|| format!("inserting the CD-ROM of {name}"))
+    }
+
+    /// Runs a program inside a container as root and returns what it printed.
+    ///
+    /// # Errors
+    /// When it is off, the program fails, or it takes longer than `limit`.
+    pub fn run_in(&self, container: &SystemContainer, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
+        guest::run(&container.leader()?, arguments, limit)
+    }
+
+    /// A program inside a container, not started yet.
+    ///
+    /// # Errors
+    /// When it is off.
+    pub fn command_in(&self, container: &SystemContainer, arguments: &[&str]) -> anyhow::Result<Command> {
+        Ok(guest::command(&container.leader()?, &[], arguments))
+    }
+
+    fn machine(&self, name: &str) -> String {
+        format!("kaas-{}-{name}", self.lab)
+    }
+}
+
+impl SystemContainer {
+    /// The first process of its guest.
+    fn leader(&self) -> anyhow::Result<ProcessId> {
+        self.process.as_ref().and_then(guest::leader_now).with_context(|| format!("{} is off", self.name))
+    }
+
+    /// Whether its guest has come so far that it takes a request to shut down.
+    pub fn can_be_asked(&self) -> bool {
+        self.leader().is_ok_and(|leader| leader.takes(guest::POWER_OFF))
+    }
+
+    /// The name that its guest has given itself.
+    ///
+    /// # Errors
+    /// When it is off.
+    pub fn host_name(&self) -> anyhow::Result<String> {
+        guest::host_name(&self.leader()?)
+    }
+}
+
+/// Whether processes started here may be made less likely to be killed when
+/// memory runs out: without CAP_SYS_RESOURCE (bit 24) nobody may.
+fn may_lower_oom_score() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & (1 << 24) != 0)
+}

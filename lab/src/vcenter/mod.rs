@@ -1,0 +1,353 @@
+//! A vCenter to test against on this machine, whose machines have bodies: system containers on a network of their own. The
+//! vCenter is the program in `tests/vcenter`; here is what starts it, what carries its machines, and what ends all of it.
+//! Nothing here knows the vSphere API.
+
+mod body;
+mod carrier;
+mod keeper;
+mod networks;
+mod protocol;
+mod shelf;
+mod trees;
+mod watch;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::container::Containers;
+use super::name_on_host;
+use super::network::Network;
+use super::process::{ProcessId, start};
+use super::records::{self, LabDirectory};
+use super::tools::Tools;
+use super::wait::{obtain, until};
+use carrier::Carrier;
+use shelf::Shelf;
+
+pub use keeper::Running;
+
+/// Its first user, who may do everything.
+pub const USER: &str = "administrator@vsphere.local";
+/// Below its directory: what is in its datastores.
+const DATASTORES: &str = "datastores";
+/// How long it takes at most to start, and to end with all its bodies.
+const MOMENT: Duration = Duration::from_secs(120);
+
+/// A vCenter as its directory remembers it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    name: String,
+    /// What its namespaces, cgroups and processes are named by: nobody else on this machine has it.
+    name_on_host: String,
+    /// The program that it is.
+    program: PathBuf,
+    /// Where the tools tree is.
+    tools: PathBuf,
+}
+
+/// A vCenter that was made.
+pub struct VCenter {
+    directory: LabDirectory,
+    record: Record,
+    network: Network,
+}
+
+/// A machine that has had a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// Its name in the inventory, when it was powered on last.
+    pub name: String,
+    /// Whether it is on.
+    pub is_on: bool,
+    /// Its console log.
+    pub console: PathBuf,
+}
+
+impl VCenter {
+    /// Makes one: its directory and its network. It does not run yet.
+    ///
+    /// # Errors
+    /// When there is a lab or a vCenter of this name, or the host refuses; what was made until then is removed again.
+    pub fn create(state: &Path, name: &str, program: &Path, tools: &Path) -> anyhow::Result<Self> {
+        let directory = LabDirectory::of(state, name)?;
+        let _lock = directory.lock()?;
+        directory.is_free()?;
+        let record = Record {
+            name: name.to_owned(),
+            name_on_host: name_on_host(name),
+            program: program.to_owned(),
+            tools: tools.to_owned(),
+        };
+        records::save(&directory.vcenter(), &record)?;
+        let made = Self::assemble(directory, record);
+        match made.furnish() {
+            Ok(()) => Ok(made),
+            Err(error) => match made.remove_locked() {
+                Ok(()) => Err(error),
+                Err(cleanup) => bail!("{error:#}; and cleaning up after it: {cleanup:#}"),
+            },
+        }
+    }
+
+    fn furnish(&self) -> anyhow::Result<()> {
+        fs::create_dir_all(self.datastores())?;
+        let password = Uuid::new_v4().simple().to_string();
+        let users = json!([{ "name": USER, "password": password }]);
+        records::save(&self.users(), &users)?;
+        records::save_text(&self.password_file(), &password)?;
+        self.network.create_without_bridge()?;
+        for (name, address) in networks::NETWORKS {
+            self.network.ensure_bridge(&networks::bridge(name), Some(address))?;
+        }
+        Ok(())
+    }
+
+    /// Opens one that was made before, by this command or another.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn open(state: &Path, name: &str) -> anyhow::Result<Self> {
+        let directory = LabDirectory::of(state, name)?;
+        if !directory.vcenter().exists() {
+            bail!("there is no vCenter {name} in {}; `kaas lab vcenter up` makes one", state.display());
+        }
+        let record = records::load(&directory.vcenter())?;
+        Ok(Self::assemble(directory, record))
+    }
+
+    fn assemble(directory: LabDirectory, record: Record) -> Self {
+        let network = Network::of(&record.name_on_host);
+        Self { directory, record, network }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// Where all of it is.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The network namespace that its machines are reached from.
+    pub fn network_namespace(&self) -> PathBuf {
+        self.network.path()
+    }
+
+    /// Below this its machines' disks are, a directory for each datastore.
+    pub fn datastores(&self) -> PathBuf {
+        self.directory().join(DATASTORES)
+    }
+
+    /// The file with the password of [`USER`].
+    pub fn password_file(&self) -> PathBuf {
+        self.directory().join("password")
+    }
+
+    /// The file with the certificate that its API shows, in PEM: its own authority.
+    pub fn certificate_file(&self) -> PathBuf {
+        self.directory().join("certificate.pem")
+    }
+
+    /// What it says, and what is said of its bodies.
+    pub fn log(&self) -> PathBuf {
+        self.directory().join("vcenter.log")
+    }
+
+    fn users(&self) -> PathBuf {
+        self.directory().join("users.json")
+    }
+
+    /// What the command line of the process that keeps it must hold, and of the one that carries its machines: no other
+    /// process's holds it.
+    pub fn marks(&self) -> [String; 2] {
+        ["keeps", "carries"].map(|what| format!("{}.{what}", self.record.name_on_host))
+    }
+
+    /// Starts `keeper`, which must end up in [`VCenter::keep`], and waits until the API is served.
+    ///
+    /// # Errors
+    /// When it is not in a while.
+    pub fn start(&self, keeper: &mut Command) -> anyhow::Result<Running> {
+        let process = start(keeper, File::create(self.log())?).context("starting the vCenter")?;
+        obtain("the vCenter to start", MOMENT, || {
+            if !process.is_running() {
+                // Waiting longer is in vain.
+                return Ok(Some(None));
+            }
+            Ok(self.running()?.filter(|running| running.is_kept_by(&process)).map(Some))
+        })?
+        .with_context(|| format!("it ended: {}", self.last_words()))
+    }
+
+    fn last_words(&self) -> String {
+        let text = fs::read(self.log()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+
+    /// What it said when it started last; none if it has not, or has ended since.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn running(&self) -> anyhow::Result<Option<Running>> {
+        let path = Running::file(self.directory());
+        if !path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
+            return Ok(None);
+        }
+        Ok(Some(records::load::<Running>(&path)?).filter(Running::is_running))
+    }
+
+    /// Keeps the vCenter running, whose machines `carrier` carries, a command that must end up in [`VCenter::carry`]. Its API
+    /// answers under one address, on this machine's loopback interface and on that of the machines' network.
+    ///
+    /// # Errors
+    /// When it does not start, or ends by itself.
+    pub fn keep(&self, carrier: &[String]) -> anyhow::Result<()> {
+        keeper::Keeper {
+            program: &self.record.program,
+            directory: self.directory(),
+            datastores: &self.datastores(),
+            users: &self.users(),
+            certificate: &self.certificate_file(),
+            network: &self.network.path(),
+        }
+        .keep(carrier)
+    }
+
+    /// Carries its machines: reads requests from standard input and writes replies and events to standard output.
+    ///
+    /// # Errors
+    /// When the input cannot be read, or a body not be ended.
+    pub fn carry(&self) -> anyhow::Result<()> {
+        let tools = Tools::at(&self.record.tools);
+        let carrier =
+            Carrier::new(self.engine(), self.network.clone(), self.directory.clone(), tools, std::io::stdout());
+        carrier.carry(std::io::stdin().lock())
+    }
+
+    fn engine(&self) -> Containers {
+        Containers::new(&self.record.name_on_host, self.directory.clone(), self.network.clone())
+    }
+
+    /// The machines that have had bodies, by their names.
+    ///
+    /// # Errors
+    /// When their records cannot be read.
+    pub fn machines(&self) -> anyhow::Result<Vec<Carried>> {
+        let engine = self.engine();
+        let carried = |body: body::Body| Carried {
+            is_on: engine.runs(&body.container()),
+            console: self.directory.console(&body.key),
+            name: body.name,
+        };
+        let mut machines: Vec<_> = Shelf::of(self.directory.clone()).all()?.into_iter().map(carried).collect();
+        machines.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(machines)
+    }
+
+    /// Runs a program inside a machine's guest as root and returns what it printed.
+    ///
+    /// # Errors
+    /// When there are several of this name, or none that is on; the program fails, or takes longer than `limit`.
+    pub fn run_inside(&self, machine: &str, arguments: &[&str], limit: Duration) -> anyhow::Result<String> {
+        let engine = self.engine();
+        let mut found = Shelf::of(self.directory.clone()).all()?;
+        found.retain(|body| body.name == machine && engine.runs(&body.container()));
+        match found.as_slice() {
+            [body] => engine.run_in(&body.container(), arguments, limit),
+            [] => bail!("no machine {machine} is on"),
+            _ => bail!("several machines are called {machine}"),
+        }
+    }
+
+    /// A program on the network of its machines, where its API is under the same address as on this machine's loopback
+    /// interface.
+    pub fn outside(&self, name: &str, arguments: &[String]) -> Command {
+        self.network.command(name, arguments)
+    }
+
+    /// Ends it with all its bodies, and removes everything.
+    ///
+    /// # Errors
+    /// When something cannot be removed; it can be tried again then.
+    pub fn remove(self) -> anyhow::Result<()> {
+        let _lock = self.directory.lock()?;
+        self.remove_locked()
+    }
+
+    fn remove_locked(&self) -> anyhow::Result<()> {
+        let [keeps, carries] = self.marks();
+        // The vCenter ends with the one who keeps it, and its carrier with it: in that order, each in peace.
+        ProcessId::with_argument(&keeps).iter().try_for_each(ProcessId::kill)?;
+        for mark in [keeper::mark(&self.datastores()), carries] {
+            let left = || ProcessId::with_argument(&mark);
+            if until("the vCenter to end", MOMENT, || Ok(left().is_empty())).is_err() {
+                left().iter().try_for_each(ProcessId::kill)?;
+            }
+        }
+        let engine = self.engine();
+        for body in Shelf::of(self.directory.clone()).all()? {
+            engine.cut_off(&body.container()).with_context(|| format!("ending {}", body.name))?;
+            engine.give_back(&body.container()).with_context(|| format!("giving back what {} had", body.name))?;
+        }
+        self.network.remove()?;
+        // The record goes last: until then it can be found and removed again.
+        for part in ["vms", "trees", DATASTORES] {
+            let part = self.directory().join(part);
+            if part.exists() {
+                fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
+            }
+        }
+        ensure!(!self.network.exists(), "its network is still there");
+        fs::remove_dir_all(self.directory()).with_context(|| format!("removing {}", self.directory().display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EngineRecord, Lab, fixture};
+
+    #[test]
+    fn a_vcenter_and_a_lab_do_not_share_a_name_and_what_is_made_goes() {
+        let state = tempfile::tempdir().unwrap();
+        let program = Path::new("/bin/true");
+        let made = VCenter::create(state.path(), "x", program, Path::new("/tools")).unwrap();
+        assert!(made.network.exists());
+        let password = fs::read_to_string(made.password_file()).unwrap();
+        assert!(password.len() == 32 && fs::read_to_string(made.users()).unwrap().contains(&password));
+        let again = VCenter::create(state.path(), "x", program, Path::new("/tools")).err().unwrap().to_string();
+        assert!(again.contains("`kaas lab vcenter down --name x`"), "{again}");
+        let wishes = crate::Wishes { name: "x".to_owned(), nodes: 1, ..crate::Wishes::default() };
+        let source = fixture::source(&state.path().join("tree"));
+        let record = fixture::record(state.path(), &wishes, source);
+        assert_eq!(record.engine, EngineRecord::Container);
+        let lab = Lab::create(state.path(), record).err().unwrap().to_string();
+        assert_eq!(lab, again);
+        let opened = VCenter::open(state.path(), "x").unwrap();
+        assert_eq!((opened.running().unwrap().is_none(), opened.machines().unwrap()), (true, Vec::new()));
+        opened.remove().unwrap();
+        assert!(!made.network.exists() && !made.directory().exists());
+        assert!(VCenter::open(state.path(), "x").is_err());
+    }
+
+    #[test]
+    fn one_that_does_not_start_says_its_last_words() {
+        let state = tempfile::tempdir().unwrap();
+        let made = VCenter::create(state.path(), "y", Path::new("/bin/true"), Path::new("/tools")).unwrap();
+        let mut keeper = Command::new("sh");
+        let why = made.start(keeper.args(["-c", "echo no room; exit 1"])).err().unwrap();
+        assert!(format!("{why:#}").contains("it ended: no room"), "{why:#}");
+        made.remove().unwrap();
+    }
+}

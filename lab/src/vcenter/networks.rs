@@ -1,0 +1,33 @@
+//! The networks of a vCenter to test against: which bridge stands for which port group. Pure.
+
+use ova::Sha256;
+
+/// The port groups that the vCenter has from its start (vcsim's inventory of one datacenter), and the operator's address on
+/// each. The first one's is that of any lab's network.
+pub const NETWORKS: [(&str, &str); 2] = [("VM Network", "192.168.77.1/24"), ("DC0_DVPG0", "192.168.78.1/24")];
+
+/// The bridge of a port group: of its name what fits, for people, and a digest of it, so that no two have the same one. An
+/// interface's name has at most 15 characters (`IFNAMSIZ` of linux/if.h).
+pub fn bridge(network: &str) -> String {
+    let letters = network.chars().filter(char::is_ascii_alphanumeric).take(7);
+    let begin: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
+    let digest = Sha256::of(network.as_bytes()).to_string();
+    format!("{}-{}", if begin.is_empty() { "net" } else { &begin }, &digest[..7])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_group_has_a_bridge_of_its_own_whatever_it_is_called() {
+        let names = ["VM Network", "VM  Network", "vm network", "DC0_DVPG0", "", "-", "Netz für Knoten; reboot", "10"];
+        let bridges: Vec<String> = names.iter().map(|name| bridge(name)).collect();
+        for (name, bridge) in names.iter().zip(&bridges) {
+            assert!(bridge.len() <= 15 && !bridge.starts_with('-'), "{name}: {bridge}");
+            assert!(bridge.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}: {bridge}");
+            assert_eq!(bridges.iter().filter(|other| *other == bridge).count(), 1, "{name}: {bridge}");
+        }
+        assert!(bridges[0].starts_with("vmnetwo-"), "{}", bridges[0]);
+    }
+}

@@ -1,0 +1,20 @@
+// Command govc is govmomi's own command line, with the commands that machines are deployed by: what people use beside our
+// own, of the same pinned module.
+package main
+
+import (
+	"os"
+
+	"github.com/vmware/govmomi/cli"
+
+	_ "github.com/vmware/govmomi/cli/about"
+	_ "github.com/vmware/govmomi/cli/device"
+	_ "github.com/vmware/govmomi/cli/importx"
+	_ "github.com/vmware/govmomi/cli/vm"
+	_ "github.com/vmware/govmomi/cli/vm/disk"
+	_ "github.com/vmware/govmomi/cli/vm/snapshot"
+)
+
+func main() {
+	os.Exit(cli.Run(os.Args[1:]))
+}
