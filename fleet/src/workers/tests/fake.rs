@@ -585,6 +585,19 @@ impl State {
         self.off(uuid);
     }
 
+    /// Somebody removes a worker's VM.
+    pub fn lose_vm(&mut self, name: &str) {
+        self.machines.retain(|machine| !is_ours(&machine.vm) || machine.vm.name != name);
+        self.silence(name);
+    }
+
+    /// A further pod on a worker, which comes before those that are there.
+    pub fn add_pod(&mut self, node: &str, name: &str) {
+        let pods = self.pods.get_mut(node).expect("a worker with a pod");
+        let seen = PodSeen { name: name.to_owned(), uid: name.to_owned(), ..pods[0].seen.clone() };
+        pods.insert(0, Pod { seen, ended: None });
+    }
+
     /// The pods of a worker lose their controller.
     pub fn bare(&mut self, node: &str) {
         for pod in self.pods.get_mut(node).into_iter().flatten() {

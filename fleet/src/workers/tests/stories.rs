@@ -281,14 +281,25 @@ async fn a_worker_that_is_cut_off_can_be_removed_and_its_node_goes_after_its_vm(
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_somebody_has_removed_is_made_good() {
     let world = World::with(2).await;
-    {
-        let mut state = world.lock();
-        state.machines.retain(|machine| machine.vm.name != "t-w1" || machine.vm.uuid().as_u128() < 0xe00);
-        state.silence("t-w1");
-    }
+    world.lock().lose_vm("t-w1");
     let status = world.give(Wish::GoOn).await.done();
     let names: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
     assert_eq!((names, status.available), (vec!["t-w2", "t-w3"], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_else_goes_for_it() {
+    let world = World::with(2).await;
+    for worker in ["t-w1", "t-w2"] {
+        world.lock().claims.insert(worker.to_owned(), vec![format!("web/of-{worker}")]);
+    }
+    world.lock().lose_vm("t-w1");
+    let (arrived, status) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!((codes(&arrived), status.available), (vec!["workers.local-volumes"], 2));
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let give_up = || Wish::Remove { worker: "t-w1".to_owned(), discards };
+    assert_eq!(world.give(give_up()).await.done().wanted, 2);
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
 
 #[tokio::test(start_paused = true)]
