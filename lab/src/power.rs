@@ -28,7 +28,7 @@ impl Lab {
     /// Powers a VM on; nothing happens when it is on already.
     ///
     /// # Errors
-    /// When vCenter would refuse it for want of properties, or it does not start; it is off then.
+    /// When vCenter would refuse it for want of properties, its network cannot be made, or it does not start; it is off then.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.power_on_locked(vm)
