@@ -215,11 +215,18 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     if machine.token.is_some() {
         return Step::Does(Action::RemoveToken(name(machine)));
     }
-    match (vm, seen.node(machine).own()) {
+    let node = seen.node(machine).own();
+    // Those of a node that somebody has removed are still there while its VM is.
+    let volumes = kept_volumes(machine, seen).filter(|_| vm.is_some() || node.is_some());
+    if let Some(wait) = volumes {
+        return Step::Waits(wait);
+    }
+    match (vm, node) {
         (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
         (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
         (Some(vm), None) if vm.power == PowerState::On => Step::Does(Action::PowerOff(name(machine))),
-        (_, Some(_)) => match kept_volumes(machine, seen) {
+        // Its pods have ended with a VM that is gone; one that is off can still be powered on by whoever wants them back.
+        (vm, Some(_)) => match vm.and_then(|_| bare_pods(machine, seen)) {
             Some(wait) => Step::Waits(wait),
             None => Step::Does(Action::DeleteNode(name(machine))),
         },
@@ -230,15 +237,10 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
 
 /// Empties a node that runs, and then shuts its VM down.
 fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
-    if let Some(wait) = kept_volumes(machine, seen) {
+    if let Some(wait) = bare_pods(machine, seen) {
         return Step::Waits(wait);
     }
-    let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
-    let bare: Vec<_> = pods.iter().filter(|pod| pod.bare && !pod.ending).map(PodSeen::full_name).collect();
-    if !bare.is_empty() && !machine.discards.bare_pods {
-        let words = format!("nobody starts {} elsewhere: they have no controller", bare.join(", "));
-        return Step::Waits(Wait::lasting(machine, reason::BARE_PODS, words));
-    }
+    let pods = pods(machine, seen);
     let Node::Own(node) = seen.node(machine) else { return Step::Rests };
     // A person may have cordoned it, and services are still reached by it.
     let cordoned = machine.cordoned.filter(|_| node.cordoned && node.excluded);
@@ -285,6 +287,21 @@ fn kept_volumes(machine: &Machine, seen: &Seen) -> Option<Wait> {
     }
     let words = format!("volumes of {} are kept on it and nowhere else", claims.join(", "));
     Some(Wait::lasting(machine, reason::LOCAL_VOLUMES, words))
+}
+
+/// Pods that nobody starts elsewhere, unless it was said that they may be lost.
+fn bare_pods(machine: &Machine, seen: &Seen) -> Option<Wait> {
+    let bare: Vec<_> =
+        pods(machine, seen).iter().filter(|pod| pod.bare && !pod.ending).map(PodSeen::full_name).collect();
+    if bare.is_empty() || machine.discards.bare_pods {
+        return None;
+    }
+    let words = format!("nobody starts {} elsewhere: they have no controller", bare.join(", "));
+    Some(Wait::lasting(machine, reason::BARE_PODS, words))
+}
+
+fn pods<'s>(machine: &Machine, seen: &'s Seen) -> &'s [PodSeen] {
+    seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Removes a VM that is off. Data disks never go with it.

@@ -202,6 +202,20 @@ async fn pods_that_nobody_starts_elsewhere_keep_a_worker_unless_they_are_discard
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_nobody_starts_elsewhere_keep_a_worker_whose_vm_went_off_meanwhile() {
+    let world = World::with(2).await;
+    world.lock().bare("t-w1");
+    world.give(remove("t-w1")).await.arrived();
+    world.lock().lose_power("t-w1");
+    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.bare-pods"]);
+    assert!(world.lock().nodes.iter().any(|node| node.name == "t-w1"), "its pods went with its node");
+    let discards = Discards { bare_pods: true, ..Discards::default() };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_may_be_lost_was_said_of_the_workers_that_were_outdated_then_and_of_no_other() {
     let world = World::with(2).await;
     let claim = |worker: &str| world.lock().claims.insert(worker.to_owned(), vec!["web/data".to_owned()]);
