@@ -6,6 +6,7 @@ use contract::statement::asks_for_token;
 use super::action::Action;
 use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
+use super::mends;
 use super::pool::Pool;
 use super::reason;
 use super::seen::{Found, Node, Seen};
@@ -45,12 +46,13 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         Found::Nothing => None,
         Found::Vm(vm) => Some(vm),
     };
+    if seen.is_hidden(machine) {
+        let ready = "its VM is not seen, and its node is Ready";
+        let now = "its VM is not seen, which has to last before it counts as gone";
+        let words = if seen.node_is_ready(machine) { ready } else { now };
+        return Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, words));
+    }
     match machine.state {
-        State::Joining | State::Member | State::Returning | State::Failed | State::Leaving
-            if seen.is_hidden(machine) =>
-        {
-            Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, "its VM is not seen, and its node is Ready"))
-        }
         State::New => new(pool, machine, found, seen),
         State::Joining => joining(pool, machine, found, seen),
         State::Member => member(pool, machine, found, seen),
@@ -191,11 +193,23 @@ fn returning(machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     match vm.power {
         // It does its part: it was mended otherwise, or had joined again when somebody asked for it once more.
         PowerState::On if seen.is_ready(machine) => Step::Does(Action::Joined(name(machine))),
+        // With a certificate that is good it takes no token, and makes no node a second time. One that was powered off for its
+        // token had none that is good, or its node was removed since then.
+        PowerState::On | PowerState::Off if is_without_node(machine, seen) => {
+            let words = "its node was removed, and comes back only with a VM that starts anew: remove the worker";
+            Step::Does(Action::Fail(name(machine), Reason::new(reason::NOT_READY, words)))
+        }
         PowerState::On => Step::Does(Action::PowerOff(name(machine))),
         PowerState::Off if machine.token.is_some() => Step::Does(Action::RemoveToken(name(machine))),
         PowerState::Off => Step::Does(Action::Invite(name(machine))),
         _ => odd_power(machine, vm),
     }
+}
+
+/// Whether somebody has removed its node, and a new token does not bring it back: it asks for none.
+fn is_without_node(machine: &Machine, seen: &Seen) -> bool {
+    let asks = || seen.trouble(machine).is_some_and(|why| mends::token_mends(machine, &why.code));
+    matches!(seen.node(machine), Node::Absent) && !machine.was_on && !asks()
 }
 
 /// It stays as it is, and its VM as it was before somebody wanted it to join again.

@@ -375,6 +375,27 @@ async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_node
 }
 
 #[tokio::test(start_paused = true)]
+async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_nodes_are_not_taken_for_gone() {
+    let world = World::with(2).await;
+    let all = std::mem::take(&mut world.lock().machines);
+    for node in &mut world.lock().nodes {
+        node.ready = false;
+    }
+    let before = world.kept().await.unwrap();
+    let seen_again = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let mut state = world.lock();
+        state.machines = all;
+        state.nodes.iter_mut().for_each(|node| node.ready = true);
+    };
+    let (given, ()) = tokio::join!(world.give(Wish::GoOn), seen_again);
+    assert_eq!(given.done().available, 2);
+    let kept = world.kept().await.unwrap();
+    assert!(kept.pool.made == 2 && kept.machines.iter().all(|machine| machine.state == State::Member), "{kept:?}");
+    assert_eq!(kept.machines[0].vm, before.machines[0].vm);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_vm_whose_stamp_was_changed_is_left_alone() {
     let world = World::with(2).await;
     let of_first = |machine: &&mut super::fake::Machine| machine.vm.uuid().as_u128() >= 0xe00;
