@@ -21,6 +21,9 @@ const LAST_MOMENT: u64 = 60;
 /// seconds: requests that are under way, and of those who have not heard of it.
 const HANDED_OVER: u64 = 5;
 
+/// How many pods that have not moved away are named.
+const NAMED: usize = 3;
+
 /// How long other nodes may take to answer for them, in seconds. Where there is no other one, nobody does.
 const HANDING_OVER: u64 = 60;
 
@@ -265,11 +268,11 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         return step;
     }
     // Of a node that says nothing no pod is ever told to have ended: Kubernetes has given those up that are ending.
-    let remaining = pods.iter().filter(|pod| !pod.ending || node.ready).count();
-    if remaining == 0 {
+    let remaining: Vec<&PodSeen> = pods.iter().filter(|pod| !pod.ending || node.ready).collect();
+    if remaining.is_empty() {
         return Step::Does(Action::PowerOff(name(machine)));
     }
-    let words = format!("{remaining} pods have not moved away from it yet");
+    let words = format!("not moved away from it yet: {}", some_of(&remaining));
     let late = seen.now.saturating_sub(machine.since) > pool.rollout.drain_seconds;
     let wait = Wait { lasting: late, ..Wait::passing(machine, reason::DRAINING, words) };
     if pods.iter().any(|pod| !pod.ending) {
@@ -277,6 +280,14 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     } else {
         Step::Waits(wait)
     }
+}
+
+/// The first pods by name, and whether they are ending: one that stays so is stuck, and one that comes back tolerates the cordon.
+fn some_of(pods: &[&PodSeen]) -> String {
+    let told = |pod: &&PodSeen| if pod.ending { format!("{} (is ending)", pod.full_name()) } else { pod.full_name() };
+    let more = pods.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    pods.iter().take(NAMED).map(told).collect::<Vec<_>>().join(", ") + &more
 }
 
 /// What comes before any pod leaves a node that answers for addresses of services: requests that it leads on end as they began.

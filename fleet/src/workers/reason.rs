@@ -12,7 +12,7 @@ codes! {
     NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else. It is left alone.";
     NO_ADDRESS, "workers.no-address", "All addresses of the pool are in use.";
     DRAINING, "workers.draining", "Pods, or addresses of services, are moving away from a worker.";
-    DRAIN_BLOCKED, "workers.drain-blocked", "A PodDisruptionBudget keeps a pod on a worker that is to go. Nothing is forced.";
+    DRAIN_BLOCKED, "workers.drain-blocked", "A PodDisruptionBudget keeps a pod on a worker that is to go, or the API refuses to evict it. Nothing is forced.";
     LOCAL_VOLUMES, "workers.local-volumes", "A worker that is to go keeps volumes that are nowhere else.";
     BARE_PODS, "workers.bare-pods", "A worker that is to go runs pods without a controller, which nobody starts elsewhere.";
     TOO_FEW, "workers.too-few", "Not as many workers are Ready as must stay while one is replaced.";

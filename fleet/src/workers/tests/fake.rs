@@ -122,6 +122,10 @@ pub struct State {
     pub timeout_factor: u32,
     /// Nodes whose pods a PodDisruptionBudget keeps.
     pub blocked: BTreeSet<String>,
+    /// Pods that a webhook lets nobody evict, by name.
+    pub unevictable: BTreeSet<String>,
+    /// Whether no control node has a VM.
+    pub is_without_control: bool,
     /// Whether the API is cut off.
     pub cut: bool,
     /// Since when nodes leave the addresses of services to others, by UID.
@@ -895,7 +899,10 @@ impl Cluster for World {
             if state.blocked.contains(&node) {
                 return Ok(Evicted::Blocked("its disruption budget".to_owned()));
             }
-            for pod in state.pods.get_mut(&node).into_iter().flatten() {
+            if state.unevictable.contains(&seen.name) {
+                return Ok(Evicted::Blocked("a webhook denies it".to_owned()));
+            }
+            for pod in state.pods.get_mut(&node).into_iter().flatten().filter(|pod| pod.seen.uid == seen.uid) {
                 (pod.seen.ending, pod.ended) = (true, pod.ended.or(Some(ends)));
             }
             Ok(Evicted::Going)

@@ -164,6 +164,26 @@ async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_nobody_may_evict_is_named_and_holds_up_no_other_one() {
+    let world = World::with(2).await;
+    world.lock().add_pod("t-w1", "stuck");
+    world.lock().unevictable.insert("stuck".to_owned());
+    let told = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.status().await.unwrap().unwrap().waits[0].to_string()
+    };
+    let (given, told) = tokio::join!(world.give(remove("t-w1")), told);
+    assert_eq!(told, "t-w1: not moved away from it yet: web/stuck [workers.draining]");
+    let (arrived, _) = given.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let words = waits[0].to_string();
+    assert_eq!(words, "t-w1: web/stuck: a webhook denies it [workers.drain-blocked]");
+    world.lock().unevictable.clear();
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_a_person_has_cordoned_leaves_its_services_addresses_to_others_first() {
     let world = World::with(2).await;
     world.lock().nodes[0].cordoned = true;
