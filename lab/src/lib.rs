@@ -169,9 +169,7 @@ impl Lab {
     fn create(state: &Path, record: Record) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, &record.plan.name)?;
         let _lock = directory.lock()?;
-        if directory.record().exists() {
-            bail!("there is a lab {} already; `kaas lab down --name {0}` ends it", record.plan.name);
-        }
+        directory.is_new(&record.plan.name)?;
         fs::create_dir_all(directory.path().join("disks"))?;
         records::save(&directory.record(), &record)?;
         let lab = Self::assemble(directory, record)?;
@@ -290,7 +288,7 @@ impl Lab {
 
     /// Where it is kept who may change this lab's deployment, and the journals of its upgrades: they go with the lab.
     pub fn upgrades(&self) -> PathBuf {
-        self.directory.path().join("upgrades")
+        self.directory.upgrades()
     }
 
     /// The same of the workers of a tenant.

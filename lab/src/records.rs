@@ -102,6 +102,22 @@ impl LabDirectory {
         self.path.join("lab.json")
     }
 
+    /// Refuses a lab that is there already.
+    ///
+    /// # Errors
+    /// When it is.
+    pub fn is_new(&self, name: &str) -> anyhow::Result<()> {
+        if self.record().exists() {
+            bail!("there is a lab {name} already; `kaas lab down --name {name}` ends it");
+        }
+        Ok(())
+    }
+
+    /// Where it is kept who may change its deployment.
+    pub fn upgrades(&self) -> PathBuf {
+        self.path.join("upgrades")
+    }
+
     /// The directory of one VM.
     pub fn vm(&self, vm: &str) -> PathBuf {
         self.path.join("vms").join(vm)
