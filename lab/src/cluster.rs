@@ -10,12 +10,14 @@ use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use contract::properties::DEPLOYER_PUBLIC_KEY;
 use contract::statement::Statement;
+use fleet::authority::TakeOver;
 
+use super::hold::held_at;
 use super::host::run;
 use super::plan::{Wishes, plan};
-use super::records::VmRecord;
+use super::records::{LabDirectory, VmRecord};
 use super::wait::until;
-use super::{EngineRecord, Lab, NodeSize, Record, Source, environment, name_on_host, place};
+use super::{Asking, EngineRecord, Lab, NodeSize, Record, Source, environment, name_on_host, place};
 
 /// For how long a node may say that something must be corrected and then go on by
 /// itself: a CD-ROM drive or a disk shows up late.
@@ -46,7 +48,7 @@ impl Lab {
     /// Makes a lab with all VMs of the cluster, powered off.
     ///
     /// # Errors
-    /// When the host refuses; what was made until then is removed again.
+    /// When another command makes it, or the host refuses; what was made until then is removed again.
     pub fn import_cluster(state: &Path, mut up: Up) -> anyhow::Result<Self> {
         // Until the record is there, nobody else takes the same place on the network.
         let host = up.beside.as_deref().map(|host| Self::open(state, host)).transpose()?;
@@ -84,8 +86,14 @@ impl Lab {
             deployment: Some(uuid::Uuid::new_v4()),
             beside,
         };
-        Self::furnished(state, record, &keys, has_deployer.then_some(&deployer), |lab| {
-            lab.record.plan.nodes.iter().try_for_each(|node| lab.import_node(node, size))
+        let what = if record.beside.is_some() { "lab tenant up" } else { "lab up" };
+        let asking = Asking { what, over: TakeOver::FromTheDead, say: &|what| log::info!("{what}") };
+        let directory = LabDirectory::of(state, &record.plan.name)?;
+        directory.is_free()?;
+        // Whoever finds half of it meanwhile neither makes the rest nor removes it.
+        held_at(&directory.upgrades(), &asking, async |hold| {
+            let lab = Self::furnished(state, record, &keys, has_deployer.then_some(&deployer))?;
+            lab.filled(hold, async |lab, node| lab.import_node(node, size)).await
         })
     }
 

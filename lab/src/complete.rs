@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use fleet::hypervisor::Stamp;
 use fleet::upgrade::OpenUpgrade;
 
+use super::hold::held_at;
 use super::records::VmRecord;
 use super::{Asking, Lab, NewVm, PlannedNode};
 
@@ -62,18 +63,39 @@ impl Lab {
     }
 
     /// Makes the control nodes' VMs that a command which was killed has not made, or not to the end. That was before any of
-    /// them was on.
+    /// them was on. A lab of which it has made nothing is removed: none is left then.
     ///
     /// # Errors
-    /// When a node that had a VM has none any more, or the host refuses; doing it again goes on.
-    pub fn complete(&self, size: NodeSize) -> anyhow::Result<()> {
+    /// When somebody is at work on the control nodes, a node that had a VM has none any more, or the host refuses; doing it
+    /// again goes on.
+    pub fn complete(self, size: NodeSize, asking: &Asking<'_>) -> anyhow::Result<Option<Self>> {
+        let records = self.stamped_nodes()?;
+        if self.plan().nodes.iter().all(|node| self.made(node, &records) == Made::Whole) {
+            return Ok(Some(self));
+        }
+        held_at(&self.upgrades(), asking, async |hold| {
+            hold.confirm().await?;
+            if self.is_empty()? {
+                self.remove().context("removing a lab that no VM of was made")?;
+                return Ok(None);
+            }
+            self.complete_held(size)?;
+            Ok(Some(self))
+        })
+    }
+
+    fn complete_held(&self, size: NodeSize) -> anyhow::Result<()> {
         let records = self.stamped_nodes()?;
         let were_on = records.iter().any(|vm| self.was_on(vm));
         for node in &self.plan().nodes {
             match self.made(node, &records) {
                 Made::Whole => continue,
                 Made::Nothing if were_on => {
-                    bail!("{0} has no VM any more: `kaas lab tenant replace-control-plane {0}` gives it one", node.name)
+                    bail!(
+                        "{0} has no VM any more: `kaas lab tenant replace-control-plane {0} --name {1}` gives it one",
+                        node.name,
+                        self.name
+                    )
                 }
                 Made::Half => {
                     for disk in self.disks(&node.name)? {
@@ -135,8 +157,8 @@ impl Lab {
                 |vm: &&VmRecord| vm.stamp.as_ref().is_some_and(|stamp| open.is_some_and(|open| open.made(stamp)));
             if open.is_some_and(|open| !open.upgraded) && vms.iter().any(is_new) {
                 say(&format!(
-                    "{} is left as it is: an upgrade is swapping it, `kaas upgrade resume` goes on",
-                    node.name
+                    "{} is left as it is: an upgrade is swapping it, `kaas upgrade resume --lab {}` goes on",
+                    node.name, self.name
                 ));
                 continue;
             }
@@ -225,7 +247,7 @@ mod tests {
         hold(&lab, "cp2");
         // There is nothing to burn a CD-ROM with, which comes after the record.
         let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
-        let why = format!("{:#}", lab.complete(size).unwrap_err());
+        let why = format!("{:#}", lab.complete_held(size).unwrap_err());
         assert!(why.contains("making the CD-ROM"), "{why}");
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2", "cp3"]);
         assert_eq!(lab.directory.load_vm("cp3").unwrap().memory, 2048);
@@ -241,8 +263,8 @@ mod tests {
         }
         assert_eq!(made(&lab), [Made::Whole, Made::Whole, Made::Nothing]);
         let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
-        let why = lab.complete(size).unwrap_err().to_string();
-        assert!(why.starts_with("cp3 has no VM any more"), "{why}");
+        let why = lab.complete_held(size).unwrap_err().to_string();
+        assert!(why.starts_with("cp3 has no VM any more") && why.contains("cp3 --name x`"), "{why}");
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);
         // Its disks are not a killed command's.
         let disks = lab.directory.path().join("disks");

@@ -19,18 +19,27 @@ use super::{Lab, records, shown};
 /// Credentials that end sooner are renewed.
 const LASTING: Duration = Duration::from_secs(6 * 60 * 60);
 
+/// Credentials that end sooner are not used any more: a command may take as long.
+const ENDING: Duration = Duration::from_secs(60 * 60);
+
 /// The user in the kubeconfig; the API server goes by the certificate.
 pub(super) const USER: &str = "deployer";
 
 impl Lab {
-    /// A kubeconfig with the deployer's credentials, good for some hours: from a node if there is none here that is.
+    /// A kubeconfig with the deployer's credentials, good for some hours: from a node if there is none here that is. One that
+    /// ends sooner is used while no node gives another.
     ///
     /// # Errors
-    /// When no node gives one.
+    /// When no node gives one, and what is here is about to end.
     pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
-        let path = self.directory.path().join("kubeconfig");
-        if !lasts(&path, SystemTime::now()) {
-            records::save_text(&path, &self.fetch_kubeconfig().context("fetching the kubeconfig")?)?;
+        let (path, now) = (self.directory.path().join("kubeconfig"), SystemTime::now());
+        if lasts(&path, now + LASTING) {
+            return Ok(path);
+        }
+        match self.fetch_kubeconfig().context("fetching the kubeconfig") {
+            Ok(fetched) => records::save_text(&path, &fetched)?,
+            Err(error) if lasts(&path, now + ENDING) => log::warn!("the kubeconfig ends soon, and is used: {error:#}"),
+            Err(error) => return Err(error),
         }
         Ok(path)
     }
@@ -98,11 +107,11 @@ fn is_of_before(status: &serde_json::Value) -> bool {
     status["phase"] == "done" && status["fingerprints"].is_null()
 }
 
-/// Whether there is a kubeconfig that can be used for a while.
-fn lasts(path: &Path, now: SystemTime) -> bool {
+/// Whether there is a kubeconfig that can be used until then.
+fn lasts(path: &Path, until: SystemTime) -> bool {
     let text = fs::read_to_string(path).map(Zeroizing::new).unwrap_or_default();
     let ends = Kubeconfig::parse(&text).ok().and_then(|kubeconfig| kubeconfig.ends());
-    ends.is_some_and(|ends| ends > now + LASTING)
+    ends.is_some_and(|ends| ends > until)
 }
 
 /// The fingerprints in a file that a guest can write: it may be anything.
@@ -117,17 +126,21 @@ mod tests {
     use contract::deployer::Fingerprint;
     use contract::secret::Secret;
 
+    use super::super::fixture;
     use super::*;
 
     #[test]
-    fn only_a_kubeconfig_that_is_good_for_hours_is_used_again() {
+    fn a_kubeconfig_that_is_good_for_hours_is_used_again_and_one_that_ends_sooner_where_no_node_gives_another() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("kubeconfig");
+        // It has no nodes: none gives one.
+        let lab = fixture::lab(directory.path(), 1, fixture::source(&directory.path().join("tree")));
+        fs::create_dir_all(lab.directory.path()).unwrap();
+        let path = lab.directory.path().join("kubeconfig");
         let now = SystemTime::now();
-        assert!(!lasts(&path, now));
+        assert!(!lasts(&path, now) && lab.kubeconfig().is_err());
         let key = rcgen::KeyPair::generate().unwrap();
         let hours = |count: u64| Duration::from_secs(count * 60 * 60);
-        for (life, good) in [(24, true), (7, true), (5, false)] {
+        for (life, good, used) in [(24, true, true), (7, true, true), (5, false, true), (0, false, false)] {
             let mut parameters = rcgen::CertificateParams::default();
             (parameters.not_before, parameters.not_after) = ((now - hours(1)).into(), (now + hours(life)).into());
             let certificate = parameters.self_signed(&key).unwrap().pem();
@@ -139,10 +152,10 @@ mod tests {
                 key: Secret::new(key.serialize_pem()),
             };
             fs::write(&path, kubeconfig.render(USER).as_bytes()).unwrap();
-            assert_eq!(lasts(&path, now), good, "{life} hours");
+            assert_eq!((lasts(&path, now + LASTING), lab.kubeconfig().is_ok()), (good, used), "{life} hours");
         }
         fs::write(&path, "damaged").unwrap();
-        assert!(!lasts(&path, now));
+        assert!(!lasts(&path, now) && lab.kubeconfig().is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use uuid::Uuid;
 
+use super::records::VmRecord;
 use super::{Lab, cdrom, disk, environment};
 
 impl Lab {
@@ -149,11 +150,19 @@ impl Lab {
         cdrom::burn(&self.tools(), document.as_bytes(), &self.directory.cdrom(vm))
     }
 
+    /// Whether a VM can be given these properties: it is off, and its image is there and has them.
+    ///
+    /// # Errors
+    /// Why not; asking again does not help.
+    pub(crate) fn takes(&self, record: &VmRecord, properties: &BTreeMap<String, String>) -> anyhow::Result<()> {
+        self.off(&record.name, "filling in its form anew")?;
+        form_of(record, properties).map(drop)
+    }
+
     /// Fills in the form of a VM that is off anew, of whoever has the lab's lock: its guest reads it at its next power-on.
     pub(crate) fn give_locked(&self, vm: &str, properties: &BTreeMap<String, String>) -> anyhow::Result<()> {
         let mut record = self.off(vm, "filling in its form anew")?;
-        let form = environment::import(&record.source, properties, &record.mac)
-            .with_context(|| format!("filling in the form of {vm}"))?;
+        let form = form_of(&record, properties)?;
         self.lay_form(vm, &form.document)?;
         (record.unconfigured, record.cdrom_inserted) = (form.unconfigured, true);
         self.directory.save_vm(&record)
@@ -178,4 +187,10 @@ impl Lab {
         self.directory.save_vm(&record)?;
         if on { engine.insert_cdrom(&record) } else { Ok(()) }
     }
+}
+
+/// The form of a VM as its image has it, filled in with these properties.
+fn form_of(record: &VmRecord, properties: &BTreeMap<String, String>) -> anyhow::Result<environment::Imported> {
+    environment::import(&record.source, properties, &record.mac)
+        .with_context(|| format!("filling in the form of {}", record.name))
 }

@@ -1,5 +1,7 @@
 //! One command at a time on a deployment's control nodes, whatever program gives it.
 
+use std::path::Path;
+
 use anyhow::Context;
 use fleet::authority::{DirectoryStore, Hold, TakeOver};
 use tokio::runtime::Builder;
@@ -26,13 +28,22 @@ impl Lab {
         asking: &Asking<'_>,
         act: impl AsyncFnOnce(&Hold<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let store = DirectoryStore::at(self.upgrades());
-        let runtime = Builder::new_current_thread().enable_all().build().context("starting to wait")?;
-        runtime.block_on(async {
-            let hold = Hold::take(&store, asking.what, asking.over, asking.say).await?;
-            let done = act(&hold).await;
-            hold.release().await;
-            done
-        })
+        held_at(&self.upgrades(), asking, act)
     }
+}
+
+/// The same of a lab that is yet to be made, by where it will keep who is at work.
+pub(super) fn held_at<T>(
+    upgrades: &Path,
+    asking: &Asking<'_>,
+    act: impl AsyncFnOnce(&Hold<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let store = DirectoryStore::at(upgrades.to_owned());
+    let runtime = Builder::new_current_thread().enable_all().build().context("starting to wait")?;
+    runtime.block_on(async {
+        let hold = Hold::take(&store, asking.what, asking.over, asking.say).await?;
+        let done = act(&hold).await;
+        hold.release().await;
+        done
+    })
 }

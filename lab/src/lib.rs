@@ -184,6 +184,28 @@ impl Lab {
         Ok(lab)
     }
 
+    /// Makes the network that the lab's VMs are on if it is not there any more, as after a reboot of this machine: that of the
+    /// lab beside which it is, for a tenant. Asked by whoever has the lab's lock.
+    ///
+    /// # Errors
+    /// When there is no such lab any more, or the kernel refuses.
+    pub(crate) fn make_network(&self) -> anyhow::Result<()> {
+        if self.network.exists() {
+            return Ok(());
+        }
+        let Some(Beside { lab, network }) = &self.record.beside else {
+            return self.network.create(&self.record.plan.bridge);
+        };
+        let state = self.directory.path().parent().context("a lab without a directory above it")?;
+        let host = Self::open(state, lab)?;
+        if host.on_host() != network {
+            bail!("the lab {lab} is another one than {} was made beside", self.name);
+        }
+        // Other tenants may be powered on at the same time.
+        let _lock = host.directory.lock()?;
+        self.network.create(&host.record.plan.bridge)
+    }
+
     /// Whether there is a lab of this name.
     ///
     /// # Errors
@@ -269,7 +291,7 @@ impl Lab {
 
     /// Where it is kept who may change this lab's deployment, and the journals of its upgrades: they go with the lab.
     pub fn upgrades(&self) -> PathBuf {
-        self.directory.path().join("upgrades")
+        self.directory.upgrades()
     }
 
     /// The same of the workers of a tenant.

@@ -4,8 +4,9 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use contract::deployer::PrivateKey;
+use fleet::authority::Hold;
 use tempfile::TempDir;
 
 use super::host::{program, run};
@@ -69,16 +70,15 @@ impl Lab {
             deployment: Some(uuid::Uuid::new_v4()),
             beside: None,
         };
-        Self::furnished(state, record, &keys, Some(deployer), |_| Ok(()))
+        Self::furnished(state, record, &keys, Some(deployer))
     }
 
-    /// Makes a lab with its operator's keys, and fills it.
+    /// Makes a lab with its operator's keys.
     pub(super) fn furnished(
         state: &Path,
         record: Record,
         keys: &TempDir,
         deployer: Option<&PrivateKey>,
-        fill: impl FnOnce(&Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let lab = Self::create(state, record)?;
         let furnish = || -> anyhow::Result<()> {
@@ -88,14 +88,43 @@ impl Lab {
             if let Some(deployer) = deployer {
                 records::save_text(&lab.directory.deployer_key(), deployer.pem().expose())?;
             }
-            fill(&lab)
+            Ok(())
         };
         match furnish() {
             Ok(()) => Ok(lab),
-            Err(error) => match lab.remove() {
-                Ok(()) => Err(error),
-                Err(cleanup) => bail!("{error:#}; and cleaning up after it: {cleanup:#}"),
-            },
+            Err(error) => Err(lab.given_up(error)),
+        }
+    }
+
+    /// Removes a lab that could not be made to the end, and gives back why.
+    fn given_up(self, error: anyhow::Error) -> anyhow::Error {
+        match self.remove() {
+            Ok(()) => error,
+            Err(cleanup) => anyhow::anyhow!("{error:#}; and cleaning up after it: {cleanup:#}"),
+        }
+    }
+
+    /// Makes the VMs of its control nodes while nobody else is at work on them. Where somebody has taken over meanwhile, the
+    /// lab is left to him as it is.
+    ///
+    /// # Errors
+    /// What `import` says; the lab is removed then.
+    pub(super) async fn filled(
+        self,
+        hold: &Hold<'_>,
+        import: impl AsyncFn(&Self, &PlannedNode) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let fill = async || {
+            for node in &self.plan().nodes {
+                hold.confirm().await?;
+                import(&self, node).await?;
+            }
+            anyhow::Ok(())
+        };
+        let Err(error) = fill().await else { return Ok(self) };
+        match hold.confirm().await {
+            Ok(()) => Err(self.given_up(error)),
+            Err(_) => Err(error),
         }
     }
 }
@@ -110,7 +139,65 @@ pub(super) fn draw_ssh_key(directory: &Path) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use fleet::authority::{DirectoryStore, Store as _, TakeOver};
+
+    use super::super::{Asking, NodeSize, fixture};
     use super::*;
+
+    fn asking() -> Asking<'static> {
+        Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} }
+    }
+
+    /// A lab of three planned nodes, as a command that makes it has just noted it.
+    fn noted(state: &Path) -> Lab {
+        let lab = fixture::lab(state, 3, fixture::source(&state.join("tree")));
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        lab
+    }
+
+    #[test]
+    fn of_two_that_make_a_lab_the_second_neither_makes_nor_removes_anything_of_it() {
+        let state = tempfile::tempdir().unwrap();
+        let (size, second) = (NodeSize { memory: 1, processors: 1, data_disk: 1 << 20 }, asking());
+        let lab = noted(state.path());
+        let again = || Lab::open(state.path(), "x").unwrap();
+        let refused = lab.held(&asking(), async |_| {
+            // It takes the hold on a thread of its own, as another process does.
+            let complete = || again().complete(size, &second).map(|_| ());
+            Ok(std::thread::scope(|scope| scope.spawn(complete).join().unwrap()))
+        });
+        let why = refused.unwrap().unwrap_err().to_string();
+        assert!(why.contains("is at work"), "{why}");
+        assert!(lab.directory.record().exists() && lab.vms().unwrap().is_empty());
+        // Nobody is: it was killed with nothing made.
+        assert!(again().complete(size, &second).unwrap().is_none());
+        assert!(!lab.directory.record().exists());
+    }
+
+    #[tokio::test]
+    async fn a_lab_that_somebody_else_has_taken_meanwhile_is_left_to_him() {
+        for overtaken in [true, false] {
+            let state = tempfile::tempdir().unwrap();
+            let lab = noted(state.path());
+            let (path, store) = (lab.directory.record(), DirectoryStore::at(lab.upgrades()));
+            let hold = Hold::take(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+            let nodes = Cell::new(0);
+            let filled = lab.filled(&hold, async |_, _| {
+                nodes.set(nodes.get() + 1);
+                if nodes.get() == 2 {
+                    if overtaken {
+                        assert!(store.make(hold.number() + 1).await?);
+                    }
+                    anyhow::bail!("the host refuses");
+                }
+                Ok(())
+            });
+            assert_eq!(filled.await.err().unwrap().to_string(), "the host refuses");
+            assert_eq!((nodes.get(), path.exists()), (2, overtaken));
+        }
+    }
 
     #[test]
     fn a_lab_says_which_names_and_addresses_it_cannot_have() {

@@ -10,11 +10,25 @@ use super::wait::until;
 use fleet::hypervisor::PowerState;
 use ova::ovf::environment::UnconfiguredProperties;
 
+impl VmRecord {
+    /// Whether vCenter would power it on.
+    ///
+    /// # Errors
+    /// When properties that need a value have none: they are named.
+    pub(crate) fn is_configured(&self) -> anyhow::Result<()> {
+        if self.unconfigured.is_empty() {
+            return Ok(());
+        }
+        let refused = UnconfiguredProperties { labels: self.unconfigured.clone() };
+        Err(refused).with_context(|| format!("powering {} on: vCenter would refuse it", self.name))
+    }
+}
+
 impl Lab {
     /// Powers a VM on; nothing happens when it is on already.
     ///
     /// # Errors
-    /// When vCenter would refuse it for want of properties, or it does not start; it is off then.
+    /// When vCenter would refuse it for want of properties, its network cannot be made, or it does not start; it is off then.
     pub fn power_on(&self, vm: &str) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
         self.power_on_locked(vm)
@@ -29,10 +43,8 @@ impl Lab {
         } else if engine.is_on(&record) {
             return Ok(());
         }
-        if !record.unconfigured.is_empty() {
-            let refused = UnconfiguredProperties { labels: record.unconfigured };
-            return Err(refused).with_context(|| format!("powering {vm} on: vCenter would refuse it"));
-        }
+        record.is_configured()?;
+        self.make_network().with_context(|| format!("powering {vm} on"))?;
         engine.release(&record)?;
         if record.by_dhcp {
             self.serve_leases().with_context(|| format!("powering {vm} on"))?;

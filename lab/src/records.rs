@@ -121,6 +121,11 @@ impl LabDirectory {
         Ok(())
     }
 
+    /// Where it is kept who may change its deployment.
+    pub fn upgrades(&self) -> PathBuf {
+        self.path.join("upgrades")
+    }
+
     /// The directory of one VM.
     pub fn vm(&self, vm: &str) -> PathBuf {
         self.path.join("vms").join(vm)

@@ -70,7 +70,7 @@ impl Lab {
         Ok(lab)
     }
 
-    fn on_host(&self) -> &str {
+    pub(super) fn on_host(&self) -> &str {
         self.record.name_on_host.as_deref().unwrap_or(&self.name)
     }
 
@@ -162,9 +162,11 @@ mod tests {
     use fleet::authority::TakeOver;
 
     use super::super::environment::tests::tree_in;
+    use super::super::host::ip;
+    use super::super::network::{Adapter, BRIDGE};
     use super::super::plan::{Wishes, plan};
     use super::super::records::LabDirectory;
-    use super::super::{Asking, BlankVm, Hardware, Record, fixture};
+    use super::super::{Asking, BlankVm, Hardware, NewVm, Record, fixture};
     use super::*;
 
     /// A lab as its directory remembers it; nothing of it is on the host.
@@ -196,6 +198,52 @@ mod tests {
         let no_tenant = Lab::open_tenant(state.path(), "one").err().unwrap().to_string();
         assert!(no_tenant.contains("is no tenant"), "{no_tenant}");
         assert!(first.as_host().unwrap_err().to_string().contains("is a tenant beside one"));
+    }
+
+    /// Its network is gone when this is dropped.
+    struct OnHost(Lab);
+
+    impl Drop for OnHost {
+        fn drop(&mut self) {
+            let _ = self.0.network.remove();
+        }
+    }
+
+    #[test]
+    fn a_network_that_a_reboot_has_taken_is_there_again_once_a_vm_is_powered_on() {
+        let state = tempfile::tempdir().unwrap();
+        let name = format!("r{}", std::process::id());
+        let host = OnHost(lab(state.path(), &name, None));
+        let tenant = lab(state.path(), "blue", Some((host.0.as_host().unwrap(), 0)));
+        for lab in [&host.0, &tenant] {
+            let vm = NewVm {
+                name: "cp1".to_owned(),
+                memory: 1,
+                processors: 1,
+                data_disk: None,
+                network_interface: true,
+                properties: BTreeMap::new(),
+                source: None,
+                engine: EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick },
+                stamp: None,
+            };
+            lab.make_vm(&vm).unwrap();
+            assert!(!host.0.network.exists());
+            lab.make_network().unwrap();
+            let record = lab.directory.load_vm("cp1").unwrap();
+            let adapter = Adapter { mac: record.mac.clone(), bridge: BRIDGE.to_owned(), connected: true };
+            lab.network.add_container_port(record.port(), &[adapter]).unwrap();
+            let seen = ip(&format!("-n kaas.{} address show lab", host.0.on_host())).unwrap();
+            assert!(seen.contains(&host.0.plan().bridge), "{seen}");
+            lab.network.remove().unwrap();
+            // Nothing can be run from this tree: what comes before that is done.
+            lab.power_on("cp1").unwrap_err();
+            assert!(lab.network.exists(), "it was not made");
+            lab.network.remove().unwrap();
+        }
+        records::save(&host.0.directory.record(), &Record { name_on_host: None, ..host.0.record.clone() }).unwrap();
+        let why = format!("{:#}", tenant.power_on("cp1").unwrap_err());
+        assert!(why.contains("is another one than blue was made beside"), "{why}");
     }
 
     #[test]

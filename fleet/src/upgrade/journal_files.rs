@@ -77,7 +77,7 @@ impl JournalFiles {
     /// When it is damaged.
     pub(super) fn text(&self) -> anyhow::Result<Option<String>> {
         let added = self.entries()?;
-        match self.begun.as_deref().map(whole).transpose()?.flatten() {
+        match self.begun.as_deref().map(whole).transpose().context(FILE)?.flatten() {
             Some(begun) => Ok(Some(begun.to_owned() + &added)),
             None if self.added.is_empty() => Ok(None),
             None if self.begun.is_none() => bail!("{FILE} is missing, and entries follow it"),
@@ -120,10 +120,10 @@ pub(crate) fn whole(text: &str) -> anyhow::Result<Option<&str>> {
         return Ok(Some(text));
     }
     let Some((head, lines)) = text.split_once('\n') else { return Ok(None) };
-    let head: Head = serde_json::from_str(head).with_context(|| format!("the first line of {FILE}"))?;
+    let head: Head = serde_json::from_str(head).context("its first line")?;
     if head.form != FORM {
         bail!(
-            "{FILE} is of form {}, and {FORM} is known: another version wrote it; end that upgrade with it",
+            "it is of form {}, and {FORM} is known: another version wrote it; end with that what it began",
             head.form
         );
     }

@@ -177,11 +177,12 @@ fn announced(answer: &Answer, node: &str) -> anyhow::Result<Vec<String>> {
     Ok(own.map(|status| format!("{}/{}", text(&status["serviceNamespace"]), text(&status["serviceName"]))).collect())
 }
 
-/// What became of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod; 409 another pod of its name.
+/// What became of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod; 409 another pod of its name. What a
+/// webhook denies has 403, or another code of its choice (Kubernetes, "Dynamic Admission Control"); 401 is about who asks.
 fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
     match answer.status {
         200 | 201 | 202 | 404 | 409 => Ok(Evicted::Going),
-        429 | 500 => {
+        400 | 402..=499 | 500 => {
             let said: Value = answer.json().unwrap_or_default();
             let words = said["message"].as_str().map_or_else(|| answer.words(), str::to_owned);
             let causes = said["details"]["causes"].as_array().into_iter().flatten();

@@ -69,7 +69,7 @@ impl PodSeen {
 pub enum Evicted {
     /// It was told to end, or is gone.
     Going,
-    /// It may not go now, in the API's words: a PodDisruptionBudget.
+    /// It may not go now, in the API's words: a PodDisruptionBudget, or a webhook that denies it. That says nothing of others.
     Blocked(String),
 }
 
@@ -118,10 +118,10 @@ pub trait Cluster: Send + Sync {
     /// When it is not certain that it does.
     async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()>;
 
-    /// Lets a pod move away, if its PodDisruptionBudgets permit it.
+    /// Lets a pod move away, if its PodDisruptionBudgets and the API's webhooks permit it.
     ///
     /// # Errors
-    /// When the API does not answer, or refuses for another reason.
+    /// When the API does not answer, or refuses for a reason that is not the pod's.
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted>;
 
     /// Removes a node that was seen, and no other one of its name.

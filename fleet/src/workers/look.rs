@@ -9,7 +9,7 @@ use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
 use crate::hypervisor::{Hypervisor, PowerState, Vm};
 
-/// Looks at VMs and nodes, and at the pods of those that leave. What cannot be seen is never taken for absent: then
+/// Looks at VMs and nodes, and at the pods and volumes of those that leave. What cannot be seen is never taken for absent: then
 /// there is no look at all.
 pub(super) async fn look(
     hypervisor: &dyn Hypervisor,
@@ -41,10 +41,14 @@ pub(super) async fn look(
     }
     seen.said = said_of;
     for machine in kept.machines.iter().filter(|machine| machine.state == State::Leaving) {
-        if let Node::Own(node) = seen.node(machine) {
-            let name = node.name.clone();
+        let (name, node) = (machine.name.clone(), seen.node(machine));
+        let (is_own, is_foreign) = (matches!(node, Node::Own(_)), matches!(node, Node::Foreign));
+        if is_own {
             seen.pods.insert(name.clone(), cluster.pods(&name).await.map_err(Trouble::api)?);
             seen.announced.insert(name.clone(), cluster.announced(&name).await.map_err(Trouble::api)?);
+        }
+        // Volumes name their node also where somebody has removed that.
+        if !is_foreign {
             seen.claims.insert(name.clone(), cluster.local_claims(&name).await.map_err(Trouble::api)?);
         }
     }

@@ -23,6 +23,8 @@ mod discards;
 mod guarded_cluster;
 mod look;
 mod machine;
+mod mends;
+mod missing;
 mod one;
 mod pool;
 mod reason;

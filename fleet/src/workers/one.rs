@@ -6,6 +6,7 @@ use contract::statement::asks_for_token;
 use super::action::Action;
 use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
+use super::mends;
 use super::pool::Pool;
 use super::reason;
 use super::seen::{Found, Node, Seen};
@@ -19,6 +20,9 @@ const LAST_MOMENT: u64 = 60;
 /// How long a node leads on what is still sent to it once other nodes answer for the addresses of services in its place, in
 /// seconds: requests that are under way, and of those who have not heard of it.
 const HANDED_OVER: u64 = 5;
+
+/// How many pods that have not moved away are named.
+const NAMED: usize = 3;
 
 /// How long other nodes may take to answer for them, in seconds. Where there is no other one, nobody does.
 const HANDING_OVER: u64 = 60;
@@ -45,12 +49,13 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         Found::Nothing => None,
         Found::Vm(vm) => Some(vm),
     };
+    if seen.is_hidden(machine) {
+        let ready = "its VM is not seen, and its node is Ready";
+        let now = "its VM is not seen, which has to last before it counts as gone";
+        let words = if seen.node_is_ready(machine) { ready } else { now };
+        return Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, words));
+    }
     match machine.state {
-        State::Joining | State::Member | State::Returning | State::Failed | State::Leaving
-            if seen.is_hidden(machine) =>
-        {
-            Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, "its VM is not seen, and its node is Ready"))
-        }
         State::New => new(pool, machine, found, seen),
         State::Joining => joining(pool, machine, found, seen),
         State::Member => member(pool, machine, found, seen),
@@ -191,11 +196,23 @@ fn returning(machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     match vm.power {
         // It does its part: it was mended otherwise, or had joined again when somebody asked for it once more.
         PowerState::On if seen.is_ready(machine) => Step::Does(Action::Joined(name(machine))),
+        // With a certificate that is good it takes no token, and makes no node a second time. One that was powered off for its
+        // token had none that is good, or its node was removed since then.
+        PowerState::On | PowerState::Off if is_without_node(machine, seen) => {
+            let words = "its node was removed, and comes back only with a VM that starts anew: remove the worker";
+            Step::Does(Action::Fail(name(machine), Reason::new(reason::NOT_READY, words)))
+        }
         PowerState::On => Step::Does(Action::PowerOff(name(machine))),
         PowerState::Off if machine.token.is_some() => Step::Does(Action::RemoveToken(name(machine))),
         PowerState::Off => Step::Does(Action::Invite(name(machine))),
         _ => odd_power(machine, vm),
     }
+}
+
+/// Whether somebody has removed its node, and a new token does not bring it back: it asks for none.
+fn is_without_node(machine: &Machine, seen: &Seen) -> bool {
+    let asks = || seen.trouble(machine).is_some_and(|why| mends::token_mends(machine, &why.code));
+    matches!(seen.node(machine), Node::Absent) && !machine.was_on && !asks()
 }
 
 /// It stays as it is, and its VM as it was before somebody wanted it to join again.
@@ -215,11 +232,18 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     if machine.token.is_some() {
         return Step::Does(Action::RemoveToken(name(machine)));
     }
-    match (vm, seen.node(machine).own()) {
+    let node = seen.node(machine).own();
+    // Those of a node that somebody has removed are still there while its VM is.
+    let volumes = kept_volumes(machine, seen).filter(|_| vm.is_some() || node.is_some());
+    if let Some(wait) = volumes {
+        return Step::Waits(wait);
+    }
+    match (vm, node) {
         (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
         (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
         (Some(vm), None) if vm.power == PowerState::On => Step::Does(Action::PowerOff(name(machine))),
-        (_, Some(_)) => match kept_volumes(machine, seen) {
+        // Its pods have ended with a VM that is gone; one that is off can still be powered on by whoever wants them back.
+        (vm, Some(_)) => match vm.and_then(|_| bare_pods(machine, seen)) {
             Some(wait) => Step::Waits(wait),
             None => Step::Does(Action::DeleteNode(name(machine))),
         },
@@ -230,15 +254,10 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
 
 /// Empties a node that runs, and then shuts its VM down.
 fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
-    if let Some(wait) = kept_volumes(machine, seen) {
+    if let Some(wait) = bare_pods(machine, seen) {
         return Step::Waits(wait);
     }
-    let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
-    let bare: Vec<_> = pods.iter().filter(|pod| pod.bare && !pod.ending).map(PodSeen::full_name).collect();
-    if !bare.is_empty() && !machine.discards.bare_pods {
-        let words = format!("nobody starts {} elsewhere: they have no controller", bare.join(", "));
-        return Step::Waits(Wait::lasting(machine, reason::BARE_PODS, words));
-    }
+    let pods = pods(machine, seen);
     let Node::Own(node) = seen.node(machine) else { return Step::Rests };
     // A person may have cordoned it, and services are still reached by it.
     let cordoned = machine.cordoned.filter(|_| node.cordoned && node.excluded);
@@ -249,11 +268,11 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         return step;
     }
     // Of a node that says nothing no pod is ever told to have ended: Kubernetes has given those up that are ending.
-    let remaining = pods.iter().filter(|pod| !pod.ending || node.ready).count();
-    if remaining == 0 {
+    let remaining: Vec<&PodSeen> = pods.iter().filter(|pod| !pod.ending || node.ready).collect();
+    if remaining.is_empty() {
         return Step::Does(Action::PowerOff(name(machine)));
     }
-    let words = format!("{remaining} pods have not moved away from it yet");
+    let words = format!("not moved away from it yet: {}", some_of(&remaining));
     let late = seen.now.saturating_sub(machine.since) > pool.rollout.drain_seconds;
     let wait = Wait { lasting: late, ..Wait::passing(machine, reason::DRAINING, words) };
     if pods.iter().any(|pod| !pod.ending) {
@@ -261,6 +280,14 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     } else {
         Step::Waits(wait)
     }
+}
+
+/// The first pods by name, and whether they are ending: one that stays so is stuck, and one that comes back tolerates the cordon.
+fn some_of(pods: &[&PodSeen]) -> String {
+    let told = |pod: &&PodSeen| if pod.ending { format!("{} (is ending)", pod.full_name()) } else { pod.full_name() };
+    let more = pods.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    pods.iter().take(NAMED).map(told).collect::<Vec<_>>().join(", ") + &more
 }
 
 /// What comes before any pod leaves a node that answers for addresses of services: requests that it leads on end as they began.
@@ -285,6 +312,21 @@ fn kept_volumes(machine: &Machine, seen: &Seen) -> Option<Wait> {
     }
     let words = format!("volumes of {} are kept on it and nowhere else", claims.join(", "));
     Some(Wait::lasting(machine, reason::LOCAL_VOLUMES, words))
+}
+
+/// Pods that nobody starts elsewhere, unless it was said that they may be lost.
+fn bare_pods(machine: &Machine, seen: &Seen) -> Option<Wait> {
+    let bare: Vec<_> =
+        pods(machine, seen).iter().filter(|pod| pod.bare && !pod.ending).map(PodSeen::full_name).collect();
+    if bare.is_empty() || machine.discards.bare_pods {
+        return None;
+    }
+    let words = format!("nobody starts {} elsewhere: they have no controller", bare.join(", "));
+    Some(Wait::lasting(machine, reason::BARE_PODS, words))
+}
+
+fn pods<'s>(machine: &Machine, seen: &'s Seen) -> &'s [PodSeen] {
+    seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Removes a VM that is off. Data disks never go with it.

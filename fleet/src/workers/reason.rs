@@ -12,7 +12,7 @@ codes! {
     NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else. It is left alone.";
     NO_ADDRESS, "workers.no-address", "All addresses of the pool are in use.";
     DRAINING, "workers.draining", "Pods, or addresses of services, are moving away from a worker.";
-    DRAIN_BLOCKED, "workers.drain-blocked", "A PodDisruptionBudget keeps a pod on a worker that is to go. Nothing is forced.";
+    DRAIN_BLOCKED, "workers.drain-blocked", "A PodDisruptionBudget keeps a pod on a worker that is to go, or the API refuses to evict it. Nothing is forced.";
     LOCAL_VOLUMES, "workers.local-volumes", "A worker that is to go keeps volumes that are nowhere else.";
     BARE_PODS, "workers.bare-pods", "A worker that is to go runs pods without a controller, which nobody starts elsewhere.";
     TOO_FEW, "workers.too-few", "Not as many workers are Ready as must stay while one is replaced.";
@@ -20,7 +20,7 @@ codes! {
     VM_ODD, "workers.vm-odd", "A worker's VM was copied, or its stamp was changed. It is left alone.";
     VM_STATE, "workers.vm-state", "A worker's VM is off or suspended, or nobody knows whether it runs. Going on powers on what is off.";
     VM_GONE, "workers.vm-gone", "A worker's VM is gone: somebody has removed it.";
-    VM_UNSEEN, "workers.vm-unseen", "A worker's VM is not seen, and its node is Ready: it was moved out of sight, or went moments ago.";
+    VM_UNSEEN, "workers.vm-unseen", "A worker's VM is not seen: it was moved out of sight, went moments ago, or the hypervisor does not show it. It counts as gone once its node is not Ready and no look of a minute has found it.";
     OUTDATED, "workers.outdated", "A worker is replaced: it is not made as the pool wants it now.";
     SURPLUS, "workers.surplus", "There are more workers than are wanted.";
     ASKED, "workers.asked", "A person wants the worker to go.";

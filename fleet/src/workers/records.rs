@@ -2,7 +2,8 @@
 //! cluster. A hold begins with a copy of what the one before it had, so that a command that was overtaken writes where
 //! nobody reads any more: a file for each machine, and last that of the pool, which names them. Then each change is a file of
 //! its own, of one machine or of the pool, and the last whole one counts. A write that is cut damages nothing that was kept
-//! before it: who wrote it was told so, and has begun nothing. What is damaged later is one machine's: the others go on.
+//! before it: who wrote it was told so, and has begun nothing. What is damaged later, or not understood, is one machine's: the
+//! others go on.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -85,6 +86,22 @@ impl Kept {
         self.machines.iter().any(|machine| machine.state.moves())
     }
 
+    /// Notes a change that was read. What is left of a machine whose change is damaged is what it was known by.
+    fn change(&mut self, change: Change) -> anyhow::Result<()> {
+        let record = match change {
+            Change::Noted(record) => record,
+            Change::Damaged { file, machine, known } => {
+                let known = known.or_else(|| self.machine(&machine).map(Known::of));
+                let known = known.with_context(|| {
+                    format!("{file} is damaged, and nothing else says which VM and which address are {machine}'s")
+                })?;
+                Record::Machine { machine: Box::new(known.without_journal(&self.pool)) }
+            }
+        };
+        self.note(record);
+        Ok(())
+    }
+
     fn note(&mut self, record: Record) {
         let place = |name: &str, machines: &[Machine]| machines.iter().position(|machine| machine.name == name);
         match record {
@@ -165,7 +182,7 @@ impl<'a> Records<'a> {
         // A write that failed may still land: the next attempt is a file of its own, and counts more.
         self.written += 1;
         let file = format!("worker-{:06}-{of}.json", self.written);
-        let text = line(&record)?;
+        let text = beginning(&line(&record)?)?;
         self.hold.store().write(self.hold.number(), &file, &text).await.context("writing a worker's journal")?;
         self.kept.note(record);
         Ok(())
@@ -212,30 +229,65 @@ async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>>
         }
         bail!("{POOL} is missing or cut, and changes follow it");
     };
-    for record in changes.into_values() {
-        kept.note(record);
+    for change in changes.into_values() {
+        kept.change(change)?;
     }
     Ok(Some(kept))
 }
 
 /// What a hold has changed, in order.
-async fn changes(store: &dyn Store, number: u64) -> anyhow::Result<BTreeMap<usize, Record>> {
+async fn changes(store: &dyn Store, number: u64) -> anyhow::Result<BTreeMap<usize, Change>> {
     let mut changes = BTreeMap::new();
-    for name in store.files(number).await? {
-        let place = name.strip_prefix("worker-").and_then(|rest| rest.split_once('-'));
-        let Some(place) = place.and_then(|(place, _)| place.parse::<usize>().ok()) else { continue };
-        // One that was cut noted nothing.
-        if let Some(change) = store.read(number, &name).await?
-            && let Ok(record) = serde_json::from_str::<Record>(&change)
+    for file in store.files(number).await? {
+        let Some((place, of)) = file.strip_prefix("worker-").and_then(|rest| rest.split_once('-')) else { continue };
+        let (Ok(place), Some(of)) = (place.parse::<usize>(), of.strip_suffix(".json")) else { continue };
+        if let Some(text) = store.read(number, &file).await?
+            && let Some(change) = Change::read(&file, of, &text)?
         {
-            changes.insert(place, record);
+            changes.insert(place, change);
         }
     }
     Ok(changes)
 }
 
+/// What one file has changed.
+enum Change {
+    Noted(Record),
+    /// Something of this machine that is not understood. It was kept, and something may have followed from it.
+    Damaged {
+        file: String,
+        machine: String,
+        known: Option<Known>,
+    },
+}
+
+impl Change {
+    /// Of a machine, or of the pool; none if its writing was cut: it noted nothing then.
+    fn read(file: &str, of: &str, text: &str) -> anyhow::Result<Option<Self>> {
+        // Those of an earlier version have no first line from which their end is known.
+        let lines = whole(text).with_context(|| format!("reading {file}"))?.filter(|lines| lines.ends_with('\n'));
+        let Some(line) = lines else { return Ok(None) };
+        let why = match serde_json::from_str(line) {
+            Ok(record) => return Ok(Some(Self::Noted(record))),
+            Err(why) => why,
+        };
+        if of == "pool" {
+            bail!("{file} is damaged, or of another version: {why}");
+        }
+        log::warn!("{file} is damaged, or of another version: {why}");
+        let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let known = serde_json::from_value(value["machine"].clone()).ok().filter(|known: &Known| known.name == of);
+        Ok(Some(Self::Damaged { file: file.to_owned(), machine: of.to_owned(), known }))
+    }
+
+    /// Whether it says all of a machine.
+    fn is_of(&self, name: &str) -> bool {
+        matches!(self, Self::Noted(Record::Machine { machine }) if machine.name == name)
+    }
+}
+
 /// What a hold began with. A journal that is damaged is of one machine alone.
-async fn begun(store: &dyn Store, number: u64, changes: &BTreeMap<usize, Record>) -> anyhow::Result<Option<Kept>> {
+async fn begun(store: &dyn Store, number: u64, changes: &BTreeMap<usize, Change>) -> anyhow::Result<Option<Kept>> {
     let Some(text) = store.read(number, POOL).await? else { return Ok(None) };
     let Some(lines) = whole(&text)? else { return Ok(None) };
     let mut lines =
@@ -244,8 +296,7 @@ async fn begun(store: &dyn Store, number: u64, changes: &BTreeMap<usize, Record>
     let mut kept = Kept { pool: *pool, machines: Vec::new() };
     for line in lines {
         let Record::Known(known) = line? else { bail!("{POOL} has something else than machines' names") };
-        let is_changed = |record: &Record| matches!(record, Record::Machine { machine } if machine.name == known.name);
-        if changes.values().any(is_changed) {
+        if changes.values().any(|change| change.is_of(&known.name)) {
             continue;
         }
         let machine = match store.read(number, &journal(&known.name)).await?.as_deref().map(machine) {

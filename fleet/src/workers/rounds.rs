@@ -7,6 +7,7 @@ use super::decide::{Next, next};
 use super::guarded_cluster::GuardedCluster;
 use super::look::look;
 use super::machine::{Machine, State};
+use super::missing::Missing;
 use super::records::{Kept, Records};
 use super::seen::Seen;
 use super::trouble::Trouble;
@@ -24,6 +25,7 @@ pub struct Rounds<'a> {
     records: Records<'a>,
     /// What a command before this one had begun has arrived, and is waited for.
     in_doubt: bool,
+    missing: Missing,
 }
 
 impl<'a> Rounds<'a> {
@@ -34,7 +36,7 @@ impl<'a> Rounds<'a> {
             hypervisor: GuardedHypervisor::new(workers.hypervisor, hold),
             cluster: GuardedCluster { cluster: workers.cluster, hold },
         };
-        Self { acting, records, in_doubt: true }
+        Self { acting, records, in_doubt: true, missing: Missing::default() }
     }
 
     /// What is kept.
@@ -65,13 +67,17 @@ impl<'a> Rounds<'a> {
     /// # Errors
     /// When this command may not go on: another one has taken over. Whatever else hinders is in what is returned.
     pub async fn step(&mut self) -> anyhow::Result<Round> {
-        let Self { acting, records, in_doubt } = self;
+        let Self { acting, records, in_doubt, missing } = self;
         let workers = acting.workers;
         acting.cluster.hold.still().await?;
         let mut round = Round::default();
         let seen = match looked(acting, records.kept(), in_doubt).await {
-            Ok(seen) => seen,
+            Ok(mut seen) => {
+                missing.note(&records.kept().machines, &mut seen);
+                seen
+            }
             Err(trouble) => {
+                missing.blind();
                 round.blind = true;
                 round.meets(None, trouble, in_doubt)?;
                 return Ok(round);
@@ -100,6 +106,9 @@ impl<'a> Rounds<'a> {
             let leads_on = leads_on(&action, action.machine().and_then(|name| records.kept().machine(name)));
             match acting.act(records, &seen, &action).await {
                 Ok(Acted::Changed) => {
+                    if let Action::Destroy(name) = &action {
+                        missing.destroyed(name);
+                    }
                     round.changed = true;
                     round.progressed |= leads_on;
                 }

@@ -1,6 +1,6 @@
 //! What is there, looked at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contract::node::provider_id;
 use contract::statement::{Phase, Statement, asks_for_token};
@@ -8,6 +8,7 @@ use contract::statement::{Phase, Statement, asks_for_token};
 use super::cluster::{NodeSeen, PodSeen};
 use super::machine::{Machine, State};
 use super::pool::Pool;
+use super::reason;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::Reason;
 
@@ -26,6 +27,8 @@ pub struct Seen {
     pub claims: BTreeMap<String, Vec<String>>,
     /// Services whose addresses nodes that leave answer for, by node.
     pub announced: BTreeMap<String, Vec<String>>,
+    /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good.
+    pub gone: BTreeSet<String>,
     /// What VMs that are on say of themselves, by machine, where its node is not Ready.
     pub said: BTreeMap<String, Statement>,
 }
@@ -100,11 +103,22 @@ impl Seen {
         }
     }
 
-    /// Whether nothing is seen of a machine's VM while its node says that it runs: it was moved out of sight, or went
-    /// moments ago. Nobody takes it for gone.
+    /// Whether nothing is seen of a machine's VM while its node says that it runs, or for a moment only: it was moved out of
+    /// sight, or went just now, or the hypervisor has left it out. Nobody takes it for gone.
     pub fn is_hidden(&self, machine: &Machine) -> bool {
-        let is_ready = matches!(self.node(machine), Node::Own(node) if node.ready);
-        machine.vm.is_some() && is_ready && matches!(self.vm(machine), Found::Nothing)
+        let is_noted = machine.reason.as_ref().is_some_and(|why| why.code == reason::VM_GONE);
+        let is_gone = is_noted || self.gone.contains(&machine.name);
+        self.is_missing(machine) && (self.node_is_ready(machine) || !is_gone)
+    }
+
+    /// Whether a machine had a VM of which nothing is seen.
+    pub(super) fn is_missing(&self, machine: &Machine) -> bool {
+        machine.vm.is_some() && matches!(self.vm(machine), Found::Nothing)
+    }
+
+    /// Whether a machine's node says that it is ready, be that an old word.
+    pub(super) fn node_is_ready(&self, machine: &Machine) -> bool {
+        matches!(self.node(machine), Node::Own(node) if node.ready)
     }
 
     /// What a machine's VM says of itself. What another VM has said, or the same one of another token, says nothing of it.

@@ -124,6 +124,7 @@ fn is_asked(machine: &Machine) -> bool {
 }
 
 fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
+    let stay = kept.machines.iter().filter(|machine| machine.stays()).count();
     let machine = named(&mut kept.machines, name)?;
     machine.discards = discards;
     // Asked for twice, it goes once.
@@ -131,9 +132,10 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
         return Ok(());
     }
     // One that goes already is not counted any more, or another one takes its place: it is replaced. One that is lost or did
-    // not join is made anew, unless a person wants one less.
+    // not join is made anew, unless a person wants one less before that: afterwards it would be one of the others.
     let is_made_anew = |why: &Reason| [reason::GIVEN_UP, reason::VM_GONE].contains(&why.code.as_str());
-    if machine.state != State::Leaving || machine.reason.as_ref().is_some_and(is_made_anew) {
+    let is_missing = machine.reason.as_ref().is_some_and(is_made_anew) && stay < kept.pool.count;
+    if machine.state != State::Leaving || is_missing {
         kept.pool.count = kept.pool.count.saturating_sub(1);
     }
     leaves(machine, now, Reason::new(reason::ASKED, "a person wants it to go"));

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use fleet::upgrade::Target;
 use fleet::workers::Wish;
 use lab::{
@@ -96,12 +95,10 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     let ova = lab::find_ova_of(&arguments.ova, TENANT_OVA)?;
     let target = Target::read(&ova)?;
     let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
-    let mut there = OpenLab::exists(state, &at.name)?.then(|| OpenLab::open_tenant(state, &at.name)).transpose()?;
-    if let Some(empty) = there.take_if(|lab| lab.is_empty().unwrap_or_default()) {
-        empty.remove().context("removing a tenant that no VM of was made")?;
-    }
+    let asking = Asking { what: "lab tenant up", over: at.work.over.take(), say: &say };
+    let there = OpenLab::exists(state, &at.name)?.then(|| OpenLab::open_tenant(state, &at.name)).transpose()?;
+    let there = there.map(|lab| lab.complete(size, &asking).map_err(advised)).transpose()?.flatten();
     let lab = if let Some(lab) = there {
-        lab.complete(size)?;
         lab
     } else {
         let tools = tools(arguments.tools.clone())?;
@@ -113,7 +110,6 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
         };
         import(state, arguments, size, unpacked(&ova, &Tools::at(&tools), &say)?, (engine, workers), tools)?
     };
-    let asking = Asking { what: "lab tenant up", over: at.work.over.take(), say: &say };
     lab.power_on_nodes(&asking).map_err(advised)?;
     if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();

@@ -66,10 +66,22 @@ impl LabHypervisor {
         permit: &dyn Permit,
         work: impl FnOnce(&Lab, &str) -> anyhow::Result<()> + Send + 'static,
     ) -> Result<()> {
+        self.change_if(vm, permit, |_, _| Ok(()), work).await
+    }
+
+    /// The same where vCenter would take it. What it would not, such as a form, it refuses again; nothing has happened then.
+    async fn change_if(
+        &self,
+        vm: &Vm,
+        permit: &dyn Permit,
+        takes: impl FnOnce(&Lab, &VmRecord) -> anyhow::Result<()> + Send + 'static,
+        work: impl FnOnce(&Lab, &str) -> anyhow::Result<()> + Send + 'static,
+    ) -> Result<()> {
         let (seen, lock, deployment) = (vm.clone(), self.locked(permit).await?, self.1);
         self.with(move |lab| {
             let _lock = lock;
             let record = lab.as_seen(&seen, deployment)?;
+            takes(lab, &record).map_err(|error| Error::refused(format!("{error:#}")))?;
             work(lab, &record.name).map_err(|error| Error::new(Kind::InDoubt, error))
         })
         .await
@@ -269,12 +281,14 @@ impl Hypervisor for LabHypervisor {
     }
 
     async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
-        let properties = properties.clone();
-        self.change(vm, permit, move |lab, name| lab.give_locked(name, &properties)).await
+        let (properties, asked) = (properties.clone(), properties.clone());
+        let takes = move |lab: &Lab, record: &VmRecord| lab.takes(record, &asked);
+        self.change_if(vm, permit, takes, move |lab, name| lab.give_locked(name, &properties)).await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
-        self.change(vm, permit, |lab, name| lab.power_on_locked(name)).await
+        let takes = |_: &Lab, record: &VmRecord| record.is_configured();
+        self.change_if(vm, permit, takes, |lab, name| lab.power_on_locked(name)).await
     }
 
     /// Two requests: the guest is asked; once nothing of it runs, what it had from the host is given back.

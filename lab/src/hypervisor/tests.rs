@@ -260,6 +260,33 @@ async fn an_image_that_is_gone_or_another_one_is_not_imported() {
 }
 
 #[tokio::test]
+async fn a_form_that_vcenter_would_refuse_is_refused_and_a_vm_that_lacks_a_value_is_not_powered_on() {
+    let (state, lab) = lab();
+    let own = async || lab.vms().await.unwrap().remove(0);
+    let before = records(&lab);
+    let give = async |properties: &[(&str, &str)]| {
+        let properties = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        lab.give(&own().await, &properties, &Times::of(9)).await.unwrap_err()
+    };
+    let refused = give(&[("no-such-key", "x")]).await;
+    assert!(
+        refused.kind == Kind::Refused && refused.to_string().contains("\"no-such-key\" does not exist"),
+        "{refused}"
+    );
+    fs::rename(state.path().join("tree"), state.path().join("elsewhere")).unwrap();
+    assert_eq!(give(&[]).await.kind, Kind::Refused, "its image is gone");
+    fs::rename(state.path().join("elsewhere"), state.path().join("tree")).unwrap();
+    assert_eq!(records(&lab), before);
+    // What is taken and fails half-way may have happened: there is nothing to burn a CD-ROM with.
+    assert_eq!(give(&[]).await.kind, Kind::InDoubt);
+    let mut record = lab.0.directory.load_vm("cp1").unwrap();
+    record.unconfigured = vec!["Node name".to_owned()];
+    lab.0.directory.save_vm(&record).unwrap();
+    let refused = lab.power_on(&own().await, &Times::of(9)).await.unwrap_err();
+    assert!(refused.kind == Kind::Refused && refused.to_string().contains("Node name"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_lab_says_at_once_that_it_has_one_place_only() {
     let (_state, lab) = lab();
     let placement = Placement { datastore: Some("fast".to_owned()), ..Placement::default() };

@@ -11,7 +11,7 @@ fn answer(status: u16, body: &Value) -> Answer {
 }
 
 #[test]
-fn an_eviction_is_blocked_by_a_budget_and_by_nothing_else() {
+fn an_eviction_is_blocked_by_a_budget_or_a_webhook_and_by_nothing_that_concerns_all_of_them() {
     let blocked = json!({"message": "Cannot evict pod as it would violate the pod's disruption budget.",
         "details": {"causes": [{"message": "The disruption budget web needs 2 healthy pods and has 2 currently"}]}});
     let Evicted::Blocked(words) = evicted(&answer(429, &blocked)).unwrap() else { panic!("it goes") };
@@ -19,7 +19,14 @@ fn an_eviction_is_blocked_by_a_budget_and_by_nothing_else() {
     for gone in [201, 404, 409] {
         assert_eq!(evicted(&answer(gone, &json!({}))).unwrap(), Evicted::Going);
     }
-    assert!(evicted(&answer(403, &json!({}))).unwrap_err().to_string().contains("403"));
+    let denied = json!({"message": "admission webhook \"keep.example.com\" denied the request: not today"});
+    for status in [400, 403, 422] {
+        let Evicted::Blocked(words) = evicted(&answer(status, &denied)).unwrap() else { panic!("it goes") };
+        assert!(words.contains("denied the request: not today"), "{words}");
+    }
+    for status in [401, 503] {
+        assert!(evicted(&answer(status, &json!({}))).unwrap_err().to_string().contains(&status.to_string()));
+    }
 }
 
 #[test]

@@ -77,6 +77,7 @@ impl Model {
             }
             Happens::LosesItsVm(at) if at < self.seen.vms.len() => {
                 let lost = self.seen.vms.remove(at);
+                self.seen.gone.insert(lost.name.clone());
                 self.seen.nodes.iter_mut().filter(|node| node.name == lost.name).for_each(|node| node.ready = false);
             }
             Happens::LosesItsVm(_) => {}
@@ -120,6 +121,7 @@ impl Model {
                 let mut vm = super::fake::vm(&name, uuid, Some(machine.stamp(DEPLOYMENT)));
                 vm.reference = VmRef { uuid, id: name.clone() };
                 self.seen.vms.push(vm);
+                self.seen.gone.remove(&name);
                 (machine.vm, machine.token) = (Some(uuid), Some("abcdef".to_owned()));
             }
             Action::Invite(_) => {
@@ -167,12 +169,17 @@ impl Model {
             Action::Drain(_) => self.seen.pods.clear(),
             Action::PowerOff(_) => self.vm(&name).power = PowerState::Off,
             Action::DeleteNode(_) => {
+                assert!(self.unseen.iter().all(|vm| vm.name != name), "its VM was not seen for a moment");
                 assert!(self.seen.vms.iter().all(|vm| vm.name != name || vm.power == PowerState::Off));
                 self.seen.nodes.retain(|node| node.name != name);
             }
             Action::Detach(..) => {}
-            Action::Destroy(_) => self.seen.vms.retain(|vm| vm.name != name),
+            Action::Destroy(_) => {
+                self.seen.vms.retain(|vm| vm.name != name);
+                self.seen.gone.insert(name.clone());
+            }
             Action::Forget(_) => {
+                assert!(self.unseen.iter().all(|vm| vm.name != name), "its VM was not seen for a moment");
                 assert!(self.seen.vms.iter().all(|vm| vm.name != name), "its VM is forgotten");
                 self.machines.retain(|machine| machine.name != name);
                 return;

@@ -122,6 +122,10 @@ pub struct State {
     pub timeout_factor: u32,
     /// Nodes whose pods a PodDisruptionBudget keeps.
     pub blocked: BTreeSet<String>,
+    /// Pods that a webhook lets nobody evict, by name.
+    pub unevictable: BTreeSet<String>,
+    /// Whether no control node has a VM.
+    pub is_without_control: bool,
     /// Whether the API is cut off.
     pub cut: bool,
     /// Since when nodes leave the addresses of services to others, by UID.
@@ -585,6 +589,19 @@ impl State {
         self.off(uuid);
     }
 
+    /// Somebody removes a worker's VM.
+    pub fn lose_vm(&mut self, name: &str) {
+        self.machines.retain(|machine| !is_ours(&machine.vm) || machine.vm.name != name);
+        self.silence(name);
+    }
+
+    /// A further pod on a worker, which comes before those that are there.
+    pub fn add_pod(&mut self, node: &str, name: &str) {
+        let pods = self.pods.get_mut(node).expect("a worker with a pod");
+        let seen = PodSeen { name: name.to_owned(), uid: name.to_owned(), ..pods[0].seen.clone() };
+        pods.insert(0, Pod { seen, ended: None });
+    }
+
     /// The pods of a worker lose their controller.
     pub fn bare(&mut self, node: &str) {
         for pod in self.pods.get_mut(node).into_iter().flatten() {
@@ -882,7 +899,10 @@ impl Cluster for World {
             if state.blocked.contains(&node) {
                 return Ok(Evicted::Blocked("its disruption budget".to_owned()));
             }
-            for pod in state.pods.get_mut(&node).into_iter().flatten() {
+            if state.unevictable.contains(&seen.name) {
+                return Ok(Evicted::Blocked("a webhook denies it".to_owned()));
+            }
+            for pod in state.pods.get_mut(&node).into_iter().flatten().filter(|pod| pod.seen.uid == seen.uid) {
                 (pod.seen.ending, pod.ended) = (true, pod.ended.or(Some(ends)));
             }
             Ok(Evicted::Going)

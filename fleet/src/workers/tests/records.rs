@@ -57,6 +57,48 @@ async fn a_journal_that_is_damaged_is_one_machines_and_the_others_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was_never_written() {
+    let world = World::with(2).await;
+    let before = world.kept().await.unwrap();
+    let first = hold(&world).await;
+    let mut records = Records::begin(&first, before.clone()).await.unwrap();
+    let file = "worker-000001-t-w2.json";
+    records.save_machine(before.machines[1].clone()).await.unwrap();
+    let text = world.read(first.number(), file).await.unwrap().unwrap();
+    let write = async |text: &str| world.write(first.number(), file, text).await.unwrap();
+    let damaged = |kept: &Kept| {
+        let (lost, was) = (&kept.machines[1], &before.machines[1]);
+        assert_eq!(lost.reason.as_ref().unwrap().code, "workers.journal-damaged");
+        assert_eq!((&lost.name, lost.id, lost.address, lost.vm), (&was.name, was.id, was.address, was.vm));
+        assert_eq!(kept.machines[0], before.machines[0]);
+    };
+    // A state of a later version; something that is not JSON any more; and without the first line, of an earlier version.
+    let later = text.replace("\"member\"", "\"tomorrow\"");
+    assert_ne!(later, text);
+    for whole in [later.as_str(), &text.replace("record", "reco\u{0}d"), later.split_once('\n').unwrap().1] {
+        write(whole).await;
+        damaged(&world.kept().await.unwrap());
+    }
+    // One of a machine that is new is known by what can be read of it: nobody else gets its address.
+    let new = Machine { name: "t-w3".to_owned(), address: Some([10, 0, 0, 22].into()), ..before.machines[1].clone() };
+    write(&text).await;
+    records.save_machine(new.clone()).await.unwrap();
+    let file = "worker-000002-t-w3.json";
+    let text = world.read(first.number(), file).await.unwrap().unwrap();
+    world.write(first.number(), file, &text.replace("\"member\"", "\"tomorrow\"")).await.unwrap();
+    let kept = world.kept().await.unwrap();
+    assert_eq!((kept.machines[2].id, kept.machines[2].address), (new.id, new.address));
+    // Nothing is done where its VM and its address are not known, nor with what another version has written otherwise.
+    world.write(first.number(), file, &text.replace("record", "reco\u{0}d")).await.unwrap();
+    let why = format!("{:#}", records::read(&world).await.unwrap_err());
+    assert!(why.contains(file) && why.contains("which address are t-w3's"), "{why}");
+    world.write(first.number(), file, &text.replace("\"form\":2", "\"form\":3")).await.unwrap();
+    let why = format!("{:#}", records::read(&world).await.unwrap_err());
+    assert!(why.contains(file) && why.contains("of form 3"), "{why}");
+    first.release().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_an_earlier_version_has_kept_in_one_file_is_read() {
     let world = World::with(2).await;
     let before = world.kept().await.unwrap();

@@ -173,6 +173,26 @@ async fn a_drain_that_a_budget_blocks_is_named_by_pod_and_nothing_is_forced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_nobody_may_evict_is_named_and_holds_up_no_other_one() {
+    let world = World::with(2).await;
+    world.lock().add_pod("t-w1", "stuck");
+    world.lock().unevictable.insert("stuck".to_owned());
+    let told = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.status().await.unwrap().unwrap().waits[0].to_string()
+    };
+    let (given, told) = tokio::join!(world.give(remove("t-w1")), told);
+    assert_eq!(told, "t-w1: not moved away from it yet: web/stuck [workers.draining]");
+    let (arrived, _) = given.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let words = waits[0].to_string();
+    assert_eq!(words, "t-w1: web/stuck: a webhook denies it [workers.drain-blocked]");
+    world.lock().unevictable.clear();
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_a_person_has_cordoned_leaves_its_services_addresses_to_others_first() {
     let world = World::with(2).await;
     world.lock().nodes[0].cordoned = true;
@@ -208,6 +228,20 @@ async fn pods_that_nobody_starts_elsewhere_keep_a_worker_unless_they_are_discard
     let discards = Discards { bare_pods: true, ..Discards::default() };
     world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
     assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_nobody_starts_elsewhere_keep_a_worker_whose_vm_went_off_meanwhile() {
+    let world = World::with(2).await;
+    world.lock().bare("t-w1");
+    world.give(remove("t-w1")).await.arrived();
+    world.lock().lose_power("t-w1");
+    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.bare-pods"]);
+    assert!(world.lock().nodes.iter().any(|node| node.name == "t-w1"), "its pods went with its node");
+    let discards = Discards { bare_pods: true, ..Discards::default() };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,14 +324,25 @@ async fn a_worker_that_is_cut_off_can_be_removed_and_its_node_goes_after_its_vm(
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_somebody_has_removed_is_made_good() {
     let world = World::with(2).await;
-    {
-        let mut state = world.lock();
-        state.machines.retain(|machine| machine.vm.name != "t-w1" || machine.vm.uuid().as_u128() < 0xe00);
-        state.silence("t-w1");
-    }
+    world.lock().lose_vm("t-w1");
     let status = world.give(Wish::GoOn).await.done();
     let names: Vec<_> = status.workers.iter().map(|worker| worker.name.as_str()).collect();
     assert_eq!((names, status.available), (vec!["t-w2", "t-w3"], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_else_goes_for_it() {
+    let world = World::with(2).await;
+    for worker in ["t-w1", "t-w2"] {
+        world.lock().claims.insert(worker.to_owned(), vec![format!("web/of-{worker}")]);
+    }
+    world.lock().lose_vm("t-w1");
+    let (arrived, status) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!((codes(&arrived), status.available), (vec!["workers.local-volumes"], 2));
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    let give_up = || Wish::Remove { worker: "t-w1".to_owned(), discards };
+    assert_eq!(world.give(give_up()).await.done().wanted, 2);
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,6 +401,27 @@ async fn vms_that_are_moved_out_of_sight_are_not_taken_for_gone_while_their_node
     world.lock().machines = all;
     world.give(Wish::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_nodes_are_not_taken_for_gone() {
+    let world = World::with(2).await;
+    let all = std::mem::take(&mut world.lock().machines);
+    for node in &mut world.lock().nodes {
+        node.ready = false;
+    }
+    let before = world.kept().await.unwrap();
+    let seen_again = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let mut state = world.lock();
+        state.machines = all;
+        state.nodes.iter_mut().for_each(|node| node.ready = true);
+    };
+    let (given, ()) = tokio::join!(world.give(Wish::GoOn), seen_again);
+    assert_eq!(given.done().available, 2);
+    let kept = world.kept().await.unwrap();
+    assert!(kept.pool.made == 2 && kept.machines.iter().all(|machine| machine.state == State::Member), "{kept:?}");
+    assert_eq!(kept.machines[0].vm, before.machines[0].vm);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,45 @@
+//! Since when VMs are not seen: what one look leaves out is not gone. Kept for one command; the next one looks as long itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::machine::Machine;
+use super::seen::Seen;
+
+/// How long no look may have found a VM before it counts as gone, in seconds. A hypervisor leaves out what an account may not
+/// see for now, and an API server that has just started has heard of no node yet.
+const GONE: u64 = 60;
+
+/// What is not seen, look after look.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    /// Since when, by machine, in seconds of Unix time.
+    since: BTreeMap<String, u64>,
+    /// Those whose VMs this command has removed.
+    destroyed: BTreeSet<String>,
+}
+
+impl Missing {
+    /// Adds a look, and says in it what is gone.
+    pub(super) fn note(&mut self, machines: &[Machine], seen: &mut Seen) {
+        let missing = |machine: &&Machine| seen.is_missing(machine);
+        let names: BTreeSet<String> = machines.iter().filter(missing).map(|machine| machine.name.clone()).collect();
+        self.since.retain(|name, _| names.contains(name));
+        self.destroyed.retain(|name| names.contains(name));
+        for name in names {
+            let since = *self.since.entry(name.clone()).or_insert(seen.now);
+            if seen.now.saturating_sub(since) >= GONE || self.destroyed.contains(&name) {
+                seen.gone.insert(name);
+            }
+        }
+    }
+
+    /// Nothing could be looked at: what was not seen before may have been there meanwhile.
+    pub(super) fn blind(&mut self) {
+        self.since.clear();
+    }
+
+    /// The VM of a machine was removed.
+    pub(super) fn destroyed(&mut self, machine: &str) {
+        self.destroyed.insert(machine.to_owned());
+    }
+}
