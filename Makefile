@@ -28,7 +28,7 @@ export KAAS_ROOM := $(if $(filter ova ova-earlier earlier install test test-fast
 .PHONY: vcenter vcenter-program fuzz scenario named help reference install ova ova-earlier earlier test test-fast test-long lint lab lab-down bench cold deny setup root
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 17
 
 # Both in one call: sudo would ask for the password again after the minutes that the first one takes.
 ova: setup root ## Install what is missing on the build host and build the OVAs into build/

@@ -85,6 +85,9 @@ pub struct UpArguments {
     /// Tools tree to use in place of the image builder's own.
     #[arg(long, value_name = "DIRECTORY")]
     tools: Option<PathBuf>,
+    /// Options of the program's own, after `--`: `-help` of it lists them.
+    #[arg(last = true)]
+    options: Vec<String>,
 }
 
 /// Runs one command.
@@ -132,7 +135,8 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
         bail!("there is no {}; `make vcenter-program` builds it, and --program names it", program.display());
     }
     let program = program.canonicalize().with_context(|| format!("looking for {}", program.display()))?;
-    let vcenter = OpenVCenter::create(state, &arguments.vcenter.name, &program, &tools(arguments.tools)?)?;
+    let (name, options) = (&arguments.vcenter.name, &arguments.options);
+    let vcenter = OpenVCenter::create(state, name, &program, options, &tools(arguments.tools)?)?;
     let mut keeper = std::process::Command::new(own_program()?);
     let [keeps, _] = vcenter.marks();
     keeper.args(["lab", "vcenter", "keep", "--name", vcenter.name(), &keeps]);

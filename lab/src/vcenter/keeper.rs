@@ -65,6 +65,8 @@ pub fn mark(datastores: &Path) -> String {
 pub struct Keeper<'a> {
     /// The program.
     pub program: &'a Path,
+    /// Options of its own.
+    pub options: &'a [String],
     /// Where to say that it runs.
     pub directory: &'a Path,
     /// Where its datastores are.
@@ -93,11 +95,17 @@ impl Keeper<'_> {
     }
 
     fn start(&self, carrier: &[String]) -> anyhow::Result<Child> {
-        let mut command = Command::new(self.program);
-        command.arg(mark(self.datastores)).arg("-users").arg(self.users);
-        command.arg("-bodies").arg(serde_json::to_string(carrier)?);
+        let mut command = self.command(carrier)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.spawn().with_context(|| format!("starting {}", self.program.display()))
+    }
+
+    /// Of an option that is given twice, the last one counts.
+    fn command(&self, carrier: &[String]) -> anyhow::Result<Command> {
+        let mut command = Command::new(self.program);
+        command.args(self.options).arg(mark(self.datastores)).arg("-users").arg(self.users);
+        command.arg("-bodies").arg(serde_json::to_string(carrier)?);
+        Ok(command)
     }
 
     /// Says where the vCenter is, once it is ready, and stays as long as it speaks.
@@ -105,6 +113,9 @@ impl Keeper<'_> {
         let mut output = BufReader::new(vcenter.stdout.take().context("a vCenter without an output")?);
         let mut line = String::new();
         output.read_line(&mut line).context("listening to the vCenter")?;
+        if line.is_empty() {
+            bail!("it has ended before it was ready");
+        }
         let ready: Ready = serde_json::from_str(&line).with_context(|| format!("it is not ready; it says {line:?}"))?;
         let Ready { url, control, certificate, thumbprint, thumbprint_sha256 } = ready;
         let door = open_door(self.network, address(&url)?)?;
@@ -172,6 +183,25 @@ mod tests {
         for other in ["http://127.0.0.1:1/sdk", "https://vcenter/sdk", ""] {
             address(other).unwrap_err();
         }
+    }
+
+    #[test]
+    fn options_of_its_own_come_before_those_that_are_not_theirs_to_say() {
+        let at = Path::new("/v");
+        let options = ["-others", "1000"].map(str::to_owned);
+        let keeper = Keeper {
+            program: Path::new("/bin/vcenter"),
+            options: &options,
+            directory: at,
+            datastores: &at.join("datastores"),
+            users: &at.join("users.json"),
+            certificate: at,
+            network: at,
+        };
+        let command = keeper.command(&["a program".to_owned(), "carry".to_owned()]).unwrap();
+        let arguments: Vec<_> = command.get_args().map(|argument| argument.to_str().unwrap()).collect();
+        let ours = ["-directory=/v/datastores", "-users", "/v/users.json", "-bodies", r#"["a program","carry"]"#];
+        assert_eq!(arguments, [&["-others", "1000"], &ours[..]].concat());
     }
 
     /// Gone when this is dropped.

@@ -48,6 +48,9 @@ struct Record {
     name_on_host: String,
     /// The program that it is.
     program: PathBuf,
+    /// Options of its own, such as how many hosts it has.
+    #[serde(default)]
+    options: Vec<String>,
     /// Where the tools tree is.
     tools: PathBuf,
 }
@@ -71,11 +74,12 @@ pub struct Carried {
 }
 
 impl VCenter {
-    /// Makes one: its directory and its network. It does not run yet.
+    /// Makes one: its directory and its network. It does not run yet. `options` are the program's own; where and for whom it
+    /// is, is not theirs to say.
     ///
     /// # Errors
     /// When there is a lab or a vCenter of this name, or the host refuses; what was made until then is removed again.
-    pub fn create(state: &Path, name: &str, program: &Path, tools: &Path) -> anyhow::Result<Self> {
+    pub fn create(state: &Path, name: &str, program: &Path, options: &[String], tools: &Path) -> anyhow::Result<Self> {
         let directory = LabDirectory::of(state, name)?;
         let _lock = directory.lock()?;
         directory.is_free()?;
@@ -83,6 +87,7 @@ impl VCenter {
             name: name.to_owned(),
             name_on_host: name_on_host(name),
             program: program.to_owned(),
+            options: options.to_vec(),
             tools: tools.to_owned(),
         };
         records::save(&directory.vcenter(), &record)?;
@@ -215,6 +220,7 @@ impl VCenter {
     pub fn keep(&self, carrier: &[String]) -> anyhow::Result<()> {
         keeper::Keeper {
             program: &self.record.program,
+            options: &self.record.options,
             directory: self.directory(),
             datastores: &self.datastores(),
             users: &self.users(),
@@ -322,11 +328,11 @@ mod tests {
     fn a_vcenter_and_a_lab_do_not_share_a_name_and_what_is_made_goes() {
         let state = tempfile::tempdir().unwrap();
         let program = Path::new("/bin/true");
-        let made = VCenter::create(state.path(), "x", program, Path::new("/tools")).unwrap();
+        let made = VCenter::create(state.path(), "x", program, &[], Path::new("/tools")).unwrap();
         assert!(made.network.exists());
         let password = fs::read_to_string(made.password_file()).unwrap();
         assert!(password.len() == 32 && fs::read_to_string(made.users()).unwrap().contains(&password));
-        let again = VCenter::create(state.path(), "x", program, Path::new("/tools")).err().unwrap().to_string();
+        let again = VCenter::create(state.path(), "x", program, &[], Path::new("/tools")).err().unwrap().to_string();
         assert!(again.contains("`kaas lab vcenter down --name x`"), "{again}");
         let wishes = crate::Wishes { name: "x".to_owned(), nodes: 1, ..crate::Wishes::default() };
         let source = fixture::source(&state.path().join("tree"));
@@ -344,7 +350,7 @@ mod tests {
     #[test]
     fn one_that_does_not_start_says_its_last_words() {
         let state = tempfile::tempdir().unwrap();
-        let made = VCenter::create(state.path(), "y", Path::new("/bin/true"), Path::new("/tools")).unwrap();
+        let made = VCenter::create(state.path(), "y", Path::new("/bin/true"), &[], Path::new("/tools")).unwrap();
         let mut keeper = Command::new("sh");
         let why = made.start(keeper.args(["-c", "echo no room; exit 1"])).err().unwrap();
         assert!(format!("{why:#}").contains("it ended: no room"), "{why:#}");
