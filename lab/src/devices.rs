@@ -11,6 +11,15 @@ use super::records::VmRecord;
 use super::{Lab, cdrom, disk, environment};
 
 impl Lab {
+    /// The disks that no VM holds, and where they are: those that workers had are kept when they go.
+    ///
+    /// # Errors
+    /// When the lab's directory cannot be read.
+    pub fn kept_disks(&self) -> anyhow::Result<Vec<(Uuid, PathBuf)>> {
+        let disks = self.directory.unheld()?.into_iter();
+        Ok(disks.map(|disk| (disk, self.disk_file(disk))).collect())
+    }
+
     /// Connects or fences a VM's network interface, now and at later power-ons.
     ///
     /// # Errors

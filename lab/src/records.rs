@@ -260,6 +260,27 @@ impl LabDirectory {
         Ok(None)
     }
 
+    /// The disks that no VM holds: they are kept of VMs that have gone.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn unheld(&self) -> anyhow::Result<Vec<Uuid>> {
+        let mut disks: Vec<Uuid> = match fs::read_dir(self.path.join("disks")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            entries => {
+                let names = entries?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+                let names = names.collect::<io::Result<Vec<_>>>()?;
+                names.iter().filter_map(|name| name.strip_suffix(".raw")?.parse().ok()).collect()
+            }
+        };
+        for vm in self.vms()? {
+            let held = self.recall_vm(&vm)?.map(|record| record.disks).unwrap_or_default();
+            disks.retain(|disk| !held.contains(disk));
+        }
+        disks.sort();
+        Ok(disks)
+    }
+
     /// Keeps other commands away from this lab while the returned file is open. One that is at work is waited for.
     ///
     /// # Errors

@@ -121,13 +121,18 @@ impl Lab {
         self.record.workers.unwrap_or_else(|| self.replacements())
     }
 
-    /// Has workers of a tenant that are made from now on run by something else than before.
+    /// Has the workers of a tenant that are made through this value run by something else than before. The next command knows
+    /// nothing of it until that is [kept](Self::keep_worker_engine).
+    pub fn choose_worker_engine(&mut self, engine: EngineRecord) {
+        self.record.workers = Some(engine);
+    }
+
+    /// Has all workers that are made from now on run by what was chosen: for who may change them.
     ///
     /// # Errors
     /// When that cannot be remembered.
-    pub fn set_worker_engine(&mut self, engine: EngineRecord) -> anyhow::Result<()> {
+    pub fn keep_worker_engine(&self) -> anyhow::Result<()> {
         let _lock = self.directory.lock()?;
-        self.record.workers = Some(engine);
         records::save(&self.directory.record(), &self.record)
     }
 
@@ -289,7 +294,11 @@ mod tests {
         let mut tenant = lab(state.path(), "blue", Some((host.as_host().unwrap(), 0)));
         assert_eq!(tenant.worker_engine(), tenant.replacements());
         let emulated = EngineRecord::Qemu { kvm: false, hardware: Hardware::Quick };
-        tenant.set_worker_engine(emulated).unwrap();
+        tenant.choose_worker_engine(emulated);
+        assert_eq!(tenant.worker_engine(), emulated);
+        let refused = Lab::open_tenant(state.path(), "blue").unwrap();
+        assert_eq!(refused.worker_engine(), EngineRecord::Container, "a command that is refused changes nothing");
+        tenant.keep_worker_engine().unwrap();
         let again = Lab::open_tenant(state.path(), "blue").unwrap();
         assert_eq!((again.worker_engine(), again.worker_engine().timeout_factor()), (emulated, 5));
         assert_eq!(again.replacements(), EngineRecord::Container, "an upgrade's VMs are none of the workers'");

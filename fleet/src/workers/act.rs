@@ -121,7 +121,9 @@ impl Acting<'_> {
     /// Where that took so long that the token leaves no time to join, the next one would take as long: a person is asked.
     async fn import(&self, records: &mut Records<'_>, machine: Machine) -> Result<Acted, Trouble> {
         let pool = records.kept().pool.clone();
-        let staged = match self.staged(records, &machine).await {
+        let none = || Reason::new(reason::NO_CONTROL_NODE, "there is no control node's VM to put it beside");
+        let beside = self.workers.beside.as_ref().ok_or_else(|| Trouble::Refused(none()))?;
+        let staged = match self.staged(records, &machine, beside).await {
             Err(Trouble::Refused(why)) => return self.refused(records, machine, why).await,
             staged => staged?,
         };
@@ -135,7 +137,7 @@ impl Acting<'_> {
         let addition = Addition {
             name: &noted.name,
             image: &staged,
-            networks: Networks::Of(&self.workers.beside),
+            networks: Networks::Of(beside),
             size: &noted.template.size,
             properties: &self.workers.site.properties(&pool, &noted, &token),
             stamp: noted.stamp(self.workers.hypervisor.deployment()),
@@ -203,8 +205,8 @@ impl Acting<'_> {
 
     /// The machine's image where its VM is to be put. That of the pool can be laid there; one that the pool has left
     /// behind is there or is not needed any more.
-    async fn staged(&self, records: &Records<'_>, machine: &Machine) -> Result<Staged, Trouble> {
-        let (beside, placement) = (&self.workers.beside, &self.workers.placement);
+    async fn staged(&self, records: &Records<'_>, machine: &Machine, beside: &Vm) -> Result<Staged, Trouble> {
+        let placement = &self.workers.placement;
         let digest = &machine.template.image.digest;
         if let Some(ready) = self.hypervisor.staged(digest, beside, placement).await? {
             return Ok(ready);

@@ -35,8 +35,8 @@ pub struct Workers<'a> {
     pub cluster: &'a dyn Cluster,
     /// Where holds and journals are kept: never in the cluster, and beside those of its control nodes.
     pub store: &'a dyn Store,
-    /// A VM of the cluster's control plane: workers are put beside it, on its networks.
-    pub beside: Vm,
+    /// A VM of the cluster's control plane: workers are put beside it, on its networks. Where there is none, none is made.
+    pub beside: Option<Vm>,
     /// Where they are put otherwise.
     pub placement: Placement,
     /// What they are told.

@@ -27,12 +27,6 @@ impl Next {
     pub fn is_done(&self) -> bool {
         self.actions.is_empty() && self.waits.is_empty() && self.stopped.is_empty()
     }
-
-    /// Whether only a person helps.
-    pub fn needs_a_person(&self) -> bool {
-        let lasts = self.waits.iter().all(|wait| wait.lasting);
-        lasts && !self.is_done() && self.actions.iter().all(|action| matches!(action, Action::Drain(_)))
-    }
 }
 
 /// What comes next, from what is wanted, what was begun, and what is there. It is asked again after each action.
@@ -101,7 +95,7 @@ impl View<'_> {
             let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
             let stays = machine.has_joined() && self.pool.rollout.paused;
             if stays || !self.seen.is_outdated(self.pool, machine) {
-                next.stopped.push(Wait { worker: Some(machine.name.clone()), reason: why, lasting: true });
+                next.stopped.push(Wait::lasting(machine, &why.code, &why.words));
             } else if machine.token.is_none() && !self.seen.is_hidden(machine) {
                 next.actions.retain(|action| action.machine() != Some(&machine.name));
                 next.actions.push(Action::Leave(machine.name.clone(), why));

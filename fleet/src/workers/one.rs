@@ -1,7 +1,6 @@
 //! What comes next for one worker, by what was begun for it and what is there.
 
 use contract::minor::Minor;
-use contract::statement::asks_for_token;
 
 use super::action::Action;
 use super::cluster::{NodeSeen, PodSeen};
@@ -181,10 +180,9 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
 
 /// Why the node of one that has joined is not Ready, as its VM says. Whoever reads it decides: nothing is done for it.
 fn not_ready(machine: &Machine, seen: &Seen, own: &Reason, late: bool) -> Wait {
-    let (token, name) = (asks_for_token(&own.code), &machine.name);
-    let mends = if token { format!(". A new token mends it: rejoin-worker {name}") } else { String::new() };
-    let words = format!("its node is not Ready: {}{mends}", own.words);
-    Wait { lasting: late || seen.refuses(machine), ..Wait::passing(machine, &own.code, words) }
+    let token = mends::token_mends(machine, &own.code);
+    let words = format!("its node is not Ready: {}{}", own.words, if token { ". A new token mends it" } else { "" });
+    Wait { lasting: late || seen.refuses(machine), token, ..Wait::passing(machine, &own.code, words) }
 }
 
 /// One that had joined and is to join again, with a new token that it finds in its form at its next power-on. A token that

@@ -10,6 +10,7 @@ codes! {
     TOO_SLOW, "workers.too-slow", "Making a worker's VM took so long that its token leaves no time to join. Allow less time to join, or see to the host.";
     REFUSED, "workers.refused", "The hypervisor refuses to make a worker's VM, and will refuse again.";
     NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else. It is left alone.";
+    NO_CONTROL_NODE, "workers.no-control-node", "The cluster has no control node's VM to put a further worker beside.";
     NO_ADDRESS, "workers.no-address", "All addresses of the pool are in use.";
     DRAINING, "workers.draining", "Pods, or addresses of services, are moving away from a worker.";
     DRAIN_BLOCKED, "workers.drain-blocked", "A PodDisruptionBudget keeps a pod on a worker that is to go, or the API refuses to evict it. Nothing is forced.";

@@ -80,16 +80,16 @@ impl<'a> Rounds<'a> {
                 missing.blind();
                 round.blind = true;
                 round.meets(None, trouble, in_doubt)?;
+                round.needs_a_person = round.waits.iter().all(|wait| wait.lasting);
                 return Ok(round);
             }
         };
-        let Next { actions, waits, stopped } = {
-            let next = next(&records.kept().pool, &records.kept().machines, &seen);
-            (round.done, round.needs_a_person) = (next.is_done(), next.needs_a_person());
-            next
-        };
+        let next = next(&records.kept().pool, &records.kept().machines, &seen);
+        round.done = next.is_done();
+        let Next { actions, waits, stopped } = next;
         (round.waits, round.stopped) = (waits, stopped);
-        let mut imported = false;
+        // A drain that is blocked goes on only once a person has seen to it, and so does what was refused.
+        let (mut imported, mut may_go_on) = (false, false);
         for action in actions {
             if *workers.cancelled.borrow() {
                 break;
@@ -103,6 +103,7 @@ impl<'a> Rounds<'a> {
             if !matches!(action, Action::Drain(_)) {
                 (workers.watch)(&Notice::Begun(&action));
             }
+            let drains = matches!(action, Action::Drain(_));
             let leads_on = leads_on(&action, action.machine().and_then(|name| records.kept().machine(name)));
             match acting.act(records, &seen, &action).await {
                 Ok(Acted::Changed) => {
@@ -113,9 +114,15 @@ impl<'a> Rounds<'a> {
                     round.progressed |= leads_on;
                 }
                 Ok(Acted::Blocked(why)) => round.blocked(&action, why),
-                Err(trouble) => round.meets(action.machine(), trouble, in_doubt)?,
+                Err(trouble) => {
+                    may_go_on |= !matches!(trouble, Trouble::Refused(_));
+                    round.meets(action.machine(), trouble, in_doubt)?;
+                    continue;
+                }
             }
+            may_go_on |= !drains;
         }
+        round.needs_a_person = !round.done && !may_go_on && round.waits.iter().all(|wait| wait.lasting);
         Ok(round)
     }
 }
@@ -172,16 +179,19 @@ impl Round {
 
     /// What was not done is done later, or never by this command.
     fn meets(&mut self, machine: Option<&String>, trouble: Trouble, in_doubt: &mut bool) -> anyhow::Result<()> {
-        let reason = match trouble {
+        let (reason, lasting) = match trouble {
             Trouble::Stop(error) => return Err(error),
-            Trouble::Later(reason) | Trouble::Refused(reason) => reason,
+            Trouble::Later(reason) => (reason, false),
+            Trouble::Refused(reason) => (reason, true),
             Trouble::InDoubt(reason) => {
                 *in_doubt = true;
-                reason
+                (reason, false)
             }
         };
         self.failed = true;
-        self.waits.push(Wait { worker: machine.cloned(), reason, lasting: false });
+        // It does not pass, whatever was waited for of it otherwise.
+        self.waits.retain(|wait| !lasting || machine.is_none() || wait.worker.as_ref() != machine);
+        self.waits.push(Wait { worker: machine.cloned(), reason, lasting, token: false });
         Ok(())
     }
 }

@@ -18,6 +18,19 @@ impl Workers<'_> {
     /// # Errors
     /// When it cannot be wanted now, somebody else is at work, or has taken over.
     pub async fn go(&self, wish: &Wish, over: TakeOver) -> anyhow::Result<(Arrived, WorkersStatus)> {
+        self.go_with(wish, over, &|| Ok(())).await
+    }
+
+    /// The same with something that goes with the wish and is kept elsewhere: it is noted first, and only by who may.
+    ///
+    /// # Errors
+    /// As [`Workers::go`], and what `note` says: nothing is wanted otherwise then.
+    pub async fn go_with(
+        &self,
+        wish: &Wish,
+        over: TakeOver,
+        note: &dyn Fn() -> anyhow::Result<()>,
+    ) -> anyhow::Result<(Arrived, WorkersStatus)> {
         // What is refused is refused before anything is taken from anyone.
         wish.applied(records::read(self.store).await?, (self.clock)())?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
@@ -25,6 +38,8 @@ impl Workers<'_> {
         records::prune(&hold).await;
         let gone = async {
             let kept = wish.applied(records::read(self.store).await?, (self.clock)())?;
+            hold.confirm().await?;
+            note()?;
             let mut rounds = Rounds::new(self, &hold, Records::begin(&hold, kept).await?);
             let arrived = self.run(wish, &mut rounds).await?;
             let status = self.status_of(rounds.kept()).await?;
@@ -82,7 +97,7 @@ impl Workers<'_> {
             if round.done {
                 return Ok(Arrived::Done);
             }
-            let is_stuck = round.needs_a_person && !round.changed && !round.failed;
+            let is_stuck = round.needs_a_person && !round.changed;
             // A pause is noted by now: nobody has to wait for the cluster to learn that.
             let is_noted = *wish == Wish::Pause && !round.changed && (round.blind || !rounds.kept().moves());
             if is_stuck || is_noted || changed_last.elapsed() >= self.pause_limit {

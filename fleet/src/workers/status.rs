@@ -103,7 +103,7 @@ impl WorkersStatus {
         let next = seen.as_ref().map(|seen| next(&kept.pool, &kept.machines, seen));
         let done = next.as_ref().is_ok_and(Next::is_done);
         let Next { waits, stopped, .. } = next.unwrap_or_else(|why| Next {
-            waits: vec![Wait { worker: None, reason: why.clone(), lasting: false }],
+            waits: vec![Wait { worker: None, reason: why.clone(), lasting: false, token: false }],
             ..Next::default()
         });
         let seen = seen.ok();

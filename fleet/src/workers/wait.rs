@@ -17,12 +17,15 @@ pub struct Wait {
     /// Whether a person has to see to it, or it has lasted too long: waiting on does not help.
     #[serde(skip)]
     pub lasting: bool,
+    /// Whether a new token mends it.
+    #[serde(skip)]
+    pub token: bool,
 }
 
 impl Wait {
     /// It may pass by itself.
     pub(super) fn passing(machine: &Machine, code: &str, words: impl std::fmt::Display) -> Self {
-        Self { worker: Some(machine.name.clone()), reason: Reason::new(code, words), lasting: false }
+        Self { worker: Some(machine.name.clone()), reason: Reason::new(code, words), lasting: false, token: false }
     }
 
     /// A person has to see to it.
@@ -32,7 +35,7 @@ impl Wait {
 
     /// It is about the pool.
     pub(super) fn of_pool(code: &str, lasting: bool, words: impl std::fmt::Display) -> Self {
-        Self { worker: None, reason: Reason::new(code, words), lasting }
+        Self { worker: None, reason: Reason::new(code, words), lasting, token: false }
     }
 }
 

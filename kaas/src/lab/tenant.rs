@@ -34,11 +34,11 @@ pub fn run(state: &Path, command: Tenant) -> anyhow::Result<ExitCode> {
         Tenant::Up(arguments) => up(state, &arguments),
         Tenant::AddWorker { count, worker_engine, at } => {
             let mut lab = open(&at)?;
-            if let Some(engine) = worker_engine {
-                let engine = engine.record(&lab.tools(), lab::Hardware::Quick, &|what| at.work.output.tell(what))?;
-                lab.set_worker_engine(engine)?;
-            }
-            Crew::of(lab, &at).go(what, &Wish::Add(count))
+            let Some(engine) = worker_engine else { return Crew::of(lab, &at).go(what, &Wish::Add(count)) };
+            lab.choose_worker_engine(
+                engine.record(&lab.tools(), lab::Hardware::Quick, &|what| at.work.output.tell(what))?,
+            );
+            Crew::of(lab, &at).go_with(what, &Wish::Add(count), &OpenLab::keep_worker_engine)
         }
         Tenant::RemoveWorker { worker, lost, at } => {
             Crew::of(open(&at)?, &at).go(what, &Wish::Remove { worker, discards: lost.discards() })
@@ -119,7 +119,12 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     let crew = Crew::of(lab, at);
     let wish = match crew.looked()? {
         // What another operator has paused is left so.
-        Some(_) => Wish::Continue,
+        Some(status) => {
+            if let Some(words) = arguments.workers.and_then(|said| words::other_number(&status, said, &at.name)) {
+                say(&words);
+            }
+            Wish::Continue
+        }
         None => Wish::Create(Box::new(crew.first(target, arguments)?)),
     };
     crew.go("lab tenant up", &wish)

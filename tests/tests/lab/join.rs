@@ -129,11 +129,11 @@ pub mod long {
         is_a_member_again("it has joined again by its console");
 
         is_away_for_too_long(&scenario, &worker, &control);
-        scenario.wait("the worker's own code and the command that mends it", FORMING, || {
+        scenario.wait("the worker's own code and what mends it", FORMING, || {
             let status = tenant.run(&["status"]);
             let wait = status["waits"].as_array().and_then(|waits| waits.first()).cloned().unwrap_or_default();
             let words = wait["reason"].as_str().unwrap_or_default();
-            Ok(wait["code"] == "join.certificate-expired" && words.ends_with(&format!("rejoin-worker {worker}")))
+            Ok(wait["code"] == "join.certificate-expired" && words.ends_with("A new token mends it"))
         });
         let tokens = tenant.tokens();
         let status = tenant.run(&["rejoin-worker", &worker]);

@@ -118,6 +118,8 @@ pub struct State {
     pub refusing: BTreeMap<String, (&'static str, bool)>,
     /// What the hypervisor says to whoever fills in a form anew.
     pub forms_are: Option<Kind>,
+    /// Whether the hypervisor refuses to power VMs on.
+    pub stay_off: bool,
     /// How many times longer than usual workers are told to wait; nothing is said of it at 0.
     pub timeout_factor: u32,
     /// Nodes whose pods a PodDisruptionBudget keeps.
@@ -342,11 +344,13 @@ impl World {
 
     pub async fn acting<T>(&self, cancelled: watch::Receiver<bool>, act: impl AsyncFnOnce(&Workers<'_>) -> T) -> T {
         let (world, clock) = (self.clone(), || self.now());
+        let is_without = self.lock().is_without_control;
+        let beside = (!is_without).then(|| vm("cp1", Uuid::from_u128(0xc1), None));
         let workers = Workers {
             hypervisor: &world,
             cluster: &world,
             store: &world,
-            beside: vm("cp1", Uuid::from_u128(0xc1), None),
+            beside,
             placement: Placement::default(),
             site: self.site(),
             what: "a test",
@@ -770,6 +774,9 @@ impl Hypervisor for World {
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let (seen, now) = (vm.clone(), Instant::now());
         self.change("power_on", permit, move |state| {
+            if state.stay_off {
+                bail!(Error::refused("it lacks a value"));
+            }
             let machine = state.own(&seen)?;
             assert!(machine.whole, "{seen} is half a VM and was to be powered on");
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");

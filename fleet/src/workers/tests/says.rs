@@ -115,7 +115,7 @@ async fn a_rejoin_whose_form_cannot_be_filled_in_for_now_is_not_tried_for_ever()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_the_command_that_mends_it() {
+async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_what_mends_it() {
     let world = refusing("join.certificate-expired", true).await;
     world.lock().lose_power("t-w1");
     let before = world.now();
@@ -125,12 +125,34 @@ async fn a_worker_that_has_to_join_again_after_a_power_cut_is_named_with_the_com
     assert_eq!(codes(&arrived), ["join.certificate-expired"]);
     let status = world.status().await.unwrap().unwrap();
     for wait in [&waits[0], &status.waits[0]] {
-        assert!(wait.worker.as_deref() == Some("t-w1") && wait.reason.words.ends_with("rejoin-worker t-w1"), "{wait}");
+        assert!(wait.worker.as_deref() == Some("t-w1") && wait.token, "{wait}");
+        assert!(wait.reason.words.ends_with("A new token mends it"), "{wait}");
     }
     let says = serde_json::to_value(&status.workers[0].says).unwrap();
     assert_eq!((&says["phase"], &says["code"]), (&"refused".into(), &"join.certificate-expired".into()));
     world.lock().refusing.clear();
     world.give(rejoin("t-w1")).await.done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_lost_its_system_disk_is_named_with_what_mends_it() {
+    for code in ["property.missing", "join.token-refused", "environment.absent"] {
+        let world = refusing(code, true).await;
+        world.lock().lose_power("t-w1");
+        let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+        let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+        assert!(waits[0].token && waits[0].reason.code == code, "{waits:?}");
+        world.lock().refusing.clear();
+        assert_eq!(world.give(rejoin("t-w1")).await.done().available, 2);
+    }
+}
+
+/// What is said here is for each program that calls it: it names none of its commands.
+#[test]
+fn no_reason_names_a_command() {
+    for (code, words) in crate::workers::REASONS {
+        assert!(!["kaas ", "`", "-worker", "resume"].iter().any(|part| words.contains(part)), "{code}: {words}");
+    }
 }
 
 /// A worker that was powered on at 1000 with a token, and what it says 50 s later.

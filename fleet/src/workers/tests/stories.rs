@@ -358,6 +358,21 @@ async fn workers_without_power_are_named_and_powered_on_by_whoever_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_hypervisor_refuses_is_named_at_once_and_not_tried_for_half_an_hour() {
+    let world = World::with(2).await;
+    world.lock().lose_power("t-w1");
+    world.lock().stay_off = true;
+    let before = world.now();
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let named: Vec<_> = waits.iter().map(|wait| (wait.worker.as_deref(), wait.reason.code.as_str())).collect();
+    assert_eq!(named, [(Some("t-w1"), "hypervisor.refused")]);
+    assert!(world.now() - before < 60, "it took {} s", world.now() - before);
+    world.lock().stay_off = false;
+    assert_eq!(world.give(Wish::GoOn).await.done().available, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn workers_that_lost_their_power_all_at_once_are_powered_on_and_done_when_each_has_said_that_it_is_ready() {
     let world = World::with(3).await;
     // Kubernetes has not seen yet that they are silent.
@@ -383,6 +398,56 @@ async fn a_worker_whose_node_was_removed_or_says_nothing_is_named_and_nothing_is
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     let named: Vec<_> = waits.iter().map(|wait| (wait.worker.as_deref(), wait.reason.code.as_str())).collect();
     assert_eq!(named, [(Some("t-w1"), "workers.not-ready"), (Some("t-w2"), "workers.not-ready")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_node_was_removed_is_not_shut_down_for_a_token_that_it_does_not_take() {
+    let world = World::with(2).await;
+    world.lock().nodes.retain(|node| node.name != "t-w1");
+    world.set_fault(None);
+    let before = world.now();
+    let (arrived, status) = world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await.arrived();
+    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    assert!(why[0].reason.code == "workers.not-ready" && why[0].reason.words.ends_with("remove the worker"), "{why:?}");
+    assert!(world.now() - before < 60, "it took {} s", world.now() - before);
+    let power = ["shut_down", "cut_power", "power_on", "give"];
+    assert!(!world.lock().calls.iter().any(|(name, _)| power.contains(name)), "its VM was touched");
+    assert_eq!(status.workers[0].power, Some(PowerState::On));
+    assert!(matches!(world.give(Wish::GoOn).await.arrived().0, Arrived::Stopped(_)));
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_asks_for_a_token_gets_one_also_where_its_node_was_removed() {
+    let world = World::with(2).await;
+    world.lock().nodes.retain(|node| node.name != "t-w1");
+    world.lock().refusing.insert("t-w1".to_owned(), ("join.certificate-expired", true));
+    let rejoins = async {
+        while !world.lock().calls.iter().any(|(name, _)| *name == "give") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.lock().refusing.clear();
+    };
+    world.set_fault(None);
+    let (given, ()) = tokio::join!(world.give(Wish::Rejoin { worker: "t-w1".to_owned() }), rejoins);
+    assert_eq!(given.done().available, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_keep_a_worker_whose_node_was_removed() {
+    let world = World::with(2).await;
+    world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
+    world.lock().nodes.retain(|node| node.name != "t-w1");
+    let (arrived, status) = world.give(remove("t-w1")).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.local-volumes"]);
+    assert_eq!((world.own().len(), status.workers[0].power), (2, Some(PowerState::On)));
+    world.lock().lose_power("t-w1");
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!((codes(&arrived), world.own().len()), (vec!["workers.local-volumes"], 2));
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -432,6 +497,17 @@ async fn a_vm_whose_stamp_was_changed_is_left_alone() {
     let (arrived, _) = world.give(remove("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["workers.vm-odd"]);
     assert_eq!(world.lock().machines.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_control_nodes_vm_workers_are_told_of_and_none_is_made() {
+    let world = World::with(2).await;
+    world.lock().is_without_control = true;
+    assert_eq!(world.status().await.unwrap().unwrap().workers.len(), 2);
+    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)) && codes(&arrived) == ["workers.no-control-node"], "{arrived:?}");
+    assert!(world.lock().tokens.is_empty() && world.own().len() == 2);
+    world.give(Wish::Scale(2)).await.done();
 }
 
 #[tokio::test(start_paused = true)]
@@ -592,6 +668,34 @@ async fn of_two_operators_one_is_told_of_the_other() {
     assert!(matches!(first.arrived().0, Arrived::Stopped(_)));
     assert!(matches!(&second, Given::Failed(error) if error.to_string().contains("is at work")), "{second:?}");
     assert_eq!(world.kept().await.unwrap().pool.count, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_with_a_wish_is_noted_by_who_may_and_by_nobody_who_is_refused() {
+    let world = World::with(2).await;
+    world.lock().ill.insert("two".to_owned());
+    let noted = std::cell::Cell::new(0);
+    let go = async || {
+        let note = || {
+            noted.set(noted.get() + 1);
+            Ok(())
+        };
+        world
+            .acting(watch::channel(false).1, async |workers| {
+                workers.go_with(&Wish::Add(1), TakeOver::FromTheDead, &note).await
+            })
+            .await
+    };
+    let second = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        go().await
+    };
+    let (_, second) = tokio::join!(world.give(replace("two", Changes::default())), second);
+    assert!(second.is_err() && noted.get() == 0, "it was refused, and noted");
+    world.lock().ill.clear();
+    world.give(Wish::GoOn).await.done();
+    go().await.unwrap();
+    assert_eq!((noted.get(), world.own().len()), (1, 3));
 }
 
 #[tokio::test(start_paused = true)]

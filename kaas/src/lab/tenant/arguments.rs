@@ -158,9 +158,9 @@ pub struct UpArguments {
     /// Number of control nodes: 1 or 3.
     #[arg(long, default_value_t = 1)]
     pub(super) control_planes: usize,
-    /// Number of workers.
-    #[arg(long, default_value_t = 2)]
-    pub(super) workers: usize,
+    /// Number of workers, if not 2: this counts when the tenant is made; `scale-workers` changes it.
+    #[arg(long)]
+    pub(super) workers: Option<usize>,
     /// Where the workers have their addresses from: this counts when the tenant is made, and holds for those that come later.
     #[arg(long, value_enum, default_value = "static")]
     pub(super) worker_addresses: WorkerAddresses,

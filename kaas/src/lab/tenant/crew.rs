@@ -22,12 +22,14 @@ use super::words;
 use crate::output::{Output, json, result, say, warn};
 use crate::signals::{Ending, until_ended};
 use crate::upgrade::advised;
-use crate::work::told;
 
 /// Ended otherwise than was asked for; exit status 4.
 const STOPPED: u8 = 4;
 /// Not at an end; resuming goes on; exit status 3.
 const PAUSED: u8 = 3;
+
+/// How many workers a tenant begins with where nothing is said.
+const FIRST: usize = 2;
 
 /// The one pool of a lab's tenant.
 const POOL: &str = "workers";
@@ -77,7 +79,7 @@ impl<'a> Crew<'a> {
         let mut pool = Pool {
             name: POOL.to_owned(),
             prefix: self.at.name.clone(),
-            count: arguments.workers,
+            count: arguments.workers.unwrap_or(FIRST),
             template,
             ova,
             carries,
@@ -103,12 +105,15 @@ impl<'a> Crew<'a> {
 
     /// Says where they stand.
     pub(super) fn status(&self) -> anyhow::Result<ExitCode> {
-        let status = self.looked()?.context("there are no workers yet; `kaas lab tenant up` makes them")?;
+        let status = self.looked()?.with_context(|| words::none_yet(&self.at.name))?;
+        let disks = self.lab.kept_disks()?.into_iter();
+        let kept: Vec<_> = disks.map(|(disk, path)| words::KeptDisk { disk, path }).collect();
         match self.at.work.output {
-            Output::Json => json(&status)?,
+            Output::Json => json(&words::Standing { status: &status, kept_disks: &kept })?,
             Output::Text => {
-                let reasons = words::reasons(&status.waits, &status.stopped);
-                result(&(words::status(&status) + words::unattended(&status) + &reasons))?;
+                let reasons = words::reasons(&status.waits, &status.stopped, &self.at.name);
+                let unattended = words::unattended(&status, &self.at.name);
+                result(&(words::status(&status) + &unattended + &reasons + &words::kept(&kept)))?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -116,12 +121,22 @@ impl<'a> Crew<'a> {
 
     /// Notes a wish, goes on until it is so, and says what came of it.
     pub(super) fn go(&self, what: &str, wish: &Wish) -> anyhow::Result<ExitCode> {
+        self.go_with(what, wish, &|_| Ok(()))
+    }
+
+    /// The same with what goes with the wish and is kept by the lab: noted while no other command is at work on the workers.
+    pub(super) fn go_with(
+        &self,
+        what: &str,
+        wish: &Wish,
+        note: &dyn Fn(&OpenLab) -> anyhow::Result<()>,
+    ) -> anyhow::Result<ExitCode> {
         // A pause is a note: it needs no API.
         if *wish != Wish::Pause {
             self.client()?;
         }
         let gone = self.with(what, Ending::WhereItCanBeContinued, async |workers| {
-            workers.go(wish, self.at.work.over.take()).await
+            workers.go_with(wish, self.at.work.over.take(), &|| note(&self.lab)).await
         });
         match gone {
             Err(error) if error.is::<Cancelled>() => {
@@ -139,7 +154,7 @@ impl<'a> Crew<'a> {
             json(&words::Outcome::of(arrived, status))?;
             return Ok(ExitCode::from(exit));
         }
-        let mut text = words::arrived(arrived, status);
+        let mut text = words::arrived(arrived, status, &self.at.name);
         for wait in &status.stopped {
             let Some(worker) = &wait.worker else { continue };
             let said = self.lab.refusals_of(worker).into_iter().map(|said| format!("\n  {worker} says: {said}"));
@@ -172,8 +187,7 @@ impl<'a> Crew<'a> {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let working = async |cancelled| {
-            let control = LabHypervisor::new(Arc::clone(&self.lab)).vms().await?;
-            let beside = control.into_iter().next().context("the tenant has no control node to put workers beside")?;
+            let beside = LabHypervisor::new(Arc::clone(&self.lab)).vms().await?.into_iter().next();
             let workers = Workers {
                 hypervisor: &LabHypervisor::of_workers(Arc::clone(&self.lab), POOL),
                 cluster,
@@ -182,7 +196,7 @@ impl<'a> Crew<'a> {
                 placement: Placement::default(),
                 site,
                 what,
-                watch: &|notice: &Notice<'_>| self.at.work.output.tell(&told(notice, words::begun)),
+                watch: &|notice: &Notice<'_>| self.at.work.output.tell(&words::notice(notice, &self.at.name)),
                 clock: &clock,
                 pace: Duration::from_secs(1),
                 pause_limit: Duration::from_secs(self.at.work.waiting.pause_limit),

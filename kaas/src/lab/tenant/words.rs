@@ -1,7 +1,12 @@
 //! What is said of a tenant's workers.
 
-use fleet::workers::{Action, Arrived, Discards, State, Wait, WorkerStatus, WorkersStatus};
+use std::path::PathBuf;
+
+use fleet::workers::{Action, Arrived, Discards, Notice, State, Wait, WorkerStatus, WorkersStatus};
 use serde::Serialize;
+use uuid::Uuid;
+
+use crate::work::told;
 
 /// Where a run has come to, for programs.
 #[derive(Serialize)]
@@ -26,6 +31,25 @@ impl<'a> Outcome<'a> {
     }
 }
 
+/// Where the workers stand, for programs.
+#[derive(Serialize)]
+pub struct Standing<'a> {
+    /// The workers.
+    #[serde(flatten)]
+    pub status: &'a WorkersStatus,
+    /// Data disks of VMs that have gone.
+    pub kept_disks: &'a [KeptDisk],
+}
+
+/// A data disk that no VM holds.
+#[derive(Serialize)]
+pub struct KeptDisk {
+    /// Its UUID.
+    pub disk: Uuid,
+    /// The file that it is.
+    pub path: PathBuf,
+}
+
 /// Where a run has come to, in one word.
 fn name(arrived: &Arrived) -> &'static str {
     match arrived {
@@ -37,15 +61,52 @@ fn name(arrived: &Arrived) -> &'static str {
 }
 
 /// What is waited for, and what has stopped, one a line.
-pub fn reasons(waits: &[Wait], stopped: &[Wait]) -> String {
-    let line = |what: &'static str| move |wait: &Wait| format!("\n  {what}: {wait}");
+pub fn reasons(waits: &[Wait], stopped: &[Wait], tenant: &str) -> String {
+    let line = |what: &'static str| move |wait: &Wait| format!("\n  {what}: {}", waiting(wait, tenant));
     waits.iter().map(line("waiting")).chain(stopped.iter().map(line("stopped"))).collect()
 }
 
+/// A command of a tenant, for whoever copies it: without its name another tenant's workers would be meant.
+fn command(words: &str, tenant: &str) -> String {
+    format!("`kaas lab tenant {words} --name {tenant}`")
+}
+
+/// What goes on with what a tenant's workers were left in.
+fn goes_on(tenant: &str) -> String {
+    format!("{} goes on", command("resume", tenant))
+}
+
+/// What is waited for, and the command that mends it where one does.
+fn waiting(wait: &Wait, tenant: &str) -> String {
+    match &wait.worker {
+        Some(worker) if wait.token => {
+            format!("{wait}; {} gives it one", command(&format!("rejoin-worker {worker}"), tenant))
+        }
+        _ => wait.to_string(),
+    }
+}
+
+/// That there is nobody yet.
+pub fn none_yet(tenant: &str) -> String {
+    format!("there are no workers yet; {} makes them", command("up", tenant))
+}
+
+/// That a number of workers was said and another one holds; none if it is the same.
+pub fn other_number(status: &WorkersStatus, said: usize, tenant: &str) -> Option<String> {
+    let changes = command(&format!("scale-workers {said}"), tenant);
+    (status.wanted != said).then(|| format!("{} workers are wanted, as before; {changes} changes that", status.wanted))
+}
+
+/// The data disks that no VM holds, one a line.
+pub fn kept(disks: &[KeptDisk]) -> String {
+    let line = |kept: &KeptDisk| format!("\n  kept: the data disk {}, at {}", kept.disk, kept.path.display());
+    disks.iter().map(line).collect()
+}
+
 /// Where a run has come to.
-pub fn arrived(arrived: &Arrived, status: &WorkersStatus) -> String {
-    let waits = |waits: &[Wait]| waits.iter().map(|wait| format!("\n  {wait}")).collect::<String>();
-    let goes_on = "`kaas lab tenant resume` goes on";
+pub fn arrived(arrived: &Arrived, status: &WorkersStatus, tenant: &str) -> String {
+    let waits = |waits: &[Wait]| waits.iter().map(|wait| format!("\n  {}", waiting(wait, tenant))).collect::<String>();
+    let goes_on = goes_on(tenant);
     let head = match arrived {
         Arrived::Done => return self::status(status),
         Arrived::Paused(why) => format!("paused: {goes_on}{}", waits(why)),
@@ -97,9 +158,10 @@ pub fn status(status: &WorkersStatus) -> String {
 }
 
 /// That something is begun and nobody goes on with it: a command was ended or killed.
-pub fn unattended(status: &WorkersStatus) -> &'static str {
+pub fn unattended(status: &WorkersStatus, tenant: &str) -> String {
     let moves = status.workers.iter().any(|worker| worker.state.moves());
-    if moves && status.held_by.is_none() { "\nnobody is at work on them: `kaas lab tenant resume` goes on" } else { "" }
+    let is_left = moves && status.held_by.is_none();
+    if is_left { format!("\nnobody is at work on them: {}", goes_on(tenant)) } else { String::new() }
 }
 
 /// What stands in a worker's way, in its own words, where nothing else tells it.
@@ -118,8 +180,15 @@ fn lost(discards: Discards) -> &'static str {
     }
 }
 
-/// What is begun.
-pub fn begun(action: &Action) -> String {
+/// What happens.
+pub fn notice(notice: &Notice<'_>, tenant: &str) -> String {
+    match notice {
+        Notice::Waits(wait) => format!("waiting: {}", waiting(wait, tenant)),
+        other => told(other, begun),
+    }
+}
+
+fn begun(action: &Action) -> String {
     match action {
         Action::Add { address } => {
             format!("a further worker{}", address.map_or_else(String::new, |address| format!(" at {address}")))
@@ -193,11 +262,11 @@ pub mod tests {
     #[test]
     fn what_is_kept_is_told_while_nothing_can_be_looked_at() {
         let reason = Reason::new("workers.api-silent", "it does not answer");
-        let waits = vec![Wait { worker: None, reason, lasting: false }];
+        let waits = vec![Wait { worker: None, reason, lasting: false, token: false }];
         let worker =
             WorkerStatus { reason: Some(Reason::new("workers.asked", "it goes")), ..worker("t-w1", State::Leaving) };
         let status = WorkersStatus { looked: false, paused: true, waits, ..status(&[worker]) };
-        let told = super::status(&status) + &reasons(&status.waits, &status.stopped);
+        let told = super::status(&status) + &reasons(&status.waits, &status.stopped, "t");
         for part in
             ["cannot be looked at", "is paused", "t-w1\tby DHCP\tleaving  it goes", "waiting: it does not answer"]
         {
@@ -207,14 +276,17 @@ pub mod tests {
 
     #[test]
     fn who_is_at_work_on_them_is_told_and_what_stands_in_a_workers_way_has_its_own_code() {
-        let why = Reason::new("join.certificate-expired", "a new token mends it: rejoin-worker t-w1");
-        let waits = vec![Wait { worker: Some("t-w1".to_owned()), reason: why, lasting: true }];
+        let why = Reason::new("join.certificate-expired", "a new token mends it");
+        let waits = vec![Wait { worker: Some("t-w1".to_owned()), reason: why, lasting: true, token: true }];
         let holder = Some("lab tenant add-worker (process 7)".to_owned());
         let status = WorkersStatus { held_by: holder, waits, ..status(&[worker("t-w1", State::Member)]) };
-        let told = super::status(&status) + &reasons(&status.waits, &status.stopped);
+        let told = super::status(&status) + &reasons(&status.waits, &status.stopped, "t");
         assert!(told.contains("\nlab tenant add-worker (process 7) is at work on them\n"), "{told}");
         assert!(
-            told.ends_with("waiting: t-w1: a new token mends it: rejoin-worker t-w1 [join.certificate-expired]"),
+            told.ends_with(
+                "waiting: t-w1: a new token mends it [join.certificate-expired]; `kaas lab tenant rejoin-worker t-w1 --name t` \
+                 gives it one"
+            ),
             "{told}"
         );
         let says = Says {
@@ -227,9 +299,41 @@ pub mod tests {
         let left = super::tests::status(&[joining]);
         let told = super::status(&left);
         assert!(told.ends_with("joining  it says: it is another one [join.wrong-ca]"), "{told}");
-        assert!(unattended(&left).contains("nobody is at work") && unattended(&status).is_empty());
+        assert!(unattended(&left, "t").contains("nobody is at work") && unattended(&status, "t").is_empty());
         let json = serde_json::to_value(Outcome::of(&Arrived::Paused(status.waits.clone()), &status)).unwrap();
         assert_eq!(json["reasons"][0]["code"], "join.certificate-expired");
+    }
+
+    #[test]
+    fn each_command_that_is_named_names_its_tenant() {
+        let why = Reason::new("join.certificate-expired", "a new token mends it");
+        let wait = Wait { worker: Some("blue-w1".to_owned()), reason: why, lasting: true, token: true };
+        let status = status(&[worker("blue-w1", State::Leaving)]);
+        let waits = || vec![wait.clone()];
+        let told = [
+            arrived(&Arrived::Paused(waits()), &status, "blue"),
+            arrived(&Arrived::Stopped(waits()), &status, "blue"),
+            arrived(&Arrived::Cancelled, &status, "blue"),
+            unattended(&status, "blue"),
+            reasons(&waits(), &[], "blue"),
+            notice(&Notice::Waits(&wait), "blue"),
+            none_yet("blue"),
+            other_number(&status, 5, "blue").unwrap(),
+        ];
+        for told in &told {
+            let commands: Vec<&str> = told.split('`').filter(|part| part.starts_with("kaas ")).collect();
+            assert!(!commands.is_empty() && commands.iter().all(|one| one.ends_with(" --name blue")), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_holds_already_is_not_told_and_disks_that_are_kept_are() {
+        let status = status(&[]);
+        assert_eq!(other_number(&status, 1, "blue"), None);
+        let kept = [KeptDisk { disk: Uuid::from_u128(7), path: "/labs/blue/disks/7.raw".into() }];
+        assert_eq!(super::kept(&kept), format!("\n  kept: the data disk {}, at /labs/blue/disks/7.raw", kept[0].disk));
+        let told = serde_json::to_value(Standing { status: &status, kept_disks: &kept }).unwrap();
+        assert_eq!((&told["wanted"], &told["kept_disks"][0]["path"]), (&json!(1), &json!("/labs/blue/disks/7.raw")));
     }
 
     #[test]
