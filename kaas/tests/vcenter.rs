@@ -290,8 +290,19 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert_eq!(rules.iter().map(|rule| rule.vms.len()).collect::<Vec<_>>(), [3]);
     assert!(rules[0].name.ends_with(": on different hosts"), "{}", rules[0].name);
 
-    // Given again, it makes nothing anew.
-    says(3, &["deploy", "--pause-limit", "1"], &file);
+    // Given again, it makes nothing anew. What a node says of itself is said on.
+    let refused = json!({
+        "machine": null, "phase": "refused", "code": "address.duplicate", "words": "somebody has 10.20.30.12", "lasting": true,
+        "times": 1, "token": null, "at": 7,
+    });
+    bed.vsphere(async |client| {
+        let vm = client.find("DC0/vm/control/cp2").await.unwrap();
+        let spec = vsphere::ConfigSpec::new().extra(contract::statement::Statement::GUESTINFO, &refused.to_string());
+        client.changes(&vsphere::Unguarded).reconfigure(&vm, &spec).await.unwrap();
+    });
+    let paused = says(3, &["deploy", "--pause-limit", "1"], &file);
+    assert!(paused.contains("cp2 says: somebody has 10.20.30.12 [address.duplicate]"), "{paused}");
+    assert_eq!(paused.matches(" says: ").count(), 1, "{paused}");
     assert_eq!(named(&bed.machines("cp")), ON);
     let plan = says(0, &["deploy", "--dry-run"], &file);
     assert!(plan.contains("is there already") && !plan.contains("besides: a template"), "{plan}");

@@ -171,20 +171,20 @@ impl Judging<'_> {
     /// Where the file names an object that privileges are needed on.
     fn place_of(&self, on: On, object: &str) -> Located<()> {
         let described = self.described;
+        // As `look` names it.
+        let is = |what: &str, name: &str| object == format!("the {what} {name}");
         let named =
-            |all: &[Located<String>]| all.iter().find(|one| object.ends_with(&one.value)).map(|one| one.with(()));
+            |what: &str, all: &[Located<String>]| all.iter().find(|one| is(what, &one.value)).map(|one| one.with(()));
         match on {
             On::Folder => {
-                let templates = described.templates.as_slice();
-                named(templates)
-                    .or_else(|| named(&described.other_folders))
-                    .unwrap_or_else(|| described.folder.with(()))
+                let folders = [described.other_folders.as_slice(), described.templates.as_slice()].concat();
+                named("folder", &folders).unwrap_or_else(|| described.folder.with(()))
             }
             On::Datastore => match &described.journal {
-                Some(journal) if object.ends_with(&journal.value.datastore) => journal.with(()),
+                Some(journal) if !is("datastore", &described.datastore.value) => journal.with(()),
                 _ => described.datastore.with(()),
             },
-            On::Network => named(&described.networks).unwrap_or_else(|| described.datacenter.with(())),
+            On::Network => named("network", &described.networks).unwrap_or_else(|| described.datacenter.with(())),
             On::Pool => described.pool.as_ref().unwrap_or(&described.cluster).with(()),
             On::Cluster => described.cluster.with(()),
         }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use ::vsphere::{About, Client, Connect, DatastorePath, Error, Outcome, Secret, Unguarded};
 use anyhow::Context;
 use contract::deployer::PrivateKey;
+use contract::statement::Statement;
 use fleet::authority::DirectoryStore;
 use fleet::deploy::Wanted;
-use fleet::hypervisor::{Hypervisor as _, Placement};
+use fleet::hypervisor::{Hypervisor as _, Placement, Vm};
 use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
@@ -20,6 +21,7 @@ use super::judge::judge;
 use super::look::{look, look_around};
 use crate::cluster_file::described::Written;
 use crate::cluster_file::provider::{Checked, Place, Site};
+use crate::signals::{Ending, until_ended};
 
 /// How long the end of a session is waited for; vCenter ends it itself, half an hour later.
 const LOG_OUT: Duration = Duration::from_secs(5);
@@ -75,6 +77,21 @@ impl VcenterSite {
         VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names()).await
     }
 
+    /// What a node says of itself; none if it says nothing, or has no VM.
+    async fn statement(&self, node: &str) -> fleet::hypervisor::Result<Option<Statement>> {
+        let hypervisor = self.hypervisor().await?;
+        let is_nodes = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node);
+        match hypervisor.vms().await?.into_iter().find(is_nodes) {
+            Some(vm) => hypervisor.statement(&vm.reference).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Looks, and gives the session back when the command is asked to end meanwhile.
+    fn looking<T>(&self, look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        until_ended(&self.runtime, Ending::AtOnce, async |_| look.await, || self.close())
+    }
+
     async fn checked(&self, asked: &Asked, written: Written<'_>) -> anyhow::Result<Checked> {
         let described = &self.described;
         let mut seen = look(&self.client, described).await.context("looking at what is named")?;
@@ -100,12 +117,12 @@ impl Site for VcenterSite {
 
     fn check(&self, wanted: &Wanted, written: Written<'_>) -> anyhow::Result<Checked> {
         let asked = Asked::read(wanted)?;
-        self.runtime.block_on(self.checked(&asked, written))
+        self.looking(self.checked(&asked, written))
     }
 
     /// It is there if all that is named is: a folder may hold VMs that are to be adopted.
     fn find(&self) -> anyhow::Result<Option<Place>> {
-        self.runtime.block_on(async {
+        self.looking(async {
             let datacenter = &self.described.datacenter.value;
             let store = DatastoreStore::new(self.client.clone(), datacenter, self.journal.clone()).await?;
             Ok(Some(Place {
@@ -142,7 +159,12 @@ impl Site for VcenterSite {
     }
 
     fn complaints(&self, node: &str) -> Vec<String> {
-        vec![format!("{node} says on its console in vSphere Client what it waits for")]
+        let said = self.runtime.block_on(self.statement(node));
+        let said = said.inspect_err(|error| log::debug!("looking what {node} says: {error}")).ok().flatten();
+        let code = said.as_ref().and_then(|said| said.code.as_ref().map(|code| (code, &said.words)));
+        let mut complaints = Vec::from_iter(code.map(|(code, words)| format!("{node} says: {words} [{code}]")));
+        complaints.push(format!("{node}'s console in vSphere Client says what it waits for"));
+        complaints
     }
 
     fn ova(&self, path: &Path) -> anyhow::Result<PathBuf> {

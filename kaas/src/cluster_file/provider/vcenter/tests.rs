@@ -347,6 +347,24 @@ fn missing_privileges_are_named_once_for_each_object_with_what_they_are_for() {
     }
     assert!(!checked.found.iter().any(|found| found.contains("all privileges")));
     assert_eq!(PRIVILEGES.iter().filter(|privilege| privilege.on == On::Cluster).count(), 1);
+    // Objects whose names end alike are told apart.
+    let text = with(&[
+        ("# other-folders = [\"Discovered virtual machine\"]", "other-folders = [\"control\"]"),
+        ("# journal = \"[datastore1] kaas/control\"", "journal = \"[store1] kaas/control\""),
+    ]);
+    for (object, id, key) in [
+        ("the folder kaas/control", "Folder.Create", "folder"),
+        ("the folder control", "Folder.Create", "other-folders[0]"),
+        ("the datastore datastore1", "Datastore.Browse", "datastore"),
+        ("the datastore store1", "Datastore.Browse", "journal"),
+    ] {
+        let checked = judged(&text, |_, seen, _| {
+            seen.other_folders = vec![Object::There];
+            seen.missing = vec![missing(id, object)];
+        });
+        let told = checked.mistakes[0].to_string();
+        assert!(told.contains(&format!("provider.vsphere.{key}: ")), "{object}: {told}");
+    }
 }
 
 #[test]
