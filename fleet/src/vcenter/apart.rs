@@ -10,7 +10,7 @@ use crate::hypervisor::{Permit, Result};
 impl VcenterHypervisor {
     /// The rule's name: people see it in vSphere Client.
     fn rule(&self) -> String {
-        format!("kaas {}: on different hosts", self.deployment)
+        format!("kaas-{}: on different hosts", self.deployment)
     }
 
     /// Lets the rule have all VMs of the deployment, if it is wanted and there are two.
