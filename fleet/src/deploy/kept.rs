@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use anyhow::bail;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -42,6 +43,9 @@ pub struct Node {
 pub struct Kept {
     /// Its name.
     pub cluster: String,
+    /// The deployment that its VMs are stamped with; none in a journal of before this was noted.
+    #[serde(default)]
+    pub deployment: Option<Uuid>,
     /// What is to come of it.
     pub goal: Goal,
     /// What its VMs were made from; an upgrade changes that without a word here.
@@ -75,6 +79,20 @@ impl Node {
 }
 
 impl Kept {
+    /// Refuses a journal of another deployment: another file leads to it, or what the deployment is named by was renamed.
+    /// Its VMs are not those that are seen here.
+    pub(super) fn is_of(&self, deployment: Uuid) -> anyhow::Result<()> {
+        match self.deployment {
+            Some(noted) if noted != deployment => bail!(
+                "the journal here is that of the cluster {} of the deployment {noted}, and what is described is the \
+                 deployment {deployment}: nothing was changed. If these are two clusters, give this one a journal of its \
+                 own; if it is the same one, and something of its description was renamed, name the deployment {noted}",
+                self.cluster
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// One of its nodes.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == name)

@@ -51,7 +51,10 @@ impl Deploy<'_> {
     /// When the store or the hypervisor does not answer.
     pub async fn status(&self) -> anyhow::Result<Option<DeployStatus>> {
         match records::read(self.store).await? {
-            Some(kept) => Ok(Some(self.status_of(&kept).await?)),
+            Some(kept) => {
+                kept.is_of(self.hypervisor.deployment())?;
+                Ok(Some(self.status_of(&kept).await?))
+            }
             None => Ok(None),
         }
     }
@@ -61,7 +64,7 @@ impl Deploy<'_> {
         if matches!(wish, Wish::Deploy(_)) && OpenUpgrade::find(self.store).await?.is_some() {
             bail!("an upgrade of this cluster is open: end it first");
         }
-        wish.applied(kept, &self.hypervisor.vms().await?)
+        wish.applied(self.hypervisor.deployment(), kept, &self.hypervisor.vms().await?)
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {

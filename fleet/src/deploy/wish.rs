@@ -2,6 +2,8 @@
 
 use anyhow::{Context, bail, ensure};
 
+use uuid::Uuid;
+
 use super::kept::{Goal, Kept, Node};
 use super::wanted::{Wanted, WantedNode};
 use crate::hypervisor::{DiskKind, DiskRef, Vm};
@@ -26,11 +28,15 @@ impl Wish<'_> {
     ///
     /// # Errors
     /// When it cannot be wanted now.
-    pub(super) fn applied(self, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
-        match self {
+    pub(super) fn applied(self, deployment: Uuid, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
+        if let Some(kept) = &kept {
+            kept.is_of(deployment)?;
+        }
+        let kept = match self {
             Self::Deploy(wanted) => deployed(wanted, kept, vms),
             Self::Destroy { cluster, disks } => destroyed(cluster, disks, kept, vms),
-        }
+        };
+        Ok(Kept { deployment: Some(deployment), ..kept? })
     }
 }
 
@@ -56,6 +62,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         started: false,
     };
     Ok(Kept {
+        deployment: None,
         cluster: wanted.cluster.clone(),
         goal: Goal::Up,
         image: wanted.image.clone(),
@@ -113,7 +120,17 @@ fn destroyed(cluster: &str, disks: bool, kept: Option<Kept>, vms: &[Vm]) -> anyh
             let (nodes, left, discarded) = (Vec::new(), Vec::new(), Vec::new());
             let cluster = cluster.to_owned();
             // Whoever made them has used their disks.
-            Kept { cluster, goal: Goal::Up, image, nodes, formed: true, removes_disks: disks, left, discarded }
+            Kept {
+                cluster,
+                deployment: None,
+                goal: Goal::Up,
+                image,
+                nodes,
+                formed: true,
+                removes_disks: disks,
+                left,
+                discarded,
+            }
         }
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);

@@ -3,3 +3,4 @@ mod fake;
 mod next;
 mod records;
 mod stories;
+mod wish;

@@ -7,7 +7,7 @@ use crate::deploy::{Action, Goal, Kept, Said, Seen, Wish, next};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
 
 fn kept() -> Kept {
-    Wish::Deploy(&wanted(3)).applied(None, &[]).unwrap()
+    Wish::Deploy(&wanted(3)).applied(DEPLOYMENT, None, &[]).unwrap()
 }
 
 fn vm_of(node: &str, uuid: u128) -> Vm {

@@ -2,12 +2,12 @@
 
 use uuid::Uuid;
 
-use super::fake::{Fault, World, wanted};
+use super::fake::{DEPLOYMENT, Fault, World, wanted};
 use crate::authority::{Hold, TakeOver};
 use crate::deploy::{Goal, Kept, Records, Wish, records};
 
 fn kept() -> Kept {
-    Wish::Deploy(&wanted(1)).applied(None, &[]).unwrap()
+    Wish::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap()
 }
 
 async fn hold(world: &World) -> Hold<'_> {

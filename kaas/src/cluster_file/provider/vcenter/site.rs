@@ -39,10 +39,11 @@ pub struct VcenterSite {
     snapshots: PathBuf,
 }
 
-/// The deployment of a journal: whoever names the same vCenter and the same journal means the same one, and nobody has to note
-/// it before anything is there.
-pub(super) fn deployment(about: &About, journal: &DatastorePath) -> Uuid {
-    Uuid::new_v5(&DEPLOYMENTS, format!("{} {journal}", about.instance_uuid).as_bytes())
+/// The deployment of a journal and a folder: whoever names the same vCenter and the same of these means the same one, and nobody
+/// has to note it before anything is there. Who has copied a description and put another folder into it means another one.
+pub(super) fn deployment(about: &About, journal: &DatastorePath, datacenter: &str, folder: &str) -> Uuid {
+    let (datacenter, folder) = (datacenter.trim_matches('/'), folder.trim_matches('/'));
+    Uuid::new_v5(&DEPLOYMENTS, format!("{} {journal} {datacenter}/{folder}", about.instance_uuid).as_bytes())
 }
 
 impl VcenterSite {
@@ -68,7 +69,11 @@ impl VcenterSite {
             error => error.into(),
         })?;
         let journal = described.journal_of(cluster);
-        let deployment = described.deployment.unwrap_or_else(|| deployment(&client.service().about, &journal));
+        let named = || {
+            let (datacenter, folder) = (&described.datacenter.value, &described.folder.value);
+            deployment(&client.service().about, &journal, datacenter, folder)
+        };
+        let deployment = described.deployment.unwrap_or_else(named);
         let (described, runtime, snapshots) = (described.clone(), Rc::clone(runtime), snapshots.to_owned());
         Ok(Self { described, client, runtime, deployment, journal, snapshots })
     }

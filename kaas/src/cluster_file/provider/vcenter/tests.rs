@@ -150,18 +150,24 @@ fn all_that_is_missing_is_said_at_once_and_one_provider_is_named() {
 }
 
 #[test]
-fn a_deployment_is_that_of_a_vcenter_and_a_journal() {
+fn a_deployment_is_that_of_a_vcenter_a_journal_and_a_folder() {
     let about = |id: &str| ::vsphere::About {
         full_name: "VMware vCenter Server 8.0.3".to_owned(),
         api_type: "VirtualCenter".to_owned(),
         api_version: "8.0.3.0".to_owned(),
         instance_uuid: id.to_owned(),
     };
-    let of = |id: &str, journal: &str| deployment(&about(id), &journal.parse().unwrap());
+    let in_folder = |id: &str, journal: &str, datacenter: &str, folder: &str| {
+        deployment(&about(id), &journal.parse().unwrap(), datacenter, folder)
+    };
+    let of = |id: &str, journal: &str| in_folder(id, journal, "DC", "a/b");
     let one = of("a", "[ds] kaas/control");
     // Stamps of VMs carry it: it must not become another one with a later version of this program.
     assert_eq!(one.to_string(), of("a", "[ds]kaas/control").to_string());
-    assert_eq!(one.to_string(), "37f6af69-a325-5b7c-8440-1f70ac64ca34");
+    assert_eq!(one.to_string(), "859d89d2-5275-57ac-9edc-acbbd7b2e6ec");
+    // A description that was copied for another cluster, as far as the folder.
+    assert_ne!(one, in_folder("a", "[ds] kaas/control", "DC", "a/c"));
+    assert_eq!(one, in_folder("a", "[ds] kaas/control", "/DC/", "/a/b"));
     assert!(one != of("b", "[ds] kaas/control") && one != of("a", "[ds] kaas/other"));
 }
 
