@@ -29,6 +29,10 @@ pub struct Node {
     pub address: Ipv4Addr,
     /// What its VM is made of, in short.
     pub made_of: String,
+    /// BIOS UUID that its VM is made with, drawn and noted before: half of it is known by that. Stamps alone prove nothing,
+    /// for whoever may change a VM's settings can write one.
+    #[serde(default)]
+    pub drawn: Option<Uuid>,
     /// BIOS UUID of its VM, once that was made whole.
     #[serde(default)]
     pub vm: Option<Uuid>,
@@ -66,6 +70,16 @@ impl Node {
     /// What the VM carries that is made for it.
     pub(super) fn stamp(&self, deployment: Uuid) -> Stamp {
         Stamp { deployment, node: self.name.clone(), swap: None }
+    }
+
+    /// BIOS UUID of the VM that was made for it, or was to be.
+    pub(super) fn noted(&self) -> Option<Uuid> {
+        self.vm.or(self.drawn)
+    }
+
+    /// Whether a VM of this BIOS UUID was made for it, or was to be.
+    pub(super) fn has_noted(&self, uuid: Uuid) -> bool {
+        self.vm == Some(uuid) || self.drawn == Some(uuid)
     }
 
     /// Whether a VM is stamped as this node's, whatever image it has.

@@ -1,5 +1,8 @@
 //! Looks at what is there.
 
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::guests::Guests;
@@ -9,17 +12,18 @@ use crate::hypervisor::{Hypervisor, PowerState, Vm};
 use crate::workers::Trouble;
 
 /// Looks at the VMs, and asks the nodes once all of them are on. What cannot be seen is never taken for absent: then there
-/// is no look at all. With what was seen comes the kubeconfig that a node has given.
+/// is no look at all. `upgraded` are the VMs that an upgrade has noted. With what was seen comes the kubeconfig that a node has given.
 pub(super) async fn look(
     hypervisor: &dyn Hypervisor,
     guests: &dyn Guests,
     kept: &Kept,
+    upgraded: &BTreeSet<Uuid>,
 ) -> Result<(Seen, Option<Zeroizing<String>>), Trouble> {
-    let mut seen = Seen { vms: hypervisor.vms().await?, ..Seen::default() };
+    let mut seen = Seen { vms: hypervisor.vms().await?, upgraded: upgraded.clone(), ..Seen::default() };
     if kept.goal == Goal::Gone {
         return Ok((seen, None));
     }
-    for noted in kept.nodes.iter().filter_map(|node| node.vm) {
+    for noted in kept.nodes.iter().filter_map(Node::noted) {
         if !seen.vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
             let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();

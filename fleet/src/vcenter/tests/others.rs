@@ -79,6 +79,7 @@ async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
     let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", Some(7)) };
     let addition = Addition {
         name: "cp1",
+        uuid: None,
         image: &image,
         networks: Networks::Named(&networks),
         size: &SIZE,
