@@ -92,7 +92,8 @@ impl LabHypervisor {
     /// Makes a VM, of whoever has the lab's lock: first with its stamp, then with the rest.
     async fn make(&self, new: NewVm, uuid: Uuid, lock: File, permit: &dyn Permit) -> Result<Uuid> {
         permit.still().await?;
-        let half = self.with(move |lab| lab.make_vm_of(&new, uuid).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
+        let half =
+            self.with(move |lab| lab.make_vm_of(&new, uuid).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
         permit.still().await?;
         self.with(move |lab| {
             let _lock = lock;
