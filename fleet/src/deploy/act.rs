@@ -36,7 +36,11 @@ impl Acting<'_> {
         match action {
             Action::Make(name) => self.make(records, node(records, name)?).await,
             Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
-            Action::Formed => save(records, Kept { formed: true, ..records.kept().clone() }).await,
+            Action::Formed => {
+                let kept = records.kept().clone();
+                let authority = kept.authority.or_else(|| seen.authority(&kept));
+                save(records, Kept { formed: true, authority, ..kept }).await
+            }
             Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use contract::deployer::Fingerprint;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -55,6 +56,10 @@ pub struct Kept {
     /// Whether it has formed. From then on no VM is made for it: a node that has lost its own is replaced by the others.
     #[serde(default)]
     pub formed: bool,
+    /// Fingerprint of its authority's public key, as all its nodes showed it when it had formed. Guests can write another one
+    /// later: none but this is believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<Fingerprint>,
     /// Whether data disks go with it.
     #[serde(default)]
     pub removes_disks: bool,

@@ -119,6 +119,14 @@ fn odd_power(vm: &Vm) -> Wait {
 
 /// Its nodes are on: it has formed once each of them gives its deployer credentials, and is Ready.
 fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
+    if let Some((node, words)) = seen.strange_authority(kept) {
+        let words = format!(
+            "{words}: nobody is asked. Somebody has changed what it shows through the hypervisor (guestinfo), or it is another \
+             cluster's"
+        );
+        next.waits.push(Wait::lasting(&node, reason::AUTHORITY, words));
+        return;
+    }
     let gives = |node: &&Node| matches!(seen.said.get(&node.name), Some(Said::Formed));
     for node in &kept.nodes {
         let words = match seen.said.get(&node.name) {
@@ -142,7 +150,9 @@ fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
             }
         }
     }
-    if next.is_done() && !kept.formed {
+    // One that has formed under an earlier version has noted no authority.
+    let lacks_authority = kept.authority.is_none() && seen.authority(kept).is_some();
+    if next.is_done() && (!kept.formed || lacks_authority) {
         next.actions.push(Action::Formed);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use contract::deployer::Fingerprint;
 use uuid::Uuid;
 
 use super::kept::{Kept, Node};
@@ -25,6 +26,8 @@ pub struct Seen {
     pub upgraded: BTreeSet<Uuid>,
     /// What nodes say, by name; nothing of those that were not asked.
     pub said: BTreeMap<String, Said>,
+    /// Fingerprint of the authority that each node shows through the hypervisor, by name.
+    pub shown: BTreeMap<String, Fingerprint>,
     /// The nodes that are Ready; or why the cluster's API does not say. Nobody asks before one has given credentials.
     pub ready: Option<Result<BTreeSet<String>, String>>,
 }
@@ -80,6 +83,29 @@ impl Seen {
     pub(super) fn claims(&self, node: &Node) -> String {
         let claim = |vm: &&Vm| node.owns(vm) || node.noted() == Some(vm.uuid());
         self.vms.iter().filter(claim).map(Vm::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The authority that all of the nodes show; none as long as one shows none, or another one.
+    pub(super) fn authority(&self, kept: &Kept) -> Option<Fingerprint> {
+        let mut shown = kept.nodes.iter().map(|node| self.shown.get(&node.name).copied());
+        let first = shown.next()??;
+        shown.all(|other| other == Some(first)).then_some(first)
+    }
+
+    /// Which nodes show another authority than they have to, and what is shown; none if all is well. Those that show none do
+    /// not count.
+    pub(super) fn strange_authority(&self, kept: &Kept) -> Option<(String, String)> {
+        let mut shown = self.shown.iter();
+        if let Some(noted) = kept.authority {
+            let (name, other) = shown.find(|(_, shown)| **shown != noted)?;
+            return Some((
+                name.clone(),
+                format!("it shows the authority {other}, and the cluster has formed with {noted}"),
+            ));
+        }
+        let (first, of_first) = shown.next()?;
+        let (name, other) = shown.find(|(_, shown)| *shown != of_first)?;
+        Some((name.clone(), format!("it shows the authority {other}, and {first} shows {of_first}")))
     }
 
     /// Whether a VM holds a disk.

@@ -61,6 +61,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         image: wanted.image.clone(),
         nodes: wanted.nodes.iter().map(node).collect(),
         formed: false,
+        authority: None,
         removes_disks: false,
         left: before.map(|kept| kept.left).unwrap_or_default(),
         discarded: Vec::new(),

@@ -17,7 +17,9 @@ use zeroize::Zeroizing;
 
 use crate::authority::{Store, TakeOver};
 use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish};
-use crate::hypervisor::{Disk, DiskKind, DiskRef, Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef};
+use crate::hypervisor::{
+    Disk, DiskKind, DiskRef, Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef,
+};
 use crate::workers::Image;
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -98,6 +100,8 @@ pub struct State {
     pub refuses: bool,
     /// Nodes that never form.
     pub ill: bool,
+    /// The VM that shows another cluster's authority, by its name.
+    pub astray: Option<&'static str>,
 }
 
 #[derive(Clone, Default)]
@@ -202,7 +206,12 @@ impl World {
         let stamp = Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap: None };
         let mut vm = vm(name, Uuid::from_u128(uuid), Some(stamp));
         let reference = DiskRef { uuid: Uuid::from_u128(uuid + 0xd0), path: format!("[ds] {name}.vmdk") };
-        vm.disks.push(Disk { reference: reference.clone(), kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+        vm.disks.push(Disk {
+            reference: reference.clone(),
+            kind: DiskKind::Data,
+            parent: None,
+            controller: "c".to_owned(),
+        });
         let machine = Machine { vm, whole: true, powered: None };
         let mut state = self.lock();
         state.disks.insert(reference.uuid, false);

@@ -105,7 +105,9 @@ async fn vms_of_which_nothing_is_noted_are_no_clusters_to_go_on_with_nor_to_remo
     assert!(world.give(Wish::Deploy(&wanted(3))).await.failed().contains("they were made otherwise"));
     assert_eq!(world.status().await, None);
     let refused = world.give(DESTROY_ALL).await.failed();
-    for machine in before.iter().filter(|machine| machine.vm.name.starts_with("cp") && machine.vm.power == PowerState::On) {
+    for machine in
+        before.iter().filter(|machine| machine.vm.name.starts_with("cp") && machine.vm.power == PowerState::On)
+    {
         assert!(refused.contains(&machine.vm.to_string()), "{refused}");
     }
     assert_eq!(world.lock().machines, before);
@@ -167,4 +169,35 @@ async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
     assert_eq!(waits[0].reason.code, "deploy.vm-odd");
     assert!(world.lock().machines.iter().any(|machine| machine.vm.name == "cp2" && machine.vm.power == PowerState::On));
     assert_ne!(world.status().await.unwrap().goal, Goal::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster() {
+    let stopped = async |world: &World| {
+        world.set_fault(None);
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(waits[0].reason.code, "deploy.authority");
+        let asked = world.lock().calls.iter().filter(|(name, _)| *name == "kubeconfig" || *name == "ready").count();
+        assert_eq!(asked, 0, "a node was asked");
+    };
+    // Before it has formed: whichever node it is.
+    for astray in ["cp1", "cp3"] {
+        let world = World::new();
+        world.lock().astray = Some(astray);
+        stopped(&world).await;
+        assert!(!world.status().await.unwrap().formed);
+        world.lock().astray = None;
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        // And afterwards.
+        world.lock().astray = Some(astray);
+        stopped(&world).await;
+    }
+    // Also where all of them show another one.
+    let world = World::with(1).await;
+    world.lock().astray = Some("cp1");
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits[0].to_string().contains("the cluster has formed with sha256:"), "{waits:?}");
 }
