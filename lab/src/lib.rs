@@ -347,6 +347,11 @@ impl Lab {
 
     /// Makes a VM with its stamp, of whoever has the lab's lock; it cannot be powered on before it is finished.
     pub(crate) fn make_vm(&self, vm: &NewVm) -> anyhow::Result<HalfVm> {
+        self.make_vm_of(vm, Uuid::new_v4())
+    }
+
+    /// The same with a BIOS UUID that its maker has noted.
+    pub(crate) fn make_vm_of(&self, vm: &NewVm, uuid: Uuid) -> anyhow::Result<HalfVm> {
         records::check_name("the VM's name", &vm.name, records::LONGEST_REPLACEMENT)?;
         if self.directory.recall_vm(&vm.name)?.is_some() {
             bail!("the lab {} has a VM {} already", self.name, vm.name);
@@ -355,7 +360,6 @@ impl Lab {
         if left.exists() {
             fs::remove_dir_all(&left).with_context(|| format!("removing what a crash left of {}", vm.name))?;
         }
-        let uuid = Uuid::new_v4();
         let mac = plan::mac(uuid);
         let source = vm.source.clone().unwrap_or_else(|| self.record.source.clone());
         let environment =

@@ -1,9 +1,11 @@
 //! Does one thing for a cluster. What follows from a note is done after the note is kept; where a call's answer is lost,
 //! the next look says what has become of it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context;
+use uuid::Uuid;
 
 use super::action::Action;
 use super::go::{Deploy, Notice};
@@ -24,6 +26,8 @@ pub(super) struct Acting<'a> {
     pub(super) hypervisor: GuardedHypervisor<'a>,
     /// What VMs are made like; none where none is made.
     pub(super) wanted: Option<&'a Wanted>,
+    /// BIOS UUIDs of the VMs that an upgrade has noted.
+    pub(super) upgraded: BTreeSet<Uuid>,
 }
 
 impl Acting<'_> {
@@ -32,7 +36,11 @@ impl Acting<'_> {
         match action {
             Action::Make(name) => self.make(records, node(records, name)?).await,
             Action::PowerOn(name) => self.power_on(records, seen, node(records, name)?).await,
-            Action::Formed => save(records, Kept { formed: true, ..records.kept().clone() }).await,
+            Action::Formed => {
+                let kept = records.kept().clone();
+                let authority = kept.authority.or_else(|| seen.authority(&kept));
+                save(records, Kept { formed: true, authority, ..kept }).await
+            }
             Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
@@ -62,8 +70,16 @@ impl Acting<'_> {
         };
         let Some((wanted, asked)) = make() else { return Ok(()) };
         let staged = self.staged(wanted).await?;
+        // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
+        let uuid = node.drawn.unwrap_or_else(Uuid::new_v4);
+        let is_noted = node.drawn.is_some();
+        let node = Node { drawn: Some(uuid), ..node };
+        if !is_noted {
+            save(records, records.kept().with(node.clone())).await?;
+        }
         let addition = Addition {
             name: &node.name,
+            uuid: Some(uuid),
             image: &staged,
             networks: Networks::Named(&wanted.networks),
             size: &wanted.size,

@@ -11,7 +11,7 @@ pub enum Action {
     Make(String),
     /// Notes that a node's VM is started, and powers it on.
     PowerOn(String),
-    /// Notes that the cluster has formed.
+    /// Notes that the cluster has formed, and with which authority.
     Formed,
     /// Shuts a VM down, or cuts its power where it does not listen.
     PowerOff(VmRef),

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::bail;
+use contract::deployer::Fingerprint;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -30,6 +31,10 @@ pub struct Node {
     pub address: Ipv4Addr,
     /// What its VM is made of, in short.
     pub made_of: String,
+    /// BIOS UUID that its VM is made with, drawn and noted before: half of it is known by that. Stamps alone prove nothing,
+    /// for whoever may change a VM's settings can write one.
+    #[serde(default)]
+    pub drawn: Option<Uuid>,
     /// BIOS UUID of its VM, once that was made whole.
     #[serde(default)]
     pub vm: Option<Uuid>,
@@ -55,6 +60,10 @@ pub struct Kept {
     /// Whether it has formed. From then on no VM is made for it: a node that has lost its own is replaced by the others.
     #[serde(default)]
     pub formed: bool,
+    /// Fingerprint of its authority's public key, as all its nodes showed it when it had formed. Guests can write another one
+    /// later: none but this is believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<Fingerprint>,
     /// Whether data disks go with it.
     #[serde(default)]
     pub removes_disks: bool,
@@ -70,6 +79,16 @@ impl Node {
     /// What the VM carries that is made for it.
     pub(super) fn stamp(&self, deployment: Uuid) -> Stamp {
         Stamp { deployment, node: self.name.clone(), swap: None }
+    }
+
+    /// BIOS UUID of the VM that was made for it, or was to be.
+    pub(super) fn noted(&self) -> Option<Uuid> {
+        self.vm.or(self.drawn)
+    }
+
+    /// Whether a VM of this BIOS UUID was made for it, or was to be.
+    pub(super) fn has_noted(&self, uuid: Uuid) -> bool {
+        self.vm == Some(uuid) || self.drawn == Some(uuid)
     }
 
     /// Whether a VM is stamped as this node's, whatever image it has.

@@ -1,5 +1,8 @@
 //! Looks at what is there.
 
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::guests::Guests;
@@ -9,17 +12,18 @@ use crate::hypervisor::{Hypervisor, PowerState, Vm};
 use crate::workers::Trouble;
 
 /// Looks at the VMs, and asks the nodes once all of them are on. What cannot be seen is never taken for absent: then there
-/// is no look at all. With what was seen comes the kubeconfig that a node has given.
+/// is no look at all. `upgraded` are the VMs that an upgrade has noted. With what was seen comes the kubeconfig that a node has given.
 pub(super) async fn look(
     hypervisor: &dyn Hypervisor,
     guests: &dyn Guests,
     kept: &Kept,
+    upgraded: &BTreeSet<Uuid>,
 ) -> Result<(Seen, Option<Zeroizing<String>>), Trouble> {
-    let mut seen = Seen { vms: hypervisor.vms().await?, ..Seen::default() };
+    let mut seen = Seen { vms: hypervisor.vms().await?, upgraded: upgraded.clone(), ..Seen::default() };
     if kept.goal == Goal::Gone {
         return Ok((seen, None));
     }
-    for noted in kept.nodes.iter().filter_map(|node| node.vm) {
+    for noted in kept.nodes.iter().filter_map(Node::noted) {
         if !seen.vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
             let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();
@@ -30,13 +34,25 @@ pub(super) async fn look(
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
     if kept.goal == Goal::Up && on.len() == kept.nodes.len() {
+        let mut shown = Vec::new();
         for (node, vm) in on {
-            let said = match asked(hypervisor, guests, node, &vm).await? {
-                Ok(kubeconfig) => {
-                    given.get_or_insert(kubeconfig);
-                    Said::Formed
-                }
-                Err(why) => Said::Nothing(why),
+            let of_node = hypervisor.fingerprints(&vm.reference).await?;
+            seen.shown.extend(of_node.map(|shown| (node.name.clone(), shown.authority)));
+            shown.push((node, of_node));
+        }
+        // Nobody is asked by what may lead to another cluster: before one is pinned, all have to show the same authority.
+        let is_one = seen.strange_authority(kept).is_none() && (kept.formed || seen.authority(kept).is_some());
+        for (node, of_node) in shown {
+            let said = match of_node {
+                None => Said::Nothing("its cluster has not formed yet".to_owned()),
+                Some(_) if !is_one => Said::Nothing("not all nodes show the same cluster yet".to_owned()),
+                Some(of_node) => match guests.kubeconfig(node.address, &of_node).await {
+                    Ok(kubeconfig) => {
+                        given.get_or_insert(kubeconfig);
+                        Said::Formed
+                    }
+                    Err(error) => Said::Nothing(format!("{error:#}")),
+                },
             };
             seen.said.insert(node.name.clone(), said);
         }
@@ -53,17 +69,4 @@ fn running(kept: &Kept, node: &Node, seen: &Seen) -> Option<Vm> {
         Found::Vm(vm) if vm.power == PowerState::On => Some(vm.clone()),
         _ => None,
     }
-}
-
-/// What a node gives; or why nothing.
-async fn asked(
-    hypervisor: &dyn Hypervisor,
-    guests: &dyn Guests,
-    node: &Node,
-    vm: &Vm,
-) -> Result<Result<Zeroizing<String>, String>, Trouble> {
-    let Some(shown) = hypervisor.fingerprints(&vm.reference).await? else {
-        return Ok(Err("its cluster has not formed yet".to_owned()));
-    };
-    Ok(guests.kubeconfig(node.address, &shown).await.map_err(|error| format!("{error:#}")))
 }

@@ -45,12 +45,13 @@ pub fn next(kept: &Kept, seen: &Seen) -> Next {
 }
 
 fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
-    for vm in seen.vms.iter().filter(|vm| !kept.nodes.iter().any(|node| node.owns(vm) || node.vm == Some(vm.uuid()))) {
-        next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, "a VM of this deployment that is no control node's"));
+    for vm in seen.vms.iter().filter(|vm| !kept.nodes.iter().any(|node| node.owns(vm) || node.has_noted(vm.uuid()))) {
+        let words = format!("{vm} carries this deployment's stamp, and is no control node's");
+        next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
     }
     let mut on = 0;
     for node in &kept.nodes {
-        on += usize::from(if kept.formed { goes_on(node, seen, next) } else { begins(node, seen, next) });
+        on += usize::from(if kept.formed { goes_on(kept, node, seen, next) } else { begins(node, seen, next) });
     }
     // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use.
     if kept.nodes.iter().any(|node| node.vm.is_none()) && !kept.formed {
@@ -66,7 +67,12 @@ fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
 fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
     match seen.first_vm(node) {
         Found::Odd => {
-            let words = "its VM is there twice, or is stamped as somebody else's";
+            let words = format!(
+                "its VM is there twice, is stamped as somebody else's, or was not made by this deployment, which has noted {}: \
+                 {} are there, and stay",
+                node.noted().map_or_else(|| "none".to_owned(), |noted| noted.to_string()),
+                seen.claims(node)
+            );
             next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
         }
         Found::Nothing if node.started => {
@@ -82,16 +88,17 @@ fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
 }
 
 /// A node of a cluster that has formed is only powered on. True for one that is on.
-fn goes_on(node: &Node, seen: &Seen, next: &mut Next) -> bool {
+fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
     match seen.later_vm(node) {
         Found::Vm(vm) if vm.power == PowerState::On => return true,
-        Found::Vm(vm) => powered(node, vm, next),
+        Found::Vm(vm) if seen.is_noted(kept, vm) => powered(node, vm, next),
+        Found::Vm(vm) => next.waits.push(unknown(vm)),
         Found::Nothing => {
             let words = "none of its VMs is there with a data disk: a node that is lost is replaced by the others";
             next.waits.push(Wait::lasting(&node.name, reason::VM_GONE, words));
         }
         Found::Half(_) | Found::Odd => {
-            let words = "two of its VMs are there with a data disk each";
+            let words = format!("several of its VMs are there with a data disk each: {}", seen.claims(node));
             next.waits.push(Wait::lasting(&node.name, reason::VM_ODD, words));
         }
     }
@@ -112,6 +119,14 @@ fn odd_power(vm: &Vm) -> Wait {
 
 /// Its nodes are on: it has formed once each of them gives its deployer credentials, and is Ready.
 fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
+    if let Some((node, words)) = seen.strange_authority(kept) {
+        let words = format!(
+            "{words}: nobody is asked. Somebody has changed what it shows through the hypervisor (guestinfo), or it is another \
+             cluster's"
+        );
+        next.waits.push(Wait::lasting(&node, reason::AUTHORITY, words));
+        return;
+    }
     let gives = |node: &&Node| matches!(seen.said.get(&node.name), Some(Said::Formed));
     for node in &kept.nodes {
         let words = match seen.said.get(&node.name) {
@@ -135,7 +150,9 @@ fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
             }
         }
     }
-    if next.is_done() && !kept.formed {
+    // One that has formed under an earlier version has noted no authority.
+    let lacks_authority = kept.authority.is_none() && seen.authority(kept).is_some();
+    if next.is_done() && (!kept.formed || lacks_authority) {
         next.actions.push(Action::Formed);
     }
 }
@@ -143,12 +160,13 @@ fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
 fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
     for vm in &seen.vms {
         // What is a node's by its identity alone was restamped, or lost its stamp: a person says whose it is.
-        if vm.stamp.is_none() || kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()) && !node.owns(vm)) {
-            next.waits.push(Wait::lasting(
-                &vm.name,
-                reason::VM_ODD,
-                "its VM does not carry the stamp that it was made with",
-            ));
+        if vm.stamp.is_none() || kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && !node.owns(vm)) {
+            let words = format!("{vm} does not carry the stamp that it was made with: it stays");
+            next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
+            continue;
+        }
+        if !seen.is_noted(kept, vm) {
+            next.waits.push(unknown(vm));
             continue;
         }
         match vm.power {
@@ -156,6 +174,15 @@ fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
             _ => removed(vm, next),
         }
     }
+}
+
+/// One that carries the stamp, which whoever may change a VM's settings can write, or copy with the VM.
+fn unknown(vm: &Vm) -> Wait {
+    let words = format!(
+        "{vm} carries this deployment's stamp, and nothing is noted of having made it alone: it stays. Take the stamp or the VM \
+         away by hand"
+    );
+    Wait::lasting(&vm.name, reason::VM_ODD, words)
 }
 
 /// Removes a VM that is off. No disk but its own system disk goes with it.

@@ -15,7 +15,7 @@ use super::status::DeployStatus;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
-use crate::upgrade::{GuardedHypervisor, OpenUpgrade};
+use crate::upgrade::{GuardedHypervisor, OpenUpgrade, noted_vms};
 use crate::workers::Trouble;
 
 impl Deploy<'_> {
@@ -68,7 +68,8 @@ impl Deploy<'_> {
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
-        match look(self.hypervisor, self.guests, kept).await {
+        let upgraded = noted_vms(self.store).await?;
+        match look(self.hypervisor, self.guests, kept, &upgraded).await {
             Ok((seen, _)) => Ok(DeployStatus::of(kept, Ok(&seen))),
             Err(Trouble::Stop(error)) => Err(error),
             Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
@@ -82,6 +83,8 @@ impl Deploy<'_> {
             deploy: self,
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
+            // Nobody upgrades while the hold is held.
+            upgraded: noted_vms(self.store).await?,
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
@@ -166,7 +169,7 @@ impl Deploy<'_> {
             acting.hypervisor.settle().await?;
             *in_doubt = false;
         }
-        look(self.hypervisor, self.guests, kept).await
+        look(self.hypervisor, self.guests, kept, &acting.upgraded).await
     }
 }
 

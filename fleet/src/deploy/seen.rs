@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::kept::Node;
+use contract::deployer::Fingerprint;
+use uuid::Uuid;
+
+use super::kept::{Kept, Node};
 use crate::hypervisor::{DiskKind, DiskRef, Vm};
 
 /// What a new node says of its cluster to whoever deployed it.
@@ -19,8 +22,12 @@ pub enum Said {
 pub struct Seen {
     /// The VMs that carry the deployment's stamp, and those that are nodes' by BIOS UUID, whatever they carry.
     pub vms: Vec<Vm>,
+    /// BIOS UUIDs of the VMs that an upgrade has noted.
+    pub upgraded: BTreeSet<Uuid>,
     /// What nodes say, by name; nothing of those that were not asked.
     pub said: BTreeMap<String, Said>,
+    /// Fingerprint of the authority that each node shows through the hypervisor, by name.
+    pub shown: BTreeMap<String, Fingerprint>,
     /// The nodes that are Ready; or why the cluster's API does not say. Nobody asks before one has given credentials.
     pub ready: Option<Result<BTreeSet<String>, String>>,
 }
@@ -32,7 +39,7 @@ pub(super) enum Found<'a> {
     Nothing,
     /// Its VM.
     Vm(&'a Vm),
-    /// A VM with its stamp that was never noted as whole.
+    /// The VM that was noted before it was made, and never noted as whole.
     Half(&'a Vm),
     /// More than one, or one whose stamp or identity is not what was noted. It is left alone.
     Odd,
@@ -42,16 +49,17 @@ impl Seen {
     /// A node's VM before its cluster has formed: the one that was noted.
     pub(super) fn first_vm(&self, node: &Node) -> Found<'_> {
         let own: Vec<&Vm> = self.vms.iter().filter(|vm| node.owns(vm)).collect();
-        let is_unstamped = |vm: &Vm| node.vm == Some(vm.uuid()) && !node.owns(vm);
+        let is_unstamped = |vm: &Vm| node.noted() == Some(vm.uuid()) && !node.owns(vm);
         if self.vms.iter().any(is_unstamped) {
             return Found::Odd;
         }
         match (own.as_slice(), node.vm) {
             ([], _) => Found::Nothing,
-            // Whoever was killed again and again has left no more than one: it is removed before the next one is made.
-            ([half, ..], None) => Found::Half(half),
             ([vm], Some(noted)) if vm.uuid() == noted => Found::Vm(vm),
-            (_, Some(_)) => Found::Odd,
+            // Whoever was killed again and again has left no more than one: it is removed before the next one is made.
+            ([half], None) if node.drawn == Some(half.uuid()) => Found::Half(half),
+            // A stamp that anybody may have written.
+            _ => Found::Odd,
         }
     }
 
@@ -63,6 +71,41 @@ impl Seen {
             [vm] => Found::Vm(vm),
             _ => Found::Odd,
         }
+    }
+
+    /// Whether a VM is one that the deployment or an upgrade has made: it alone has a BIOS UUID that was noted.
+    pub(super) fn is_noted(&self, kept: &Kept, vm: &Vm) -> bool {
+        let is_known = kept.nodes.iter().any(|node| node.has_noted(vm.uuid())) || self.upgraded.contains(&vm.uuid());
+        is_known && self.vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1
+    }
+
+    /// The VMs that are or claim to be a node's, for people.
+    pub(super) fn claims(&self, node: &Node) -> String {
+        let claim = |vm: &&Vm| node.owns(vm) || node.noted() == Some(vm.uuid());
+        self.vms.iter().filter(claim).map(Vm::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The authority that all of the nodes show; none as long as one shows none, or another one.
+    pub(super) fn authority(&self, kept: &Kept) -> Option<Fingerprint> {
+        let mut shown = kept.nodes.iter().map(|node| self.shown.get(&node.name).copied());
+        let first = shown.next()??;
+        shown.all(|other| other == Some(first)).then_some(first)
+    }
+
+    /// Which nodes show another authority than they have to, and what is shown; none if all is well. Those that show none do
+    /// not count.
+    pub(super) fn strange_authority(&self, kept: &Kept) -> Option<(String, String)> {
+        let mut shown = self.shown.iter();
+        if let Some(noted) = kept.authority {
+            let (name, other) = shown.find(|(_, shown)| **shown != noted)?;
+            return Some((
+                name.clone(),
+                format!("it shows the authority {other}, and the cluster has formed with {noted}"),
+            ));
+        }
+        let (first, of_first) = shown.next()?;
+        let (name, other) = shown.find(|(_, shown)| *shown != of_first)?;
+        Some((name.clone(), format!("it shows the authority {other}, and {first} shows {of_first}")))
     }
 
     /// Whether a VM holds a disk.

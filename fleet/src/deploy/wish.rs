@@ -7,7 +7,6 @@ use uuid::Uuid;
 use super::kept::{Goal, Kept, Node};
 use super::wanted::{Wanted, WantedNode};
 use crate::hypervisor::{DiskKind, DiskRef, Vm};
-use crate::workers::Image;
 
 /// What a person wants.
 #[derive(Clone, Copy)]
@@ -58,6 +57,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         name: node.name.clone(),
         address: node.address,
         made_of: node.made_of(&wanted.size),
+        drawn: None,
         vm: None,
         started: false,
     };
@@ -68,6 +68,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         image: wanted.image.clone(),
         nodes: wanted.nodes.iter().map(node).collect(),
         formed: false,
+        authority: None,
         removes_disks: false,
         left: before.map(|kept| kept.left).unwrap_or_default(),
         discarded: Vec::new(),
@@ -112,26 +113,13 @@ fn same(wanted: &Wanted, kept: Kept) -> anyhow::Result<Kept> {
 }
 
 fn destroyed(cluster: &str, disks: bool, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
-    let kept = match kept {
-        Some(kept) => kept,
-        None => {
-            ensure!(!vms.is_empty(), "there is nothing of the cluster {cluster}");
-            let image = Image { digest: String::new(), name: String::new() };
-            let (nodes, left, discarded) = (Vec::new(), Vec::new(), Vec::new());
-            let cluster = cluster.to_owned();
-            // Whoever made them has used their disks.
-            Kept {
-                cluster,
-                deployment: None,
-                goal: Goal::Up,
-                image,
-                nodes,
-                formed: true,
-                removes_disks: disks,
-                left,
-                discarded,
-            }
-        }
+    let Some(kept) = kept else {
+        ensure!(!vms.is_empty(), "there is nothing of the cluster {cluster}");
+        let names = vms.iter().map(Vm::to_string).collect::<Vec<_>>().join(", ");
+        bail!(
+            "nothing is noted of how VMs of this deployment were made, and a stamp alone does not say that they may go: \
+             {names}. Whoever knows that they are of the cluster {cluster} removes them by hand"
+        );
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
     let mut kept = Kept { goal: Goal::Down, removes_disks: disks, ..kept };
@@ -143,11 +131,12 @@ fn destroyed(cluster: &str, disks: bool, kept: Option<Kept>, vms: &[Vm]) -> anyh
 }
 
 impl Kept {
-    /// The same with a disk noted that is about to be detached. That of a VM which was never on is blank.
+    /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and
+    /// never on is blank; what any other VM holds is not known.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
         let is_data = held.kind == DiskKind::Data;
-        let of = self.nodes.iter().find(|node| node.owns(vm));
+        let of = self.nodes.iter().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
         let was_used = self.formed || of.is_none_or(|node| node.started);
         let goes = is_data && (self.removes_disks || !was_used);
         let mut kept = self.clone();

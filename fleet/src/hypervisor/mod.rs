@@ -46,6 +46,8 @@ pub struct Replacement<'a> {
 pub struct Addition<'a> {
     /// Its name in the inventory.
     pub name: &'a str,
+    /// BIOS UUID that it is given, which its maker has noted before; one of the hypervisor's choice if there is none.
+    pub uuid: Option<Uuid>,
     /// What it is made from.
     pub image: &'a Staged,
     /// The networks that it is on.

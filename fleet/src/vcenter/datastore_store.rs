@@ -16,6 +16,9 @@ use crate::authority::Store;
 /// No journal is longer, in bytes.
 const LONGEST: usize = 16 << 20;
 
+/// All names.
+const ALL: &str = "*";
+
 /// Numbered directories in a directory of a datastore.
 pub struct DatastoreStore {
     client: Client,
@@ -41,9 +44,9 @@ impl DatastoreStore {
         self.directory.join(&name(number))
     }
 
-    /// What is in a directory; none if it is not there.
-    async fn listed(&self, directory: &DatastorePath) -> anyhow::Result<Option<Vec<vsphere::File>>> {
-        match self.client.files(&self.datastore, directory, "*").await {
+    /// What is in a directory under names of a pattern; none if the directory is not there.
+    async fn listed(&self, directory: &DatastorePath, names: &str) -> anyhow::Result<Option<Vec<vsphere::File>>> {
+        match self.client.files(&self.datastore, directory, names).await {
             Ok(files) => Ok(Some(files)),
             Err(error) if error.is_fault("FileNotFound") => Ok(None),
             Err(error) => Err(error.into()),
@@ -106,12 +109,13 @@ fn number(directory: &str) -> Option<u64> {
 #[async_trait]
 impl Store for DatastoreStore {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        let listed = self.listed(&self.directory).await?.unwrap_or_default();
+        let listed = self.listed(&self.directory, ALL).await?.unwrap_or_default();
         Ok(listed.iter().filter_map(|file| number(&file.name)).collect())
     }
 
     async fn exists(&self, number: u64) -> anyhow::Result<bool> {
-        Ok(self.listed(&self.numbered(number)).await?.is_some())
+        // Nothing is named so: whether the directory is there is all that is asked.
+        Ok(self.listed(&self.numbered(number), "-").await?.is_some())
     }
 
     async fn make(&self, number: u64) -> anyhow::Result<bool> {
@@ -144,7 +148,7 @@ impl Store for DatastoreStore {
     }
 
     async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
-        let listed = self.listed(&self.numbered(number)).await?.unwrap_or_default();
+        let listed = self.listed(&self.numbered(number), ALL).await?.unwrap_or_default();
         Ok(listed.into_iter().filter(|file| !file.is_directory).map(|file| file.name).collect())
     }
 }

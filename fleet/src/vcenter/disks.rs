@@ -72,6 +72,7 @@ impl VcenterHypervisor {
 
     pub(super) async fn remove_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         self.is_nobodys(disk).await?;
+        self.is_no_others(disk).await?;
         self.is_there(disk).await?;
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
         Ok(self.client.changes(&Asking(permit)).delete_disk(file).await?)
@@ -92,12 +93,15 @@ impl VcenterHypervisor {
 
     /// Refuses a disk that a VM of the deployment holds.
     async fn is_nobodys(&self, disk: &DiskRef) -> Result<()> {
-        let uuid = disk.uuid.to_string();
-        for vm in self.all_own().await? {
-            let by_path = vm.devices.disks.iter().any(|held| held.path.as_deref() == Some(&disk.path));
-            if by_path || vm.devices.disk(&uuid).is_some() {
-                return Err(Error::refused(format!("{} holds the disk {}: detach it there first", vm.name, disk.path)));
-            }
+        self.all_own().await?.iter().try_for_each(|vm| holds_not(vm, disk))
+    }
+
+    /// Refuses a disk that any VM holds in the folders of VMs and templates, whoever's it is: of one that is off no lock on the
+    /// file tells. The journal that names a disk is a file on a datastore, too.
+    async fn is_no_others(&self, disk: &DiskRef) -> Result<()> {
+        let folders = self.places.folders.iter().map(|(folder, _)| folder).chain([&self.places.templates]);
+        for folder in folders {
+            self.client.vms_in(folder, false).await?.iter().try_for_each(|vm| holds_not(vm, disk))?;
         }
         Ok(())
     }
@@ -116,6 +120,16 @@ impl VcenterHypervisor {
         }
         Err(Error::not_found(format!("at {} is the disk {found}, and not {}", disk.path, disk.uuid)))
     }
+}
+
+/// Refuses a disk that a VM holds, or a snapshot of it.
+fn holds_not(vm: &vsphere::Vm, disk: &DiskRef) -> Result<()> {
+    let leads = |path: &String| *path == disk.path;
+    let by_path = vm.devices.disks.iter().any(|held| held.path.iter().chain(&held.parents).any(leads));
+    if by_path || vm.devices.disk(&disk.uuid.to_string()).is_some() {
+        return Err(Error::refused(format!("{} holds the disk {}: detach it there first", vm.name, disk.path)));
+    }
+    Ok(())
 }
 
 /// Refuses a VM that is not off.

@@ -43,6 +43,10 @@ impl VcenterHypervisor {
         }
         let size = addition.size;
         let spec = self.stamped(&addition.stamp).processors(size.processors).memory(size.memory.into());
+        let spec = match addition.uuid {
+            Some(uuid) => spec.bios_uuid(&uuid.to_string()),
+            None => spec,
+        };
         let values = addition.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let spec = wired(spec.properties(&image.properties, values)?, &image, &self.wires(addition.networks).await?)?;
         let spec = match size.data_disk {

@@ -136,6 +136,7 @@ impl Acting<'_> {
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
         let addition = Addition {
             name: &noted.name,
+            uuid: None,
             image: &staged,
             networks: Networks::Of(beside),
             size: &noted.template.size,

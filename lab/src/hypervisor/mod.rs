@@ -90,9 +90,10 @@ impl LabHypervisor {
 
 impl LabHypervisor {
     /// Makes a VM, of whoever has the lab's lock: first with its stamp, then with the rest.
-    async fn make(&self, new: NewVm, lock: File, permit: &dyn Permit) -> Result<Uuid> {
+    async fn make(&self, new: NewVm, uuid: Uuid, lock: File, permit: &dyn Permit) -> Result<Uuid> {
         permit.still().await?;
-        let half = self.with(move |lab| lab.make_vm(&new).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
+        let half =
+            self.with(move |lab| lab.make_vm_of(&new, uuid).map_err(|error| Error::new(Kind::InDoubt, error))).await?;
         permit.still().await?;
         self.with(move |lab| {
             let _lock = lock;
@@ -250,7 +251,7 @@ impl Hypervisor for LabHypervisor {
         };
         let lock = self.locked(permit).await?;
         let new = self.with(move |lab| lab.replacement(&wanted)).await?;
-        self.make(new, lock, permit).await
+        self.make(new, Uuid::new_v4(), lock, permit).await
     }
 
     /// The first VMs are run by what the lab was made with; those beside others by what runs such.
@@ -275,9 +276,10 @@ impl Hypervisor for LabHypervisor {
             engine,
             stamp: Some(addition.stamp.clone()),
         };
+        let uuid = addition.uuid.unwrap_or_else(Uuid::new_v4);
         let (image, lock) = (addition.image.clone(), self.locked(permit).await?);
         let new = self.with(move |lab| lab.addition(vm, &image)).await?;
-        self.make(new, lock, permit).await
+        self.make(new, uuid, lock, permit).await
     }
 
     async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {

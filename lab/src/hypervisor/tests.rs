@@ -225,8 +225,16 @@ async fn workers_are_a_deployment_of_their_own_and_what_vcenter_would_refuse_is_
     let add = async |properties: &[(&str, &str)], times: usize| {
         let properties = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let (image, networks, size, properties) = (&image, Networks::Of(&beside), &size, &properties);
-        let addition =
-            Addition { name: "x-w1", image, networks, size, properties, stamp: stamp.clone(), placement: &placement };
+        let addition = Addition {
+            name: "x-w1",
+            uuid: None,
+            image,
+            networks,
+            size,
+            properties,
+            stamp: stamp.clone(),
+            placement: &placement,
+        };
         workers.add(&addition, &Times::of(times)).await.unwrap_err().kind
     };
     assert_eq!(add(&[("no-such-key", "x")], 9).await, Kind::Refused);

@@ -92,6 +92,12 @@ impl ConfigSpec {
         self.with(Element::text("name", name))
     }
 
+    /// Gives it a BIOS UUID: that of a new VM is vCenter's choice otherwise.
+    #[must_use]
+    pub fn bios_uuid(self, uuid: &str) -> Self {
+        self.with(Element::text("uuid", uuid))
+    }
+
     /// Sets its notes.
     #[must_use]
     pub fn annotation(self, text: &str) -> Self {

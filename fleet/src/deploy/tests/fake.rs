@@ -17,7 +17,9 @@ use zeroize::Zeroizing;
 
 use crate::authority::{Store, TakeOver};
 use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish};
-use crate::hypervisor::{Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef};
+use crate::hypervisor::{
+    Disk, DiskKind, DiskRef, Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef,
+};
 use crate::workers::Image;
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -98,6 +100,8 @@ pub struct State {
     pub refuses: bool,
     /// Nodes that never form.
     pub ill: bool,
+    /// The VM that shows another cluster's authority, by its name.
+    pub astray: Option<&'static str>,
 }
 
 #[derive(Clone, Default)]
@@ -195,6 +199,24 @@ impl World {
         let mut state = self.lock();
         state.calls.clear();
         state.fault = fault;
+    }
+
+    /// A VM that somebody else has put there, off, with a data disk.
+    pub fn plant(&self, name: &str, node: &str, uuid: u128) -> Machine {
+        let stamp = Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap: None };
+        let mut vm = vm(name, Uuid::from_u128(uuid), Some(stamp));
+        let reference = DiskRef { uuid: Uuid::from_u128(uuid + 0xd0), path: format!("[ds] {name}.vmdk") };
+        vm.disks.push(Disk {
+            reference: reference.clone(),
+            kind: DiskKind::Data,
+            parent: None,
+            controller: "c".to_owned(),
+        });
+        let machine = Machine { vm, whole: true, powered: None };
+        let mut state = self.lock();
+        state.disks.insert(reference.uuid, false);
+        state.machines.push(machine.clone());
+        machine
     }
 
     /// The names of the deployment's VMs.

@@ -43,7 +43,8 @@ fn all_vms_are_made_before_one_is_powered_on() {
 
 #[test]
 fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
-    let kept = kept();
+    let mut kept = kept();
+    kept.nodes[0].drawn = Some(Uuid::from_u128(1));
     let half = with_disk(vm_of("cp1", 1));
     let disk = half.disks[0].reference.clone();
     let now = next(&kept, &seen(vec![half.clone()]));
@@ -110,9 +111,15 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
     let old = vm_of("cp1", 1);
     let mut new = with_disk(vm_of("cp1", 9));
     new.stamp.as_mut().unwrap().swap = Some(Uuid::from_u128(7));
-    assert_eq!(next(&kept, &seen(vec![old.clone(), new.clone()])).actions, [Action::PowerOn("cp1".to_owned())]);
+    let upgraded = [Uuid::from_u128(9)].into();
+    let both = Seen { upgraded, ..seen(vec![old.clone(), new.clone()]) };
+    assert_eq!(next(&kept, &both).actions, [Action::PowerOn("cp1".to_owned())]);
+    // Not one that nobody has noted, which may hold anything.
+    let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
+    assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-odd"));
     let down = Kept { goal: Goal::Down, ..kept };
-    let actions = next(&down, &seen(vec![old.clone(), new.clone()])).actions;
+    let noted = |vms| Seen { upgraded: [1, 9].map(Uuid::from_u128).into(), ..seen(vms) };
+    let actions = next(&down, &noted(vec![old.clone(), new.clone()])).actions;
     assert_eq!(
         actions,
         [Action::Destroy(old.reference), Action::Detach(new.reference.clone(), new.disks[0].reference.clone()),]

@@ -1,7 +1,7 @@
 //! What people do, and what they are told.
 
-use super::fake::{DESTROY, DESTROY_ALL, World, wanted};
-use crate::deploy::{Arrived, Goal, Wish};
+use super::fake::{DESTROY, DESTROY_ALL, Machine, World, wanted};
+use crate::deploy::{Arrived, Goal, Wait, Wish};
 use crate::hypervisor::PowerState;
 
 #[tokio::test(start_paused = true)]
@@ -98,13 +98,61 @@ async fn what_was_begun_is_not_made_otherwise_half_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn vms_of_which_nothing_is_noted_are_no_clusters_to_go_on_with_and_their_disks_are_kept() {
+async fn vms_of_which_nothing_is_noted_are_no_clusters_to_go_on_with_nor_to_remove() {
     let world = World::with(3).await;
     world.forget();
+    let before = world.lock().machines.clone();
     assert!(world.give(Wish::Deploy(&wanted(3))).await.failed().contains("they were made otherwise"));
     assert_eq!(world.status().await, None);
-    let (arrived, status) = world.give(DESTROY).await.arrived();
-    assert_eq!((arrived, status.left.len()), (Arrived::Gone, 3));
+    let refused = world.give(DESTROY_ALL).await.failed();
+    for machine in
+        before.iter().filter(|machine| machine.vm.name.starts_with("cp") && machine.vm.power == PowerState::On)
+    {
+        assert!(refused.contains(&machine.vm.to_string()), "{refused}");
+    }
+    assert_eq!(world.lock().machines, before);
+}
+
+/// Panics unless a command was stopped by these VMs, named, which are as they were.
+fn stopped_by(world: &World, arrived: &Arrived, planted: &[&Machine]) {
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    for machine in planted {
+        let named = |wait: &&Wait| wait.reason.to_string().contains(&machine.vm.to_string());
+        let wait = waits.iter().find(named).unwrap_or_else(|| panic!("{} is not named: {waits:?}", machine.vm));
+        assert_eq!(wait.reason.code, "deploy.vm-odd");
+        assert!(world.lock().machines.contains(machine), "{} was touched", machine.vm);
+        assert!(machine.vm.disks.iter().all(|disk| world.lock().disks.contains_key(&disk.reference.uuid)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_somebody_has_stamped_is_no_half_of_a_node_and_stays_with_its_disk() {
+    let world = World::new();
+    // It is stamped while the cluster is made: at its beginning a VM of the deployment is refused as a whole.
+    world.lock().refuses = true;
+    world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    world.lock().refuses = false;
+    let planted = world.plant("payroll", "cp2", 0xbad1);
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    stopped_by(&world, &arrived, &[&planted]);
+    for wish in [DESTROY, DESTROY_ALL] {
+        let (arrived, status) = world.give(wish).await.arrived();
+        stopped_by(&world, &arrived, &[&planted]);
+        assert_eq!((world.own(), status.goal), (vec!["payroll".to_owned()], Goal::Down));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_cloned_of_a_control_node_stays_when_its_cluster_goes() {
+    let world = World::with(3).await;
+    let clone = world.plant("cp1 before the migration", "cp1", 0xbad2);
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    stopped_by(&world, &arrived, &[&clone]);
+    assert_eq!(world.own(), ["cp1 before the migration"]);
+    // Once a person has taken it away it goes on.
+    world.lock().machines.retain(|machine| *machine != clone);
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    assert_eq!(arrived, Arrived::Gone);
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,4 +169,35 @@ async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
     assert_eq!(waits[0].reason.code, "deploy.vm-odd");
     assert!(world.lock().machines.iter().any(|machine| machine.vm.name == "cp2" && machine.vm.power == PowerState::On));
     assert_ne!(world.status().await.unwrap().goal, Goal::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster() {
+    let stopped = async |world: &World| {
+        world.set_fault(None);
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(waits[0].reason.code, "deploy.authority");
+        let asked = world.lock().calls.iter().filter(|(name, _)| *name == "kubeconfig" || *name == "ready").count();
+        assert_eq!(asked, 0, "a node was asked");
+    };
+    // Before it has formed: whichever node it is.
+    for astray in ["cp1", "cp3"] {
+        let world = World::new();
+        world.lock().astray = Some(astray);
+        stopped(&world).await;
+        assert!(!world.status().await.unwrap().formed);
+        world.lock().astray = None;
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        // And afterwards.
+        world.lock().astray = Some(astray);
+        stopped(&world).await;
+    }
+    // Also where all of them show another one.
+    let world = World::with(1).await;
+    world.lock().astray = Some("cp1");
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+    assert!(waits[0].to_string().contains("the cluster has formed with sha256:"), "{waits:?}");
 }

@@ -89,6 +89,7 @@ impl VcenterHypervisor {
         let (properties, networks) = (properties(node), [NETWORK.to_owned()]);
         let addition = Addition {
             name: node,
+            uuid: None,
             image,
             networks: Networks::Named(&networks),
             size: &SIZE,

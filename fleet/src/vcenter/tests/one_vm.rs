@@ -150,6 +150,7 @@ async fn what_a_vm_is_asked_for_and_cannot_have_is_refused() {
     let add = async |networks: &[String], properties: &BTreeMap<String, String>, placement: &Placement| {
         let addition = Addition {
             name: "cp1",
+            uuid: None,
             image: &image,
             networks: Networks::Named(networks),
             size: &SIZE,

@@ -79,6 +79,7 @@ async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
     let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", Some(7)) };
     let addition = Addition {
         name: "cp1",
+        uuid: None,
         image: &image,
         networks: Networks::Named(&networks),
         size: &SIZE,
@@ -186,4 +187,52 @@ async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
     assert_eq!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap(), None);
     hypervisor.lay(&ova).await;
     assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+}
+
+#[tokio::test]
+async fn a_disk_that_anybody_holds_is_not_removed_whoever_names_it() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    let networks = [NETWORK.to_owned()];
+    let addition = Addition {
+        name: "payroll",
+        uuid: None,
+        image: &image,
+        networks: Networks::Named(&networks),
+        size: &SIZE,
+        properties: &properties("cp1"),
+        stamp: Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", None) },
+        placement: &Placement::default(),
+    };
+    let strange = other.add(&addition, &Free).await.unwrap();
+    let [strange] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(strange).await.unwrap()).unwrap();
+    let disk = strange.data_disks().next().unwrap().reference.clone();
+    // It is off, and no lock tells.
+    let error = hypervisor.delete_disk(&disk, &Free).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert!(error.to_string().contains("payroll holds the disk"), "{error}");
+    assert!(bed.file(&disk.path).exists());
+}
+
+#[tokio::test]
+async fn a_vm_is_made_with_the_bios_uuid_that_was_noted() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let (drawn, networks) = (Uuid::new_v4(), [NETWORK.to_owned()]);
+    let addition = Addition {
+        name: "cp1",
+        uuid: Some(drawn),
+        image: &image,
+        networks: Networks::Named(&networks),
+        size: &SIZE,
+        properties: &properties("cp1"),
+        stamp: stamp("cp1", None),
+        placement: &Placement::default(),
+    };
+    assert_eq!(hypervisor.add(&addition, &Free).await.unwrap(), drawn);
+    assert_eq!(hypervisor.of_uuid(drawn).await.name, "cp1");
+    assert_eq!(hypervisor.with_bios_uuid(drawn).await.unwrap().len(), 1);
 }

@@ -7,6 +7,9 @@ use super::*;
 const BLANK: fleet::hypervisor::Size =
     fleet::hypervisor::Size { processors: 2, memory: 2048, data_disk: Some(1 << 20) };
 
+/// What the maker of a VM has noted before.
+const DRAWN: Uuid = Uuid::from_u128(0xd1);
+
 /// A lab without VMs.
 fn empty() -> (TempDir, LabHypervisor) {
     let state = tempfile::tempdir().unwrap();
@@ -19,6 +22,7 @@ async fn add(state: &TempDir, lab: &LabHypervisor, name: &str, network: &str, ti
     let (image, placement, networks) = (staged(state), Placement::default(), [network.to_owned()]);
     let addition = Addition {
         name,
+        uuid: Some(DRAWN),
         image: &image,
         networks: Networks::Named(&networks),
         size: &BLANK,
@@ -39,7 +43,7 @@ async fn the_first_vm_of_an_empty_lab_has_its_stamp_from_its_first_moment_and_is
     assert_eq!(add(&state, &lab, "cp1", "x", 2).await, Kind::Fenced);
     let half = lab.vms().await.unwrap().remove(0);
     assert_eq!(half.stamp, Some(Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None }));
-    assert_eq!((half.name.as_str(), half.power), ("cp1", PowerState::Off));
+    assert_eq!((half.name.as_str(), half.power, half.uuid()), ("cp1", PowerState::Off, DRAWN));
     assert_eq!(records(&lab)[0].engine, Some(lab.0.engine()));
     // By its stamp, whatever the second one is called.
     assert_eq!(add(&state, &lab, "other", "x", 9).await, Kind::Refused);

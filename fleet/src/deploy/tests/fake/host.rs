@@ -5,7 +5,7 @@ use std::path::Path;
 use contract::deployer::Fingerprint;
 
 use super::*;
-use crate::hypervisor::{Addition, Disk, DiskKind, DiskRef, Hypervisor, Networks, Replacement, ShutDown, Staged};
+use crate::hypervisor::{Addition, Hypervisor, Networks, Replacement, ShutDown, Staged};
 
 fn doubtful(error: Error) -> Error {
     Error::new(if error.kind == Kind::Fenced { Kind::Fenced } else { Kind::InDoubt }, error.source)
@@ -42,10 +42,15 @@ impl Hypervisor for World {
         .await
     }
 
-    async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
+    async fn fingerprints(&self, vm: &VmRef) -> Result<Option<Fingerprints>> {
         let now = Instant::now();
-        let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
-        self.look("fingerprints", move |state| state.has_formed(now).then_some(shown)).await
+        let asked = vm.clone();
+        self.look("fingerprints", move |state| {
+            let is_astray = |name: &str| state.machines.iter().any(|it| it.vm.reference == asked && it.vm.name == name);
+            let authority = Fingerprint::of(if state.astray.is_some_and(is_astray) { b"b" } else { b"a" });
+            state.has_formed(now).then_some(Fingerprints { authority, endpoint: Fingerprint::of(b"e") })
+        })
+        .await
     }
 
     async fn settle(&self, permit: &dyn Permit) -> Result<()> {
@@ -100,6 +105,9 @@ impl Hypervisor for World {
         assert!(matches!(addition.networks, Networks::Named([network]) if network == "Management"));
         assert_eq!(addition.properties["node-name"], name);
         assert!(addition.size.data_disk.is_some() && stamp.swap.is_none());
+        let drawn = addition.uuid.expect("it was noted");
+        let noted = self.lock().holds.values().flat_map(BTreeMap::values).any(|text| text.contains(&drawn.to_string()));
+        assert!(noted, "{name} is made before its UUID is noted");
         let half = self.change("add", permit, move |state| {
             if state.refuses {
                 bail!(Error::refused("there is no such host"));
@@ -108,8 +116,7 @@ impl Hypervisor for World {
             let mut own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
             let twice = own.any(|machine| machine.vm.name == name || machine.vm.stamp.as_ref() == Some(&stamp));
             assert!(!twice, "{name} is made twice");
-            state.made += 1;
-            let vm = vm(&name, Uuid::from_u128(0xe00 + state.made), Some(stamp));
+            let vm = vm(&name, drawn, Some(stamp));
             let uuid = vm.uuid();
             state.machines.push(Machine { vm, whole: false, powered: None });
             Ok(uuid)
