@@ -15,11 +15,8 @@ impl StepContext<'_> {
         let vms = self.vms().await?;
         let old = vms.iter().find(|vm| plan.nodes.iter().any(|node| node.old == vm.uuid()));
         let old = old.ok_or_else(|| StepError::refused(reason::VM_GONE, "all VMs of the plan are gone"))?;
-        let (_, is_ready) = self.staged(plan, old).await?;
+        self.staged(plan, old).await?;
         Ok(match &plan.target.signer {
-            _ if is_ready => {
-                "it lies ready where VMs are put, marked with its digest; the OVA was not read anew".to_owned()
-            }
             Some(signer) => format!("whole, signed with {signer}"),
             None => "whole; not signed".to_owned(),
         })
@@ -27,18 +24,18 @@ impl StepContext<'_> {
 
     /// The plan's image where a VM is to be put that takes the place of `like`. One that lies ready needs no file: its
     /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and laid
-    /// there, each time anew: the file may have been replaced since. With it comes whether it lay ready, and nothing was read.
-    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(Staged, bool), StepError> {
+    /// there, each time anew: the file may have been replaced since.
+    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<Staged, StepError> {
         let (placement, digest) = (&plan.options.placement, &plan.target.digest);
         if let Some(ready) = self.hypervisor.staged(digest, like, placement).await? {
-            return Ok((ready, true));
+            return Ok(ready);
         }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
         let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
         let verified =
             verified.map_err(|error| StepError::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
         verified.map_err(|error| StepError::refused(reason::OVA, format!("{error:#}")))?;
-        Ok((self.hypervisor.stage(self.ova(plan), digest, like, placement).await?, false))
+        Ok(self.hypervisor.stage(self.ova(plan), digest, like, placement).await?)
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
@@ -74,7 +71,7 @@ impl StepContext<'_> {
             self.hypervisor.destroy(left).await.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
         let old = vms.old_vm()?;
-        let (staged, _) = self.staged(plan, old).await?;
+        let staged = self.staged(plan, old).await?;
         let replacement = Replacement {
             name: &node.new_name,
             image: &staged,
