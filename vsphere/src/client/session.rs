@@ -4,10 +4,12 @@ use tokio::sync::Mutex;
 
 use super::wire::{Exchange, Wire};
 use crate::error::{Error, Result};
+use crate::fault::Fault;
 use crate::method::LOGIN;
 use crate::reference::MoRef;
 use crate::secret::Secret;
 use crate::soap::Element;
+use crate::treatment::Outcome;
 
 pub(super) struct Session {
     manager: MoRef,
@@ -24,6 +26,8 @@ struct State {
     cookie: Option<String>,
     user_name: String,
     is_closed: bool,
+    /// Why a login was refused: none is sent again, for vCenter locks out a user whose password is wrong again and again.
+    refused: Option<Fault>,
 }
 
 /// A session as it was at one time.
@@ -43,7 +47,8 @@ impl Session {
         if state.is_closed {
             return Err(Error::refused("calling vCenter", "this client has logged out"));
         }
-        if state.logins == 0 {
+        // Of a session that has ended, and could not be opened anew, nothing is asked.
+        if state.logins == 0 || state.refused.is_some() {
             self.log_in(wire, &mut state).await?;
         }
         Ok(Ticket { logins: state.logins, cookie: state.cookie.clone() })
@@ -78,6 +83,9 @@ impl Session {
     async fn log_in(&self, wire: &Wire, state: &mut State) -> Result<()> {
         let attempt = || format!("logging in as {} at {}", self.user, wire.transport.server());
         let arguments = vec![Element::text("userName", &self.user), Element::text("password", self.password.expose())];
+        if let Some(fault) = &state.refused {
+            return Err(Error::of_fault(attempt(), fault.clone()));
+        }
         let slot = wire.slot(LOGIN).await;
         let exchange = wire.exchange(LOGIN, &self.manager, arguments, None).await?;
         drop(slot);
@@ -89,7 +97,12 @@ impl Session {
                 state.logins += 1;
                 Ok(())
             }
-            Exchange::Fault(fault) => Err(Error::of_fault(attempt(), fault)),
+            Exchange::Fault(fault) => {
+                if fault.treatment().outcome == Outcome::Denied {
+                    state.refused = Some(fault.clone());
+                }
+                Err(Error::of_fault(attempt(), fault))
+            }
             Exchange::Unreached(reason) => Err(Error::Unreached { attempt: attempt(), reason }),
             Exchange::Lost(reason) => Err(Error::unanswered(attempt(), reason)),
         }

@@ -68,6 +68,21 @@ async fn a_login_that_is_not_accepted_is_denied_and_not_tried_again() {
 }
 
 #[tokio::test]
+async fn after_a_login_that_was_refused_no_call_sends_another_one() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    // The password is another one since the login, and the session ends.
+    fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new())]);
+    fake.replies("Login", [Reply::Fault("InvalidLogin", String::new())]);
+    for _ in 0..5 {
+        let error = client.look(&vm(), &["name"]).await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Denied, "{error}");
+        assert!(error.to_string().contains("logging in as deployer") && error.is_fault("InvalidLogin"), "{error}");
+    }
+    assert_eq!((fake.count("Login"), fake.count("RetrievePropertiesEx")), (2, 1));
+}
+
+#[tokio::test]
 async fn a_session_that_has_ended_is_opened_anew_once_for_all_callers() {
     let fake = Fake::start().await;
     let client = fake.client().await;

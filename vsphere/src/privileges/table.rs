@@ -1,4 +1,5 @@
-//! The privileges that this crate's calls need.
+//! The privileges that the calls of this crate need which a deployment makes. Folders are made, VMs renamed or taken out of the
+//! inventory by nobody but tests.
 //!
 //! Source: the required privileges of each method in the vSphere Web Services API reference. `System.View`, `System.Read` and
 //! `System.Anonymous` are in every role.
@@ -37,7 +38,6 @@ macro_rules! privileges {
 }
 
 privileges! {
-    Folder "Folder.Create" "making folders";
     Folder "VApp.ApplicationConfig" "filling in OVF properties";
     Folder "VApp.Import" "importing VMs";
     Folder "VirtualMachine.Config.AddExistingDisk" "attaching disks";
@@ -50,7 +50,6 @@ privileges! {
     Folder "VirtualMachine.Config.ManagedBy" "saying whose a VM is";
     Folder "VirtualMachine.Config.Memory" "setting the memory";
     Folder "VirtualMachine.Config.RemoveDisk" "detaching disks";
-    Folder "VirtualMachine.Config.Rename" "giving VMs other names";
     Folder "VirtualMachine.Config.Settings" "changing settings of VMs";
     Folder "VirtualMachine.Interact.DeviceConnection" "connecting network adapters of VMs that are on";
     Folder "VirtualMachine.Interact.PowerOff" "shutting VMs down and powering them off";
@@ -58,7 +57,6 @@ privileges! {
     Folder "VirtualMachine.Inventory.Create" "importing VMs";
     Folder "VirtualMachine.Inventory.CreateFromExisting" "cloning templates";
     Folder "VirtualMachine.Inventory.Delete" "destroying VMs";
-    Folder "VirtualMachine.Inventory.Unregister" "taking VMs out of the inventory";
     Folder "VirtualMachine.Provisioning.Clone" "cloning VMs";
     Folder "VirtualMachine.Provisioning.DeployTemplate" "cloning templates";
     Folder "VirtualMachine.Provisioning.MarkAsTemplate" "making templates";
