@@ -18,8 +18,23 @@ impl VcenterHypervisor {
         if let Some(Stamp { deployment, node, .. }) = stamp::read(&now.name, &now.extra)? {
             return Err(Error::refused(format!("{vm} is stamped already, as {node} of {deployment}")));
         }
+        // No look would find it there, and whoever may change it would be asked for nothing.
+        if !now.folder.as_ref().is_some_and(|folder| self.is_searched(folder)) {
+            let place = self.folder_words(&now).await?;
+            return Err(Error::refused(format!(
+                "{vm} is in {place}, which is not among the deployment's folders and would not be searched for it: name the \
+                 folder among those of other VMs, or move the VM"
+            )));
+        }
         let spec = ConfigSpec::of(&now).extra(STAMP, &written(stamp));
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+    }
+
+    /// The folder of a VM, for people.
+    async fn folder_words(&self, vm: &vsphere::Vm) -> Result<String> {
+        let Some(folder) = &vm.folder else { return Ok("a vApp".to_owned()) };
+        let seen = self.client.look(folder, &["name"]).await?;
+        Ok(format!("the folder {}", seen.text("name")))
     }
 
     pub(super) async fn connect_adapter(&self, vm: &Vm, key: &str, connected: bool, permit: &dyn Permit) -> Result<()> {

@@ -27,8 +27,7 @@ impl VcenterHypervisor {
             let mut own = Vec::new();
             for (folder, _) in &self.places.folders {
                 for entry in self.client.entries_in(folder, false, &[STAMP]).await? {
-                    let is_own = stamp::is_of(stamp::read(&entry.name, &entry.extra)?.as_ref(), self.deployment);
-                    if is_own && !entry.is_template {
+                    if !entry.is_template && stamp::is_own(&entry.name, &entry.extra, self.deployment)? {
                         own.push(entry.reference);
                     }
                 }

@@ -177,7 +177,7 @@ impl VcenterHypervisor {
         Ok(Place { folder, pool, at: self.datastore(like, placement).await? })
     }
 
-    fn is_searched(&self, folder: &MoRef) -> bool {
+    pub(super) fn is_searched(&self, folder: &MoRef) -> bool {
         self.places.folders.iter().any(|(searched, _)| searched == folder)
     }
 

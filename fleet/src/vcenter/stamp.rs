@@ -30,6 +30,27 @@ pub(super) fn read(vm: &str, extra: &vsphere::Extra) -> Result<Option<Stamp>> {
     serde_json::from_str(text).map(Some).map_err(unreadable)
 }
 
+/// Whether a VM is stamped as this deployment's. One whose stamp is not understood and does not have the deployment's UUID in
+/// it is another's: it is passed over.
+///
+/// # Errors
+/// When its stamp is not understood and has the deployment's UUID in it.
+pub(super) fn is_own(vm: &str, extra: &vsphere::Extra, deployment: Uuid) -> Result<bool> {
+    match read(vm, extra) {
+        Ok(stamp) => Ok(is_of(stamp.as_ref(), deployment)),
+        Err(error) if extra.get(STAMP).is_some_and(|text| names(text, deployment)) => Err(error),
+        Err(error) => {
+            log::warn!("{error}; it does not name this deployment, and is passed over");
+            Ok(false)
+        }
+    }
+}
+
+/// Whether a UUID is somewhere in a text, in whichever of its forms.
+fn names(text: &str, uuid: Uuid) -> bool {
+    text.replace('-', "").to_lowercase().contains(&uuid.simple().to_string())
+}
+
 /// A stamp as it is written.
 pub(super) fn written(stamp: &Stamp) -> String {
     let Stamp { deployment, node, swap } = stamp;

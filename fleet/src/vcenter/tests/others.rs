@@ -109,17 +109,13 @@ async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
     assert_eq!(bed.machine("cp1").await, before);
 }
 
-#[tokio::test]
-async fn a_vm_that_was_made_by_hand_is_stamped_once() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let client = bed.client().await;
-    let folder = client.find("DC0/vm/control").await.unwrap();
+/// A VM of an OVA that somebody imports into a folder.
+async fn by_hand(client: &vsphere::Client, ova: &Ova, name: &str, folder: &str) -> vsphere::MoRef {
     let pool = client.look(&client.find("DC0/host/DC0_C0").await.unwrap(), &["resourcePool"]).await.unwrap();
     let import = vsphere::Import {
         ova: &ova.path,
-        name: "by-hand",
-        folder: &folder,
+        name,
+        folder: &client.find(&format!("DC0/vm/{folder}")).await.unwrap(),
         pool: &pool.reference_at("resourcePool").unwrap(),
         datastore: &client.find("DC0/datastore/LocalDS_0").await.unwrap(),
         host: None,
@@ -129,7 +125,63 @@ async fn a_vm_that_was_made_by_hand_is_stamped_once() {
         config: &vsphere::ConfigSpec::new(),
         blank_disks: true,
     };
-    let made = client.changes(&vsphere::Unguarded).import(&import).await.unwrap().vm;
+    client.changes(&vsphere::Unguarded).import(&import).await.unwrap().vm
+}
+
+#[tokio::test]
+async fn a_stamp_that_is_not_understood_stops_only_whom_it_names() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let own = hypervisor.added("cp1", &image).await;
+    let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    let client = bed.client().await;
+    let strange = by_hand(&client, &ova, "strange", "control").await;
+    let stamped = async |text: &str| {
+        let spec = vsphere::ConfigSpec::new().extra("kaas.stamp", text);
+        client.changes(&vsphere::Unguarded).reconfigure(&strange, &spec).await.unwrap();
+    };
+    stamped("x").await;
+    assert_eq!(hypervisor.vms().await.unwrap(), [own]);
+    assert_eq!(other.vms().await.unwrap(), []);
+    // As a later version may write it, or half of one.
+    for text in [
+        format!("{{\"of\": \"{DEPLOYMENT}\"}}"),
+        format!("{{\"deployment\":\"{DEPLOYMENT}\",\"no"),
+        DEPLOYMENT.simple().to_string().to_uppercase(),
+    ] {
+        stamped(&text).await;
+        let error = hypervisor.vms().await.unwrap_err();
+        assert!(error.to_string().contains("the stamp kaas.stamp of the VM strange is not understood"), "{error}");
+        assert_eq!(other.vms().await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    bed.make_folder(&client, "elsewhere").await;
+    let made = by_hand(&client, &ova, "by-hand", "elsewhere").await;
+    let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
+    let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+    let error = hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert!(error.to_string().contains("is in the folder elsewhere, which is not among the deployment's"), "{error}");
+    assert_eq!(hypervisor.again(&vm).await, vm);
+    // Named, it is searched, and the VM is stamped.
+    let site = Site { other_folders: vec!["elsewhere".to_owned()], ..bed.site() };
+    let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
+    hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
+    assert_eq!(hypervisor.of_uuid(uuid).await.stamp, Some(stamp("cp1", None)));
+}
+
+#[tokio::test]
+async fn a_vm_that_was_made_by_hand_is_stamped_once() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let client = bed.client().await;
+    let made = by_hand(&client, &ova, "by-hand", "control").await;
     assert_eq!(hypervisor.vms().await.unwrap(), []);
     let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
     let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
