@@ -359,8 +359,8 @@ fn missing_privileges_are_named_once_for_each_object_with_what_they_are_for() {
         ("# journal = \"[datastore1] kaas/control\"", "journal = \"[store1] kaas/control\""),
     ]);
     for (object, id, key) in [
-        ("the folder kaas/control", "Folder.Create", "folder"),
-        ("the folder control", "Folder.Create", "other-folders[0]"),
+        ("the folder kaas/control", "VirtualMachine.Inventory.Create", "folder"),
+        ("the folder control", "VirtualMachine.Inventory.Create", "other-folders[0]"),
         ("the datastore datastore1", "Datastore.Browse", "datastore"),
         ("the datastore store1", "Datastore.Browse", "journal"),
     ] {
