@@ -62,12 +62,12 @@ pub struct Template {
 }
 
 impl Template {
-    /// Whether a worker that was made like another template is outdated by this one. `runs` is what its kubelet runs, where
-    /// that is known: an older minor than is wanted counts, a newer one does not.
-    pub(super) fn outdates(&self, made: &Self, runs: Option<Minor>) -> bool {
+    /// Whether a worker that was made like another template is outdated by this one: an older minor than is wanted counts, a
+    /// newer one does not.
+    pub(super) fn outdates(&self, made: &Self) -> bool {
         let minor = |template: &Self| template.kubernetes.parse::<Minor>().ok();
-        let is_older = match (runs.or(minor(made)), minor(self)) {
-            (Some(runs), Some(wanted)) => runs < wanted,
+        let is_older = match (minor(made), minor(self)) {
+            (Some(made), Some(wanted)) => made < wanted,
             _ => made.kubernetes != self.kubernetes,
         };
         is_older || !self.makes_like(made)

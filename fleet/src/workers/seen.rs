@@ -99,7 +99,7 @@ impl Seen {
         let (wanted, made) = (&pool.template, &machine.template);
         match machine.state {
             State::New | State::Joining => !wanted.makes_like(made),
-            State::Member | State::Returning | State::Failed | State::Leaving => wanted.outdates(made, None),
+            State::Member | State::Returning | State::Failed | State::Leaving => wanted.outdates(made),
         }
     }
 

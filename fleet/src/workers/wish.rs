@@ -113,7 +113,7 @@ fn leaves(machine: &mut Machine, now: u64, reason: Reason) {
 /// wants to go.
 fn replaced_with(kept: &mut Kept, discards: Discards) {
     for machine in kept.machines.iter_mut().filter(|machine| !is_asked(machine)) {
-        let is_outdated = kept.pool.template.outdates(&machine.template, None);
+        let is_outdated = kept.pool.template.outdates(&machine.template);
         machine.discards = if is_outdated { discards } else { Discards::default() };
     }
 }
