@@ -236,6 +236,8 @@ mod tests {
         let server = listener.local_addr().unwrap();
         let serving = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            // An answer that comes before its request would be refused as such.
+            assert_ne!(stream.read(&mut [0; 1024]).unwrap(), 0);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").unwrap();
             // Until nobody reads any more.
             while stream.write_all(b"x").is_ok() {
