@@ -355,6 +355,8 @@ mod tests {
     fn a_command_finds_the_go_that_it_is_run_with() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
+        // By sudo it is the caller who runs it.
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
         let (go, said) = (directory.path().join("bin/go"), directory.path().join("said"));
         std::fs::create_dir(directory.path().join("bin")).unwrap();
         std::fs::write(&go, "#!/bin/sh\necho \"$GOROOT $GOTOOLCHAIN $*\"\n").unwrap();

@@ -27,17 +27,20 @@ impl ProcessId {
     /// Looks a running process up; `None` when there is none (or only its
     /// exit status is left).
     pub fn of(number: i32) -> Option<Self> {
+        let (process, state) = Self::of_entry(number)?;
+        (!matches!(state.as_str(), "Z" | "X")).then_some(process)
+    }
+
+    /// Who has this number, and in which state: as long as nobody has collected an exit status, the entry stays.
+    fn of_entry(number: i32) -> Option<(Self, String)> {
         let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
         // The second field is the program's name in parentheses and may hold
         // anything: fields are counted from its end.
         let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-        let state = fields.next()?;
-        if matches!(state, "Z" | "X") {
-            return None;
-        }
+        let state = fields.next()?.to_owned();
         let started = fields.nth(18)?.parse().ok()?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
-        Some(Self { number, started, boot })
+        Some((Self { number, started, boot }, state))
     }
 
     /// The number, for as long as the process runs.
@@ -114,10 +117,11 @@ fn numbers() -> Vec<i32> {
 }
 
 /// Starts a program that goes on after this command has ended: in a process
-/// group of its own, its output going to `log`.
+/// group of its own, its output going to `log`. One that has ended by now is
+/// known, too: it does not run any more, and has said why.
 ///
 /// # Errors
-/// When it cannot be started, or ends at once.
+/// When it cannot be started.
 pub fn start(command: &mut Command, log: fs::File) -> io::Result<ProcessId> {
     use std::os::unix::process::CommandExt;
     let program = command.get_program().to_string_lossy().into_owned();
@@ -128,10 +132,10 @@ pub fn start(command: &mut Command, log: fs::File) -> io::Result<ProcessId> {
         .process_group(0)
         .spawn()
         .map_err(|error| io::Error::new(error.kind(), format!("starting {program}: {error}")))?;
-    let id = ProcessId::of(child.id() as i32);
+    let entry = ProcessId::of_entry(child.id() as i32);
     // Whoever lives longer than the process collects its exit status.
     std::thread::spawn(move || child.wait());
-    id.ok_or_else(|| io::Error::other(format!("{program} ended at once")))
+    entry.map(|(process, _)| process).ok_or_else(|| io::Error::other(format!("{program} is not in /proc")))
 }
 
 #[cfg(test)]
@@ -149,6 +153,17 @@ mod tests {
         id.kill().unwrap();
         assert!(!id.is_running());
         id.signal(Signal::SIGKILL).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_has_ended_and_waits_for_its_parent_is_known_and_does_not_run() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let number = child.id() as i32;
+        let state = || Ok(ProcessId::of_entry(number).is_some_and(|(_, state)| state == "Z"));
+        until("the process to end", Duration::from_secs(60), state).unwrap();
+        assert!(ProcessId::of(number).is_none());
+        assert!(!ProcessId::of_entry(number).unwrap().0.is_running());
+        child.wait().unwrap();
     }
 
     #[test]
