@@ -144,6 +144,16 @@ impl Lab {
         if self.engines.of(&record).is_on(&record) { self.engines.of(&record).eject_cdrom(&record) } else { Ok(()) }
     }
 
+    /// Presses keys of a virtual machine that is on, all at once, as somebody at its keyboard does. They are named as QEMU
+    /// does it (`QKeyCode` of its `qapi/ui.json`).
+    ///
+    /// # Errors
+    /// When the VM is unknown or off, has no keyboard, or no such key.
+    pub fn press(&self, vm: &str, keys: &[&str]) -> anyhow::Result<()> {
+        let record = self.directory.load_vm(vm)?;
+        self.engines.of(&record).press(&record, keys)
+    }
+
     /// The OVF environment that a VM was imported with.
     ///
     /// # Errors

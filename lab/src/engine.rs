@@ -58,6 +58,12 @@ pub trait Engine {
     /// When the VM's disk does not become larger.
     fn enlarge_disk(&self, vm: &VmRecord, number: usize) -> anyhow::Result<()>;
 
+    /// Presses keys of a VM that is on, all at once, by QEMU's names of them (`QKeyCode` of its `qapi/ui.json`).
+    ///
+    /// # Errors
+    /// When the VM has no such keys.
+    fn press(&self, vm: &VmRecord, keys: &[&str]) -> anyhow::Result<()>;
+
     /// What the guest shows of its cluster, if it has shown something since its power-on.
     ///
     /// # Errors

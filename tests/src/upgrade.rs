@@ -16,6 +16,9 @@ use crate::scenario::{MOMENT, Scenario};
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
 const SWAPPING: Duration = Duration::from_secs(1200);
 
+/// The exit status of a command that waits for something or somebody (docs/upgrade.md).
+const PAUSED: i32 = 3;
+
 /// An upgrade of the control nodes of a scenario's cluster to an OVA.
 pub struct Upgrade<'a> {
     scenario: &'a Scenario,
@@ -84,10 +87,25 @@ impl<'a> Upgrade<'a> {
         failed
     }
 
+    /// For what it waits.
+    ///
+    /// # Panics
+    /// It does not end with the status of an upgrade that is paused.
+    pub fn pauses(&self, arguments: &[&str]) -> String {
+        let (said, why, status) = self.ended_with(arguments);
+        assert_eq!(status, Some(PAUSED), "kaas upgrade {}: {why}\n{said}", arguments.join(" "));
+        why
+    }
+
     fn ended(&self, arguments: &[&str]) -> (String, String, bool) {
+        let (said, failed, status) = self.ended_with(arguments);
+        (said, failed, status == Some(0))
+    }
+
+    fn ended_with(&self, arguments: &[&str]) -> (String, String, Option<i32>) {
         let ended = self.command(arguments).output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        (text(ended.stdout), text(ended.stderr), ended.status.success())
+        (text(ended.stdout), text(ended.stderr), ended.status.code())
     }
 
     /// Begins it; what it says is collected.

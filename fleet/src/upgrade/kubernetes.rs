@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::context::unless_ended;
 use super::guarded_nodes::GuardedNodes;
 use super::hold_view::HoldView;
+use super::judge::drain_deletes;
 use super::kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 use super::notice::Notice;
 use super::plan::Evidence;
@@ -141,6 +142,10 @@ impl Deployment<'_> {
         hold: &Hold<'_>,
     ) -> anyhow::Result<()> {
         let nodes = GuardedNodes::new(self.nodes, hold);
+        // Since the plan pods have come, and gone with the nodes before.
+        if let Some(words) = drain_deletes(self.nodes.facts(node.address).await.ok().as_ref()) {
+            self.tell(&Notice::Losses { node: &node.name, words: &words });
+        }
         let asked = nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
         if let Asked::Refused(refused) = asked {
             bail!("it refuses: {refused}");

@@ -69,11 +69,12 @@ pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<Kuber
     } else {
         carried(&mut judged, &all, to);
     }
-    let mut nodes: Vec<(bool, KubernetesNode)> = all
-        .iter()
-        .filter(|(_, facts)| is_begun(facts) || Minor::of(&facts.kubernetes.version) != Some(to))
-        .map(|(node, facts)| (is_last(facts), planned(node, facts)))
-        .collect();
+    let drained = |facts: &Node| is_begun(facts) || Minor::of(&facts.kubernetes.version) != Some(to);
+    let mut nodes: Vec<(bool, KubernetesNode)> = Vec::new();
+    for (node, facts) in all.iter().filter(|(_, facts)| drained(facts)) {
+        judge::losses(&mut judged, node, facts);
+        nodes.push((is_last(facts), planned(node, facts)));
+    }
     if nodes.is_empty() && judged.refusals.is_empty() {
         judged.refuse(codes::NOTHING, "the cluster", format!("all control nodes run Kubernetes {to}"));
     }

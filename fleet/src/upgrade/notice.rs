@@ -28,6 +28,13 @@ pub enum Notice<'a> {
         /// What it changed or found.
         note: &'a str,
     },
+    /// A node is about to be drained, and that deletes something for good.
+    Losses {
+        /// The node's name.
+        node: &'a str,
+        /// What is deleted, or that it cannot be known, in words for people.
+        words: &'a str,
+    },
     /// Something is waited for within a step.
     Waiting {
         /// What is waited for.

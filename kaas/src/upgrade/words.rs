@@ -16,6 +16,7 @@ pub fn tell(notice: &Notice<'_>) {
             say!("{:>2}/{total} {}{again}", index + 1, describe::title(plan, *step));
         }
         Notice::Done { note } => say!("      {note}"),
+        Notice::Losses { node, words } => say!("      {node}: {words}"),
         Notice::Waiting { what, why } => say!("      waiting for {what}: {}", why.words),
         Notice::Paused { reason } => say!("      paused: {reason}; it is tried again"),
         Notice::DirectionChanged { plan, direction, only, order, reason } => {

@@ -96,6 +96,10 @@ impl Engine for Containers {
         disk::show_size(&self.directory.disk(vm.disks[number]))
     }
 
+    fn press(&self, vm: &VmRecord, _keys: &[&str]) -> anyhow::Result<()> {
+        anyhow::bail!("{} is a system container, and has no keyboard", vm.name)
+    }
+
     fn fingerprints(&self, vm: &VmRecord) -> anyhow::Result<Option<Fingerprints>> {
         read_fingerprints(&self.fingerprints_file(&vm.name))
     }

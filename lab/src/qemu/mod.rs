@@ -31,6 +31,8 @@ pub use probe::{Kvm, emulation_runs_guests};
 /// OVMF, Debian's build of the firmware for VMs.
 const FIRMWARE: &str = "usr/share/OVMF/OVMF_CODE_4M.fd";
 const VARIABLES: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
+/// How long a key that is pressed is held, in milliseconds.
+const HELD: u32 = 10;
 const QEMU: &str = "qemu-system-x86_64";
 
 /// Virtual machines of one lab.
@@ -184,6 +186,12 @@ impl Engine for VirtualMachines {
         let size = fs::metadata(self.directory.disk(vm.disks[number]))?.len();
         let larger = json!({ "device": machine::data_drive(number), "size": size });
         Qmp::connect(&self.control(vm))?.execute("block_resize", larger)?;
+        Ok(())
+    }
+
+    fn press(&self, vm: &VmRecord, keys: &[&str]) -> anyhow::Result<()> {
+        let keys: Vec<_> = keys.iter().map(|key| json!({ "type": "qcode", "data": key })).collect();
+        Qmp::connect(&self.control(vm))?.execute("send-key", json!({ "keys": keys, "hold-time": HELD }))?;
         Ok(())
     }
 

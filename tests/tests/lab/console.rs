@@ -17,6 +17,27 @@ fn boot(scenario: &Scenario) -> anyhow::Result<String> {
     scenario.lab().run_inside("cp1", &["cat", "/proc/sys/kernel/random/boot_id"], WORK)
 }
 
+/// Somebody at the VM's keyboard, who has no password, presses Ctrl+Alt+Del more often than systemd takes for a wish to
+/// restart at once (seven times within two seconds: systemd-system.conf(5)). Gives which start of the system it was and is.
+fn nobody_restarts_it_by_its_keyboard(scenario: &Scenario) -> String {
+    // What came from the keyboard so far, in interrupts of its controller: each key gives one or more when it is pressed
+    // and when it is let go. Some are lost where processors are emulated.
+    let heard = || -> anyhow::Result<u64> {
+        let said = scenario.lab().run_inside("cp1", &["cat", "/proc/interrupts"], WORK)?;
+        let counts = said.lines().filter(|line| line.trim_end().ends_with("i8042"));
+        Ok(counts.flat_map(str::split_whitespace).skip(1).filter_map(|count| count.parse::<u64>().ok()).sum())
+    };
+    let (before, heard_before) = (boot(scenario).unwrap(), heard().unwrap());
+    for _ in 0..20 {
+        scenario.lab().press("cp1", &["ctrl", "alt", "delete"]).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+    scenario.wait("the guest to hear the keys", WORK, || Ok(heard()? >= heard_before + 20 * 3));
+    let jobs = scenario.inside("cp1", &["systemctl", "list-jobs", "--no-legend"]);
+    assert!(!jobs.contains("reboot.target") && !jobs.contains("shutdown.target"), "{jobs}");
+    assert_eq!(boot(scenario).unwrap(), before, "Ctrl+Alt+Del restarted the node");
+    before
+}
+
 pub mod long {
     use scenarios::terminal::{Terminal, key};
 
@@ -50,6 +71,8 @@ pub mod long {
         scenario.says("cp1", "kaas: ready", FORMING);
         terminal.shows("serving", WORK);
         terminal.print("status of a node that is ready");
+
+        let runs = nobody_restarts_it_by_its_keyboard(&scenario);
 
         // From now on the password is asked for, and guessing is slow.
         let unlock = |terminal: &mut Terminal<'_>, password: &str| {
@@ -112,6 +135,7 @@ pub mod long {
         assert!(drive.contains("ID_CDROM=1") && !drive.contains("ID_CDROM_MEDIA"), "{drive}");
 
         let before = boot(&scenario).unwrap();
+        assert_eq!(before, runs, "the node has restarted since Ctrl+Alt+Del");
         terminal.choose("Restart");
         terminal.shows("To confirm, type: cp1", WORK);
         terminal.press(&["cp2", key::ENTER]);

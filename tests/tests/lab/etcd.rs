@@ -369,7 +369,17 @@ pub mod long {
         }
         three_members(&scenario, "cp1");
         scenario.all_ready(FORMING);
-        assert_eq!((written(&scenario, "before"), written(&scenario, "since")), ("yes".to_owned(), "yes".to_owned()));
+        let both = || (written(&scenario, "before"), written(&scenario, "since"));
+        assert_eq!(both(), ("yes".to_owned(), "yes".to_owned()));
         assert_eq!(scenario.cluster_identity(), identity);
+
+        // Who took a lost one's place is of the restored cluster: its disk is no old one after a power cut.
+        scenario.cut("cp1");
+        scenario.reached("cp1, which was replaced, is cut off");
+        scenario.power_on(&["cp1"]);
+        scenario.soon_says("cp1", "kaas: ready");
+        three_members(&scenario, "cp1");
+        scenario.all_ready(FORMING);
+        assert_eq!(both(), ("yes".to_owned(), "yes".to_owned()));
     }
 }

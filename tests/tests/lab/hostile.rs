@@ -19,6 +19,7 @@ pub fn strangers_and_pods_get_what_the_table_says(scenario: &Scenario, workload:
     let stranger = Stranger::beside_the_nodes(scenario);
     let pod = Stranger::among_the_pods_of(scenario, "cp1");
     what_the_table_names_is_open_and_nothing_else(scenario, &stranger);
+    a_host_port_is_open_while_its_pod_is_there_and_a_firewall_that_is_taken_away_comes_back(scenario, &stranger);
     a_service_with_a_node_port_is_reached_on_each_node(scenario, &stranger, workload);
     administrators_are_those_who_are_named(scenario, &stranger);
     nobody_but_a_node_puts_packets_into_the_tunnel(scenario, &stranger, &pod, workload);
@@ -53,6 +54,58 @@ fn what_the_table_names_is_open_and_nothing_else(scenario: &Scenario, stranger: 
         }
         scenario.reached(&format!("{node} is open where the table says so"));
     }
+}
+
+/// What a pod in the host's network asks for beside the table.
+const HOST_PORT: u16 = 18_080;
+
+/// A pod in the host's network opens its port to everybody, and closes it when it goes. Meanwhile somebody takes the
+/// firewall away: it is laid again, that port included.
+fn a_host_port_is_open_while_its_pod_is_there_and_a_firewall_that_is_taken_away_comes_back(
+    scenario: &Scenario,
+    stranger: &Stranger,
+) {
+    let node = address(scenario, "cp3");
+    // The system's namespace alone may have such pods.
+    let metadata = serde_json::json!({"name": "host-port", "namespace": "kube-system"});
+    scenario.apply(&serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
+        "data": {"Corefile": format!(".:10053 {{\n    health :{HOST_PORT}\n}}\n")},
+    }));
+    scenario.apply(&serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {
+            "nodeName": "cp3",
+            "hostNetwork": true,
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "server", "image": scenario.carried("cp3", "coredns"), "imagePullPolicy": "Never",
+                "args": ["-conf", "/etc/web/Corefile"],
+                "ports": [{"containerPort": HOST_PORT, "hostPort": HOST_PORT}],
+                "volumeMounts": [{"name": "web", "mountPath": "/etc/web"}],
+            }],
+            "volumes": [{"name": "web", "configMap": {"name": "host-port"}}],
+        },
+    }));
+    scenario.wait("a stranger to reach the host port of a pod", MOMENT, || {
+        Ok(stranger.reads(node, HOST_PORT, "/health").ends_with("OK"))
+    });
+    scenario.inside("cp3", &["nft", "delete", "table", "inet", "kaas_firewall"]);
+    // A node that answers at all of its ports would have to keep in mind that many connections.
+    scenario.wait("a firewall that was taken away to be there again", MOMENT, || {
+        Ok(stranger.finds_open(node, [ports::ETCD_CLIENT, 111, 40_000]).is_empty())
+    });
+    let mut expected = open_to_everybody();
+    assert!(expected.insert(HOST_PORT), "the table has the port of the pod");
+    let found = stranger.finds_open(node, 1..=u16::MAX);
+    let others: Vec<_> = found.symmetric_difference(&expected).collect();
+    assert!(others.is_empty(), "these ports are open, or closed, against the table and the pod: {others:?}");
+    scenario.kubectl(&["delete", "pod", "host-port", "--namespace=kube-system"]);
+    scenario.wait("the host port of a pod that is gone to close", MOMENT, || {
+        Ok(stranger.finds_open(node, [HOST_PORT]).is_empty())
+    });
+    scenario.kubectl(&["delete", "configmap", "host-port", "--namespace=kube-system"]);
 }
 
 /// The pod is on one node, and each sends its packets there.
@@ -178,6 +231,14 @@ fn pods_send_no_raw_packets_and_settings_hold(scenario: &Scenario, workload: &Wo
     let bounding = u64::from_str_radix(&bounding, 16).expect("a hexadecimal number");
     // capabilities(7) and linux/capability.h: NET_BIND_SERVICE is 10, NET_RAW 13.
     assert_eq!((bounding >> 10 & 1, bounding >> 13 & 1), (1, 0), "capabilities {bounding:#x}");
+    // The node's programs, and a container that runs the node, may be under a filter already: the pod's is one more
+    // (`Seccomp_filters` of proc_pid_status(5)). 2 is SECCOMP_MODE_FILTER.
+    let filters = |text: &str| -> u32 { value(text, "Seccomp_filters:").parse().expect("a number") };
+    let runtime = "cat /proc/$(systemctl show --property=MainPID --value containerd.service)/status";
+    let runtime = filters(&scenario.inside(&node, &["sh", "-ec", runtime]));
+    let status = of_the_pod("status");
+    assert_eq!(value(&status, "Seccomp:"), "2", "a pod makes any system call");
+    assert!(filters(&status) > runtime, "a pod makes each system call that its runtime makes: {status}");
     let files: u64 = value(&of_the_pod("limits"), "Max open files").parse().expect("a number");
     assert!(files > 1024, "a pod opens {files} files");
     // Those that a system container has for itself.

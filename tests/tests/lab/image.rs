@@ -2,7 +2,7 @@
 //! the container images that it carries.
 
 use contract::image::{CARRIED, reference};
-use contract::properties::GATEWAY;
+use contract::properties::{GATEWAY, REGISTRY_MIRROR};
 use scenarios::scenario::{MOMENT, Scenario};
 
 /// Looks at a node that is ready.
@@ -43,6 +43,31 @@ pub fn keys_at_the_console_restart_nothing(scenario: &Scenario) {
     assert_eq!(scenario.inside("cp1", &["sh", "-ec", prompts]), "", "login prompts beside the console");
     let sysrq = "grep --no-filename '^kernel.sysrq' /usr/lib/sysctl.d/60-kaas.conf";
     assert_eq!(scenario.inside("cp1", &["sh", "-ec", sysrq]).trim(), "kernel.sysrq = 0");
+}
+
+/// A registry mirror stands for all registries from when an administrator names it until he takes it away, at once: the
+/// container runtime goes on as it is.
+pub fn a_registry_mirror_comes_and_goes_beside_a_runtime_that_goes_on(scenario: &Scenario) {
+    const MIRRORS: &str = "/etc/containerd/certs.d/_default/hosts.toml";
+    let process = || {
+        let show = ["systemctl", "show", "--property=MainPID", "--value", "containerd.service"];
+        scenario.inside("cp1", &show).trim().to_owned()
+    };
+    let configure = |value: &str| {
+        scenario.inside("cp1", &["kaas-agent", "configure", &format!("{REGISTRY_MIRROR}={value}")]);
+    };
+    let before = process();
+    assert!(before.parse::<u32>().is_ok_and(|process| process > 1), "the container runtime is the process {before:?}");
+    // An address of those for documentation (RFC 5737): nobody is asked for anything.
+    configure("https://192.0.2.1");
+    scenario.wait("the registry mirror to stand for all registries", MOMENT, || {
+        Ok(scenario.lab().run_inside("cp1", &["grep", "--quiet", "https://192.0.2.1", MIRRORS], MOMENT).is_ok())
+    });
+    configure("");
+    scenario.wait("the registry mirror to be gone", MOMENT, || {
+        Ok(scenario.lab().run_inside("cp1", &["test", "!", "-e", MIRRORS], MOMENT).is_ok())
+    });
+    assert_eq!(process(), before, "the container runtime was started again");
 }
 
 /// It is brought back, safe from the kubelet's clearing away.

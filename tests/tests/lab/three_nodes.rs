@@ -35,12 +35,15 @@ pub mod short {
         a_waiting_nodes_bundle_holds_no_planted_secret(&scenario, "cp1");
         a_node_cut_off_while_forming_joins_when_it_returns(&scenario);
         let workload = pods_and_services_are_reached(&scenario);
+        let policy = Policy::made(&scenario);
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
+        let policy = policy.is_said_to_be_enforced_by_nobody();
         every_node_answers_at_its_endpoint(&scenario);
         a_namespace_editor_cannot_open_a_node(&scenario);
         root_gives_the_administrators_their_rights_back(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
         one_line_vouches_for_ssh_on_every_address(&scenario);
+        policy.is_told_of_no_more();
         let cluster = Cluster::of(&scenario);
         the_node_with_the_virtual_address_is_lost_and_returns(&scenario, &cluster);
         a_blank_first_node_stays_out(&scenario, &cluster);
@@ -249,6 +252,39 @@ fn pods_and_services_are_reached(scenario: &Scenario) -> Workload<'_> {
     scenario.inside("cp3", &["systemctl", "restart", "kube-proxy.service"]);
     workload.is_reached_by_name_from("cp3");
     workload
+}
+
+/// A NetworkPolicy, which Kubernetes takes and nothing enforces. The nodes look for such each minute: other parts of the
+/// story lie between.
+struct Policy<'a>(&'a Scenario);
+
+impl<'a> Policy<'a> {
+    fn made(scenario: &'a Scenario) -> Self {
+        scenario.apply(&serde_json::json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "nobody-comes-in"},
+            "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
+        }));
+        Self(scenario)
+    }
+
+    /// Each node says so. Then it is deleted.
+    fn is_said_to_be_enforced_by_nobody(self) -> Self {
+        for node in ALL {
+            self.0.wait(&format!("{node} to say that nothing enforces the policy"), CHECK, || {
+                has(self.0, node, "network-policy.not-enforced")
+            });
+        }
+        self.0.kubectl(&["delete", "networkpolicy", "nobody-comes-in"]);
+        self
+    }
+
+    fn is_told_of_no_more(self) {
+        for node in ALL {
+            self.0.wait(&format!("{node} to say nothing of policies any more"), CHECK, || {
+                Ok(!has(self.0, node, "network-policy.not-enforced")?)
+            });
+        }
+    }
 }
 
 /// Load balancers and monitoring ask each node at its own address.

@@ -9,6 +9,7 @@ use scenarios::lost_node::{lose, replace, three_members};
 use scenarios::scenario::{self, ALL, FORMING, MOMENT, Scenario};
 use scenarios::upgrade::Upgrade;
 use scenarios::writer::Writer;
+use serde_json::json;
 
 pub mod short {
     use super::*;
@@ -35,20 +36,61 @@ pub mod short {
 pub mod long {
     use super::*;
 
-    /// There and back with a client that writes.
+    /// There and back with a client that writes. On the way back a budget keeps a node's pods from leaving: the command
+    /// pauses, and goes on once the budget is gone.
     pub fn three_nodes_are_swapped_and_go_back_while_a_client_writes() {
         let scenario = Scenario::formed_from("back", earlier_ova::source());
         let upgrade = Upgrade::of(&scenario);
         let (before, kubernetes) = (upgrade.kept(), upgrade.kubernetes());
-        upgrade.run(&["apply"]);
+        upgrade.run(&["apply", "--drain", "120"]);
 
         let writer = Writer::start(&scenario);
-        upgrade.run(&["rollback"]);
+        let budget = a_pod_on_each_node_that_may_not_leave(&scenario);
+        let why = upgrade.pauses(&["rollback", "--pause-limit", "10"]);
+        assert!(why.contains("drain.blocked") && why.contains(&format!("default/{budget}-")), "{why}");
+        scenario.reached(why.trim());
+        let kept = |vm: &String| !ALL.contains(&vm.as_str());
+        assert_eq!(scenario.lab().vms().unwrap().into_iter().filter(kept).count(), ALL.len(), "a new VM is gone");
+        scenario.all_ready(MOMENT);
+        scenario.kubectl(&["delete", "poddisruptionbudget", budget]);
+        upgrade.run(&["resume"]);
         scenario.reached(&format!("back: {}", writer.end()));
         assert!(upgrade.is_all_back());
         assert_eq!((upgrade.kept(), upgrade.kubernetes()), (before, kubernetes));
         let why = upgrade.fails(&["commit"]);
         assert!(why.contains("nothing to commit"), "{why}");
+    }
+
+    /// A Deployment with one pod on each node, and a budget of the same name that none of them may leave. Gives the name.
+    fn a_pod_on_each_node_that_may_not_leave(scenario: &Scenario) -> &'static str {
+        const NAME: &str = "guarded";
+        let selector = json!({"matchLabels": {"app": NAME}});
+        scenario.apply(&json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME},
+            "spec": {
+                "replicas": ALL.len(),
+                "selector": selector,
+                "template": {"metadata": {"labels": {"app": NAME}}, "spec": {
+                    "automountServiceAccountToken": false,
+                    "terminationGracePeriodSeconds": 1,
+                    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"},
+                    ]}},
+                    "containers": [{
+                        "name": "main", "image": scenario.carried("cp1", "pause"), "imagePullPolicy": "Never",
+                    }],
+                }},
+            },
+        }));
+        scenario.apply(&json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": NAME},
+            "spec": {"minAvailable": ALL.len(), "selector": selector},
+        }));
+        scenario.wait("a pod on each node that may not leave", MOMENT, || {
+            let healthy = ["get", "poddisruptionbudget", NAME, "--output=jsonpath={.status.currentHealthy}"];
+            Ok(scenario.lab().kubectl(&healthy)? == ALL.len().to_string())
+        });
+        NAME
     }
 
     /// All off, all on: the API is away meanwhile, and what was acknowledged is there. This time for good.

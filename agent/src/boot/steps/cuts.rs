@@ -27,8 +27,10 @@ use uuid::Uuid;
 
 use super::{StepContext, StepError};
 use crate::boot::plan::{self, Disk as Found, Goal, Keeping, Observed, Step};
+use crate::cluster::etcd;
 use crate::cluster::etcd::client::EtcdClient;
 use crate::cluster::etcd::fake::FakeEtcd;
+use crate::cluster::etcd::restore::Restored;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::kubeadm::fake::FakeKubeadm;
 use crate::cluster::pki::{self, Authorities};
@@ -478,6 +480,65 @@ fn a_member_whose_data_are_gone_starts_no_blank_etcd() {
             "{refused}"
         );
         assert!(!member.exists(), "a blank one was started");
+    });
+}
+
+#[test]
+fn data_of_another_minor_of_etcd_are_refused_before_anything_is_changed() {
+    in_a_namespace("minor", || {
+        let machine = Machine::new(one_node());
+        machine.boot().unwrap();
+        let note = r#"{"version": "3.5.24"}"#;
+        lay(machine.root(), "/data/kaas/etcd-version.json", note.as_bytes());
+        let refused = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
+        assert!(
+            refused.contains("etcd.other-minor") && refused.contains("etcd 3.5.24 has used them last"),
+            "{refused}"
+        );
+        let left = fs::read_to_string(machine.root().join("data/kaas/etcd-version.json")).unwrap();
+        assert_eq!(left, note, "the data pass for those of the image's own etcd");
+        assert!(!files::below(machine.root(), etcd::CONFIGURATION).exists(), "etcd was about to start");
+    });
+}
+
+#[test]
+fn a_node_that_was_cut_off_in_a_restore_goes_on_with_the_restored_data_and_knows_whose_they_are() {
+    in_a_namespace("halfway", || {
+        let machine = Machine::new(one_node());
+        machine.boot().unwrap();
+        // The old data have given way, and the new ones have not taken their place yet.
+        let data = files::below(machine.root(), etcd::DATA);
+        fs::rename(data.join("member"), data.join("member.before-restore-2026-11-21T14:30:05Z")).unwrap();
+        let restored =
+            Restored { token: "restored-1".into(), members: vec!["node1".into()], at: "2026-11-21T14:30:05Z".into() };
+        fs::create_dir_all(data.join("member.restored/wal")).unwrap();
+        fs::write(data.join("member.restored/restored.json"), serde_json::to_vec(&restored).unwrap()).unwrap();
+        assert_eq!(machine.boot().unwrap().0, Goal::Resume);
+        assert!(data.join("member/restored.json").exists() && !data.join("member.restored").exists());
+        assert_eq!(machine.records().entry::<Restored>().unwrap(), Some(restored));
+        let configuration = fs::read_to_string(files::below(machine.root(), etcd::CONFIGURATION)).unwrap();
+        assert!(configuration.contains("restored-1"), "{configuration}");
+    });
+}
+
+#[test]
+fn a_member_that_nobody_answers_waits_for_a_while_before_it_starts_its_etcd() {
+    in_a_namespace("silent", || {
+        let (machine, _) = member();
+        assert_eq!(machine.boot().unwrap().0, Goal::Form);
+        let waits = machine.boot().map(|(goal, _)| goal).unwrap_err().to_string();
+        assert!(waits.contains("waiting for another control node, which knows whether this data disk"), "{waits}");
+        assert!(!files::below(machine.root(), etcd::CONFIGURATION).exists(), "etcd was about to start");
+
+        // It has waited for as long as it is to, and not less.
+        let mut context = machine.decide().unwrap();
+        let limit = context.node.config.timeout(super::etcd::ANSWERING);
+        for (waited, starts) in [(limit / 2, false), (limit, true)] {
+            context.unanswered = Instant::now().checked_sub(waited);
+            let done = steps(&context).iter().try_for_each(|step| take(&mut context, step));
+            assert_eq!(done.is_ok(), starts, "after {} s: {done:?}", waited.as_secs());
+        }
+        assert!(files::below(machine.root(), etcd::CONFIGURATION).exists());
     });
 }
 

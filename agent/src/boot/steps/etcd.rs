@@ -26,7 +26,7 @@ use crate::upgrade::swap::peers::{self, Verdict};
 
 /// How long the others may take to say whether the data disk is an old copy, times the timeout factor. Nodes that start
 /// together come to it within seconds of each other; where a firewall keeps them apart, the cluster still starts.
-const ANSWERING: Duration = Duration::from_secs(180);
+pub(super) const ANSWERING: Duration = Duration::from_secs(180);
 
 impl StepContext {
     pub(super) fn etcd_certificates(&mut self) -> Result<StepOutcome, StepError> {

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
+use socket2::{Domain, Socket, Type};
 
 use super::*;
 use crate::cluster::pki::Certified;
@@ -30,15 +31,23 @@ pub(super) fn stage() -> Stage {
 
 /// With a server that gives a client so long for the handshake, and then for the header.
 fn stage_with(beginning: Duration) -> Stage {
+    stage_opened(beginning, |endpoint, now| {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (changed, address) = endpoint.open_at(address, &leaf(&three_nodes()), now).unwrap();
+        assert!(changed);
+        address
+    })
+}
+
+/// The same, opened so, which gives its address.
+fn stage_opened(beginning: Duration, open: impl FnOnce(&Endpoint, SystemTime) -> SocketAddr) -> Stage {
     let root = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
     let authorities = Authorities::make(now).unwrap();
     authorities.ensure(&root.path().join("etc/kubernetes/pki")).unwrap();
     let reporter = Reporter::new(root.path(), Status::default());
     let endpoint = Endpoint::with_limits(root.path(), reporter.clone(), server::Limits { beginning, still: HANGS });
-    let (changed, address) =
-        endpoint.open_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &leaf(&three_nodes()), now).unwrap();
-    assert!(changed);
+    let address = open(&endpoint, now);
     Stage { _root: root, endpoint, reporter, authorities, address }
 }
 
@@ -64,6 +73,18 @@ impl Stage {
         versions: &[&'static rustls::SupportedProtocolVersion],
         client: Option<&Certified>,
     ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(HANGS)).unwrap();
+        self.secured(versions, client, stream)
+    }
+
+    /// TLS over a connection that there is.
+    fn secured(
+        &self,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        client: Option<&Certified>,
+        stream: TcpStream,
+    ) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
         let roots = tls::trust_in(&self.authorities.kubernetes.certificate).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -79,8 +100,6 @@ impl Stage {
                 )
                 .unwrap(),
         };
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(HANGS)).unwrap();
         let name = ServerName::from(self.address.ip());
         rustls::StreamOwned::new(rustls::ClientConnection::new(Arc::new(config), name).unwrap(), stream)
     }
@@ -312,6 +331,39 @@ fn who_holds_connections_open_keeps_nobody_out_but_himself() {
     let mut answer = String::new();
     slow.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
+fn an_endpoint_that_a_node_opens_keeps_seats_for_the_nodes_of_its_cluster() {
+    let low = std::process::id().to_be_bytes();
+    let address = |last: u8| Ipv4Addr::new(127, 64 | low[2] & 63, low[3], last);
+    let mut config = three_nodes();
+    for (node, last) in config.cluster.control_nodes.iter_mut().zip(1..) {
+        node.address = address(last);
+    }
+    config.node.interfaces[0].address = ipnet::Ipv4Net::new(address(1), 24).unwrap().into();
+    let stage = stage_opened(HANGS, |endpoint, now| {
+        assert!(endpoint.open(&config, now).unwrap());
+        SocketAddr::from((address(1), ports::NODE))
+    });
+    let comes_from = |last: u8| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((address(last), 0)).into()).unwrap();
+        socket.connect(&stage.address.into()).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(HANGS)).unwrap();
+        stream
+    };
+    // The node waits longest of all, and more strangers come than there is room for.
+    let node = comes_from(2);
+    let strangers = u8::try_from(seats::CONNECTIONS).unwrap() + 1;
+    let mut strangers: Vec<TcpStream> = (100..100 + strangers).map(comes_from).collect();
+    assert!(matches!(strangers[0].read(&mut [0]), Ok(0)), "who has waited longest of the strangers has given way");
+    let mut node = stage.secured(rustls::DEFAULT_VERSIONS, None, node);
+    node.write_all(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    node.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
 }
 
 #[test]

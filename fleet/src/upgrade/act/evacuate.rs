@@ -15,7 +15,9 @@ use super::gate::missing;
 use super::reach::Says;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::context::{MOMENT, StepContext};
+use crate::upgrade::judge::drain_deletes;
 use crate::upgrade::nodes::{Asked, Nodes as _};
+use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::progress::Progress;
 use crate::upgrade::reason::{self, Reason};
@@ -67,6 +69,8 @@ impl StepContext<'_> {
         if old.power != PowerState::On {
             return Err(StepError::pause(reason::VM_STATE, format!("{old} is {}", old.power)));
         }
+        // Since the plan pods have come, and gone with the nodes before.
+        self.tell_losses(node, self.nodes.facts(node.address).await.ok().as_ref());
         let request = Evacuate::Swap(swap::Request {
             id: node.swap,
             to: plan.target.image.clone(),
@@ -99,7 +103,9 @@ impl StepContext<'_> {
         let well = self
             .wait(&format!("{} to be well", node.name), MOMENT, || async {
                 let mut says = Says::Facts;
-                let lacks = match self.nodes.facts(node.address).await {
+                let facts = self.nodes.facts(node.address).await;
+                let told = facts.as_ref().ok().cloned();
+                let lacks = match facts {
                     // Begun before, it is cordoned already. One that failed was undone, and the node may be ill by now.
                     Ok(Node { evacuation: Some(evacuation), .. })
                         if evacuation.id == node.swap && evacuation.stage.is_under_way() =>
@@ -127,14 +133,15 @@ impl StepContext<'_> {
                         if says != Says::Facts {
                             self.may_be_stopped(plan, node, says, progress).await?;
                         }
-                        Ok(Some(lacks))
+                        Ok(Err(lacks))
                     }
-                    None => Ok(None),
+                    None => Ok(Ok(told)),
                 }
             })
             .await?;
-        if let Some(lacks) = well {
-            return Ok(format!("not possible, for it does not do its part: {}", lacks.words));
+        match well {
+            Ok(told) => self.tell_losses(node, told.as_ref()),
+            Err(lacks) => return Ok(format!("not possible, for it does not do its part: {}", lacks.words)),
         }
         let drain_seconds = plan.options.drain_seconds;
         let request = Evacuate::Evacuation(swap::EvacuationRequest { id: node.swap, drain_seconds });
@@ -142,6 +149,13 @@ impl StepContext<'_> {
             true => "drained, no leader, without the virtual IP".to_owned(),
             false => "its image does not know how; pods and leader move when it stops".to_owned(),
         })
+    }
+
+    /// Says what the drain of a node deletes for good, as far as the node has said it.
+    fn tell_losses(&self, node: &PlannedNode, told: Option<&Node>) {
+        if let Some(words) = drain_deletes(told) {
+            (self.watch)(&Notice::Losses { node: &node.name, words: &words });
+        }
     }
 
     /// Lets a node leave, and waits until it has. A refusal that stands for longer than `patience` is its last word.

@@ -41,7 +41,10 @@ pub(super) fn judge(inventory: &Inventory, target: &Target, options: &Options) -
     for node in &inventory.cluster.nodes {
         let Some(facts) = answering(&mut judged, node) else { continue };
         health(&mut judged, inventory.cluster.nodes.len(), node, facts);
-        losses(&mut judged, node, facts, options);
+        // All at once nothing is drained.
+        if options.mode == Mode::Rolling {
+            losses(&mut judged, node, facts);
+        }
         vm::judge(&mut judged, inventory, node, facts, target);
         image::judge(&mut judged, facts, target, options);
     }
@@ -100,14 +103,18 @@ pub(super) fn cluster(judged: &mut Judged, seen: &ClusterSeen) {
 }
 
 /// What moving the pods away deletes for good: no reason against it, but to be known before.
-fn losses(judged: &mut Judged, node: &SeenNode, facts: &Node, options: &Options) {
-    if options.mode == Mode::AllAtOnce {
-        return;
+pub(super) fn losses(judged: &mut Judged, node: &SeenNode, facts: &Node) {
+    if let Some(words) = drain_deletes(Some(facts)) {
+        judged.holds(&node.name, words);
     }
-    match facts.pods.as_ref().map(|pods| &pods.losses) {
-        Some(Some(losses)) if !losses.is_empty() => judged.holds(&node.name, format!("when it is drained, {losses}")),
-        Some(Some(_)) => {}
-        Some(None) | None => judged.holds(&node.name, "which pods a drain deletes for good cannot be known now"),
+}
+
+/// The same in words, of a node that may have said nothing. None if nothing is lost.
+pub(super) fn drain_deletes(facts: Option<&Node>) -> Option<String> {
+    match facts.and_then(|facts| facts.pods.as_ref()?.losses.as_ref()) {
+        Some(losses) if losses.is_empty() => None,
+        Some(losses) => Some(clean(&format!("when it is drained, {losses}"))),
+        None => Some("which pods a drain deletes for good cannot be known now".to_owned()),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Images that are ill, and clusters that are not as they were when the plan was made.
 
-use super::command::{Given, begin, end, entries, give, give_with};
+use std::sync::Mutex;
+
+use super::command::{Given, begin, deployment, end, entries, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new, old, old_vm};
+use crate::authority::TakeOver;
 use crate::hypervisor::{Kind, PowerState};
 use crate::upgrade::entry::{Direction, Event};
-use crate::upgrade::{Action, Arrived, Mode, OnFailure, Outcome, Step, Verb};
+use crate::upgrade::{Action, Arrived, Mode, Notice, OnFailure, Outcome, Step, Verb};
 
 pub async fn world(nodes: usize, mode: Mode, ill: Ill) -> World {
     let world = World::of(nodes, mode, ill);
@@ -245,6 +248,34 @@ async fn the_way_back_evacuates_a_new_vm_that_runs_well_before_it_is_stopped() {
     let (evacuated, stopped) = (places("evacuate"), places("shut_down"));
     assert_eq!((evacuated.len(), stopped.len()), (6, 3), "begun and done, for each node");
     assert!(evacuated.chunks(2).zip(&stopped).all(|(pair, stopped)| pair[1] < *stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_drain_deletes_for_good_is_named_before_a_node_leaves_its_work_on_either_way() {
+    let world = world(3, Mode::Rolling, Ill::Well).await;
+    let said = Mutex::new(Vec::new());
+    let watch = |notice: &Notice<'_>| {
+        if let Notice::Losses { node, words } = notice {
+            let asked = (world.called("begin_swap"), world.called("evacuate"));
+            said.lock().unwrap().push((asked, (*node).to_owned(), (*words).to_owned()));
+        }
+    };
+    let going = async |verb| deployment(&world, &watch).go_on(verb, None, TakeOver::FromTheDead).await.unwrap();
+    world.lock().losses = contract::swap::Losses { bare_pods: vec!["web/debug".to_owned()], empty_dirs: Vec::new() };
+    going(Verb::Resume).await;
+    let forward = std::mem::take(&mut *said.lock().unwrap());
+    going(Verb::Rollback).await;
+    let back = said.into_inner().unwrap();
+    let words = "when it is drained, these pods have no controller and are deleted: web/debug";
+    let ways: [(_, fn((usize, usize)) -> usize); 2] = [(&forward, |asked| asked.0), (&back, |asked| asked.1)];
+    for (way, count) in ways {
+        let mut nodes: Vec<&str> = way.iter().map(|(_, node, _)| &**node).collect();
+        nodes.sort_unstable();
+        assert_eq!(nodes, ["cp1", "cp2", "cp3"]);
+        assert!(way.iter().all(|(.., said)| said == words), "{way:?}");
+        // Each is asked twice: it begins, and is done.
+        assert_eq!(way.iter().map(|(asked, ..)| count(*asked)).collect::<Vec<_>>(), [0, 2, 4]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use super::*;
 use crate::authority::{Standing, standing};
 use crate::upgrade::Notice;
@@ -51,6 +53,37 @@ async fn all_nodes_are_taken_to_the_next_minor_and_the_one_with_the_roles_comes_
     assert_eq!(standing(&world).await.unwrap(), Standing::Free, "the deployment is given back");
     let again = planned_to(&world, Some("1.36")).await.unwrap_err();
     assert_eq!(codes_of(&again), ["upgrade.nothing-to-do"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_drain_deletes_for_good_is_named_in_the_plan_and_before_each_node_is_asked() {
+    let world = world();
+    let plan = planned_to(&world, None).await.unwrap();
+    assert!(!plan.grounds.iter().any(|ground| ground.evidence.contains("drain")), "{plan:?}");
+    world.lock().losses = contract::swap::Losses { bare_pods: vec!["web/debug".to_owned()], empty_dirs: Vec::new() };
+    let words = "when it is drained, these pods have no controller and are deleted: web/debug";
+    let plan = planned_to(&world, None).await.unwrap();
+    for node in ["cp1", "cp2", "cp3"] {
+        assert!(plan.grounds.iter().any(|ground| ground.subject == node && ground.evidence == words), "{plan:?}");
+    }
+    // What the last node deletes has come since the plan.
+    let said = Mutex::new(Vec::new());
+    let watch = |notice: &Notice<'_>| match notice {
+        Notice::Losses { node, words } => {
+            let asked = world.called("upgrade_kubernetes");
+            said.lock().unwrap().push((asked, (*node).to_owned(), (*words).to_owned()));
+        }
+        Notice::KubernetesRuns { .. } if said.lock().unwrap().len() == 2 => {
+            world.lock().losses.bare_pods.push("web/later".to_owned());
+        }
+        _ => {}
+    };
+    let checks = world.called("upgrade_kubernetes");
+    deployment(&world, &watch).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await.unwrap();
+    // It asks the first node twice more whether it would.
+    let line = |asked: usize, node: &str, more: &str| (checks + 2 + asked, node.to_owned(), format!("{words}{more}"));
+    let expected = [line(0, "cp2", ""), line(1, "cp3", ""), line(2, "cp1", ", web/later")];
+    assert_eq!(*said.lock().unwrap(), expected);
 }
 
 #[tokio::test(start_paused = true)]
