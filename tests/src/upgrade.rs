@@ -228,7 +228,8 @@ impl<'a> Upgrade<'a> {
 
     /// A wait on slow machines.
     pub fn patiently(&self, usual: Duration) -> Duration {
-        usual * self.scenario.lab().engine().timeout_factor()
+        let lab = self.scenario.lab();
+        usual * lab.engine().timeout_factor().max(lab.replacements().timeout_factor())
     }
 }
 

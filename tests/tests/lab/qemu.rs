@@ -23,9 +23,10 @@ pub mod short {
 
     /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is
     /// swapped to the image under test in a VM with vSphere's devices: the same node of the same cluster, which finds
-    /// its adapter and its disks.
+    /// its adapter and its disks. The old node is a container, for minutes less: what boots for real is what is new.
     pub fn a_node_is_swapped_onto_vspheres_devices() {
-        let setting = Setting { replacements: Some(Hardware::Vsphere), ..quick("vm") };
+        let replacements = Some(Hardware::Vsphere);
+        let setting = Setting { replacements, properties: &[(TIMEOUT_FACTOR, "5")], ..Setting::one("vm") };
         let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
         // Whether KVM runs guests is asked with the same guest: one that runs nowhere would always say no.
         assert!(lab::emulation_runs_guests(&scenario.lab().tools(), WORK).unwrap());

@@ -51,6 +51,9 @@ pub mod short {
         );
         let kept: Vec<&str> = kept.lines().collect();
         assert!(matches!(kept[..], [source, "kaas-var ext4"] if source.ends_with("[/lib/kaas]")), "{kept:?}");
+        scenario.wait("the blank disk to be laid for local volumes", WORK, || {
+            Ok(scenario.lab().run_inside(worker, &["mountpoint", "/data/local-volumes"], WORK).is_ok())
+        });
         let provider = ["get", "node", worker, "--output=jsonpath={.spec.providerID}"];
         let firmware = inside("cat /sys/class/dmi/id/product_uuid").trim().to_lowercase();
         let vm = tenant.vm(worker);
@@ -125,7 +128,8 @@ pub mod short {
         // It boots for minutes where processors are emulated, and gets those of the control cluster, which was seen beside the
         // tenant. The rest is done meanwhile.
         host.cut("cp1");
-        let machine = tenant.begins(&["add-worker", "--worker-engine", "qemu", "--pause-limit", "5400"]);
+        let wanted = ["--worker-engine", "qemu", "--worker-data-disk", "4096", "--pause-limit", "5400"];
+        let machine = tenant.begins(&[&["add-worker"], &wanted[..]].concat());
         figures(&scenario, &tenant, one);
         let workload = Workload::start(&scenario, one, WORK);
         workload.is_reached_by_name_from(&control);
