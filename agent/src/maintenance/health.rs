@@ -181,7 +181,7 @@ impl Following {
     fn look(&mut self, shared: &Shared) -> Duration {
         shared.reporter.alive("the watch of the API", shared.config.timeout(ROUND));
         let began = Instant::now();
-        let seen = self.ask(&shared.config);
+        let seen = self.ask(&shared.config, &shared.root);
         let look = match &seen {
             Ok(()) => Look::Serves,
             Err(error) if is_late(error) => Look::Late,
@@ -202,7 +202,8 @@ impl Following {
     }
 
     /// Asks etcd on this node, and the API as well if that is due.
-    fn ask(&mut self, config: &ControlPlane) -> anyhow::Result<()> {
+    fn ask(&mut self, config: &ControlPlane, root: &Path) -> anyhow::Result<()> {
+        ensure!(!member::own_is_stopping(root), "etcd on this node was told to stop");
         ensure!(!member::own_is_away(config.timeout(KNOWN)), "etcd on this node is off or sees no leader");
         if !self.judgement.doubts() && self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
             return Ok(());

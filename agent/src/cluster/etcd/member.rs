@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::client::{EtcdClient, HEALTH, Member};
 use super::restore::Restored;
-use super::{DATA, client_url, log, peer_url, replace};
+use super::{DATA, STOPPING, client_url, log, peer_url, replace};
 use crate::host::files;
 use crate::host::https::{Answer, Client};
 use crate::intake::config::ControlPlane;
@@ -123,6 +123,11 @@ pub fn own_healthy(timeout: Duration) -> bool {
     health(OWN_HEALTH, timeout).is_ok_and(|answer| answer.code == 200)
 }
 
+/// Whether this node's member is being stopped, or was: it serves no client any more, whatever it says of itself.
+pub fn own_is_stopping(root: &Path) -> bool {
+    files::below(root, STOPPING).exists()
+}
+
 /// Whether this node's member does not run, or says that it sees no leader: no API server that has it alone can read
 /// or write then. One that says nothing at all may only be slow.
 pub fn own_is_away(timeout: Duration) -> bool {
@@ -159,6 +164,21 @@ mod tests {
     fn the_configuration_of_the_first_of_three_nodes() {
         let settings = configuration(&three_nodes(), &forming(&three_nodes()), 7936 << 20).unwrap();
         insta::assert_snapshot!(format!("{settings:#}"));
+    }
+
+    #[test]
+    fn a_member_that_systemd_stops_is_known_to_until_it_starts_again() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(!own_is_stopping(root.path()));
+        let file = files::below(root.path(), STOPPING);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "").unwrap();
+        assert!(own_is_stopping(root.path()));
+
+        let unit = include_str!("../../../../systemd/system/etcd.service");
+        let lines: Vec<&str> = unit.lines().collect();
+        assert!(lines.contains(&format!("ExecStop=+/usr/bin/touch {STOPPING}").as_str()), "{unit}");
+        assert!(lines.contains(&format!("ExecStartPre=+/usr/bin/rm --force {STOPPING}").as_str()), "{unit}");
     }
 
     fn forming(config: &ControlPlane) -> Beginning {
