@@ -15,7 +15,7 @@ pub struct NodeSeen {
     pub name: String,
     /// The object's UID.
     pub uid: String,
-    /// What the kubelet says it runs on, such as `vsphere://` and a BIOS UUID; empty if it says nothing.
+    /// What the kubelet says it runs on, such as `vsphere://` and a BIOS UUID, as each worker's does; empty if it says nothing.
     pub provider: String,
     /// Whether its kubelet says that it is ready, and said so lately.
     pub ready: bool,

@@ -619,26 +619,28 @@ async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
-    let world = World::with(1).await;
-    let other = NodeSeen {
-        name: "t-w2".to_owned(),
-        uid: "other".to_owned(),
-        provider: "vsphere://00000000-0000-0000-0000-000000000bad".to_owned(),
-        ready: true,
-        cordoned: false,
-        address: None,
-        excluded: false,
-        control: false,
-        kubelet: String::new(),
-        heard: String::new(),
-    };
-    world.lock().nodes.push(other.clone());
-    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
-    assert_eq!(codes(&arrived), ["workers.name-in-use"]);
-    let status = world.give(Wish::GoOn).await.done();
-    assert_eq!(status.workers.last().unwrap().name, "t-w3");
-    assert!(world.lock().nodes.contains(&other), "it was changed");
+async fn a_node_of_its_name_that_runs_on_something_else_or_does_not_say_on_what_is_left_alone() {
+    for provider in ["vsphere://00000000-0000-0000-0000-000000000bad", ""] {
+        let world = World::with(1).await;
+        let other = NodeSeen {
+            name: "t-w2".to_owned(),
+            uid: "other".to_owned(),
+            provider: provider.to_owned(),
+            ready: true,
+            cordoned: false,
+            address: None,
+            excluded: false,
+            control: false,
+            kubelet: String::new(),
+            heard: String::new(),
+        };
+        world.lock().nodes.push(other.clone());
+        let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+        assert_eq!(codes(&arrived), ["workers.name-in-use"], "{provider:?}");
+        let status = world.give(Wish::GoOn).await.done();
+        assert_eq!(status.workers.last().unwrap().name, "t-w3");
+        assert!(world.lock().nodes.contains(&other), "it was changed");
+    }
 }
 
 #[tokio::test(start_paused = true)]
