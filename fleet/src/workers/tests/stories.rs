@@ -346,6 +346,24 @@ async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_else_goes_for_it()
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_goes_for_it_while_another_one_has_failed() {
+    let world = World::with(3).await;
+    world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
+    world.lock().lose_vm("t-w1");
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.local-volumes"]);
+    world.lock().expire("t-w2");
+    world.lock().refusing.insert("t-w2".to_owned(), ("join.token-refused", true));
+    let (arrived, _) = world.give(Wish::Rejoin { worker: "t-w2".to_owned() }).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.arrived();
+    world.lock().refusing.clear();
+    assert_eq!(world.give(Wish::GoOn).await.done().wanted, 3);
+    assert_eq!(world.own(), ["t-w2", "t-w3", "t-w4"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn workers_without_power_are_named_and_powered_on_by_whoever_goes_on() {
     let world = World::with(2).await;
     world.lock().lose_power("t-w1");
