@@ -69,18 +69,22 @@ fn name(machine: &Machine) -> String {
 }
 
 /// A VM that an interrupted import has left is not trusted to be whole, and one whose token is about to end cannot join:
-/// both are made anew.
+/// another one is made, and not by this name. Whoever has read the token in its form may have been let in by that, and would be
+/// the same node to Kubernetes for a year.
 fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
+    let is_whole = machine.vm.is_some();
     match vm {
-        Some(vm) if machine.vm.is_some() && vm.power == PowerState::On && is_too_late(machine, seen) => {
-            Step::Does(Action::PowerOff(name(machine)))
-        }
         // One that is on was powered on by a command before this one, and may have joined since.
-        Some(vm) if machine.vm.is_some() && vm.power == PowerState::On => Step::Does(Action::PowerOn(name(machine))),
-        Some(vm) if machine.vm.is_some() && machine.has_time(pool, seen.now) => powered(machine, vm),
-        Some(vm) => removed(machine, vm),
-        None if machine.token.is_some() => Step::Does(Action::RemoveToken(name(machine))),
-        None => Step::Does(Action::Import(name(machine))),
+        Some(vm) if is_whole && vm.power == PowerState::On && !is_too_late(machine, seen) => {
+            Step::Does(Action::PowerOn(name(machine)))
+        }
+        Some(vm) if is_whole && vm.power != PowerState::On && machine.has_time(pool, seen.now) => powered(machine, vm),
+        None if machine.token.is_none() => Step::Does(Action::Import(name(machine))),
+        None if !is_whole => Step::Does(Action::RemoveToken(name(machine))),
+        Some(_) | None => {
+            let words = "it is made anew: its VM was not made to the end, or its token leaves no time to join";
+            Step::Does(Action::Leave(name(machine), Reason::new(reason::GIVEN_UP, words)))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::guarded_cluster::GuardedCluster;
 use super::look::look;
 use super::machine::{Machine, State};
 use super::missing::Missing;
+use super::reason;
 use super::records::{Kept, Records};
 use super::seen::Seen;
 use super::trouble::Trouble;
@@ -136,14 +137,18 @@ async fn looked(acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result
     look(workers.hypervisor, workers.cluster, kept, (workers.clock)()).await
 }
 
-/// Whether something leads on, once it is done: what is made anew again and again, a VM or a token, comes no further by being
-/// removed.
+/// Whether something leads on, once it is done: what is made anew again and again, a worker, a VM or a token, comes no further by
+/// being noted or removed.
 fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
     let is = |state| machine.is_some_and(|machine| machine.state == state);
-    let is_new = is(State::New);
+    let is_given_up = |machine: &Machine| machine.reason.as_ref().is_some_and(|why| why.code == reason::GIVEN_UP);
     match action {
+        Action::Add { .. } => false,
         Action::RemoveToken(_) if is(State::Returning) => false,
-        Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => !is_new,
+        Action::Leave(..) | Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => {
+            !is(State::New) && !machine.is_some_and(is_given_up)
+        }
+        Action::Forget(_) => !machine.is_some_and(is_given_up),
         _ => true,
     }
 }

@@ -184,8 +184,8 @@ fn give_up(kept: &mut Kept, now: u64) {
     }
 }
 
-/// What has no time to join any more is made anew, also what was never powered on, or given another token if it had joined
-/// before; what is blocked, or was not watched, gets its time again.
+/// What has no time to join any more is made anew unless it has joined meanwhile, also what was never powered on, or given
+/// another token if it had joined before; what is blocked, or was not watched, gets its time again.
 fn go_on(kept: &mut Kept, now: u64) {
     let pool = &kept.pool;
     for machine in &mut kept.machines {

@@ -581,7 +581,7 @@ async fn a_vm_that_takes_longer_than_its_token_leaves_time_for_is_not_made_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew() {
+async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew_by_another_name() {
     let find = World::with(1).await;
     find.set_fault(None);
     find.give(Wish::Add(1)).await.done();
@@ -591,32 +591,49 @@ async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew() {
     assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
     world.set_fault(None);
     tokio::time::sleep(Duration::from_secs(7200)).await;
-    let first = world.kept().await.unwrap().machines[1].vm;
     assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
-    let machine = world.kept().await.unwrap().machines[1].clone();
-    assert!(machine.name == "t-w2" && machine.vm != first, "{machine:?}");
+    assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once() {
+async fn a_vm_that_was_not_made_to_the_end_is_made_anew_by_another_name() {
+    let find = World::with(1).await;
+    find.set_fault(None);
+    find.give(Wish::Add(1)).await.done();
+    let at = find.lock().calls.iter().position(|(name, _)| *name == "add.end").expect("a VM") + 1;
+    let world = World::with(1).await;
+    world.set_fault(Some((at, Fault::KilledBefore)));
+    assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
+    world.set_fault(None);
+    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once_by_another_name() {
     let find = World::with(1).await;
     find.set_fault(None);
     find.give(Wish::Add(1)).await.done();
     let at = find.lock().calls.iter().position(|(name, _)| *name == "power_on").expect("a power-on") + 1;
-    let killed = async || {
+    let killed = async |seconds| {
         let world = World::with(1).await;
         world.set_fault(Some((at, Fault::KilledAfter)));
         assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
         world.set_fault(None);
-        tokio::time::sleep(Duration::from_secs(7200)).await;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
         world
     };
-    let world = killed().await;
+    let world = killed(7200).await;
     let before = world.now();
     assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
     assert!(world.now() - before < 300, "it is waited for");
+    assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
+    // One that has joined meanwhile is there.
+    let world = killed(1200).await;
+    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
     // Nor does another command wait for it.
-    let world = killed().await;
+    let world = killed(7200).await;
     let before = world.now();
     let (arrived, _) = world.give_with(Wish::Add(1), TakeOver::FromAnyone, watch::channel(false).1).await.arrived();
     assert_eq!(codes(&arrived), ["workers.not-joined"]);
