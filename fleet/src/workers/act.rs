@@ -12,7 +12,7 @@ use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
 use super::reason;
 use super::records::Records;
-use super::seen::{Found, Seen};
+use super::seen::{Found, Node, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
 use crate::hypervisor::{Addition, Networks, PowerState, ShutDown, Staged, Vm};
@@ -102,6 +102,10 @@ impl Acting<'_> {
                 Ok(Acted::Changed)
             }
             Action::Forget(_) => {
+                // Its VM is gone: who was let in by its name and has made no node is somebody else.
+                if matches!(seen.node(&machine), Node::Absent) {
+                    self.cluster.release_name(&machine.name).await.map_err(Trouble::api)?;
+                }
                 records.forget(&machine.name).await.map_err(Trouble::store)?;
                 Ok(Acted::Changed)
             }

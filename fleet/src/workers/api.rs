@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use contract::join_token;
+use contract::{join_token, worker_records};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -85,6 +85,13 @@ impl Cluster for Client {
         let answer = self.ask_api(Method::DELETE, &format!("/api/v1/nodes/{}", node.name), Some(&body)).await?;
         // 409: another one of its name is there by now.
         expect(&answer, &[200, 202, 404, 409])
+    }
+
+    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
+        let none = json!({"data": {name: null}});
+        let answer = self.ask_api(Method::PATCH, &worker_records::path(), Some(&none)).await?;
+        // 404: nobody is noted yet.
+        expect(&answer, &[200, 404])
     }
 }
 

@@ -52,4 +52,8 @@ impl Cluster for Away {
     async fn delete_node(&self, _: &NodeSeen) -> anyhow::Result<()> {
         self.answer()
     }
+
+    async fn release_name(&self, _: &str) -> anyhow::Result<()> {
+        self.answer()
+    }
 }

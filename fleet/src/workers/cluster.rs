@@ -129,4 +129,11 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// When it may still be there.
     async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()>;
+
+    /// Lets control nodes forget whom they have let in by a name of which there is no node: nobody makes one by it from now on
+    /// without another token.
+    ///
+    /// # Errors
+    /// When somebody may still make one.
+    async fn release_name(&self, name: &str) -> anyhow::Result<()>;
 }

@@ -61,4 +61,9 @@ impl Cluster for GuardedCluster<'_> {
         self.may().await?;
         self.cluster.delete_node(node).await
     }
+
+    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
+        self.may().await?;
+        self.cluster.release_name(name).await
+    }
 }

@@ -197,3 +197,29 @@ fn a_list_that_does_not_end_is_left_after_so_many_pages() {
     assert!(why.contains("more than 5000 pages"), "{why}");
     assert_eq!(asked, PAGES);
 }
+
+#[test]
+fn a_name_is_released_by_taking_out_what_is_noted_of_it_alone() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = crate::node::tests::client(format!("http://{}", listener.local_addr().unwrap()));
+    let server = std::thread::spawn(move || {
+        ["404 Not Found", "200 OK", "403 Forbidden"].map(|status| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = String::new();
+            while !asked.ends_with('}') {
+                let mut part = [0; 4096];
+                let length = stream.read(&mut part).unwrap();
+                asked += &String::from_utf8_lossy(&part[..length]);
+            }
+            write!(stream, "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}").unwrap();
+            asked
+        })
+    });
+    let released = || client.wait(Cluster::release_name(&client, "t-w2"));
+    // There is no such ConfigMap; it is noted no more; it may still be.
+    assert_eq!([released(), released(), released()].map(|one| one.is_ok()), [true, true, false]);
+    for asked in server.join().unwrap() {
+        assert!(asked.starts_with("PATCH /api/v1/namespaces/kube-system/configmaps/kaas-worker-records HTTP"), "{asked}");
+        assert!(asked.contains("application/merge-patch+json") && asked.ends_with(r#"{"data":{"t-w2":null}}"#), "{asked}");
+    }
+}

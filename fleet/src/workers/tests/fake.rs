@@ -104,6 +104,8 @@ pub struct State {
     pub nodes: Vec<NodeSeen>,
     pods: BTreeMap<String, Vec<Pod>>,
     pub tokens: BTreeMap<String, u64>,
+    /// By which names somebody was let in, as control nodes have noted.
+    pub let_in: BTreeSet<String>,
     pub claims: BTreeMap<String, Vec<String>>,
     holds: BTreeMap<u64, BTreeMap<String, String>>,
     pub calls: Vec<(&'static str, Does)>,
@@ -498,6 +500,7 @@ impl State {
             }
         }
         for (name, uuid) in joined {
+            self.let_in.insert(name.clone());
             self.made += 1;
             let uid = format!("node-{}", self.made);
             let provider = format!("vsphere://{uuid}");
@@ -926,6 +929,18 @@ impl Cluster for World {
             assert!(!state.machines.iter().any(on), "the node {} runs and was to be removed", seen.name);
             state.nodes.retain(|node| node.uid != seen.uid);
             state.pods.remove(&seen.name);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
+        let name = name.to_owned();
+        self.ask("release_name", Does::ChangesCluster, move |state| {
+            assert!(!state.nodes.iter().any(|node| node.name == name), "{name} has a node and was to be released");
+            let own = |machine: &Machine| is_ours(&machine.vm) && machine.vm.name == name;
+            assert!(!state.machines.iter().any(own), "{name} has a VM and was to be released");
+            state.let_in.remove(&name);
             Ok(())
         })
         .await

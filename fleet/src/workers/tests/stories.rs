@@ -641,6 +641,19 @@ async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_was_let_in_by_the_name_of_a_worker_that_goes_makes_no_node_by_it_later() {
+    let world = World::with(1).await;
+    world.lock().ill.insert("one".to_owned());
+    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    // Somebody who has read its form was, and bides his time.
+    world.lock().let_in.insert("t-w2".to_owned());
+    world.lock().ill.clear();
+    world.give(Wish::GoOn).await.done();
+    let let_in = world.lock().let_in.iter().cloned().collect::<Vec<_>>();
+    assert_eq!((world.own(), let_in), (vec!["t-w1".into(), "t-w3".into()], vec!["t-w1".into(), "t-w3".into()]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
     let world = World::with(1).await;
     world.lock().ill.insert("one".to_owned());

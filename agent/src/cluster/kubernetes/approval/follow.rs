@@ -78,7 +78,7 @@ fn strangers(nodes: &[Node], records: &Records, config: &ControlPlane) -> Findin
 
 /// Names names that wait for who has not come.
 fn held(records: &Records, now: SystemTime) -> Findings {
-    let held: Vec<String> = records.held(now).map(told).collect();
+    let held: Vec<String> = records.held(now).iter().map(|name| told(name)).collect();
     let action = format!(
         "Give workers other names: who has that certificate would be the same node. If you know that its VM was yours and is \
          gone, free the name: {}",
