@@ -507,3 +507,27 @@ fn whoever_joins_while_the_others_are_not_noted_yet_is_noted_and_judged_as_befor
     api.follow_workers(&cluster.config, true, now()).unwrap();
     assert!(cluster.noted("worker1").is_some() && cluster.noted("_complete").is_some());
 }
+
+#[test]
+fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_noted() {
+    // Before anything was noted, and while it is.
+    for (last, begun) in [(17, false), (18, true)] {
+        let cluster = Cluster::start(last, vec![]);
+        let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
+        let follow = |at| cluster.api().follow_workers(&cluster.config, true, at).unwrap();
+        if begun {
+            follow(early);
+        }
+        cluster.token(Some("new"));
+        assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+        if !begun {
+            follow(early);
+        }
+        follow(now());
+        assert!(cluster.noted("_complete").is_some());
+        let noted = cluster.noted("new").unwrap();
+        assert!(noted.contains(r#""key":""#) && noted.contains("abcdef"), "{noted}");
+        let other = cluster.asks(&joins_as("new"));
+        assert!(other.approved.is_empty() && other.waiting[0].contains("the same token has let another key in"), "{other:?}");
+    }
+}

@@ -256,9 +256,15 @@ impl Records {
         self.of.iter().filter_map(change).collect()
     }
 
-    /// Those of the workers that were there before anything was noted, and of those that are on their way. Of two with one
-    /// address the older one has it.
-    pub fn adopted(&self, nodes: &[Node], joining: &[String], config: &ControlPlane, now: SystemTime) -> Changes {
+    /// Those of the workers that were there before anything was noted, and of those that are on their way, unless they are noted
+    /// already: with which key and token they were let in. Of two with one address the older one has it.
+    pub fn adopted(
+        &self,
+        nodes: &[Node],
+        joining: &BTreeMap<String, Record>,
+        config: &ControlPlane,
+        now: SystemTime,
+    ) -> Changes {
         let workers = || nodes.iter().filter(|node| !node.is_control(config));
         let own = |node: &Node| {
             let address = node.only_address().filter(|address| reserved_address(*address, config).is_none())?;
@@ -266,8 +272,9 @@ impl Records {
             workers().filter(same).all(|other| node.is_older_than(other)).then_some(address)
         };
         let lacks = |name: &str| self.of.get(name).is_none_or(|record| record.address.is_none());
-        let coming = joining.iter().filter(|name| lacks(name) && nodes.iter().all(|node| node.name() != *name));
-        let coming = coming.map(|name| (name.clone(), Some(Record::of_joining(None, None, now))));
+        let is_new = |name: &str| !self.of.contains_key(name) && nodes.iter().all(|node| node.name() != name);
+        let coming = joining.iter().filter(|(name, _)| is_new(name));
+        let coming = coming.map(|(name, record)| (name.clone(), Some(record.clone())));
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
             let known = self.of(node).cloned().unwrap_or_else(|_| Record::of_joining(None, None, now));
             (node.name().to_owned(), Some(Record { address: own(node), ..known.with(node) }))
