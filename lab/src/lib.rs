@@ -184,15 +184,12 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Makes the network that the lab's VMs are on if it is not there any more, as after a reboot of this machine: that of the
+    /// Makes what is missing of the network that the lab's VMs are on, as all of it after a reboot of this machine: that of the
     /// lab beside which it is, for a tenant. Asked by whoever has the lab's lock.
     ///
     /// # Errors
-    /// When there is no such lab any more, or the kernel refuses.
+    /// When there is no such lab any more, or the kernel refuses; doing it again goes on.
     pub(crate) fn make_network(&self) -> anyhow::Result<()> {
-        if self.network.exists() {
-            return Ok(());
-        }
         let Some(Beside { lab, network }) = &self.record.beside else {
             return self.network.create(&self.record.plan.bridge);
         };
@@ -201,9 +198,14 @@ impl Lab {
         if host.on_host() != network {
             bail!("the lab {lab} is another one than {} was made beside", self.name);
         }
+        let bridge = &host.record.plan.bridge;
+        // The host's lock is kept for minutes while tenants are made: who needs nothing of it does not wait.
+        if self.network.is_whole(bridge) {
+            return Ok(());
+        }
         // Other tenants may be powered on at the same time.
         let _lock = host.directory.lock()?;
-        self.network.create(&host.record.plan.bridge)
+        self.network.create(bridge)
     }
 
     /// Whether there is a lab of this name.
