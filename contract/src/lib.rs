@@ -42,3 +42,4 @@ pub mod session;
 pub mod statement;
 pub mod swap;
 pub mod version;
+pub mod worker_records;

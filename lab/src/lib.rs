@@ -28,6 +28,8 @@ mod hold;
 mod host;
 mod hypervisor;
 mod machine;
+#[cfg(test)]
+mod named_commands;
 mod network;
 mod place;
 mod plan;
@@ -184,15 +186,12 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Makes the network that the lab's VMs are on if it is not there any more, as after a reboot of this machine: that of the
+    /// Makes what is missing of the network that the lab's VMs are on, as all of it after a reboot of this machine: that of the
     /// lab beside which it is, for a tenant. Asked by whoever has the lab's lock.
     ///
     /// # Errors
-    /// When there is no such lab any more, or the kernel refuses.
+    /// When there is no such lab any more, or the kernel refuses; doing it again goes on.
     pub(crate) fn make_network(&self) -> anyhow::Result<()> {
-        if self.network.exists() {
-            return Ok(());
-        }
         let Some(Beside { lab, network }) = &self.record.beside else {
             return self.network.create(&self.record.plan.bridge);
         };
@@ -201,9 +200,14 @@ impl Lab {
         if host.on_host() != network {
             bail!("the lab {lab} is another one than {} was made beside", self.name);
         }
+        let bridge = &host.record.plan.bridge;
+        // The host's lock is kept for minutes while tenants are made: who needs nothing of it does not wait.
+        if self.network.is_whole(bridge) {
+            return Ok(());
+        }
         // Other tenants may be powered on at the same time.
         let _lock = host.directory.lock()?;
-        self.network.create(&host.record.plan.bridge)
+        self.network.create(bridge)
     }
 
     /// Whether there is a lab of this name.
@@ -475,15 +479,26 @@ impl Lab {
             self.end_leases()?;
             self.network.remove()?;
         }
+        let directory = self.directory.path();
+        let removing = |path: &Path| format!("removing {}", path.display());
         // The record goes last: until then the lab can be found and removed again.
-        for part in ["vms", "disks"] {
-            let part = self.directory.path().join(part);
-            if part.exists() {
-                fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
+        let record = self.directory.record();
+        for entry in fs::read_dir(directory).with_context(|| removing(directory))? {
+            let entry = entry.with_context(|| removing(directory))?;
+            let (path, is_directory) = (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            if path != record {
+                let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                removed.with_context(|| removing(&path))?;
             }
         }
-        fs::remove_dir_all(self.directory.path())
-            .with_context(|| format!("removing {}", self.directory.path().display()))
+        fs::remove_file(&record).with_context(|| removing(&record))?;
+        match fs::remove_dir(directory) {
+            // Somebody makes another one of this name already.
+            Err(error) if error.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
+                Err(error).with_context(|| removing(directory))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 //! Nothing of it is connected to the host's network.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use nix::sys::statfs::{NSFS_MAGIC, statfs};
 use serde::Deserialize;
 
 use super::host::{ip, program, run};
@@ -66,26 +68,31 @@ impl Network {
         format!("kaas.{}.{port}", self.lab)
     }
 
-    /// Makes the namespace and the bridge; the bridge has `address`, such as
+    /// Makes what is missing of the namespace and the bridge; the bridge has `address`, such as
     /// `192.168.77.1/24`: the lab's operator, seen from the VMs.
     ///
     /// # Errors
-    /// When the kernel refuses; parts may be there then, for [`Network::remove`].
+    /// When the kernel refuses; parts may be there then: doing it again goes on, and [`Network::remove`] removes them.
     pub fn create(&self, address: &str) -> anyhow::Result<()> {
-        if self.exists() {
-            return Ok(());
-        }
         self.create_without_bridge()?;
         self.ensure_bridge(BRIDGE, Some(address))
     }
 
-    /// Makes the namespace alone.
+    /// Makes the namespace alone; nothing happens when it is there.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn create_without_bridge(&self) -> anyhow::Result<()> {
         let namespace = self.namespace();
-        ip(&format!("netns add {namespace}"))?;
+        if !self.exists() {
+            // The file alone is what an interrupted `ip netns add` leaves.
+            match fs::remove_file(self.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("removing {}", self.path().display()));
+                }
+                Ok(()) | Err(_) => ip(&format!("netns add {namespace}"))?,
+            };
+        }
         ip(&format!("-n {namespace} link set lo up")).map(drop)
     }
 
@@ -97,16 +104,26 @@ impl Network {
         let namespace = self.namespace();
         if !self.has_port(bridge) {
             ip(&format!("-n {namespace} link add {bridge} type bridge"))?;
-            if let Some(address) = address {
-                ip(&format!("-n {namespace} address add {address} dev {bridge}"))?;
-            }
+        }
+        if let Some(address) = address {
+            ip(&format!("-n {namespace} address replace {address} dev {bridge}"))?;
         }
         ip(&format!("-n {namespace} link set {bridge} up")).map(drop)
     }
 
-    /// Whether the network is there.
+    /// Whether the network's namespace is there.
     pub fn exists(&self) -> bool {
-        path(&self.namespace()).exists()
+        statfs(&self.path()).is_ok_and(|file| file.filesystem_type() == NSFS_MAGIC)
+    }
+
+    /// Whether the network is there as [`Network::create`] leaves it.
+    pub(super) fn is_whole(&self, address: &str) -> bool {
+        let shown = || ip(&format!("-n {} -json address show dev {BRIDGE}", self.namespace()));
+        let has = |link: &Link| {
+            let own = |one: &LinkAddress| format!("{}/{}", one.local, one.prefixlen) == address;
+            link.flags.iter().any(|flag| flag == "UP") && link.addr_info.iter().any(own)
+        };
+        self.exists() && shown().is_ok_and(|json| links(&json).is_ok_and(|links| links.iter().any(has)))
     }
 
     /// Takes a VM's port away, whichever kind it is; a container's namespace with it.
@@ -239,6 +256,7 @@ impl Network {
 #[serde(default)]
 struct Link {
     ifname: String,
+    flags: Vec<String>,
     addr_info: Vec<LinkAddress>,
 }
 
@@ -246,13 +264,18 @@ struct Link {
 #[derive(Deserialize)]
 struct LinkAddress {
     local: String,
+    #[serde(default)]
+    prefixlen: u8,
 }
 
 /// The addresses of adapters; what a guest makes besides, for its pods, is not theirs.
 fn addresses(json: &str) -> anyhow::Result<Vec<String>> {
-    let links: Vec<Link> = serde_json::from_str(json).context("reading a container's addresses")?;
-    let own = links.into_iter().filter(|link| link.ifname.starts_with("eth"));
+    let own = links(json)?.into_iter().filter(|link| link.ifname.starts_with("eth"));
     Ok(own.flat_map(|link| link.addr_info).map(|address| address.local).collect())
+}
+
+fn links(json: &str) -> anyhow::Result<Vec<Link>> {
+    serde_json::from_str(json).context("reading the addresses of network interfaces")
 }
 
 fn path(namespace: &str) -> PathBuf {
@@ -262,7 +285,6 @@ fn path(namespace: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io;
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::thread;
     use std::time::Duration;
@@ -300,6 +322,32 @@ mod tests {
             {"ifname":"eth1","addr_info":[{"local":"192.168.78.11"}]}]"#;
         assert_eq!(addresses(json).unwrap(), ["192.168.77.11", "192.168.77.10", "192.168.78.11"]);
         addresses("").unwrap_err();
+    }
+
+    #[test]
+    fn a_network_that_was_made_in_part_is_made_to_the_end() {
+        let lab = Lab(Network::of(&format!("half-{}", std::process::id())));
+        let (network, address) = (&lab.0, "10.251.6.1/24");
+        let namespace = network.namespace();
+        let file = || fs::create_dir_all("/run/netns").and_then(|()| File::create(network.path())).map(drop).unwrap();
+        let made = |what: &str| ip(&format!("-n {namespace} {what}")).map(drop).unwrap();
+        // What each interruption leaves.
+        let parts: [&dyn Fn(); 4] =
+            [&file, &|| network.create_without_bridge().unwrap(), &|| made("link add lab type bridge"), &|| {
+                made("address add 10.251.6.1/24 dev lab")
+            }];
+        for count in 0..=parts.len() {
+            for part in &parts[..count] {
+                part();
+            }
+            assert!(!network.is_whole(address), "{count}");
+            for _ in 0..2 {
+                network.create(address).unwrap();
+                assert!(network.is_whole(address), "{count}");
+            }
+            network.remove().unwrap();
+            assert!(!network.exists());
+        }
     }
 
     #[test]

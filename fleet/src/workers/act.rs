@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use contract::minor::Minor;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::action::Action;
@@ -10,9 +12,11 @@ use super::cluster::{Cluster as _, Evicted, NodeSeen};
 use super::crew::Workers;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
+use super::one::NAMED;
+use super::pool::Pool;
 use super::reason;
 use super::records::Records;
-use super::seen::{Found, Seen};
+use super::seen::{Found, Node, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
 use crate::hypervisor::{Addition, Networks, PowerState, ShutDown, Staged, Vm};
@@ -20,6 +24,12 @@ use crate::upgrade::{GuardedHypervisor, Reason};
 
 /// How long a worker may take to shut down before its power is cut, times its timeout factor: nothing on it has to outlive it.
 const SHUTTING_DOWN: Duration = Duration::from_secs(60);
+
+/// How long a round asks the pods of one worker to move away, and one request more: the others of that round wait meanwhile.
+const EVICTING: Duration = Duration::from_secs(60);
+
+/// How many characters may be said of the pods that may not go: a reason has no more than 500.
+const WORDS: usize = 450;
 
 /// What came of an action.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +52,7 @@ impl Acting<'_> {
     pub(super) async fn act(&self, records: &mut Records<'_>, seen: &Seen, action: &Action) -> Result<Acted, Trouble> {
         let Some(name) = action.machine() else {
             let Action::Add { address } = action else { return Ok(Acted::Changed) };
-            let machine = self.add(records, *address).await?;
+            let machine = self.add(records, seen, *address).await?;
             return save(records, machine).await;
         };
         let Some(machine) = records.kept().machine(name).cloned() else { return Ok(Acted::Changed) };
@@ -58,7 +68,8 @@ impl Acting<'_> {
                 let took = seen.now.saturating_sub(machine.since);
                 let joined_seconds = machine.joined_seconds.or(Some(took));
                 let mut joined = Machine { joined_seconds, was_on: false, ..with(State::Member, None) };
-                if let Some(minor) = node(seen, &machine)?.minor() {
+                let says = node(seen, &machine)?.minor();
+                if let Some(minor) = says.filter(|minor| may_run(&records.kept().pool, &machine, *minor)) {
                     joined.template.kubernetes = minor.to_string();
                 }
                 save(records, joined).await
@@ -102,16 +113,28 @@ impl Acting<'_> {
                 Ok(Acted::Changed)
             }
             Action::Forget(_) => {
+                // Its VM is gone: who was let in by its name and has made no node is somebody else.
+                if matches!(seen.node(&machine), Node::Absent) {
+                    self.cluster.release_name(&machine.name).await.map_err(Trouble::api)?;
+                }
                 records.forget(&machine.name).await.map_err(Trouble::store)?;
                 Ok(Acted::Changed)
             }
         }
     }
 
-    /// Notes the number first: a name that was noted is never used again.
-    async fn add(&self, records: &mut Records<'_>, address: Option<std::net::Ipv4Addr>) -> Result<Machine, Trouble> {
+    /// Notes the number first: a name that was noted is never used again, nor is one of a VM that a damaged journal has left.
+    async fn add(
+        &self,
+        records: &mut Records<'_>,
+        seen: &Seen,
+        address: Option<std::net::Ipv4Addr>,
+    ) -> Result<Machine, Trouble> {
         let mut pool = records.kept().pool.clone();
         pool.made += 1;
+        while seen.vms.iter().any(|vm| vm.name == pool.machine_name(pool.made)) {
+            pool.made += 1;
+        }
         let machine = Machine::new(&pool, Uuid::new_v4(), address, (self.workers.clock)());
         records.save_pool(pool).await.map_err(Trouble::store)?;
         Ok(machine)
@@ -215,20 +238,28 @@ impl Acting<'_> {
         Ok(self.hypervisor.stage(&records.kept().pool.ova, digest, beside, placement).await?)
     }
 
-    /// Asks each pod to move away, and says which may not.
+    /// Asks each pod to move away, and says which may not. An API that takes its time is left for the next round, also when the
+    /// command is to end: those that were not asked stay as they are.
     async fn drain(&self, seen: &Seen, machine: &Machine) -> Result<Acted, Trouble> {
         let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
-        let (mut went, mut blocked) = (false, Vec::new());
+        let (mut went, mut blocked, mut more) = (false, Vec::new(), 0);
+        let begun = Instant::now();
         for pod in pods.iter().filter(|pod| !pod.ending) {
+            if *self.workers.cancelled.borrow() || begun.elapsed() >= EVICTING {
+                break;
+            }
             match self.cluster.evict(pod).await.map_err(Trouble::api)? {
                 Evicted::Going => went = true,
-                Evicted::Blocked(words) => blocked.push(format!("{}: {words}", pod.full_name())),
+                Evicted::Blocked(words) if blocked.len() < NAMED => {
+                    blocked.push(format!("{}: {words}", pod.full_name()));
+                }
+                Evicted::Blocked(_) => more += 1,
             }
         }
         if went || blocked.is_empty() {
             return Ok(Acted::Changed);
         }
-        Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, blocked.join("; "))))
+        Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, some_of(&blocked, more))))
     }
 
     async fn power_off(&self, machine: &Machine, vm: &Vm) -> Result<Acted, Trouble> {
@@ -241,6 +272,22 @@ impl Acting<'_> {
         }
         Ok(Acted::Changed)
     }
+}
+
+/// Whether a worker may run a newer minor than was wanted of it. Root on it writes what its node says: what its image does not
+/// carry, and an older one, it does not run.
+fn may_run(pool: &Pool, machine: &Machine, minor: Minor) -> bool {
+    let is_of_pool = machine.template.image.digest == pool.template.image.digest;
+    let is_newer = machine.template.kubernetes.parse::<Minor>().is_ok_and(|wanted| wanted < minor);
+    is_of_pool && is_newer && pool.carries.contains(&minor.to_string())
+}
+
+/// So much of each as leaves room for all of them, and how many more there are.
+fn some_of(blocked: &[String], more: usize) -> String {
+    let room = WORDS / blocked.len().max(1);
+    let cut: Vec<String> = blocked.iter().map(|words| words.chars().take(room).collect()).collect();
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    cut.join("; ") + &more
 }
 
 async fn save(records: &mut Records<'_>, machine: Machine) -> Result<Acted, Trouble> {

@@ -1,11 +1,11 @@
 //! A cluster's API, asked over HTTPS.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use contract::join_token;
+use contract::{join_token, worker_records};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -23,6 +23,8 @@ const MOST: usize = 5000;
 const PAGES: usize = MOST;
 /// How long reading a list may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How many causes are told of why a pod may not go: as many budgets as one pod has at most, and who says more means no good.
+const CAUSES: usize = 3;
 /// What a pod has that its kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
@@ -44,8 +46,16 @@ impl Cluster for Client {
         listed(self, &path, moving).await
     }
 
-    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        listed(self, "/api/v1/persistentvolumes", |volume| claim_kept_on(volume, node)).await
+    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        let mut claims = BTreeMap::<String, Vec<String>>::new();
+        if nodes.is_empty() {
+            return Ok(claims);
+        }
+        let kept = |volume: &Value| nodes.iter().find_map(|node| Some((node.clone(), claim_kept_on(volume, node)?)));
+        for (node, claim) in listed(self, "/api/v1/persistentvolumes", kept).await? {
+            claims.entry(node).or_default().push(claim);
+        }
+        Ok(claims)
     }
 
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {
@@ -85,6 +95,13 @@ impl Cluster for Client {
         let answer = self.ask_api(Method::DELETE, &format!("/api/v1/nodes/{}", node.name), Some(&body)).await?;
         // 409: another one of its name is there by now.
         expect(&answer, &[200, 202, 404, 409])
+    }
+
+    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
+        let none = json!({"data": {name: null}});
+        let answer = self.ask_api(Method::PATCH, &worker_records::path(), Some(&none)).await?;
+        // 404: nobody is noted yet.
+        expect(&answer, &[200, 404])
     }
 }
 
@@ -186,7 +203,7 @@ fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
             let said: Value = answer.json().unwrap_or_default();
             let words = said["message"].as_str().map_or_else(|| answer.words(), str::to_owned);
             let causes = said["details"]["causes"].as_array().into_iter().flatten();
-            let causes = causes.filter_map(|cause| cause["message"].as_str());
+            let causes = causes.filter_map(|cause| cause["message"].as_str()).take(CAUSES);
             Ok(Evicted::Blocked([words.as_str()].into_iter().chain(causes).collect::<Vec<_>>().join(" ")))
         }
         _ => expect(answer, &[]).map(|()| Evicted::Going),

@@ -1,5 +1,6 @@
 //! What is asked of a tenant's Kubernetes API for its workers. Knows nothing of VMs.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ pub struct NodeSeen {
     pub name: String,
     /// The object's UID.
     pub uid: String,
-    /// What the kubelet says it runs on, such as `vsphere://` and a BIOS UUID; empty if it says nothing.
+    /// What the kubelet says it runs on, such as `vsphere://` and a BIOS UUID, as each worker's does; empty if it says nothing.
     pub provider: String,
     /// Whether its kubelet says that it is ready, and said so lately.
     pub ready: bool,
@@ -88,11 +89,11 @@ pub trait Cluster: Send + Sync {
     /// When the API does not answer.
     async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>>;
 
-    /// The claims whose volumes are kept on a node and nowhere else, as `namespace/name`.
+    /// The claims whose volumes are kept on one of these nodes and nowhere else, as `namespace/name`, by node.
     ///
     /// # Errors
     /// When the API does not answer.
-    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>>;
+    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>>;
 
     /// The services whose addresses a node answers for, as `namespace/name`; none where nobody says so.
     ///
@@ -129,4 +130,11 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// When it may still be there.
     async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()>;
+
+    /// Lets control nodes forget whom they have let in by a name of which there is no node: nobody makes one by it from now on
+    /// without another token.
+    ///
+    /// # Errors
+    /// When somebody may still make one.
+    async fn release_name(&self, name: &str) -> anyhow::Result<()>;
 }

@@ -135,9 +135,14 @@ impl Machine {
         pool.rollout.join_seconds * u64::from(self.timeout_factor)
     }
 
-    /// Whether it counts towards what is wanted.
+    /// Whether it does its part or comes to it: others are made for those that do not.
     pub fn stays(&self) -> bool {
         matches!(self.state, State::New | State::Joining | State::Member | State::Returning)
+    }
+
+    /// Whether it counts towards what is wanted: also one that has failed, which stays for a person, who may let it go on.
+    pub(super) fn counts(&self) -> bool {
+        self.state != State::Leaving
     }
 
     /// The number in its name; zero in a name without one.

@@ -5,9 +5,10 @@ use super::action::Action;
 use super::crew::{Notice, Workers};
 use super::decide::{Next, next};
 use super::guarded_cluster::GuardedCluster;
-use super::look::look;
+use super::look::look_or_end;
 use super::machine::{Machine, State};
 use super::missing::Missing;
+use super::reason;
 use super::records::{Kept, Records};
 use super::seen::Seen;
 use super::trouble::Trouble;
@@ -44,22 +45,25 @@ impl<'a> Rounds<'a> {
         self.records.kept()
     }
 
-    /// Notes a further wish, machine by machine where it changes something: one that is so already, such as the same number
-    /// of workers, writes nothing.
+    /// Notes a further wish, all of it at once: one that is so already, such as the same number of workers, writes nothing.
     ///
     /// # Errors
-    /// When it cannot be wanted now, or not be noted: a part of it may be noted then, and the same wish completes it.
+    /// When it cannot be wanted now, or it is not certain that it was noted: the same wish may be given again then.
     pub async fn wish(&mut self, wish: &Wish) -> anyhow::Result<()> {
-        let before = self.kept().clone();
+        let before = self.kept();
         let wanted = wish.applied(Some(before.clone()), (self.acting.workers.clock)())?;
-        for machine in wanted.machines {
-            let was = before.machine(&machine.name);
-            // That one is watched anew is said by each command, and changes nothing of it.
-            if was.is_none_or(|was| *was != Machine { since: was.since, ..machine.clone() }) {
-                self.records.save_machine(machine).await?;
-            }
+        let is_changed = |machine: &Machine| {
+            let Some(was) = before.machine(&machine.name) else { return true };
+            // That one that has joined is watched anew is said by each command, and changes nothing of it.
+            let same = Machine { since: machine.since, ..was.clone() };
+            if machine.state == State::Member { *machine != same } else { machine != was }
+        };
+        let is_other_pool = wanted.pool != before.pool;
+        let machines: Vec<Machine> = wanted.machines.into_iter().filter(is_changed).collect();
+        if !is_other_pool && machines.is_empty() {
+            return Ok(());
         }
-        if wanted.pool != before.pool { self.records.save_pool(wanted.pool).await } else { Ok(()) }
+        self.records.save_all(wanted.pool, machines).await
     }
 
     /// Looks once, and does all that can be done then. Whoever is interrupted, or killed, goes on by asking again.
@@ -110,8 +114,11 @@ impl<'a> Rounds<'a> {
                     if let Action::Destroy(name) = &action {
                         missing.destroyed(name);
                     }
-                    round.changed = true;
-                    round.progressed |= leads_on;
+                    // One that lasts too long may go on for ever: a pod that tolerates the cordon comes back as often as it goes.
+                    let comes_back = drains
+                        && round.waits.iter().any(|wait| wait.lasting && wait.worker.as_ref() == action.machine());
+                    round.changed |= !comes_back;
+                    round.progressed |= leads_on && !comes_back;
                 }
                 Ok(Acted::Blocked(why)) => round.blocked(&action, why),
                 Err(trouble) => {
@@ -132,18 +139,21 @@ async fn looked(acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result
         acting.hypervisor.settle().await?;
         *in_doubt = false;
     }
-    let workers = acting.workers;
-    look(workers.hypervisor, workers.cluster, kept, (workers.clock)()).await
+    look_or_end(acting.workers, kept).await
 }
 
-/// Whether something leads on, once it is done: what is made anew again and again, a VM or a token, comes no further by being
-/// removed.
+/// Whether something leads on, once it is done: what is made anew again and again, a worker, a VM or a token, comes no further by
+/// being noted or removed.
 fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
     let is = |state| machine.is_some_and(|machine| machine.state == state);
-    let is_new = is(State::New);
+    let is_given_up = |machine: &Machine| machine.reason.as_ref().is_some_and(|why| why.code == reason::GIVEN_UP);
     match action {
+        Action::Add { .. } => false,
         Action::RemoveToken(_) if is(State::Returning) => false,
-        Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => !is_new,
+        Action::Leave(..) | Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => {
+            !is(State::New) && !machine.is_some_and(is_given_up)
+        }
+        Action::Forget(_) => !machine.is_some_and(is_given_up),
         _ => true,
     }
 }

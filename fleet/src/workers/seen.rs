@@ -158,11 +158,7 @@ impl Seen {
     pub fn node(&self, machine: &Machine) -> Node<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };
         let own = machine.vm.map(provider_id);
-        // The kubelet sets it when it makes the object: one without it is none of ours, or an earlier image's.
-        if node.provider.is_empty() || own.is_some_and(|own| own.eq_ignore_ascii_case(&node.provider)) {
-            Node::Own(node)
-        } else {
-            Node::Foreign
-        }
+        // A worker's kubelet says it when it makes the object: one without it is none of ours.
+        if own.is_some_and(|own| own.eq_ignore_ascii_case(&node.provider)) { Node::Own(node) } else { Node::Foreign }
     }
 }

@@ -124,7 +124,7 @@ fn is_asked(machine: &Machine) -> bool {
 }
 
 fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
-    let stay = kept.machines.iter().filter(|machine| machine.stays()).count();
+    let there = kept.machines.iter().filter(|machine| machine.counts()).count();
     let machine = named(&mut kept.machines, name)?;
     machine.discards = discards;
     // Asked for twice, it goes once.
@@ -134,7 +134,7 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
     // One that goes already is not counted any more, or another one takes its place: it is replaced. One that is lost or did
     // not join is made anew, unless a person wants one less before that: afterwards it would be one of the others.
     let is_made_anew = |why: &Reason| [reason::GIVEN_UP, reason::VM_GONE].contains(&why.code.as_str());
-    let is_missing = machine.reason.as_ref().is_some_and(is_made_anew) && stay < kept.pool.count;
+    let is_missing = machine.reason.as_ref().is_some_and(is_made_anew) && there < kept.pool.count;
     if machine.state != State::Leaving || is_missing {
         kept.pool.count = kept.pool.count.saturating_sub(1);
     }
@@ -144,7 +144,7 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
 
 /// Where fewer are wanted than before, those that have failed are among the ones that go: they do nothing for anybody.
 fn scale(kept: &mut Kept, count: usize, now: u64) {
-    let there = kept.machines.iter().filter(|machine| machine.state != State::Leaving).count();
+    let there = kept.machines.iter().filter(|machine| machine.counts()).count();
     let surplus = if count < kept.pool.count { there.saturating_sub(count) } else { 0 };
     let failed = kept.machines.iter_mut().rev().filter(|machine| machine.state == State::Failed);
     for machine in failed.take(surplus) {
@@ -184,8 +184,8 @@ fn give_up(kept: &mut Kept, now: u64) {
     }
 }
 
-/// What has no time to join any more is made anew, also what was never powered on, or given another token if it had joined
-/// before; what is blocked, or was not watched, gets its time again.
+/// What has no time to join any more is made anew unless it has joined meanwhile, also what was never powered on, or given
+/// another token if it had joined before; what is blocked, or was not watched, gets its time again.
 fn go_on(kept: &mut Kept, now: u64) {
     let pool = &kept.pool;
     for machine in &mut kept.machines {

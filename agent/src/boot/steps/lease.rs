@@ -2,7 +2,7 @@
 
 use super::{StepContext, StepError};
 use crate::cluster::kubernetes::kubelet;
-use crate::intake::config::{Address, Config};
+use crate::intake::config::{Address, Config, Lease};
 use crate::system::lease::{self, Seen, Standing};
 
 impl StepContext {
@@ -43,6 +43,12 @@ impl StepContext {
             findings.extend(asked.err().unwrap_or_default());
             return Err(StepError::Refused(findings));
         }
+        // The subnet that it has joined in stays what later ones are judged by: a stranger's narrow one, once, would make the
+        // network's own look wrong for good.
+        let leased = match joined_with {
+            Some(own) => Lease { address: own.address, ..leased },
+            None => leased,
+        };
         let mut worker = worker.clone();
         worker.node.interfaces[0].address = Address::Dhcp { lease: Some(leased) };
         let config = Config::Worker(worker);
@@ -73,7 +79,7 @@ mod tests {
     use crate::host::fake_systemd::FakeSystemd;
     use crate::host::files;
     use crate::host::platform::Platform;
-    use crate::intake::config::{Lease, fixture};
+    use crate::intake::config::fixture;
     use crate::node::context::NodeContext;
     use crate::status::{Reporter, Status};
 
@@ -198,6 +204,28 @@ mod tests {
             systemd.describe_links(&leased([127, 0, 0, 1]));
             context.take_lease().unwrap();
             assert_eq!(context.node.address().unwrap().octets(), [127, 0, 0, 1]);
+        }
+    }
+
+    #[test]
+    fn a_narrow_subnet_that_was_leased_once_makes_the_networks_own_no_wrong_one() {
+        let root = tempfile::tempdir().unwrap();
+        let systemd = FakeSystemd::new(root.path());
+        let own = Lease { address: "127.0.0.1/8".parse().unwrap(), ntp_servers: Vec::new() };
+        // Each boot begins with what the one before has kept. The cluster is not in the narrow one, and in the own one.
+        let boot = |prefix| {
+            let kept = match Records::new(root.path()).config() {
+                Ok(Some(Config::Worker(kept))) => kept.node.lease().cloned(),
+                _ => None,
+            };
+            let mut context = node(root.path(), &systemd, kept.or_else(|| Some(own.clone())), true);
+            let Config::Worker(worker) = &mut context.node.config else { panic!("it is a worker") };
+            worker.cluster.api_address = [127, 0, 0, 40].into();
+            systemd.describe_links(&leased_with([127, 0, 0, 1], prefix));
+            context.take_lease().map(drop)
+        };
+        for prefix in [8, 28, 8] {
+            assert!(boot(prefix).is_ok(), "/{prefix}");
         }
     }
 

@@ -104,6 +104,8 @@ pub struct State {
     pub nodes: Vec<NodeSeen>,
     pods: BTreeMap<String, Vec<Pod>>,
     pub tokens: BTreeMap<String, u64>,
+    /// By which names somebody was let in, as control nodes have noted.
+    pub let_in: BTreeSet<String>,
     pub claims: BTreeMap<String, Vec<String>>,
     holds: BTreeMap<u64, BTreeMap<String, String>>,
     pub calls: Vec<(&'static str, Does)>,
@@ -126,6 +128,12 @@ pub struct State {
     pub blocked: BTreeSet<String>,
     /// Pods that a webhook lets nobody evict, by name.
     pub unevictable: BTreeSet<String>,
+    /// Nodes on which another pod takes the place of each that goes, at once.
+    pub coming_back: BTreeSet<String>,
+    /// How long the API takes to list the pods of a node.
+    pub listing: Duration,
+    /// How long the API takes to answer an eviction.
+    pub evicting: Duration,
     /// Whether no control node has a VM.
     pub is_without_control: bool,
     /// Whether the API is cut off.
@@ -498,6 +506,7 @@ impl State {
             }
         }
         for (name, uuid) in joined {
+            self.let_in.insert(name.clone());
             self.made += 1;
             let uid = format!("node-{}", self.made);
             let provider = format!("vsphere://{uuid}");
@@ -539,8 +548,21 @@ impl State {
     /// What a VM says of itself: it tries again every 30 s.
     fn said(&self, vm: &VmRef, now: u64, instant: Instant) -> Option<Statement> {
         let machine = self.machines.iter().find(|machine| machine.vm.reference == *vm)?;
-        let (code, lasting) = *self.refusing.get(&machine.vm.name)?;
+        let name = &machine.vm.name;
         let since = instant.checked_duration_since(machine.powered? + JOINS)?.as_secs();
+        let Some((code, lasting)) = self.refusing.get(name).copied() else {
+            let is_well = self.let_in.contains(name) && !self.expired.contains(name);
+            return is_well.then(|| Statement {
+                machine: Some(vm.uuid),
+                phase: Phase::Done,
+                code: None,
+                words: "well".to_owned(),
+                lasting: false,
+                times: 0,
+                token: None,
+                at: now - since,
+            });
+        };
         Some(Statement {
             machine: Some(vm.uuid),
             phase: Phase::Refused,
@@ -599,10 +621,17 @@ impl State {
         self.silence(name);
     }
 
+    /// A VM of the pool that no machine of it is, as a journal that was given up leaves it.
+    pub fn leave_vm(&mut self, name: &str) {
+        let stamp = Stamp { deployment: DEPLOYMENT, node: name.to_owned(), swap: Some(Uuid::from_u128(0x1ef)) };
+        let vm = vm(name, Uuid::from_u128(0x1e0), Some(stamp));
+        self.machines.push(Machine { vm, whole: true, token: String::new(), powered: None, returns: false });
+    }
+
     /// A further pod on a worker, which comes before those that are there.
     pub fn add_pod(&mut self, node: &str, name: &str) {
         let pods = self.pods.get_mut(node).expect("a worker with a pod");
-        let seen = PodSeen { name: name.to_owned(), uid: name.to_owned(), ..pods[0].seen.clone() };
+        let seen = PodSeen { name: name.to_owned(), uid: name.to_owned(), ending: false, ..pods[0].seen.clone() };
         pods.insert(0, Pod { seen, ended: None });
     }
 
@@ -851,16 +880,20 @@ impl Cluster for World {
     }
 
     async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>> {
-        let node = node.to_owned();
+        let (node, listing) = (node.to_owned(), self.lock().listing);
+        tokio::time::sleep(listing).await;
         self.ask("pods", Does::Looks, move |state| {
             Ok(state.pods.get(&node).into_iter().flatten().map(|pod| pod.seen.clone()).collect())
         })
         .await
     }
 
-    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        let node = node.to_owned();
-        self.ask("claims", Does::Looks, move |state| Ok(state.claims.get(&node).cloned().unwrap_or_default())).await
+    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        let nodes = nodes.to_vec();
+        self.ask("claims", Does::Looks, move |state| {
+            Ok(state.claims.clone().into_iter().filter(|(node, _)| nodes.contains(node)).collect())
+        })
+        .await
     }
 
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {
@@ -898,6 +931,8 @@ impl Cluster for World {
     }
 
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
+        let evicting = self.lock().evicting;
+        tokio::time::sleep(evicting).await;
         let (seen, ends, now) = (pod.clone(), Instant::now() + ENDS, self.now());
         self.ask("evict", Does::ChangesCluster, move |state| {
             let node = state.pods.iter().find(|(_, pods)| pods.iter().any(|pod| pod.seen.uid == seen.uid));
@@ -911,6 +946,11 @@ impl Cluster for World {
             }
             for pod in state.pods.get_mut(&node).into_iter().flatten().filter(|pod| pod.seen.uid == seen.uid) {
                 (pod.seen.ending, pod.ended) = (true, pod.ended.or(Some(ends)));
+            }
+            if state.coming_back.contains(&node) {
+                state.made += 1;
+                let name = format!("{}-{}", seen.name.split('-').next().unwrap_or_default(), state.made);
+                state.add_pod(&node, &name);
             }
             Ok(Evicted::Going)
         })
@@ -926,6 +966,18 @@ impl Cluster for World {
             assert!(!state.machines.iter().any(on), "the node {} runs and was to be removed", seen.name);
             state.nodes.retain(|node| node.uid != seen.uid);
             state.pods.remove(&seen.name);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn release_name(&self, name: &str) -> anyhow::Result<()> {
+        let name = name.to_owned();
+        self.ask("release_name", Does::ChangesCluster, move |state| {
+            assert!(!state.nodes.iter().any(|node| node.name == name), "{name} has a node and was to be released");
+            let own = |machine: &Machine| is_ours(&machine.vm) && machine.vm.name == name;
+            assert!(!state.machines.iter().any(own), "{name} has a VM and was to be released");
+            state.let_in.remove(&name);
             Ok(())
         })
         .await

@@ -7,7 +7,8 @@ use tokio::sync::watch;
 use super::fake::{Does, Fault, Given, World, pool, remove, replace, template};
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
-use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, State, Wish};
+use crate::workers::missing::Missing;
+use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, Seen, State, Wish};
 
 pub fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -64,6 +65,15 @@ async fn a_worker_comes_and_the_one_that_is_named_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vm_that_no_journal_knows_keeps_its_name() {
+    let world = World::with(1).await;
+    world.lock().leave_vm("t-w2");
+    // What is made twice panics in the fake.
+    assert_eq!(world.give(Wish::Add(1)).await.done().available, 2);
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_are_replaced_and_never_fewer_do_their_part() {
     let world = World::with(3).await;
     let status = world.give(replace("two", Changes::default())).await.done();
@@ -117,6 +127,26 @@ async fn a_worker_counts_by_what_its_kubelet_ran_when_it_joined() {
     assert_eq!(codes(&arrived), ["workers.skew"]);
     assert!(matches!(arrived, Arrived::Stopped(_)));
     assert_eq!(world.kept().await.unwrap().pool.made, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_says_as_it_joins_counts_if_its_image_carries_that() {
+    for claim in ["v1.99.0", "v1.20.0"] {
+        let world = World::with(1).await;
+        if claim == "v1.99.0" {
+            world.lock().kubelet = claim.to_owned();
+            world.give(Wish::Add(1)).await.done();
+        } else {
+            // It is well, and somebody wants it to join again.
+            world.lock().nodes[0].kubelet = claim.to_owned();
+            world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await.done();
+        }
+        let kept = world.kept().await.unwrap();
+        assert!(kept.machines.iter().all(|machine| machine.template.kubernetes == "1.36"), "{claim}: {kept:?}");
+        let own = world.own();
+        world.give(Wish::GoOn).await.done();
+        assert_eq!(world.own(), own, "{claim}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,6 +220,44 @@ async fn a_pod_that_nobody_may_evict_is_named_and_holds_up_no_other_one() {
     world.lock().unevictable.clear();
     world.give(Wish::GoOn).await.done();
     assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_whose_pods_come_back_ends_paused_once_it_is_late() {
+    let world = World::with(2).await;
+    world.lock().coming_back.insert("t-w1".to_owned());
+    world.lock().evicting = Duration::from_secs(1);
+    let before = world.now();
+    let given = tokio::time::timeout(Duration::from_secs(3600), world.give(remove("t-w1"))).await;
+    let (arrived, _) = given.expect("it goes on for ever").arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)) && codes(&arrived) == ["workers.draining"], "{arrived:?}");
+    let took = world.now() - before;
+    assert!((300..360).contains(&took), "it took {took} s");
+    world.lock().coming_back.clear();
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_of_many_pods_that_an_api_is_slow_to_keep_ends_when_it_is_late_and_when_it_is_to() {
+    let world = World::with(2).await;
+    for number in 0..1000 {
+        let name = format!("stuck{number}");
+        world.lock().add_pod("t-w1", &name);
+        world.lock().unevictable.insert(name);
+    }
+    world.lock().evicting = Duration::from_secs(15);
+    let before = world.now();
+    assert_eq!(world.give_for_a_minute(remove("t-w1")).await.arrived().0, Arrived::Cancelled);
+    let took = world.now() - before;
+    assert!(took < 120, "it took {took} s to end");
+    let before = world.now();
+    let (arrived, _) = world.give(Wish::Continue).await.arrived();
+    let took = world.now() - before;
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    assert!(took < 450 && waits[0].reason.code == "workers.drain-blocked", "{took} s: {waits:?}");
+    // Some are named.
+    assert!(waits[0].reason.words.starts_with("web/stuck999: a webhook denies it; web/stuck998: "), "{waits:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,6 +414,24 @@ async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_else_goes_for_it()
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_volumes_of_a_lost_worker_are_given_up_and_nobody_goes_for_it_while_another_one_has_failed() {
+    let world = World::with(3).await;
+    world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
+    world.lock().lose_vm("t-w1");
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.local-volumes"]);
+    world.lock().expire("t-w2");
+    world.lock().refusing.insert("t-w2".to_owned(), ("join.token-refused", true));
+    let (arrived, _) = world.give(Wish::Rejoin { worker: "t-w2".to_owned() }).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    world.give(Wish::Remove { worker: "t-w1".to_owned(), discards }).await.arrived();
+    world.lock().refusing.clear();
+    assert_eq!(world.give(Wish::GoOn).await.done().wanted, 3);
+    assert_eq!(world.own(), ["t-w2", "t-w3", "t-w4"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn workers_without_power_are_named_and_powered_on_by_whoever_goes_on() {
     let world = World::with(2).await;
     world.lock().lose_power("t-w1");
@@ -435,6 +521,31 @@ async fn a_worker_that_asks_for_a_token_gets_one_also_where_its_node_was_removed
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_worker_asks_for_whose_node_was_removed_is_heard_before_anybody_is_told_to_remove_it() {
+    let world = World::with(2).await;
+    world.lock().nodes.retain(|node| node.name != "t-w1");
+    world.lock().refusing.insert("t-w1".to_owned(), ("join.certificate-expired", true));
+    let waits = world.status().await.unwrap().unwrap().waits;
+    assert!(waits.len() == 1 && waits[0].token && waits[0].reason.code == "join.certificate-expired", "{waits:?}");
+    assert!(waits[0].reason.words.starts_with("its node is gone: "), "{waits:?}");
+    // After a power cut it has said nothing yet.
+    world.lock().lose_power("t-w1");
+    world.set_fault(None);
+    let rejoins = async {
+        while !world.lock().calls.iter().any(|(name, _)| *name == "give") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.lock().refusing.clear();
+    };
+    let given = async {
+        let given = world.give(Wish::Rejoin { worker: "t-w1".to_owned() });
+        tokio::time::timeout(Duration::from_secs(3600), given).await.expect("it waits for ever")
+    };
+    let (given, _) = tokio::join!(given, tokio::time::timeout(Duration::from_secs(3600), rejoins));
+    assert_eq!(given.done().available, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_keep_a_worker_whose_node_was_removed() {
     let world = World::with(2).await;
     world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
@@ -487,6 +598,37 @@ async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_node
     let kept = world.kept().await.unwrap();
     assert!(kept.pool.made == 2 && kept.machines.iter().all(|machine| machine.state == State::Member), "{kept:?}");
     assert_eq!(kept.machines[0].vm, before.machines[0].vm);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_makes_no_vm_gone() {
+    let world = World::with(1).await;
+    world.lock().silence("t-w1");
+    let clock = std::cell::Cell::new(world.now());
+    let kept = world.kept().await.unwrap();
+    let mut missing = Missing::default();
+    let mut look = || {
+        let mut seen = Seen { now: clock.get(), nodes: world.lock().nodes.clone(), ..Seen::default() };
+        missing.note(&kept.machines, &mut seen);
+        seen.gone.contains("t-w1")
+    };
+    assert!(!look());
+    // The host learns the time.
+    clock.set(clock.get() + 3600);
+    assert!(!look());
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(look());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_has_failed_is_not_waited_for_where_its_vm_is_gone() {
+    let world = World::with(1).await;
+    world.lock().ill.insert("one".to_owned());
+    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    let of_failed = |machine: &super::fake::Machine| machine.vm.name != "t-w2";
+    world.lock().machines.retain(of_failed);
+    let status = world.status().await.unwrap().unwrap();
+    assert!(status.waits.is_empty() && status.stopped.len() == 1, "{status:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -563,7 +705,7 @@ async fn a_vm_that_takes_longer_than_its_token_leaves_time_for_is_not_made_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew() {
+async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew_by_another_name() {
     let find = World::with(1).await;
     find.set_fault(None);
     find.give(Wish::Add(1)).await.done();
@@ -573,36 +715,66 @@ async fn a_vm_whose_token_has_ended_before_it_was_powered_on_is_made_anew() {
     assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
     world.set_fault(None);
     tokio::time::sleep(Duration::from_secs(7200)).await;
-    let first = world.kept().await.unwrap().machines[1].vm;
     assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
-    let machine = world.kept().await.unwrap().machines[1].clone();
-    assert!(machine.name == "t-w2" && machine.vm != first, "{machine:?}");
+    assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once() {
+async fn a_vm_that_was_not_made_to_the_end_is_made_anew_by_another_name() {
+    let find = World::with(1).await;
+    find.set_fault(None);
+    find.give(Wish::Add(1)).await.done();
+    let at = find.lock().calls.iter().position(|(name, _)| *name == "add.end").expect("a VM") + 1;
+    let world = World::with(1).await;
+    world.set_fault(Some((at, Fault::KilledBefore)));
+    assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
+    world.set_fault(None);
+    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_token_has_ended_while_nobody_looked_is_made_anew_at_once_by_another_name() {
     let find = World::with(1).await;
     find.set_fault(None);
     find.give(Wish::Add(1)).await.done();
     let at = find.lock().calls.iter().position(|(name, _)| *name == "power_on").expect("a power-on") + 1;
-    let killed = async || {
+    let killed = async |seconds| {
         let world = World::with(1).await;
         world.set_fault(Some((at, Fault::KilledAfter)));
         assert!(matches!(world.give(Wish::Add(1)).await, Given::Killed));
         world.set_fault(None);
-        tokio::time::sleep(Duration::from_secs(7200)).await;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
         world
     };
-    let world = killed().await;
+    let world = killed(7200).await;
     let before = world.now();
     assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
     assert!(world.now() - before < 300, "it is waited for");
+    assert_eq!(world.own(), ["t-w1", "t-w3"], "whoever has read its token is t-w2");
+    // One that has joined meanwhile is there.
+    let world = killed(1200).await;
+    assert_eq!(world.give_over(Wish::GoOn).await.done().available, 2);
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
     // Nor does another command wait for it.
-    let world = killed().await;
+    let world = killed(7200).await;
     let before = world.now();
     let (arrived, _) = world.give_with(Wish::Add(1), TakeOver::FromAnyone, watch::channel(false).1).await.arrived();
     assert_eq!(codes(&arrived), ["workers.not-joined"]);
     assert!(world.now() - before < 300, "it is waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_let_in_by_the_name_of_a_worker_that_goes_makes_no_node_by_it_later() {
+    let world = World::with(1).await;
+    world.lock().ill.insert("one".to_owned());
+    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    // Somebody who has read its form was, and bides his time.
+    world.lock().let_in.insert("t-w2".to_owned());
+    world.lock().ill.clear();
+    world.give(Wish::GoOn).await.done();
+    let let_in = world.lock().let_in.iter().cloned().collect::<Vec<_>>();
+    assert_eq!((world.own(), let_in), (vec!["t-w1".into(), "t-w3".into()], vec!["t-w1".into(), "t-w3".into()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -619,26 +791,28 @@ async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_of_its_name_that_runs_on_something_else_is_left_alone() {
-    let world = World::with(1).await;
-    let other = NodeSeen {
-        name: "t-w2".to_owned(),
-        uid: "other".to_owned(),
-        provider: "vsphere://00000000-0000-0000-0000-000000000bad".to_owned(),
-        ready: true,
-        cordoned: false,
-        address: None,
-        excluded: false,
-        control: false,
-        kubelet: String::new(),
-        heard: String::new(),
-    };
-    world.lock().nodes.push(other.clone());
-    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
-    assert_eq!(codes(&arrived), ["workers.name-in-use"]);
-    let status = world.give(Wish::GoOn).await.done();
-    assert_eq!(status.workers.last().unwrap().name, "t-w3");
-    assert!(world.lock().nodes.contains(&other), "it was changed");
+async fn a_node_of_its_name_that_runs_on_something_else_or_does_not_say_on_what_is_left_alone() {
+    for provider in ["vsphere://00000000-0000-0000-0000-000000000bad", ""] {
+        let world = World::with(1).await;
+        let other = NodeSeen {
+            name: "t-w2".to_owned(),
+            uid: "other".to_owned(),
+            provider: provider.to_owned(),
+            ready: true,
+            cordoned: false,
+            address: None,
+            excluded: false,
+            control: false,
+            kubelet: String::new(),
+            heard: String::new(),
+        };
+        world.lock().nodes.push(other.clone());
+        let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+        assert_eq!(codes(&arrived), ["workers.name-in-use"], "{provider:?}");
+        let status = world.give(Wish::GoOn).await.done();
+        assert_eq!(status.workers.last().unwrap().name, "t-w3");
+        assert!(world.lock().nodes.contains(&other), "it was changed");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Follows which workers the cluster has: notes those that were there before anything was, which Node object is whose, and whose is
 //! gone. Says which nodes nobody has let in, which names are held, and which nodes have pods' addresses of their own choice.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
@@ -8,8 +9,8 @@ use contract::codes::{self, Code};
 use contract::finding::Findings;
 
 use super::node::{Node, strange_ranges};
-use super::records::{Records, freeing};
-use super::{APPROVED, NODES, joining, named, told};
+use super::records::{Record, Records, freeing};
+use super::{APPROVED, NODES, Request, joining, named, told};
 use crate::cluster::kubernetes::api::Api;
 use crate::intake::config::ControlPlane;
 
@@ -22,8 +23,8 @@ impl Api {
         let mut records = self.worker_records()?;
         let adopting = records.as_ref().is_some_and(|records| records.are_to_be_completed(now));
         let joining = match adopting {
-            true => self.joining()?,
-            false => Vec::new(),
+            true => self.joining(now)?,
+            false => BTreeMap::new(),
         };
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
         let mut findings = ranges(&nodes, config);
@@ -47,11 +48,27 @@ impl Api {
         Ok(findings)
     }
 
-    /// The nodes that were let in lately.
-    fn joining(&self) -> anyhow::Result<Vec<String>> {
-        let mut all = self.requests(joining::SIGNER)?;
-        all.retain(|one| one.status.conditions.iter().any(|condition| condition.kind == APPROVED));
-        Ok(all.iter().filter_map(|one| joining::node_of(&one.spec)).collect())
+    /// The nodes that were let in lately, as they would have been noted then: of two by one name the later one.
+    fn joining(&self, now: SystemTime) -> anyhow::Result<BTreeMap<String, Record>> {
+        let is_approved = |one: &Request| one.status.conditions.iter().any(|condition| condition.kind == APPROVED);
+        let mut all = self.requests(joining::SIGNER, is_approved)?;
+        all.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
+        let mut tokens = BTreeMap::new();
+        let mut records = BTreeMap::new();
+        for Request { spec, .. } in &all {
+            let (Some(name), Some(id), Ok(asked)) =
+                (joining::node_of(spec), joining::token_of(spec), spec.asked(&joining::USAGES))
+            else {
+                continue;
+            };
+            if !tokens.contains_key(id) {
+                tokens.insert(id, joining::Token::find(self, id)?);
+            }
+            let is_its_own = tokens[id].as_ref().is_some_and(|token| token.node().is_some());
+            let own = is_its_own.then(|| id.to_owned());
+            records.insert(name, Record { key: Some(asked.key), ..Record::of_joining(own, None, now) });
+        }
+        Ok(records)
     }
 }
 
@@ -78,7 +95,7 @@ fn strangers(nodes: &[Node], records: &Records, config: &ControlPlane) -> Findin
 
 /// Names names that wait for who has not come.
 fn held(records: &Records, now: SystemTime) -> Findings {
-    let held: Vec<String> = records.held(now).map(told).collect();
+    let held: Vec<String> = records.held(now).iter().map(|name| told(name)).collect();
     let action = format!(
         "Give workers other names: who has that certificate would be the same node. If you know that its VM was yours and is \
          gone, free the name: {}",

@@ -51,7 +51,7 @@ impl Store {
                 self.token_used += 1;
                 self.token.clone().map_or((404, json!({})), |token| (200, token))
             }
-            records::CONFIG_MAPS => {
+            contract::worker_records::CONFIG_MAPS => {
                 self.records = Some(json!({"metadata": {"creationTimestamp": "2026-01-31T12:00:00Z"}, "data": {}}));
                 (201, json!({}))
             }
@@ -135,6 +135,12 @@ impl Cluster {
     fn noted(&self, name: &str) -> Option<String> {
         let store = self.store.lock().unwrap();
         Some(store.records.as_ref()?["data"].get(name)?.as_str()?.to_owned())
+    }
+
+    /// A person frees a name.
+    fn free(&self, name: &str) {
+        let mut store = self.store.lock().unwrap();
+        store.records.as_mut().unwrap()["data"].as_object_mut().unwrap().remove(name);
     }
 
     /// What becomes of a request.
@@ -284,12 +290,14 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
     // After a power cut it asks with the same key; who else has the token has another one.
     assert_eq!(cluster.asks(&own).approved.len(), 1);
     let other = joins_as("new");
-    assert!(cluster.asks(&other).waiting[0].contains("the same token and another key"));
-    // Its VM was made anew, with a token of its own.
+    assert!(cluster.asks(&other).waiting[0].contains("the same token has let another key in as new"));
+    // Its VM was made anew, with a token of its own: to Kubernetes both would be the same node, until a person knows better.
     let mut anew = other.clone();
     anew.username = "system:bootstrap:ghijkl".to_owned();
     cluster.store.lock().unwrap().requests.clear();
-    assert_eq!(cluster.asks(&anew).approved, ["csr-0 of system:bootstrap:ghijkl"]);
+    assert!(cluster.asks(&anew).waiting[0].contains("a token of its own has let another key in as new"));
+    cluster.free("new");
+    assert_eq!(cluster.decides(now()).approved, ["csr-0 of system:bootstrap:ghijkl"]);
     // Its Node object has come, and is not ready yet. Who else has its token has seen that, and is not let in.
     cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
     assert_eq!(cluster.follow(), Vec::<String>::new());
@@ -340,11 +348,18 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
     cluster.token(Some("new"));
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
     let after = |hours: u64| now() + Duration::from_secs(hours * 3600);
-    cluster.api().follow_workers(&cluster.config, true, after(25)).unwrap();
+    let told = |hours| cluster.api().follow_workers(&cluster.config, true, after(hours)).unwrap().to_string();
+    assert!(!told(0).contains("worker.name-held"));
+    // Nor does whoever has read the token wait for that unseen.
+    let held = told(1);
+    assert!(held.contains("worker.name-held") && held.contains("new (by a token of its own)"), "{held}");
+    assert!(told(25).contains("worker.name-held"));
     assert!(cluster.noted("new").is_some(), "it has its certificate, and asks for no other one");
-    // Its VM was lost: another one comes, with a token of its own.
+    // Its VM was lost: another one comes, with a token of its own, once a person says that it was that.
     let anew = Spec { username: "system:bootstrap:ghijkl".to_owned(), ..joins_as("new") };
     cluster.store.lock().unwrap().requests = [("csr-anew".to_owned(), request("csr-anew", &anew))].into();
+    assert!(cluster.decides(after(25)).approved.is_empty());
+    cluster.free("new");
     assert_eq!(cluster.decides(after(25)).approved.len(), 1);
     cluster.api().follow_workers(&cluster.config, true, after(367 * 24 + 25)).unwrap();
     assert_eq!(cluster.noted("new"), None, "its certificate has ended");
@@ -426,7 +441,7 @@ fn names_that_tokens_without_one_hold_are_bounded_and_a_person_frees_them() {
     cluster.token(Some("w3"));
     let waits = asks("w3", 100);
     assert!(waits.waiting[0].contains("has let another key in as w3"), "{waits:?}");
-    cluster.store.lock().unwrap().records.as_mut().unwrap()["data"].as_object_mut().unwrap().remove("w3");
+    cluster.free("w3");
     assert_eq!(asks("w3", 100).approved.len(), 1);
     let held =
         cluster.api().follow_workers(&cluster.config, true, now() + Duration::from_secs(101 * 24 * 3600)).unwrap();
@@ -491,4 +506,31 @@ fn whoever_joins_while_the_others_are_not_noted_yet_is_noted_and_judged_as_befor
     assert_eq!(cluster.asks(&renewal("worker1")).approved.len(), 1);
     api.follow_workers(&cluster.config, true, now()).unwrap();
     assert!(cluster.noted("worker1").is_some() && cluster.noted("_complete").is_some());
+}
+
+#[test]
+fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_noted() {
+    // Before anything was noted, and while it is.
+    for (last, begun) in [(17, false), (18, true)] {
+        let cluster = Cluster::start(last, vec![]);
+        let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
+        let follow = |at| cluster.api().follow_workers(&cluster.config, true, at).unwrap();
+        if begun {
+            follow(early);
+        }
+        cluster.token(Some("new"));
+        assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+        if !begun {
+            follow(early);
+        }
+        follow(now());
+        assert!(cluster.noted("_complete").is_some());
+        let noted = cluster.noted("new").unwrap();
+        assert!(noted.contains(r#""key":""#) && noted.contains("abcdef"), "{noted}");
+        let other = cluster.asks(&joins_as("new"));
+        assert!(
+            other.approved.is_empty() && other.waiting[0].contains("the same token has let another key in"),
+            "{other:?}"
+        );
+    }
 }

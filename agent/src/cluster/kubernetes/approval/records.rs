@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use contract::join_token;
+pub use contract::worker_records::NAME;
+use contract::worker_records::{self, CONFIG_MAPS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -20,12 +22,6 @@ use super::node::{Node, reserved_address};
 use crate::cluster::kubernetes::answer;
 use crate::cluster::kubernetes::api::Api;
 use crate::intake::config::ControlPlane;
-
-/// The name of the ConfigMap, in the namespace `kube-system`.
-pub const NAME: &str = "kaas-worker-records";
-
-/// Where ConfigMaps of that namespace are.
-pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 
 /// The key that says that all workers are noted. No node has such a name.
 pub const COMPLETE: &str = "_complete";
@@ -187,21 +183,21 @@ impl Records {
         }
         let known = self.of.get(name);
         match known.filter(|record| record.key.as_ref().is_some_and(|key| *key != who.key)) {
+            Some(other) if other.uid.is_none() => {
+                let with = match &other.token {
+                    Some(own) if token == Some(own.as_str()) => "the same token has",
+                    Some(_) => "a token of its own has",
+                    None => "a token without a name has",
+                };
+                return Err(Refusal::Now(format!(
+                    "{with} let another key in as {name}, which may come yet: give this worker another name, or free it if \
+                     that was its own VM (worker.name-held); delete that token if others have it"
+                )));
+            }
             Some(other) if token.is_some() && other.token.as_deref() == token => {
                 return Err(Refusal::Now(format!(
                     "somebody was let in as {name} with the same token and another key: if its VM was made anew, give it a \
                      token of its own; if not, delete the token, since others have it"
-                )));
-            }
-            Some(Record { token: None, uid: None, .. }) => {
-                return Err(Refusal::Now(format!(
-                    "a token without a name has let another key in as {name}, which may come yet: give this worker another \
-                     name, or free it if that was this worker's own VM (worker.name-held)"
-                )));
-            }
-            Some(Record { token: Some(_), uid: None, .. }) if token.is_none() => {
-                return Err(Refusal::Now(format!(
-                    "a token of its own has let another key in as {name}: give this worker another name"
                 )));
             }
             Some(_) | None => {}
@@ -225,10 +221,13 @@ impl Records {
         Ok(())
     }
 
-    /// The names that are nobody else's for who has not come in a while, let in by a token without a name.
-    pub fn held(&self, now: SystemTime) -> impl Iterator<Item = &str> {
-        let is_late = move |record: &Record| record.is_of_no_named_token() && !record.has_joined_within(LATE, now);
-        self.of.iter().filter(move |(_, record)| is_late(record)).map(|(name, _)| name.as_str())
+    /// The names that are nobody else's for who has not come in a while, those first that a token without a name has let in.
+    pub fn held(&self, now: SystemTime) -> Vec<String> {
+        let is_late = |record: &Record| record.is_held(now) && !record.has_joined_within(LATE, now);
+        let (own, free): (Vec<_>, Vec<_>) =
+            self.of.iter().filter(|(_, record)| is_late(record)).partition(|(_, record)| record.token.is_some());
+        let own = own.into_iter().map(|(name, _)| format!("{name} (by a token of its own)"));
+        free.into_iter().map(|(name, _)| name.clone()).chain(own).collect()
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
@@ -257,9 +256,15 @@ impl Records {
         self.of.iter().filter_map(change).collect()
     }
 
-    /// Those of the workers that were there before anything was noted, and of those that are on their way. Of two with one
-    /// address the older one has it.
-    pub fn adopted(&self, nodes: &[Node], joining: &[String], config: &ControlPlane, now: SystemTime) -> Changes {
+    /// Those of the workers that were there before anything was noted, and of those that are on their way, unless they are noted
+    /// already: with which key and token they were let in. Of two with one address the older one has it.
+    pub fn adopted(
+        &self,
+        nodes: &[Node],
+        joining: &BTreeMap<String, Record>,
+        config: &ControlPlane,
+        now: SystemTime,
+    ) -> Changes {
         let workers = || nodes.iter().filter(|node| !node.is_control(config));
         let own = |node: &Node| {
             let address = node.only_address().filter(|address| reserved_address(*address, config).is_none())?;
@@ -267,8 +272,9 @@ impl Records {
             workers().filter(same).all(|other| node.is_older_than(other)).then_some(address)
         };
         let lacks = |name: &str| self.of.get(name).is_none_or(|record| record.address.is_none());
-        let coming = joining.iter().filter(|name| lacks(name) && nodes.iter().all(|node| node.name() != *name));
-        let coming = coming.map(|name| (name.clone(), Some(Record::of_joining(None, None, now))));
+        let is_new = |name: &str| !self.of.contains_key(name) && nodes.iter().all(|node| node.name() != name);
+        let coming = joining.iter().filter(|(name, _)| is_new(name));
+        let coming = coming.map(|(name, record)| (name.clone(), Some(record.clone())));
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
             let known = self.of(node).cloned().unwrap_or_else(|_| Record::of_joining(None, None, now));
             (node.name().to_owned(), Some(Record { address: own(node), ..known.with(node) }))
@@ -280,8 +286,7 @@ impl Records {
 impl Api {
     /// What is noted, if it was begun.
     pub(super) fn worker_records(&self) -> anyhow::Result<Option<Records>> {
-        let found: Option<Object> =
-            self.find(&format!("{CONFIG_MAPS}/{NAME}")).context("reading what is noted of workers")?;
+        let found: Option<Object> = self.find(&worker_records::path()).context("reading what is noted of workers")?;
         Ok(found.map(Records::from))
     }
 
@@ -306,7 +311,7 @@ impl Api {
             data.insert(COMPLETE.to_owned(), "yes".into());
         }
         let body = json!({"metadata": {"resourceVersion": records.version}, "data": data});
-        let answer = self.merge(&format!("{CONFIG_MAPS}/{NAME}"), &body)?;
+        let answer = self.merge(&worker_records::path(), &body)?;
         // 404, 409: another control node was first.
         if [404, 409].contains(&answer.code) {
             return Ok(false);
