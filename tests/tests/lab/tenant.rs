@@ -115,7 +115,7 @@ pub mod short {
     /// each other, and leave no token.
     pub fn a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload() {
         let host = control(&Setting::one("host-s"));
-        let scenario = host.tenant("ta", "1", "1");
+        let scenario = host.tenant_with("ta", "1", "1", &["--worker-data-disk", "4096"]);
         let tenant = Tenant::of(&scenario);
         let workers = tenant.workers();
         let [one] = workers.as_slice() else { panic!("{workers:?}") };
@@ -128,8 +128,7 @@ pub mod short {
         // It boots for minutes where processors are emulated, and gets those of the control cluster, which was seen beside the
         // tenant. The rest is done meanwhile.
         host.cut("cp1");
-        let wanted = ["--worker-engine", "qemu", "--worker-data-disk", "4096", "--pause-limit", "5400"];
-        let machine = tenant.begins(&[&["add-worker"], &wanted[..]].concat());
+        let machine = tenant.begins(&["add-worker", "--worker-engine", "qemu", "--pause-limit", "5400"]);
         figures(&scenario, &tenant, one);
         let workload = Workload::start(&scenario, one, WORK);
         workload.is_reached_by_name_from(&control);
