@@ -73,11 +73,8 @@ pub trait Site {
     /// What stands on it.
     fn may_destroy(&self) -> anyhow::Result<()>;
 
-    /// Removes the place, once no VM and no disk is in it.
-    ///
-    /// # Errors
-    /// When it cannot be removed; it can be tried again then.
-    fn clear(&self) -> anyhow::Result<()>;
+    /// What of the journal goes with the cluster, in words for people.
+    fn journal(&self) -> String;
 
     /// How the cluster is reached from here where its own addresses do not lead there, in words for people.
     ///
@@ -135,6 +132,9 @@ pub struct Place {
     pub snapshots: Box<dyn Snapshots>,
     /// The network namespace that they are reached from; none for this process's own.
     pub network: Option<PathBuf>,
+    /// Removes the place, once no VM and no disk is in it, by whoever holds the deployment. What cannot be removed can be tried
+    /// again.
+    pub empties: Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>,
 }
 
 impl Place {

@@ -100,6 +100,8 @@ pub struct State {
     pub refuses: bool,
     /// Nodes that never form.
     pub ill: bool,
+    /// How often the place was removed.
+    pub emptied: usize,
     /// The VM that shows another cluster's authority, by its name.
     pub astray: Option<&'static str>,
 }
@@ -251,6 +253,10 @@ impl World {
         self.acting(async |deploy| deploy.status().await).await.unwrap()
     }
 
+    pub async fn remove_empty(&self) -> anyhow::Result<bool> {
+        self.acting(async |deploy| deploy.remove_empty(TakeOver::FromTheDead).await).await
+    }
+
     pub async fn give(&self, wish: Wish<'_>) -> Given {
         self.give_with(wish, TakeOver::FromTheDead).await
     }
@@ -283,6 +289,13 @@ impl World {
             watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
             pace: Duration::from_secs(1),
             pause_limit: Duration::from_secs(120),
+            empties: &|| {
+                let mut state = world.lock();
+                let taken = state.holds.values().next_back();
+                assert!(taken.is_some_and(|files| !files.contains_key("released")), "the place is not held");
+                state.emptied += 1;
+                Ok(())
+            },
             cancelled: watch::channel(false).1,
         };
         act(&deploy).await
@@ -361,6 +374,11 @@ fn is_ours(vm: &Vm) -> bool {
 }
 
 impl State {
+    /// The files of all holds.
+    pub fn holds(&self) -> &BTreeMap<u64, BTreeMap<String, String>> {
+        &self.holds
+    }
+
     /// A VM of the deployment that is as it was seen.
     fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Machine> {
         assert!(is_ours(seen), "{seen} is not the deployment's and was to be changed");

@@ -156,6 +156,36 @@ async fn what_was_cloned_of_a_control_node_stays_when_its_cluster_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_journal_of_a_cluster_that_is_gone_is_one_hold_and_an_upgrade_in_it_stops_no_new_one() {
+    let world = World::with(1).await;
+    let plan = include_str!("../../upgrade/tests/testdata/journal-0.1.jsonl");
+    for _ in 0..3 {
+        world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    }
+    let last = *world.lock().holds().keys().next_back().unwrap();
+    let planned = plan.lines().next().unwrap();
+    world.put(last, "journal.jsonl", &format!("{planned}\n"));
+    assert!(world.give(Wish::Deploy(&wanted(1))).await.failed().contains("an upgrade of this cluster is open"));
+    world.give(DESTROY).await.arrived();
+    let holds: Vec<u64> = world.lock().holds().keys().copied().collect();
+    assert_eq!(holds, [last + 1], "the last one alone is left");
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_place_is_removed_while_it_is_held_and_only_once_nothing_is_left() {
+    let world = World::with(1).await;
+    assert!(!world.remove_empty().await.unwrap());
+    world.give(DESTROY).await.arrived();
+    assert_eq!(world.lock().emptied, 0, "a disk is left, and its journal names it");
+    world.lock().removes_used = true;
+    world.give(DESTROY_ALL).await.arrived();
+    assert_eq!(world.lock().emptied, 1);
+    assert!(World::new().remove_empty().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_vm_that_was_copied_or_lost_its_stamp_is_left_alone() {
     let world = World::with(3).await;
     let strip = |world: &World| {

@@ -80,6 +80,7 @@ impl World {
             watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
             pace: Duration::from_millis(20),
             pause_limit: Duration::from_secs(20),
+            empties: &|| Ok(()),
             cancelled: watch::channel(false).1,
         };
         deploy.go(wish, TakeOver::FromTheDead).await.map(|(arrived, _)| arrived)
