@@ -315,6 +315,13 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
         assert!(told.contains("no node gives its deployer credentials: give a --kubeconfig"), "{told}");
     }
 
+    // To go on with one, and to go back, takes no node.
+    for command in [&["upgrade", "resume"][..], &["upgrade", "rollback"]] {
+        let told = says(1, command, &file);
+        assert!(told.contains("warning: no node can be asked now: no node gives its deployer credentials"), "{told}");
+        assert!(told.contains("error: there is no upgrade of this deployment"), "{told}");
+    }
+
     assert!(says(1, &["destroy", "--confirm", "other"], &file).contains("not confirmed"));
     let told = says(1, &["destroy"], &file);
     assert!(told.contains("there is nobody to ask: give the cluster's name with --confirm"), "{told}");

@@ -34,7 +34,7 @@ pub use guests::{ByKey, Guests};
 pub use kept::{Goal, Kept, Node};
 pub use next::{Next, next};
 pub use reason::REASONS;
-pub use records::Records;
+pub use records::{Records, authority};
 pub use seen::{Said, Seen};
 pub use status::{DeployStatus, NodeStatus};
 pub use wait::Wait;

@@ -4,6 +4,7 @@
 //! more.
 
 use anyhow::Context;
+use contract::deployer::Fingerprint;
 
 use super::kept::Kept;
 use crate::authority::{Hold, Store};
@@ -73,4 +74,12 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
     let Some(Note { hold, file, text }) = deployment::last(store).await? else { return Ok(None) };
     let kept = serde_json::from_str(&text);
     kept.map(Some).with_context(|| format!("reading the deployment's journal of hold {hold}: understanding {file}"))
+}
+
+/// Fingerprint of the authority that the store's cluster has formed with; none if that was not noted.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn authority(store: &dyn Store) -> anyhow::Result<Option<Fingerprint>> {
+    Ok(read(store).await?.and_then(|kept| kept.authority))
 }

@@ -5,6 +5,7 @@ mod vcenter;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use contract::deployer::PrivateKey;
 use fleet::authority::{Snapshots, Store};
@@ -97,12 +98,6 @@ pub trait Site {
     /// When that cannot be read.
     fn tenant(&self) -> anyhow::Result<Option<String>>;
 
-    /// The administrator's kubeconfig that the site itself keeps; none if it keeps none.
-    ///
-    /// # Errors
-    /// When it keeps one, and no node gives a new one in its place.
-    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>>;
-
     /// Gives back what is held open, such as a session.
     fn close(&self);
 }
@@ -132,6 +127,9 @@ pub struct Place {
     pub snapshots: Box<dyn Snapshots>,
     /// The network namespace that they are reached from; none for this process's own.
     pub network: Option<PathBuf>,
+    /// The administrator's kubeconfig that the place itself keeps and renews, if it keeps one. It fails when it is about to end
+    /// and no node gives a new one.
+    pub kubeconfig: Option<Arc<dyn Fn() -> anyhow::Result<PathBuf> + Send + Sync>>,
     /// Removes the place, once no VM and no disk is in it, by whoever holds the deployment. What cannot be removed can be tried
     /// again.
     pub empties: Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>,

@@ -114,11 +114,14 @@ impl LabSite {
     }
 
     fn place(&self, lab: Lab) -> Place {
-        let site = self.clone();
+        let (site, again) = (self.clone(), self.clone());
         let empties = Box::new(move || site.clear());
+        let kubeconfig: Arc<dyn Fn() -> anyhow::Result<PathBuf> + Send + Sync> =
+            Arc::new(move || again.there()?.kubeconfig());
         let (store, network) = (DirectoryStore::at(lab.upgrades()), Some(lab.network_namespace()));
         let hypervisor = Box::new(LabHypervisor::new(Arc::new(lab)));
-        Place { hypervisor, store: Box::new(store.clone()), snapshots: Box::new(store), network, empties }
+        let (snapshots, kubeconfig) = (Box::new(store.clone()), Some(kubeconfig));
+        Place { hypervisor, store: Box::new(store), snapshots, network, kubeconfig, empties }
     }
 }
 
@@ -226,10 +229,6 @@ impl Site for LabSite {
 
     fn tenant(&self) -> anyhow::Result<Option<String>> {
         Ok(self.there()?.plan().tenant.is_some().then(|| self.name.clone()))
-    }
-
-    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>> {
-        self.there()?.kubeconfig().map(Some)
     }
 
     fn close(&self) {}

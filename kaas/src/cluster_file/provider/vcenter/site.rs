@@ -135,6 +135,7 @@ impl Site for VcenterSite {
                 store: Box::new(store),
                 snapshots: Box::new(DirectoryStore::at(self.snapshots.clone())),
                 network: None,
+                kubeconfig: None,
                 // Templates stay, which clusters share, and so does the directory of the journal, which may hold what is somebody
                 // else's.
                 empties: Box::new(|| Ok(())),
@@ -173,10 +174,6 @@ impl Site for VcenterSite {
     }
 
     fn tenant(&self) -> anyhow::Result<Option<String>> {
-        Ok(None)
-    }
-
-    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>> {
         Ok(None)
     }
 
