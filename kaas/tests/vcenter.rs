@@ -326,6 +326,9 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     let told = says(1, &["destroy"], &file);
     assert!(told.contains("there is nobody to ask: give the cluster's name with --confirm"), "{told}");
     assert!(told.contains("Its journal goes as well: what is numbered in [LocalDS_0] kaas/control"), "{told}");
+    let nobody = "00000000-0000-0000-0000-000000000001";
+    let told = says(1, &["destroy", "--confirm", "control", "--also-vm", nobody], &file);
+    assert!(told.contains(&format!("no VM with the stamp of this deployment has the BIOS UUID {nobody}")), "{told}");
     assert_eq!(bed.machines("cp").len(), 3);
     let gone = says(0, &["destroy", "--confirm", "control"], &file);
     assert!(gone.contains("was destroyed"), "{gone}");

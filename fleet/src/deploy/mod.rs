@@ -31,7 +31,7 @@ mod tests;
 pub use action::Action;
 pub use go::{Arrived, Deploy, Notice};
 pub use guests::{ByKey, Guests};
-pub use kept::{Goal, Kept, Node};
+pub use kept::{Goal, Granted, Kept, Node};
 pub use next::{Next, next};
 pub use reason::REASONS;
 pub use records::{Records, authority};

@@ -15,12 +15,14 @@ pub struct Going {
     pub journal: String,
     /// Whether its data disks go with it.
     pub disks: bool,
+    /// How many VMs go as well that were shown.
+    pub also: usize,
 }
 
 impl Going {
     /// A cluster on a site.
     pub fn of(cluster: &str, site: &dyn Site, disks: bool) -> Self {
-        Self { cluster: cluster.to_owned(), place: site.words(), journal: site.journal(), disks }
+        Self { cluster: cluster.to_owned(), place: site.words(), journal: site.journal(), disks, also: 0 }
     }
 
     /// Has a person type the cluster's name, unless it was given.
@@ -47,10 +49,11 @@ impl Going {
     }
 
     fn question(&self) -> String {
-        let Self { cluster, place, journal, disks } = self;
+        let Self { cluster, place, journal, disks, also } = self;
         let and_disks = if *disks { ", and its data disks with all that it knows" } else { "; its data disks stay" };
+        let also = if *also == 0 { String::new() } else { format!(", and the {also} that were named") };
         format!(
-            "All VMs of the cluster {cluster} in {place} are removed{and_disks}.\nIts journal goes as well: {journal}.\nType the \
+            "All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal goes as well: {journal}.\nType the \
              cluster's name to confirm it"
         )
     }
@@ -64,7 +67,7 @@ mod tests {
     fn only_the_clusters_name_confirms_and_what_goes_is_named() {
         let asked = |given: Option<&str>, answer: &str, disks| {
             let (place, journal) = ("a lab".to_owned(), "what is in [ds] kaas/control".to_owned());
-            let going = Going { cluster: "control".to_owned(), place, journal, disks };
+            let going = Going { cluster: "control".to_owned(), place, journal, disks, also: 2 };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;
@@ -79,6 +82,7 @@ mod tests {
             "{question}"
         );
         assert!(asked(None, "control", true).1.contains("with all that it knows"));
+        assert!(question.contains("and the 2 that were named"), "{question}");
         assert_eq!(asked(Some("control"), "", true), (Ok(()), String::new()));
         for (given, answer) in [(None, ""), (None, "yes"), (None, "Control"), (Some("other"), "control")] {
             let refused = asked(given, answer, false).0.unwrap_err();

@@ -15,8 +15,11 @@ use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use fleet::authority::TakeOver;
 use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, Notice, Wish};
+use fleet::hypervisor::Vm;
+use fleet::node::clean;
 use fleet::upgrade::Cancelled;
 use image::document::Mistakes;
+use uuid::Uuid;
 
 use self::arguments::Example;
 pub use self::arguments::{Deploy, Described, Destroy};
@@ -93,7 +96,11 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.may_destroy()?;
     let (name, over) = (&file.name.value, arguments.work.over.take());
     let run = Run::working(&file, &site, "destroy", &arguments.work);
-    let going = Going::of(name, &*site, arguments.data_disks);
+    let also = run.named(&place, &arguments.also_vm)?;
+    for vm in &also {
+        run.output.tell(&words::goes_as_well(vm));
+    }
+    let going = Going { also: also.len(), ..Going::of(name, &*site, arguments.data_disks) };
     let given = arguments.confirm.clone();
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
     site.run(Ending::AtOnce, async |_| {
@@ -104,7 +111,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         run.output.tell(&format!("there is nothing of the cluster {name} any more"));
         return Ok(ExitCode::SUCCESS);
     }
-    run.go(&place, None, Wish::Destroy { cluster: name, disks: arguments.data_disks }, over)
+    run.go(&place, None, Wish::Destroy { cluster: name, disks: arguments.data_disks, also: &also }, over)
 }
 
 /// `kaas status`. Exit statuses: 0 when the cluster is as it is to be, 3 when it is not.
@@ -185,6 +192,26 @@ impl<'a> Run<'a> {
             _ => warn(&format!("error: {text}")),
         }
         Ok(ExitCode::from(exit))
+    }
+
+    /// The VMs of the deployment with these BIOS UUIDs.
+    fn named(&self, place: &Place, uuids: &[Uuid]) -> anyhow::Result<Vec<Vm>> {
+        if uuids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all = self.with(place, None, async |deploy| Ok(deploy.hypervisor.vms().await?))?;
+        let of = |uuid: &Uuid| {
+            let found: Vec<&Vm> = all.iter().filter(|vm| vm.uuid() == *uuid).collect();
+            match found.as_slice() {
+                [vm] => Ok((*vm).clone()),
+                [] => bail!("no VM with the stamp of this deployment has the BIOS UUID {uuid}; nothing was changed"),
+                several => bail!(
+                    "{} have the BIOS UUID {uuid}: one is a copy of another; nothing was changed",
+                    several.iter().map(|vm| clean(&vm.name)).collect::<Vec<_>>().join(" and ")
+                ),
+            }
+        };
+        uuids.iter().map(of).collect()
     }
 
     fn with<T>(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
-use contract::deployer::Fingerprints;
+use contract::deployer::{Digests, Fingerprints};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -153,11 +153,12 @@ pub fn wanted(nodes: u8) -> Wanted {
         ova: "one.ova".into(),
         networks: vec!["Management".to_owned()],
         placement: Placement::default(),
+        digests: Digests::of(b"the deployer's key"),
     }
 }
 
-pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false };
-pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true };
+pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false, also: &[] };
+pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, also: &[] };
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
     Vm {
