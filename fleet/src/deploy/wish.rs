@@ -205,7 +205,8 @@ impl Kept {
             return Ok(kept);
         }
         let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
-        if if was_used { is_own && self.removes_disks } else { is_only } {
+        let goes = if was_used { is_own && self.removes_disks } else { is_only };
+        if goes {
             kept.discarded.push(disk.clone());
         } else {
             kept.left.push(disk.clone());

@@ -18,12 +18,11 @@ impl VcenterHypervisor {
         let Some(directory) = directory else {
             return Err(Error::refused(format!("{} lies in no directory, and so in none of a VM's", disk.path)));
         };
-        let datastore = match directory.datastore == self.places.datastore.name {
-            true => self.places.datastore.clone(),
-            false => {
-                let placement = Placement { datastore: Some(escaped(&directory.datastore)), ..Placement::default() };
-                self.datastore(None, &placement).await?
-            }
+        let datastore = if directory.datastore == self.places.datastore.name {
+            self.places.datastore.clone()
+        } else {
+            let placement = Placement { datastore: Some(escaped(&directory.datastore)), ..Placement::default() };
+            self.datastore(None, &placement).await?
         };
         let settings = match self.client.files(&datastore.datastore, &directory, SETTINGS).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
