@@ -5,6 +5,7 @@ mod output;
 
 mod backup;
 mod cluster_file;
+mod confirm;
 mod deploy;
 mod home;
 mod image;

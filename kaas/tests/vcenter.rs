@@ -315,7 +315,20 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
         assert!(told.contains("no node gives its deployer credentials: give a --kubeconfig"), "{told}");
     }
 
+    // To go on with one, and to go back, takes no node.
+    for command in [&["upgrade", "resume"][..], &["upgrade", "rollback"]] {
+        let told = says(1, command, &file);
+        assert!(told.contains("warning: no node can be asked now: no node gives its deployer credentials"), "{told}");
+        assert!(told.contains("error: there is no upgrade of this deployment"), "{told}");
+    }
+
     assert!(says(1, &["destroy", "--confirm", "other"], &file).contains("not confirmed"));
+    let told = says(1, &["destroy"], &file);
+    assert!(told.contains("there is nobody to ask: give the cluster's name with --confirm"), "{told}");
+    assert!(told.contains("Its journal goes as well: what is numbered in [LocalDS_0] kaas/control"), "{told}");
+    let nobody = "00000000-0000-0000-0000-000000000001";
+    let told = says(1, &["destroy", "--confirm", "control", "--also-vm", nobody], &file);
+    assert!(told.contains(&format!("no VM with the stamp of this deployment has the BIOS UUID {nobody}")), "{told}");
     assert_eq!(bed.machines("cp").len(), 3);
     let gone = says(0, &["destroy", "--confirm", "control"], &file);
     assert!(gone.contains("was destroyed"), "{gone}");
@@ -330,10 +343,14 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert_eq!(gone.matches("left: the data disk").count(), 3, "{gone}");
     let journal = bed.path("datastores/LocalDS_0/kaas/control");
     let foreign = journal.join("foreign");
-    std::fs::create_dir(&foreign).unwrap();
+    fs::create_dir(&foreign).unwrap();
     let all = says(0, &["destroy", "--confirm", "control", "--data-disks"], &file);
     assert!(!all.contains("left: the data disk"), "{all}");
-    assert!(foreign.is_dir(), "the journal's directory is removed by nobody who does not know what is in it");
+    // Of the journal the last hold is left, so that no number comes again, and what is not the journal's.
+    let left = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let (numbered, others): (Vec<String>, Vec<String>) = left.partition(|name| name.parse::<u64>().is_ok());
+    assert_eq!((numbered.len(), others.contains(&"foreign".to_owned())), (1, true), "{numbered:?} {others:?}");
+    assert!(says(0, &["status"], &file).contains("was destroyed"));
     // Each command has ended its session.
     assert_eq!(bed.sessions(), 0);
 }

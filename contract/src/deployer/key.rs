@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use aws_lc_rs::encoding::{AsBigEndian as _, EcPrivateKeyBin};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _, ParsedPublicKey,
@@ -13,6 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use zeroize::Zeroizing;
 
 use super::Fingerprint;
+use super::digests::Digests;
 use crate::properties::parse::{base64, unescape_lines};
 use crate::secret::Secret;
 
@@ -155,6 +157,16 @@ impl PrivateKey {
     /// [`Error::NotPrivate`] when the library gives none.
     pub fn public(&self) -> Result<PublicKey, Error> {
         PublicKey::of_point(self.pair.public_key().as_ref()).ok_or(Error::NotPrivate)
+    }
+
+    /// What makes digests that nobody can check a guess against who has not this key.
+    ///
+    /// # Errors
+    /// [`Error::NotPrivate`] when the library does not give the key's number.
+    pub fn digests(&self) -> Result<Digests, Error> {
+        // The number, for the same key may be written in several ways.
+        let number: EcPrivateKeyBin<'_> = self.pair.private_key().as_be_bytes().map_err(|_| Error::NotPrivate)?;
+        Ok(Digests::of(number.as_ref()))
     }
 
     /// Signs a message.

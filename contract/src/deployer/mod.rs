@@ -18,6 +18,7 @@
 //! - The certificate names the key ([`user`]): a node that has another key takes nobody of the former one's, and its
 //!   rights in Kubernetes are taken away. So a certificate is worthless once the key was changed.
 
+mod digests;
 mod fingerprints;
 mod key;
 mod proof;
@@ -26,6 +27,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub use digests::Digests;
 pub use fingerprints::{Fingerprint, Fingerprints};
 pub use key::{Error, PrivateKey, PublicKey};
 pub use proof::Session;

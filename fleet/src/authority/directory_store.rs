@@ -8,6 +8,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use tempfile::TempDir;
 
+use super::store::{name_of, number_of};
 use super::{Snapshots, Store};
 use crate::files;
 
@@ -26,7 +27,7 @@ impl DirectoryStore {
 
     /// A numbered directory.
     fn numbered(&self, number: u64) -> PathBuf {
-        self.0.join(name(number))
+        self.0.join(name_of(number))
     }
 
     /// Does something to a path where blocking disturbs nobody: the disk may be slow, and each write is flushed.
@@ -44,16 +45,6 @@ impl DirectoryStore {
     }
 }
 
-/// The name of a numbered directory. Leading zeros let listings sort.
-fn name(number: u64) -> String {
-    format!("{number:06}")
-}
-
-/// The number of a directory, if it is named as one: `7` is not 000007.
-fn number(directory: &str) -> Option<u64> {
-    directory.parse().ok().filter(|number| name(*number) == directory)
-}
-
 /// The names in a directory; none if it is not there.
 fn names(directory: &Path) -> io::Result<Vec<String>> {
     match fs::read_dir(directory) {
@@ -66,7 +57,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 impl Store for DirectoryStore {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
         self.at_path("reading", self.0.clone(), |store, _| {
-            Ok(names(store)?.iter().filter_map(|name| number(name)).collect())
+            Ok(names(store)?.iter().filter_map(|name| number_of(name)).collect())
         })
         .await
     }

@@ -177,33 +177,27 @@ impl<'a> Hold<'a> {
         self.store
     }
 
-    /// Lets go of old holds, but of none from the one on that is `needed`. What hinders that hinders nothing else.
-    pub async fn prune_to(&self, needed: impl Future<Output = anyhow::Result<Option<u64>>>) {
-        if !self.has_old() {
-            return;
-        }
-        match needed.await {
-            Ok(needed) => self.prune(needed).await,
-            Err(error) => log::debug!("old holds stay: {error:#}"),
-        }
+    /// The numbers of old holds, the lowest first, of which there were too many when this one was taken.
+    pub(crate) fn old(&self) -> &[u64] {
+        &self.old
     }
 
-    /// Removes directories of old holds, the lowest first, so that those that are left have no gaps: up to `needed`,
-    /// from which on others still read. Of what cannot be removed the next command tries again.
+    /// The numbers of all holds below this one, the lowest first.
     ///
-    /// Only for who has taken the deployment: no judgement goes by what was before that one.
-    pub(super) async fn prune(&self, needed: Option<u64>) {
-        for &number in self.old.iter().take_while(|number| needed.is_none_or(|needed| **number < needed)) {
-            if let Err(error) = self.store.remove(number).await {
-                log::debug!("removing hold {number}: {error:#}");
-                return;
-            }
-        }
+    /// # Errors
+    /// When the store does not say.
+    pub(crate) async fn below(&self) -> anyhow::Result<Vec<u64>> {
+        Ok(sorted(self.store).await?.into_iter().filter(|number| *number < self.number).collect())
     }
 
-    /// Whether there are old holds to remove.
-    pub(super) fn has_old(&self) -> bool {
-        !self.old.is_empty()
+    /// Removes the directory of a hold below this one. No judgement goes by what was before one that was taken; removed are the
+    /// lowest first, so that those that are left have no gaps.
+    ///
+    /// # Errors
+    /// When it cannot be removed: some of it may be gone. None above it may be removed then.
+    pub(crate) async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        anyhow::ensure!(number < self.number, "hold {number} is not below hold {}", self.number);
+        self.store.remove(number).await.with_context(|| format!("removing hold {number}"))
     }
 
     /// Asks whether this command still holds the deployment: before each change. Whoever takes over makes exactly the

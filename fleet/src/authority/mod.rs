@@ -26,6 +26,6 @@ mod store;
 pub use directory_store::DirectoryStore;
 pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
 pub use holder::{Holder, Process};
-pub(crate) use standing::sorted;
 pub use standing::{Held, Lost, Standing, standing};
-pub use store::{Snapshots, Store};
+pub(crate) use standing::{is_of_hold, sorted};
+pub use store::{Snapshots, Store, number_of};

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use async_trait::async_trait;
 use tokio::task::LocalSet;
 
+use super::tests::remove_old;
 use super::*;
 use crate::authority::DirectoryStore;
 
@@ -288,7 +289,7 @@ fn of_threads_that_take_it_at_the_same_moment_one_has_it() {
                     if let Ok(hold) = taken {
                         assert_eq!(hold.number(), round);
                         runtime.block_on(async {
-                            hold.prune(None).await;
+                            remove_old(&hold, u64::MAX).await;
                             hold.release().await;
                         });
                     }

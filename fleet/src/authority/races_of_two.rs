@@ -1,6 +1,6 @@
 //! Two commands, one of which sleeps at the worst moment; stores whose answers are lost; holders that are no processes.
 
-use super::tests::{folder, frozen, take};
+use super::tests::{folder, frozen, remove_old, take};
 use super::*;
 use crate::authority::{DirectoryStore, standing};
 
@@ -81,7 +81,7 @@ impl Store for Watched<'_> {
 async fn come_and_go(folder: &DirectoryStore, count: usize) {
     for _ in 0..count {
         let hold = frozen(folder).await;
-        hold.prune(None).await;
+        remove_old(&hold, u64::MAX).await;
         hold.release().await;
     }
 }

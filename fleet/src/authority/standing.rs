@@ -19,6 +19,11 @@ pub(super) const DOUBTED: &str = "doubted";
 /// There once whoever was taken over from can have begun nothing more.
 pub(super) const ALONE: &str = "alone";
 
+/// Whether a file in the directory of a hold says whose it is, and nothing else.
+pub(crate) fn is_of_hold(file: &str) -> bool {
+    [HOLDER, SEEN, RELEASED, WITHDRAWN, DOUBTED, ALONE].contains(&file)
+}
+
 /// Who holds a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {

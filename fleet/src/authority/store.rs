@@ -7,6 +7,16 @@ use tempfile::TempDir;
 
 use super::Holder;
 
+/// The name of a numbered directory. Leading zeros let listings sort.
+pub(super) fn name_of(number: u64) -> String {
+    format!("{number:06}")
+}
+
+/// The number of a directory, if it is named as one: `7` is not 000007.
+pub fn number_of(directory: &str) -> Option<u64> {
+    directory.parse().ok().filter(|number| name_of(*number) == directory)
+}
+
 /// Numbered directories, each made by exactly one command, with a few small files in it. A directory of this machine can
 /// keep it, a datastore, or objects of a control cluster.
 ///

@@ -105,7 +105,9 @@ impl Acting<'_> {
         let found = if records.kept().formed { seen.later_vm(&node) } else { seen.first_vm(&node) };
         let Found::Vm(vm) = found else { return Ok(()) };
         if !node.started {
-            save(records, records.kept().with(Node { started: true, ..node })).await?;
+            let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
+            let disk = if let [disk] = disks.as_slice() { Some(*disk) } else { None };
+            save(records, records.kept().with(Node { started: true, disk, ..node })).await?;
         }
         if vm.power == PowerState::Off {
             self.hypervisor.power_on(vm).await?;

@@ -60,6 +60,9 @@ pub struct Deploy<'a> {
     pub pace: Duration,
     /// How long a run waits for what cannot be done now, before it ends paused.
     pub pause_limit: Duration,
+    /// Removes the place that the cluster was in, with all that is kept there, if it has one of its own: called under the hold,
+    /// once nothing of the cluster is left.
+    pub empties: &'a (dyn Fn() -> anyhow::Result<()> + Sync),
     /// Becomes true when a run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,
 }

@@ -31,6 +31,9 @@ pub struct Node {
     pub address: Ipv4Addr,
     /// What its VM is made of, in short.
     pub made_of: String,
+    /// The deployment secret that its VM was told, in short; none in a journal of before this was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
     /// BIOS UUID that its VM is made with, drawn and noted before: half of it is known by that. Stamps alone prove nothing,
     /// for whoever may change a VM's settings can write one.
     #[serde(default)]
@@ -41,6 +44,19 @@ pub struct Node {
     /// Whether that was ever powered on: what its data disk holds is the cluster's from then on.
     #[serde(default)]
     pub started: bool,
+    /// UUID of the data disk that its VM was made with, noted before that is first powered on: the disk goes on from VM to VM when
+    /// images are swapped, and what else a VM holds was given it by somebody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Uuid>,
+}
+
+/// A VM of which nothing is noted, and of which an operator has said that it goes with the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// BIOS UUID of it.
+    pub vm: Uuid,
+    /// UUIDs of the data disks that it held then.
+    pub disks: Vec<Uuid>,
 }
 
 /// One cluster.
@@ -67,6 +83,10 @@ pub struct Kept {
     /// Whether data disks go with it.
     #[serde(default)]
     pub removes_disks: bool,
+    /// VMs that go as well when the cluster does, by an operator's word: adopted ones, and those that took another one's place by
+    /// hand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub granted: Vec<Granted>,
     /// Data disks that are left where they are, noted before they are detached.
     #[serde(default)]
     pub left: Vec<DiskRef>,
@@ -110,6 +130,16 @@ impl Kept {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// Whether an operator has said that a VM goes as well.
+    pub(super) fn is_granted(&self, vm: Uuid) -> bool {
+        self.granted.iter().any(|granted| granted.vm == vm)
+    }
+
+    /// Whether a disk is the cluster's: a node was made with it, or a VM held it of which an operator has said that it goes.
+    pub(super) fn is_own_disk(&self, disk: Uuid) -> bool {
+        self.nodes.iter().any(|node| node.disk == Some(disk)) || self.granted.iter().any(|vm| vm.disks.contains(&disk))
     }
 
     /// One of its nodes.

@@ -23,7 +23,8 @@ pub(super) async fn look(
     if kept.goal == Goal::Gone {
         return Ok((seen, None));
     }
-    for noted in kept.nodes.iter().filter_map(Node::noted) {
+    let granted = kept.granted.iter().map(|granted| granted.vm);
+    for noted in kept.nodes.iter().filter_map(Node::noted).chain(granted) {
         if !seen.vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
             let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();

@@ -6,6 +6,7 @@ use super::reason;
 use super::seen::{Found, Said, Seen, outliving};
 use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
+use crate::node::clean;
 
 /// What comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -178,11 +179,16 @@ fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
 
 /// One that carries the stamp, which whoever may change a VM's settings can write, or copy with the VM.
 fn unknown(vm: &Vm) -> Wait {
+    let disks: Vec<String> = vm.data_disks().map(|disk| clean(&disk.reference.path)).collect();
+    let holds =
+        if disks.is_empty() { "no data disk".to_owned() } else { format!("the data disk {}", disks.join(", ")) };
+    let node = vm.stamp.as_ref().map(|stamp| clean(&stamp.node)).unwrap_or_default();
     let words = format!(
-        "{vm} carries this deployment's stamp, and nothing is noted of having made it alone: it stays. Take the stamp or the VM \
-         away by hand"
+        "{vm}, which is {} and holds {holds}, carries this deployment's stamp as {node}, and nothing is noted of having made it \
+         alone: it stays, unless it is named by its BIOS UUID or the stamp is taken away",
+        vm.power
     );
-    Wait::lasting(&vm.name, reason::VM_ODD, words)
+    Wait::lasting(&vm.name, reason::VM_UNNOTED, words)
 }
 
 /// Removes a VM that is off. No disk but its own system disk goes with it.

@@ -4,9 +4,11 @@
 //! more.
 
 use anyhow::Context;
+use contract::deployer::Fingerprint;
 
 use super::kept::Kept;
-use crate::authority::{Hold, Store, sorted};
+use crate::authority::{Hold, Store};
+use crate::journals::deployment::{self, Note, file};
 
 /// The open journal of a cluster.
 pub struct Records<'a> {
@@ -64,37 +66,20 @@ impl<'a> Records<'a> {
     }
 }
 
-fn file(number: usize) -> String {
-    format!("deploy-{number:06}.json")
-}
-
 /// What is kept of the store's cluster; none if nothing was begun for any.
 ///
 /// # Errors
 /// When the store cannot be read.
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
-    for number in sorted(store).await.context("looking for the deployment's journal")?.into_iter().rev() {
-        let kept = of_hold(store, number).await;
-        if let Some(kept) = kept.with_context(|| format!("reading the deployment's journal of hold {number}"))? {
-            return Ok(Some(kept));
-        }
-    }
-    Ok(None)
+    let Some(Note { hold, file, text }) = deployment::last(store).await? else { return Ok(None) };
+    let kept = serde_json::from_str(&text);
+    kept.map(Some).with_context(|| format!("reading the deployment's journal of hold {hold}: understanding {file}"))
 }
 
-/// What a hold has; none if its command had begun nothing.
-async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>> {
-    let is_change = |name: &String| name.starts_with("deploy-") && name.ends_with(".json");
-    let mut changes: Vec<String> = store.files(number).await?.into_iter().filter(is_change).collect();
-    changes.sort();
-    while let Some(last) = changes.pop() {
-        let Some(text) = store.read(number, &last).await? else { continue };
-        match serde_json::from_str(&text) {
-            Ok(kept) => return Ok(Some(kept)),
-            // One that was cut noted nothing; one that is not understood to its end is of a later version.
-            Err(error) if error.is_eof() => {}
-            Err(error) => return Err(error).with_context(|| format!("understanding {last}")),
-        }
-    }
-    Ok(None)
+/// Fingerprint of the authority that the store's cluster has formed with; none if that was not noted.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn authority(store: &dyn Store) -> anyhow::Result<Option<Fingerprint>> {
+    Ok(read(store).await?.and_then(|kept| kept.authority))
 }

@@ -15,6 +15,7 @@ use super::status::DeployStatus;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
+use crate::journals;
 use crate::upgrade::{GuardedHypervisor, OpenUpgrade, noted_vms};
 use crate::workers::Trouble;
 
@@ -31,13 +32,26 @@ impl Deploy<'_> {
         self.applied(wish).await?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Hold::take(self.store, self.what, over, &say).await?;
+        journals::prune(&hold).await;
         let gone = async {
             // What a command before this one had begun has arrived, and is waited for.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
             hypervisor.settle().await?;
-            let mut records = Records::begin(&hold, self.applied(wish).await?).await?;
+            let (kept, before) = self.applied(wish).await?;
+            let mut records = Records::begin(&hold, kept).await?;
+            if before == Some(Goal::Gone) {
+                // What is left of the journals of the cluster that was destroyed, an upgrade's among them.
+                journals::clear(&hold).await;
+            }
             let arrived = self.run(wish, &hold, &mut records).await?;
             let status = self.status_of(records.kept()).await?;
+            if arrived == Arrived::Gone {
+                journals::clear(&hold).await;
+                if status.left.is_empty() {
+                    hold.confirm().await?;
+                    (self.empties)()?;
+                }
+            }
             anyhow::Ok((arrived, status))
         }
         .await;
@@ -59,12 +73,46 @@ impl Deploy<'_> {
         }
     }
 
-    async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Kept> {
+    /// Removes a place that a command which was killed has made, and nothing else. False if there is something of a cluster:
+    /// nothing is done then.
+    ///
+    /// # Errors
+    /// When somebody is at work there, or it cannot be looked at or removed.
+    pub async fn remove_empty(&self, over: TakeOver) -> anyhow::Result<bool> {
+        let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
+        if !self.is_empty().await? {
+            return Ok(false);
+        }
+        let hold = Hold::take(self.store, self.what, over, &say).await?;
+        let removed = async {
+            // Until now others could begin something there.
+            let is_empty = self.is_empty().await?;
+            if is_empty {
+                hold.confirm().await?;
+                (self.empties)()?;
+            }
+            anyhow::Ok(is_empty)
+        }
+        .await;
+        hold.release().await;
+        removed
+    }
+
+    /// Whether there is neither a note of a cluster nor a VM of one.
+    async fn is_empty(&self) -> anyhow::Result<bool> {
+        Ok(records::read(self.store).await?.is_none() && self.hypervisor.vms().await?.is_empty())
+    }
+
+    /// What is kept once it is wanted, and what was to come of the cluster before.
+    async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<(Kept, Option<Goal>)> {
         let kept = records::read(self.store).await?;
-        if matches!(wish, Wish::Deploy(_)) && OpenUpgrade::find(self.store).await?.is_some() {
+        let before = kept.as_ref().map(|kept| kept.goal);
+        // One of a cluster that was destroyed since has ended with it.
+        let may_be_open = matches!(wish, Wish::Deploy(_)) && before != Some(Goal::Gone);
+        if may_be_open && OpenUpgrade::find(self.store).await?.is_some() {
             bail!("an upgrade of this cluster is open: end it first");
         }
-        wish.applied(self.hypervisor.deployment(), kept, &self.hypervisor.vms().await?)
+        Ok((wish.applied(self.hypervisor.deployment(), kept, &self.hypervisor.vms().await?)?, before))
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {

@@ -73,9 +73,10 @@ impl Seen {
         }
     }
 
-    /// Whether a VM is one that the deployment or an upgrade has made: it alone has a BIOS UUID that was noted.
+    /// Whether a VM is one that the deployment or an upgrade has made, or that goes by an operator's word: it alone has a BIOS UUID that was noted.
     pub(super) fn is_noted(&self, kept: &Kept, vm: &Vm) -> bool {
-        let is_known = kept.nodes.iter().any(|node| node.has_noted(vm.uuid())) || self.upgraded.contains(&vm.uuid());
+        let is_made = kept.nodes.iter().any(|node| node.has_noted(vm.uuid())) || self.upgraded.contains(&vm.uuid());
+        let is_known = is_made || kept.is_granted(vm.uuid());
         is_known && self.vms.iter().filter(|other| other.uuid() == vm.uuid()).count() == 1
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use contract::deployer::Digests;
 use contract::properties::DEPLOYMENT_SECRET;
-use ova::Sha256;
 
 use crate::hypervisor::{Placement, Size};
 use crate::workers::Image;
@@ -26,6 +26,8 @@ pub struct Wanted {
     pub networks: Vec<String>,
     /// Where they are put.
     pub placement: Placement,
+    /// Makes what the journal has of their forms: by a key that stays with the deployer.
+    pub digests: Digests,
 }
 
 /// One control node.
@@ -38,13 +40,20 @@ pub struct WantedNode {
     pub properties: BTreeMap<String, String>,
 }
 
-impl WantedNode {
-    /// What its VM is made of, in short: whoever was made of something else is another one. The deployment secret is left
-    /// out, which is of no use to anybody once the cluster has formed, and may be gone by then.
-    pub(super) fn made_of(&self, size: &Size) -> String {
-        let told = self.properties.iter().filter(|(key, _)| key.as_str() != DEPLOYMENT_SECRET);
+impl Wanted {
+    /// What a node's VM is made of, in short: whoever was made of something else is another one. Secrets go in, and whoever reads
+    /// the journal cannot guess them by it. The deployment secret is left out, which is of no use to anybody once the cluster
+    /// has formed, and may be gone by then.
+    pub(super) fn made_of(&self, node: &WantedNode) -> String {
+        let told = node.properties.iter().filter(|(key, _)| key.as_str() != DEPLOYMENT_SECRET);
         let told: Vec<_> = told.map(|(key, value)| format!("{key}={value:?}\n")).collect();
-        let Size { processors, memory, data_disk } = size;
-        Sha256::of(format!("{processors} {memory} {data_disk:?}\n{}", told.concat()).as_bytes()).to_string()
+        let Size { processors, memory, data_disk } = &self.size;
+        self.digests.digest("form", &format!("{processors} {memory} {data_disk:?}\n{}", told.concat()))
+    }
+
+    /// The deployment secret that a node's VM is told, in short; none if it is gone.
+    pub(super) fn secret(&self, node: &WantedNode) -> Option<String> {
+        let secret = node.properties.get(DEPLOYMENT_SECRET)?;
+        Some(self.digests.digest("deployment-secret", secret))
     }
 }

@@ -4,9 +4,10 @@ use anyhow::{Context, bail, ensure};
 
 use uuid::Uuid;
 
-use super::kept::{Goal, Kept, Node};
+use super::kept::{Goal, Granted, Kept, Node};
 use super::wanted::{Wanted, WantedNode};
 use crate::hypervisor::{DiskKind, DiskRef, Vm};
+use crate::workers::Image;
 
 /// What a person wants.
 #[derive(Clone, Copy)]
@@ -19,6 +20,8 @@ pub enum Wish<'a> {
         cluster: &'a str,
         /// Whether its data disks are removed as well.
         disks: bool,
+        /// VMs that go as well though nothing is noted of how they were made, as they were shown to whoever says so.
+        also: &'a [Vm],
     },
 }
 
@@ -33,7 +36,7 @@ impl Wish<'_> {
         }
         let kept = match self {
             Self::Deploy(wanted) => deployed(wanted, kept, vms),
-            Self::Destroy { cluster, disks } => destroyed(cluster, disks, kept, vms),
+            Self::Destroy { cluster, disks, also } => destroyed(cluster, disks, also, kept, vms),
         };
         Ok(Kept { deployment: Some(deployment), ..kept? })
     }
@@ -56,10 +59,12 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
     let node = |node: &WantedNode| Node {
         name: node.name.clone(),
         address: node.address,
-        made_of: node.made_of(&wanted.size),
+        made_of: wanted.made_of(node),
+        secret: wanted.secret(node),
         drawn: None,
         vm: None,
         started: false,
+        disk: None,
     };
     Ok(Kept {
         deployment: None,
@@ -70,6 +75,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         formed: false,
         authority: None,
         removes_disks: false,
+        granted: Vec::new(),
         left: before.map(|kept| kept.left).unwrap_or_default(),
         discarded: Vec::new(),
     })
@@ -101,52 +107,109 @@ fn same(wanted: &Wanted, kept: Kept) -> anyhow::Result<Kept> {
     );
     let mut kept = Kept { image: wanted.image.clone(), ..kept };
     for (node, asked) in kept.nodes.iter_mut().zip(&wanted.nodes) {
-        let made_of = asked.made_of(&wanted.size);
+        let (made_of, secret) = (wanted.made_of(asked), wanted.secret(asked));
         ensure!(
             node.vm.is_none() || node.made_of == made_of,
-            "the VM of {} was made with other properties, or of another size: {anew}",
+            "the VM of {} was made with other properties, of another size, for another deployer's key, or by an earlier version \
+             of this program: {anew}",
+            node.name
+        );
+        ensure!(
+            node.vm.is_none() || secret.is_none() || node.secret.is_none() || node.secret == secret,
+            "the VM of {} was told another deployment secret, and nodes that were told different ones never meet: {anew}",
             node.name
         );
         node.made_of = made_of;
+        // What its VM was told stays noted where the secret is gone by now.
+        node.secret = secret.or(node.secret.take());
     }
     Ok(kept)
 }
 
-fn destroyed(cluster: &str, disks: bool, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
-    let Some(kept) = kept else {
-        ensure!(!vms.is_empty(), "there is nothing of the cluster {cluster}");
-        let names = vms.iter().map(Vm::to_string).collect::<Vec<_>>().join(", ");
-        bail!(
-            "nothing is noted of how VMs of this deployment were made, and a stamp alone does not say that they may go: \
-             {names}. Whoever knows that they are of the cluster {cluster} removes them by hand"
+fn destroyed(cluster: &str, disks: bool, also: &[Vm], kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
+    let mut granted = kept.as_ref().map(|kept| kept.granted.clone()).unwrap_or_default();
+    for vm in also {
+        let of_uuid: Vec<&Vm> = vms.iter().filter(|other| other.uuid() == vm.uuid()).collect();
+        let [now] = of_uuid.as_slice() else {
+            bail!(
+                "{} VMs of this deployment have the BIOS UUID {}, and one was named: nothing was changed",
+                of_uuid.len(),
+                vm.uuid()
+            );
+        };
+        ensure!(
+            now.reference == vm.reference && now.disks == vm.disks && now.stamp == vm.stamp,
+            "{vm} is not as it was shown any more: nothing was changed"
         );
+        granted.retain(|granted| granted.vm != vm.uuid());
+        granted.push(Granted { vm: vm.uuid(), disks: vm.data_disks().map(|disk| disk.reference.uuid).collect() });
+    }
+    let kept = match kept {
+        Some(kept) => kept,
+        None => {
+            let rest: Vec<String> =
+                vms.iter().filter(|vm| !granted.iter().any(|it| it.vm == vm.uuid())).map(Vm::to_string).collect();
+            ensure!(!vms.is_empty(), "there is nothing of the cluster {cluster}");
+            ensure!(
+                rest.is_empty(),
+                "nothing is noted of how VMs of this deployment were made, and a stamp alone does not say that they may go: {}. \
+                 Those that are of the cluster {cluster} go where each is named by its BIOS UUID; nothing was changed",
+                rest.join(", ")
+            );
+            adopted(cluster)
+        }
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
-    let mut kept = Kept { goal: Goal::Down, removes_disks: disks, ..kept };
+    let mut kept = Kept { goal: Goal::Down, removes_disks: disks, granted, ..kept };
     if disks {
-        // Also those that an earlier one has left.
-        kept.discarded.append(&mut kept.left);
+        // Also those that an earlier one has left, but for what was never the cluster's.
+        let (own, left) = std::mem::take(&mut kept.left).into_iter().partition(|disk| kept.is_own_disk(disk.uuid));
+        kept.left = left;
+        kept.discarded.extend::<Vec<DiskRef>>(own);
     }
     Ok(kept)
+}
+
+/// A cluster of which nothing was noted: all of its VMs go by an operator's word.
+fn adopted(cluster: &str) -> Kept {
+    Kept {
+        cluster: cluster.to_owned(),
+        deployment: None,
+        goal: Goal::Down,
+        image: Image { digest: String::new(), name: "an image that was imported by hand".to_owned() },
+        nodes: Vec::new(),
+        formed: true,
+        authority: None,
+        removes_disks: false,
+        granted: Vec::new(),
+        left: Vec::new(),
+        discarded: Vec::new(),
+    }
 }
 
 impl Kept {
-    /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and
-    /// never on is blank; what any other VM holds is not known.
+    /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
+    /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
+    /// the cluster is somebody's.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
-        let is_data = held.kind == DiskKind::Data;
-        let of = self.nodes.iter().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
-        let was_used = self.formed || of.is_none_or(|node| node.started);
-        let goes = is_data && (self.removes_disks || !was_used);
+        let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
         let mut kept = self.clone();
+        let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
+        let was_used = self.formed || of.as_ref().is_none_or(|node| node.started);
+        if let Some(node) = of.filter(|node| node.disk.is_none() && is_only) {
+            // One of before this was noted.
+            node.disk = Some(disk.uuid);
+        }
         if kept.left.contains(disk) || kept.discarded.contains(disk) {
             return Ok(kept);
         }
+        let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
+        let goes = if was_used { is_own && self.removes_disks } else { is_only };
         if goes {
-            kept.discarded.push(disk.clone())
+            kept.discarded.push(disk.clone());
         } else {
-            kept.left.push(disk.clone())
+            kept.left.push(disk.clone());
         }
         Ok(kept)
     }

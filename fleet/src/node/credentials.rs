@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use contract::kubeconfig::Kubeconfig;
@@ -50,6 +50,11 @@ impl Credentials {
     /// Those that somebody was given.
     pub(super) fn of(given: Kubeconfig) -> Self {
         Self(given)
+    }
+
+    /// When they end; none if that cannot be told.
+    pub fn ends(&self) -> Option<SystemTime> {
+        self.0.ends()
     }
 
     /// The text of a kubeconfig with them, its private key inside. `user` names the entry and the context.

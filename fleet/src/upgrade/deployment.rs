@@ -13,7 +13,7 @@ use super::entry::plan_of;
 use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
 use super::hold_view::HoldView;
-use super::journal::{self, Journal};
+use super::journal::Journal;
 use super::notice::Notice;
 use super::run::{Arrived, Run};
 use super::salvage::{self, Damaged};
@@ -24,6 +24,7 @@ use super::verb::{Verb, permits};
 use super::{ClusterSeen, Inventory, Nodes, Options, Plan, Target, plan};
 use crate::authority::{Hold, Snapshots, Store, TakeOver, standing};
 use crate::hypervisor::{Hypervisor, Placement};
+use crate::journals;
 
 /// One cluster's VMs on one hypervisor, and who may change them.
 pub struct Deployment<'a> {
@@ -225,7 +226,7 @@ impl Deployment<'_> {
             hold = Hold::take(self.store, self.what, over, &say) => hold?,
             () = ended => return Err(Cancelled.into()),
         };
-        journal::prune(&hold).await;
+        journals::prune(&hold).await;
         Ok(hold)
     }
 

@@ -9,12 +9,13 @@ use anyhow::{Context, bail};
 
 use super::abandoned_unread::AbandonedUnread;
 use super::entry::{Direction, Entry, Event, parse, plan_of};
-use super::journal_files::{self, FILE, JournalFiles, added};
 use super::order::Order;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::reason::Reason;
-use crate::authority::{Hold, Store, sorted};
+use crate::authority::{Hold, Store};
+use crate::journals::beginning;
+use crate::journals::upgrade::{self, FILE, added};
 
 /// An open journal.
 pub struct Journal<'a> {
@@ -69,7 +70,7 @@ impl<'a> Journal<'a> {
     }
 
     async fn with(hold: &'a Hold<'a>, text: &str, entries: Vec<Entry>) -> anyhow::Result<Self> {
-        let whole = journal_files::beginning(text)?;
+        let whole = beginning(text)?;
         hold.store().write(hold.number(), FILE, &whole).await.context("writing the journal")?;
         Ok(Self { hold, entries, added: 0, attempts: 0 })
     }
@@ -136,26 +137,7 @@ fn line(entry: &Entry) -> anyhow::Result<String> {
 /// # Errors
 /// When the store cannot be read, or a file of it is damaged that others follow.
 pub async fn last(store: &dyn Store) -> anyhow::Result<Option<String>> {
-    Ok(find(store).await?.map(|(_, text)| text).filter(|text| !AbandonedUnread::is(text)))
-}
-
-/// Lets go of old holds, but of none from the one on whose journal counts. What hinders that hinders nothing else.
-pub async fn prune(hold: &Hold<'_>) {
-    hold.prune_to(async { Ok(find(hold.store()).await?.map(|(number, _)| number)) }).await;
-}
-
-/// The last hold that has a journal, and that journal.
-async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, String)>> {
-    let numbers = sorted(store).await.context("looking for the journal")?;
-    for number in numbers.into_iter().rev() {
-        let kept = JournalFiles::read(store, number).await;
-        let text =
-            kept.and_then(|kept| kept.text()).with_context(|| format!("reading the journal of hold {number}"))?;
-        if let Some(text) = text {
-            return Ok(Some((number, text)));
-        }
-    }
-    Ok(None)
+    Ok(upgrade::last(store).await?.map(|(_, text)| text).filter(|text| !AbandonedUnread::is(text)))
 }
 
 #[cfg(test)]

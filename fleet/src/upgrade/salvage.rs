@@ -5,10 +5,10 @@ use anyhow::Context;
 
 use super::abandoned_unread::AbandonedUnread;
 use super::entry::{Entry, Event, Outcome, parse};
-use super::journal_files::JournalFiles;
 use super::plan::Plan;
 use super::reason::{self, Reason};
 use crate::authority::{Store, sorted};
+use crate::journals::upgrade::JournalFiles;
 
 /// The journal of the last upgrade cannot be read: nothing goes on with it, and no other one begins before it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,13 +53,13 @@ pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>
 /// `before`. A hold from which another upgrade could begin, for its own had ended, is another upgrade's, and so is all
 /// before it.
 async fn plan(store: &dyn Store, damaged: JournalFiles, before: &[u64]) -> anyhow::Result<Option<Plan>> {
-    if let Some(plan) = plan_of(damaged.understood()) {
+    if let Some(plan) = plan_of(understood(&damaged)) {
         return Ok(Some(plan));
     }
     for &number in before.iter().rev() {
         let kept =
             JournalFiles::read(store, number).await.with_context(|| format!("looking for a plan in hold {number}"))?;
-        let (text, entries) = (kept.text(), kept.understood());
+        let (text, entries) = (kept.text(), understood(&kept));
         if matches!(text, Ok(None)) {
             continue;
         }
@@ -71,6 +71,11 @@ async fn plan(store: &dyn Store, damaged: JournalFiles, before: &[u64]) -> anyho
         }
     }
     Ok(None)
+}
+
+/// The entries that are understood, whatever became of the others.
+fn understood(kept: &JournalFiles) -> Vec<Entry> {
+    kept.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 fn plan_of(entries: Vec<Entry>) -> Option<Plan> {

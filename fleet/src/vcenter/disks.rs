@@ -74,6 +74,7 @@ impl VcenterHypervisor {
         self.is_nobodys(disk).await?;
         self.is_no_others(disk).await?;
         self.is_there(disk).await?;
+        self.is_in_no_others_directory(disk).await?;
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
         Ok(self.client.changes(&Asking(permit)).delete_disk(file).await?)
     }

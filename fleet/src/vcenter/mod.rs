@@ -9,6 +9,7 @@
 //! call that made something, whatever goes wrong is in doubt.
 
 mod apart;
+mod beside;
 mod change;
 mod datastore_store;
 mod disks;

@@ -16,17 +16,9 @@ use super::machine::{Machine, State};
 use super::pool::Pool;
 use super::reason;
 use crate::authority::{Hold, Store, sorted};
-use crate::upgrade::{Reason, beginning, whole};
-
-/// What is wanted, and which machines there are: with it a hold has begun.
-const POOL: &str = "pool.jsonl";
-/// What holds of an earlier version began with.
-const ALL: &str = "workers.jsonl";
-
-/// The file of a machine that a hold begins with.
-fn journal(machine: &str) -> String {
-    format!("machine-{machine}.json")
-}
+use crate::journals::workers::{ALL, POOL, change, changed, journal};
+use crate::journals::{beginning, whole};
+use crate::upgrade::Reason;
 
 /// One line, or one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,7 +190,7 @@ impl<'a> Records<'a> {
         self.hold.confirm().await?;
         // A write that failed may still land: the next attempt is a file of its own, and counts more.
         self.written += 1;
-        let file = format!("worker-{:06}-{of}.json", self.written);
+        let file = changed(self.written, of);
         let text = beginning(&records.iter().map(line).collect::<anyhow::Result<String>>()?)?;
         self.hold.store().write(self.hold.number(), &file, &text).await.context("writing a worker's journal")?;
         records.into_iter().for_each(|record| self.kept.note(record));
@@ -215,19 +207,11 @@ fn line(record: &Record) -> anyhow::Result<String> {
 /// # Errors
 /// When the store cannot be read, or what it has is damaged.
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
-    Ok(find(store).await?.map(|(_, kept)| kept))
-}
-
-/// Lets go of old holds, but of none from the one on whose journals count.
-pub async fn prune(hold: &Hold<'_>) {
-    hold.prune_to(async { Ok(find(hold.store()).await?.map(|(number, _)| number)) }).await;
-}
-
-async fn find(store: &dyn Store) -> anyhow::Result<Option<(u64, Kept)>> {
     for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
         let kept = of_hold(store, number).await;
-        if let Some(kept) = kept.with_context(|| format!("reading the workers' journals of hold {number}"))? {
-            return Ok(Some((number, kept)));
+        let kept = kept.with_context(|| format!("reading the workers' journals of hold {number}"))?;
+        if kept.is_some() {
+            return Ok(kept);
         }
     }
     Ok(None)
@@ -265,8 +249,7 @@ async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>>
 async fn changes(store: &dyn Store, number: u64) -> anyhow::Result<BTreeMap<usize, Change>> {
     let mut changes = BTreeMap::new();
     for file in store.files(number).await? {
-        let Some((place, of)) = file.strip_prefix("worker-").and_then(|rest| rest.split_once('-')) else { continue };
-        let (Ok(place), Some(of)) = (place.parse::<usize>(), of.strip_suffix(".json")) else { continue };
+        let Some((place, of)) = change(&file) else { continue };
         if let Some(text) = store.read(number, &file).await?
             && let Some(change) = Change::read(&file, of, &text)?
         {

@@ -11,6 +11,7 @@ use super::trouble::Trouble;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver, standing};
+use crate::journals;
 
 impl Workers<'_> {
     /// Notes a wish, and goes on until everything is as it is wanted.
@@ -35,7 +36,7 @@ impl Workers<'_> {
         wish.applied(records::read(self.store).await?, (self.clock)())?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Hold::take(self.store, self.what, over, &say).await?;
-        records::prune(&hold).await;
+        journals::prune(&hold).await;
         let gone = async {
             let kept = wish.applied(records::read(self.store).await?, (self.clock)())?;
             hold.confirm().await?;

@@ -10,6 +10,7 @@ use contract::properties::{
     self, ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME, ROLE,
 };
 use contract::role::Role;
+use fleet::authority::number_of;
 use fleet::hypervisor::Size;
 use image::document::{Document, Located, Mistake, Mistakes, Table, any, beside};
 
@@ -107,7 +108,7 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
     }
     let here = |name: &str| Ok(beside(path, name));
     let cluster = top.table("cluster", |table| {
-        let name = table.located("name", "the cluster's name", any);
+        let name = table.located("name", "the cluster's name", cluster_name);
         let ova = table.required("ova", "the OVA that VMs are made from", here);
         let publisher = table.optional("publisher", here).zip(table.at("publisher")).map(|(path, at)| at.with(path));
         let deployer_key = table.optional("deployer-key", here);
@@ -154,6 +155,19 @@ fn described(path: &Path, top: &Table<'_, '_>, text: Text) -> Option<ClusterFile
         properties,
         provider,
     })
+}
+
+/// A cluster's name. Files and directories are called after it before anything else of the description is judged: it is no way
+/// to other ones, nor what commands take for one of theirs.
+fn cluster_name(text: &str) -> Result<String, String> {
+    let parsed = properties::find(CLUSTER_NAME).map(|property| property.parse(text));
+    if let Some(Err(findings)) = parsed {
+        return Err(format!("is {text:?}: {findings}"));
+    }
+    if number_of(text).is_some() {
+        return Err(format!("is {text:?}: so are the directories named that say who is at work on a cluster"));
+    }
+    Ok(text.to_owned())
 }
 
 /// The properties of a table, each by its key.

@@ -5,6 +5,7 @@ mod vcenter;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use contract::deployer::PrivateKey;
 use fleet::authority::{Snapshots, Store};
@@ -73,11 +74,8 @@ pub trait Site {
     /// What stands on it.
     fn may_destroy(&self) -> anyhow::Result<()>;
 
-    /// Removes the place, once no VM and no disk is in it.
-    ///
-    /// # Errors
-    /// When it cannot be removed; it can be tried again then.
-    fn clear(&self) -> anyhow::Result<()>;
+    /// What of the journal goes with the cluster, in words for people.
+    fn journal(&self) -> String;
 
     /// How the cluster is reached from here where its own addresses do not lead there, in words for people.
     ///
@@ -99,12 +97,6 @@ pub trait Site {
     /// # Errors
     /// When that cannot be read.
     fn tenant(&self) -> anyhow::Result<Option<String>>;
-
-    /// The administrator's kubeconfig that the site itself keeps; none if it keeps none.
-    ///
-    /// # Errors
-    /// When it keeps one, and no node gives a new one in its place.
-    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>>;
 
     /// Gives back what is held open, such as a session.
     fn close(&self);
@@ -135,6 +127,12 @@ pub struct Place {
     pub snapshots: Box<dyn Snapshots>,
     /// The network namespace that they are reached from; none for this process's own.
     pub network: Option<PathBuf>,
+    /// The administrator's kubeconfig that the place itself keeps and renews, if it keeps one. It fails when it is about to end
+    /// and no node gives a new one.
+    pub kubeconfig: Option<Arc<dyn Fn() -> anyhow::Result<PathBuf> + Send + Sync>>,
+    /// Removes the place, once no VM and no disk is in it, by whoever holds the deployment. What cannot be removed can be tried
+    /// again.
+    pub empties: Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>,
 }
 
 impl Place {

@@ -1,45 +1,62 @@
 //! The confirmation that a cluster is to go: its name, typed.
 
-use std::io::{BufRead, Write};
-
 use anyhow::bail;
 
-use crate::cluster_file::ClusterFile;
+use crate::cluster_file::Site;
+use crate::confirm::ask;
 
-/// Has a person type the cluster's name, unless it was given.
-///
-/// # Errors
-/// Another name was given or typed: nothing was changed.
-pub fn typed(file: &ClusterFile, given: Option<&str>, disks: bool) -> anyhow::Result<()> {
-    let place = file.provider.words();
-    let (from, to) = (&mut std::io::stdin().lock(), &mut std::io::stdout().lock());
-    is_confirmed(&file.name.value, &place, given, disks, from, to)
+/// What goes.
+pub struct Going {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Where it is, in words for people.
+    pub place: String,
+    /// Where its journal is, in words for people.
+    pub journal: String,
+    /// Whether its data disks go with it.
+    pub disks: bool,
+    /// How many VMs go as well that were shown.
+    pub also: usize,
 }
 
-fn is_confirmed(
-    cluster: &str,
-    place: &str,
-    given: Option<&str>,
-    disks: bool,
-    from: &mut impl BufRead,
-    to: &mut impl Write,
-) -> anyhow::Result<()> {
-    let mut answer = String::new();
-    let confirmed = match given {
-        Some(given) => given,
-        None => {
-            let and_disks = if disks { ", and its data disks with all that it knows" } else { "; its data disks stay" };
-            writeln!(to, "All VMs of the cluster {cluster} in {place} are removed{and_disks}.")?;
-            write!(to, "Type the cluster's name to confirm it: ")?;
-            to.flush()?;
-            from.read_line(&mut answer)?;
-            answer.trim()
-        }
-    };
-    if confirmed != cluster {
-        bail!("not confirmed: the cluster is {cluster}; nothing was changed");
+impl Going {
+    /// A cluster on a site.
+    pub fn of(cluster: &str, site: &dyn Site, disks: bool) -> Self {
+        Self { cluster: cluster.to_owned(), place: site.words(), journal: site.journal(), disks, also: 0 }
     }
-    Ok(())
+
+    /// Has a person type the cluster's name, unless it was given.
+    ///
+    /// # Errors
+    /// Another name was given or typed, or nobody is there to type one: nothing was changed.
+    pub fn confirmed(&self, given: Option<&str>) -> anyhow::Result<()> {
+        self.confirmed_by(given, |question| ask(question, "give the cluster's name with --confirm"))
+    }
+
+    fn confirmed_by(
+        &self,
+        given: Option<&str>,
+        ask: impl FnOnce(&str) -> anyhow::Result<String>,
+    ) -> anyhow::Result<()> {
+        let confirmed = match given {
+            Some(given) => given.to_owned(),
+            None => ask(&self.question())?,
+        };
+        if confirmed != self.cluster {
+            bail!("not confirmed: the cluster is {}; nothing was changed", self.cluster);
+        }
+        Ok(())
+    }
+
+    fn question(&self) -> String {
+        let Self { cluster, place, journal, disks, also } = self;
+        let and_disks = if *disks { ", and its data disks with all that it knows" } else { "; its data disks stay" };
+        let also = if *also == 0 { String::new() } else { format!(", and the {also} that were named") };
+        format!(
+            "All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal goes as well: {journal}.\nType the \
+             cluster's name to confirm it"
+        )
+    }
 }
 
 #[cfg(test)]
@@ -47,17 +64,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_clusters_name_confirms() {
+    fn only_the_clusters_name_confirms_and_what_goes_is_named() {
         let asked = |given: Option<&str>, answer: &str, disks| {
-            let mut shown = Vec::new();
-            let done = is_confirmed("control", "a lab", given, disks, &mut answer.as_bytes(), &mut shown);
-            (done.map_err(|error| error.to_string()), String::from_utf8(shown).unwrap())
+            let (place, journal) = ("a lab".to_owned(), "what is in [ds] kaas/control".to_owned());
+            let going = Going { cluster: "control".to_owned(), place, journal, disks, also: 2 };
+            let mut shown = String::new();
+            let done = going.confirmed_by(given, |question| {
+                shown += question;
+                Ok(answer.to_owned())
+            });
+            (done.map_err(|error| error.to_string()), shown)
         };
-        assert!(asked(None, "control\n", false).0.is_ok());
-        assert!(asked(None, "control\n", false).1.contains("its data disks stay"));
-        assert!(asked(None, "control\n", true).1.contains("with all that it knows"));
+        assert!(asked(None, "control", false).0.is_ok());
+        let question = asked(None, "control", false).1;
+        assert!(
+            question.contains("its data disks stay") && question.contains("what is in [ds] kaas/control"),
+            "{question}"
+        );
+        assert!(asked(None, "control", true).1.contains("with all that it knows"));
+        assert!(question.contains("and the 2 that were named"), "{question}");
         assert_eq!(asked(Some("control"), "", true), (Ok(()), String::new()));
-        for (given, answer) in [(None, ""), (None, "yes\n"), (None, "Control\n"), (Some("other"), "control\n")] {
+        for (given, answer) in [(None, ""), (None, "yes"), (None, "Control"), (Some("other"), "control")] {
             let refused = asked(given, answer, false).0.unwrap_err();
             assert_eq!(refused, "not confirmed: the cluster is control; nothing was changed");
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Context;
-use contract::deployer::PrivateKey;
+use contract::deployer::{Digests, PrivateKey};
 use contract::finding::{Finding, Severity};
 use contract::form::{self, SecretNeed};
 use contract::properties::{ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME};
@@ -99,6 +99,11 @@ pub(super) fn judge_with(
         return Err(Mistakes(once).into());
     }
     warnings.dedup();
+    let digests = match &key {
+        Some(key) => key.digests().context("using the deployer's key")?,
+        // Nothing is kept of what is only judged.
+        None => Digests::of(uuid::Uuid::new_v4().as_bytes()),
+    };
     let wanted = Wanted {
         cluster: file.name.value.clone(),
         nodes,
@@ -107,6 +112,7 @@ pub(super) fn judge_with(
         ova: target.ova,
         networks: file.provider.networks(),
         placement: file.provider.placement(),
+        digests,
     };
     Ok(Judged { wanted, key, warnings })
 }

@@ -15,11 +15,15 @@ use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use fleet::authority::TakeOver;
 use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, Notice, Wish};
+use fleet::hypervisor::Vm;
+use fleet::node::clean;
 use fleet::upgrade::Cancelled;
 use image::document::Mistakes;
+use uuid::Uuid;
 
 use self::arguments::Example;
 pub use self::arguments::{Deploy, Described, Destroy};
+use self::confirm::Going;
 pub use self::judge::deployer_key_there;
 use self::judge::{Judged, Resolve, judge};
 use self::words::{Outcome, Plan};
@@ -90,16 +94,24 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         bail!("{} is not there: there is nothing of the cluster {}", site.words(), file.name.value)
     };
     site.may_destroy()?;
-    confirm::typed(&file, arguments.confirm.as_deref(), arguments.data_disks)?;
+    let (name, over) = (&file.name.value, arguments.work.over.take());
     let run = Run::working(&file, &site, "destroy", &arguments.work);
+    let also = run.named(&place, &arguments.also_vm)?;
+    for vm in &also {
+        run.output.tell(&words::goes_as_well(vm));
+    }
+    let going = Going { also: also.len(), ..Going::of(name, &*site, arguments.data_disks) };
+    let given = arguments.confirm.clone();
+    // On a thread of its own: Ctrl-C is heard while it waits for the answer.
+    site.run(Ending::AtOnce, async |_| {
+        tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
+    })?;
     // A command that was killed may have made the place alone.
-    if run.is_empty(&place)? {
-        site.clear()?;
-        run.output.tell(&format!("there is nothing of the cluster {} any more", file.name.value));
+    if run.with(&place, None, async |deploy| deploy.remove_empty(over).await)? {
+        run.output.tell(&format!("there is nothing of the cluster {name} any more"));
         return Ok(ExitCode::SUCCESS);
     }
-    let wish = Wish::Destroy { cluster: &file.name.value, disks: arguments.data_disks };
-    run.go(&place, None, wish, arguments.work.over.take())
+    run.go(&place, None, Wish::Destroy { cluster: name, disks: arguments.data_disks, also: &also }, over)
 }
 
 /// `kaas status`. Exit statuses: 0 when the cluster is as it is to be, 3 when it is not.
@@ -153,13 +165,11 @@ impl<'a> Run<'a> {
         self.arrived(&gone)
     }
 
-    /// Hands the kubeconfig over or removes an empty place, and says where a run has come to.
+    /// Hands the kubeconfig over, and says where a run has come to.
     fn arrived(&self, (arrived, status): &(Arrived, DeployStatus)) -> anyhow::Result<ExitCode> {
         let kubeconfig = &self.file.kubeconfig;
-        match arrived {
-            Arrived::Up(given) => fleet::files::write(kubeconfig, given)?,
-            Arrived::Gone if status.left.is_empty() => self.site.clear()?,
-            _ => {}
+        if let Arrived::Up(given) = arrived {
+            fleet::files::write(kubeconfig, given)?;
         }
         let exit = exit_status(arrived);
         if let Output::Json = self.output {
@@ -184,11 +194,24 @@ impl<'a> Run<'a> {
         Ok(ExitCode::from(exit))
     }
 
-    /// Whether there is neither a VM of the cluster nor a note of one.
-    fn is_empty(&self, place: &Place) -> anyhow::Result<bool> {
-        self.with(place, None, async |deploy| {
-            Ok(deploy.status().await?.is_none() && deploy.hypervisor.vms().await?.is_empty())
-        })
+    /// The VMs of the deployment with these BIOS UUIDs.
+    fn named(&self, place: &Place, uuids: &[Uuid]) -> anyhow::Result<Vec<Vm>> {
+        if uuids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all = self.with(place, None, async |deploy| Ok(deploy.hypervisor.vms().await?))?;
+        let of = |uuid: &Uuid| {
+            let found: Vec<&Vm> = all.iter().filter(|vm| vm.uuid() == *uuid).collect();
+            match found.as_slice() {
+                [vm] => Ok((*vm).clone()),
+                [] => bail!("no VM with the stamp of this deployment has the BIOS UUID {uuid}; nothing was changed"),
+                several => bail!(
+                    "{} have the BIOS UUID {uuid}: one is a copy of another; nothing was changed",
+                    several.iter().map(|vm| clean(&vm.name)).collect::<Vec<_>>().join(" and ")
+                ),
+            }
+        };
+        uuids.iter().map(of).collect()
     }
 
     fn with<T>(
@@ -209,6 +232,7 @@ impl<'a> Run<'a> {
                 watch: &|notice: &Notice<'_>| output.tell(&told(notice, ToString::to_string)),
                 pace: Duration::from_secs(1),
                 pause_limit: self.pause_limit,
+                empties: &*place.empties,
                 cancelled,
             })
             .await

@@ -69,6 +69,26 @@ fn with(text: &str, changes: &[(&str, &str)]) -> String {
 }
 
 #[test]
+fn a_clusters_name_leads_to_no_file_of_others_and_reads_as_none_of_ours() {
+    for (name, why) in [
+        ("../other", "has a dot"),
+        ("a/b", "is not a DNS label"),
+        ("deploy-000001.json", "has a dot"),
+        ("000001", "so are the directories named that say who is at work on a cluster"),
+        ("1000000", "so are the directories named"),
+    ] {
+        let text = ONE.replacen("name = \"control\"", &format!("name = \"{name}\""), 1);
+        assert_ne!(text, ONE);
+        let (_directory, path) = directory(&text);
+        let told = ClusterFile::read(&path).err().unwrap_or_else(|| panic!("{name} is taken")).to_string();
+        assert!(told.contains(why) && told.contains("cluster.name"), "{name}: {told}");
+    }
+    // A number that no directory is named by.
+    let (_directory, path) = directory(&ONE.replacen("name = \"control\"", "name = \"0001\"", 1));
+    assert_eq!(ClusterFile::read(&path).unwrap().name.value, "0001");
+}
+
+#[test]
 fn the_examples_are_in_order_and_come_to_vms() {
     for (example, nodes) in [(ONE, 1), (THREE, 3)] {
         assert_eq!(mistakes(example), [""; 0]);

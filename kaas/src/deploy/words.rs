@@ -3,10 +3,14 @@
 use std::path::Path;
 
 use fleet::deploy::{Arrived, DeployStatus, Goal, Wait, Wanted};
-use fleet::hypervisor::DiskRef;
+use fleet::hypervisor::{DiskRef, Vm};
+use fleet::node::clean;
 use serde::Serialize;
 
 use crate::cluster_file::{Checked, ClusterFile};
+
+/// The code of a VM of which nothing is noted.
+const UNNOTED: &str = "deploy.vm-unnoted";
 
 /// What came of a command, for programs.
 #[derive(Serialize)]
@@ -114,6 +118,18 @@ impl Plan {
     }
 }
 
+/// A VM that goes as well, by the hypervisor's word.
+pub fn goes_as_well(vm: &Vm) -> String {
+    let mut text = format!("VM {}, which goes as well\n  {}, BIOS UUID {}", clean(&vm.name), vm.power, vm.uuid());
+    if let Some(stamp) = &vm.stamp {
+        text += &format!("\n  stamped as {} of the deployment {}", clean(&stamp.node), stamp.deployment);
+    }
+    for disk in vm.data_disks() {
+        text += &format!("\n  data disk {} at {}", disk.reference.uuid, clean(&disk.reference.path));
+    }
+    text
+}
+
 /// Where it stands.
 pub fn status(status: &DeployStatus) -> String {
     let stands = match status.goal {
@@ -152,7 +168,10 @@ pub fn arrived(arrived: &Arrived, kubeconfig: &Path, at: &DeployStatus) -> Strin
         Arrived::Gone => status(at),
         Arrived::Paused(_) => format!("{}paused: give the command again to go on", status(at)),
         Arrived::Stopped(waits) => {
-            let why: String = waits.iter().map(|wait| format!("  {wait}\n")).collect();
+            let mut why: String = waits.iter().map(|wait| format!("  {wait}\n")).collect();
+            if at.goal == Goal::Down && waits.iter().any(|wait| wait.reason.code == UNNOTED) {
+                why += "whoever knows that such a VM is the cluster's says so with --also-vm and its BIOS UUID, once for each\n";
+            }
             format!("it cannot go on by itself\n{why}{}", status(at))
         }
         Arrived::Cancelled => format!("{}give the command again to go on", status(at)),

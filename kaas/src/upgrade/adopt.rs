@@ -1,12 +1,14 @@
 //! `kaas adopt`: shows what the hypervisor has, and which node says that it runs there, and stamps what is confirmed.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use fleet::authority::TakeOver;
 use fleet::node::clean;
 use fleet::upgrade::{Adoption, Deployment};
+
+use crate::confirm::ask;
 
 /// Shows what would be adopted, asks, and adopts. What must be so is judged whether or not it asks.
 ///
@@ -17,7 +19,7 @@ pub async fn run(deployment: &Deployment<'_>, yes: bool, over: TakeOver) -> anyh
     let shown = adoptions.clone();
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
     let asked = tokio::task::spawn_blocking(move || {
-        confirmed(&shown, yes, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())
+        confirmed(&shown, yes, &mut std::io::stdout().lock(), |question| ask(question, "give --yes"))
     });
     if !asked.await.context("asking")?? {
         return Ok(ExitCode::SUCCESS);
@@ -30,7 +32,12 @@ pub async fn run(deployment: &Deployment<'_>, yes: bool, over: TakeOver) -> anyh
 ///
 /// # Errors
 /// When it cannot be shown, or the operator does not confirm.
-fn confirmed(adoptions: &[Adoption], yes: bool, from: &mut impl BufRead, to: &mut impl Write) -> anyhow::Result<bool> {
+fn confirmed(
+    adoptions: &[Adoption],
+    yes: bool,
+    to: &mut impl Write,
+    ask: impl FnOnce(&str) -> anyhow::Result<String>,
+) -> anyhow::Result<bool> {
     if adoptions.is_empty() {
         writeln!(to, "all control nodes run in VMs of this deployment")?;
         return Ok(false);
@@ -41,11 +48,10 @@ fn confirmed(adoptions: &[Adoption], yes: bool, from: &mut impl BufRead, to: &mu
     if yes {
         return Ok(true);
     }
-    write!(to, "Are these {} VMs, by the hypervisor's word, these nodes? Type yes to stamp them: ", adoptions.len())?;
-    to.flush()?;
-    let mut answer = String::new();
-    from.read_line(&mut answer)?;
-    if answer.trim() != "yes" {
+    to.flush().context("showing what would be adopted")?;
+    let question =
+        format!("Are these {} VMs, by the hypervisor's word, these nodes? Type yes to stamp them", adoptions.len());
+    if ask(&question)? != "yes" {
         bail!("not confirmed; nothing was changed");
     }
     Ok(true)
@@ -89,9 +95,12 @@ mod tests {
     }
 
     fn asked(adoptions: &[Adoption], yes: bool, answer: &str) -> (anyhow::Result<bool>, String) {
-        let mut shown = Vec::new();
-        let confirmed = confirmed(adoptions, yes, &mut answer.as_bytes(), &mut shown);
-        (confirmed, String::from_utf8(shown).unwrap())
+        let (mut shown, mut questions) = (Vec::new(), String::new());
+        let confirmed = confirmed(adoptions, yes, &mut shown, |question| {
+            questions += question;
+            Ok(answer.trim().to_owned())
+        });
+        (confirmed, String::from_utf8(shown).unwrap() + &questions)
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! How a command gets at a deployment, whatever runs its VMs, and ends.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use contract::deployer::Fingerprint;
 use fleet::hypervisor::{Hypervisor, PowerState, Vm};
-use fleet::node::{Client, Deployer};
-use fleet::upgrade::{Cancelled, Deployment, Nodes, Notice, Unasked};
+use fleet::node::{Client, Credentials, Deployer};
+use fleet::upgrade::{Cancelled, Deployment, Given, Notice, Renewed};
 
 use super::arguments::{At, GoingOn, Whose};
 use super::{PAUSED, words};
@@ -17,22 +19,42 @@ use crate::deploy::deployer_key_there;
 use crate::output::warn;
 use crate::signals::Ending;
 
-/// What a command does that cannot ask nodes: without credentials, or with all VMs off.
+/// What a command does that cannot ask nodes now: without credentials, or with all VMs off.
 #[derive(Clone, Copy)]
 pub(super) enum Lacking {
     /// It fails.
     Fails,
-    /// It goes on without them.
+    /// It goes on without them, by the journal and the hypervisor, and asks them as soon as one gives credentials.
     Goes,
 }
 
 impl GoingOn {
+    /// Does what goes on only with nodes that can be asked.
     pub(super) fn with(
         &self,
         what: &str,
         act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
-        self.at.changing(what, Some(&self.whose), Duration::from_secs(self.waiting.pause_limit), act)
+        self.lacking(what, Lacking::Fails, act)
+    }
+
+    /// Does what goes on also while no node can be asked: all may be off.
+    pub(super) fn with_or_without_nodes(
+        &self,
+        what: &str,
+        act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        self.lacking(what, Lacking::Goes, act)
+    }
+
+    fn lacking(
+        &self,
+        what: &str,
+        lacking: Lacking,
+        act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        let pause_limit = Duration::from_secs(self.waiting.pause_limit);
+        self.at.with(what, Some(&self.whose), pause_limit, lacking, Ending::WhereItCanBeContinued, act)
     }
 }
 
@@ -92,19 +114,16 @@ impl At {
         let named = self.open()?;
         let site: &Opened = &named.site;
         let place = site.find()?.with_context(|| format!("{} is not there", site.words()))?;
-        let nodes: Box<dyn Nodes> = match (named.client(self.kubeconfig.as_deref(), &place), lacking) {
-            (Ok(client), _) => Box::new(client),
-            (Err(error), Lacking::Goes) => {
-                let because = format!("{error:#}");
-                warn(&format!("warning: no node can be asked: {because}"));
-                Box::new(Unasked::because(because))
-            }
+        let nodes = named.nodes(self.kubeconfig.as_deref(), &place)?;
+        match (site.run(Ending::AtOnce, async |_| nodes.ready().await), lacking) {
+            (Ok(()), _) => {}
+            (Err(error), Lacking::Goes) => warn(&format!("warning: no node can be asked now: {error:#}")),
             (Err(error), Lacking::Fails) => return Err(error),
-        };
+        }
         let acted = site.run(ending, async |cancelled| {
             let deployment = Deployment {
                 hypervisor: &*place.hypervisor,
-                nodes: &*nodes,
+                nodes: &nodes,
                 store: &*place.store,
                 snapshots: &*place.snapshots,
                 what,
@@ -127,43 +146,63 @@ impl At {
 }
 
 impl Named {
-    /// How nodes are asked: with the kubeconfig that is given, that the site keeps, that a node gives for the deployer's
-    /// key, or that was put where the file says.
-    fn client(&self, given: Option<&Path>, place: &Place) -> anyhow::Result<Client> {
-        let of = |kubeconfig: &Path| match &place.network {
-            Some(network) => Client::from_inside(kubeconfig, network.clone()),
-            None => Client::of_kubeconfig(kubeconfig),
-        };
-        if let Some(kubeconfig) = given {
-            return of(kubeconfig);
-        }
-        if let Some(kubeconfig) = self.site.kubeconfig()? {
-            return of(&kubeconfig);
+    /// How nodes are asked: with the kubeconfig that is given, as long as it lasts, and then with what the place itself keeps or
+    /// a node gives for the deployer's key; where neither is to be had, with what was put where the file says.
+    fn nodes<'p>(&self, given: Option<&Path>, place: &'p Place) -> anyhow::Result<Renewed<'p>> {
+        let first = given.map(|path| read(path, place.network.as_ref())).transpose()?;
+        let last = self.file.as_ref().map(|file| &file.kubeconfig).filter(|path| path.try_exists().unwrap_or_default());
+        let last = last.filter(|_| given.is_none()).and_then(|path| {
+            let read = read(path, place.network.as_ref());
+            read.inspect_err(|error| warn(&format!("warning: {error:#}; it is not used"))).ok()
+        });
+        if let Some(kept) = &place.kubeconfig {
+            let (kept, network) = (Arc::clone(kept), place.network.clone());
+            return Ok(Renewed::new(first, last, move || {
+                let (kept, network) = (Arc::clone(&kept), network.clone());
+                Box::pin(async move {
+                    let path =
+                        tokio::task::spawn_blocking(move || kept()).await.context("renewing the kubeconfig")??;
+                    read(&path, network.as_ref())
+                })
+            }));
         }
         let file = self.file.as_ref().context("give the cluster administrator's kubeconfig with --kubeconfig")?;
-        match self.issued(file, place) {
-            Ok(client) => Ok(client),
-            Err(_) if file.kubeconfig.try_exists().unwrap_or_default() => of(&file.kubeconfig),
-            Err(why) => Err(why.context("no node gives its deployer credentials: give a --kubeconfig")),
+        let key = deployer_key_there(&file.deployer_key)?;
+        let deployer = key.map(|key| place.deployer(key)).transpose()?;
+        let (nodes, key) = (file.addresses(), file.deployer_key.display().to_string());
+        Ok(Renewed::new(first, last, move || {
+            let (deployer, nodes, key) = (deployer.clone(), nodes.clone(), key.clone());
+            Box::pin(async move {
+                let why = "no node gives its deployer credentials: give a --kubeconfig";
+                let deployer = deployer.with_context(|| format!("there is no {key}")).context(why)?;
+                issued(&deployer, place, &nodes).await.context(why)
+            })
+        }))
+    }
+}
+
+/// What a kubeconfig gives.
+fn read(path: &Path, network: Option<&PathBuf>) -> anyhow::Result<Given> {
+    let ends =
+        Credentials::read(path)?.ends().with_context(|| format!("{}: its certificate is none", path.display()))?;
+    let client = match network {
+        Some(network) => Client::from_inside(path, network.clone())?,
+        None => Client::of_kubeconfig(path)?,
+    };
+    Ok(Given { nodes: Arc::new(client), ends, whence: path.display().to_string() })
+}
+
+/// What a node gives for the deployer's key, good for a day.
+async fn issued(deployer: &Deployer, place: &Place, nodes: &[(String, Ipv4Addr)]) -> anyhow::Result<Given> {
+    let mut last = anyhow::anyhow!("no VM of the deployment is on");
+    let pinned = fleet::deploy::authority(&*place.store).await?;
+    for (address, vm) in running(nodes, &place.hypervisor.vms().await?) {
+        match asked(deployer, &*place.hypervisor, address, vm, pinned).await {
+            Ok(given) => return Ok(given),
+            Err(error) => last = error.context(vm.name.clone()),
         }
     }
-
-    /// A client with credentials of a day, which a node gives for the deployer's key.
-    fn issued(&self, file: &ClusterFile, place: &Place) -> anyhow::Result<Client> {
-        let path = &file.deployer_key;
-        let key = deployer_key_there(path)?.with_context(|| format!("there is no {}", path.display()))?;
-        let deployer = place.deployer(key)?;
-        self.site.run(Ending::AtOnce, async |_| {
-            let mut last = anyhow::anyhow!("no VM of the deployment is on");
-            for (address, vm) in running(&file.addresses(), &place.hypervisor.vms().await?) {
-                match asked(&deployer, &*place.hypervisor, address, vm).await {
-                    Ok(client) => return Ok(client),
-                    Err(error) => last = error.context(vm.name.clone()),
-                }
-            }
-            Err(last)
-        })
-    }
+    Err(last)
 }
 
 /// The VMs of the control nodes that are on, each with its node's address.
@@ -176,10 +215,22 @@ fn running<'v>(nodes: &[(String, Ipv4Addr)], vms: &'v [Vm]) -> Vec<(Ipv4Addr, &'
     vms.iter().filter_map(of).collect()
 }
 
-/// A client with what one node gives. It is known by what the hypervisor shows of it.
-async fn asked(deployer: &Deployer, hypervisor: &dyn Hypervisor, address: Ipv4Addr, vm: &Vm) -> anyhow::Result<Client> {
+/// What one node gives. It is known by what the hypervisor shows of it, and by what the cluster has formed with if that was
+/// noted: guests can write what is shown.
+async fn asked(
+    deployer: &Deployer,
+    hypervisor: &dyn Hypervisor,
+    address: Ipv4Addr,
+    vm: &Vm,
+    pinned: Option<Fingerprint>,
+) -> anyhow::Result<Given> {
     let shown = hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
-    deployer.client(&deployer.credentials(address, &shown).await?)
+    if let Some(pinned) = pinned.filter(|pinned| *pinned != shown.authority) {
+        bail!("it shows the authority {}, and the cluster has formed with {pinned}", shown.authority);
+    }
+    let credentials = deployer.credentials(address, &shown).await?;
+    let ends = credentials.ends().context("what it gives does not say when it ends")?;
+    Ok(Given { nodes: Arc::new(deployer.client(&credentials)?), ends, whence: vm.name.clone() })
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             let went = deployment.apply(&site.ova(&wanted.ova)?, &wanted.options()?, on.over.take()).await?;
             Ok(arrived(&went, Some(Outcome::Upgraded)))
         }),
-        Upgrade::Resume { ova, on } => on.with(what, async |deployment, _| {
+        Upgrade::Resume { ova, on } => on.with_or_without_nodes(what, async |deployment, _| {
             // Resumed on the way back, or of the commit, it is to end there.
             let wanted = match deployment.status().await?.direction {
                 Direction::Back | Direction::Abandon => None,
@@ -52,7 +52,7 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
             };
             Ok(arrived(&deployment.go_on(Verb::Resume, ova, on.over.take()).await?, wanted))
         }),
-        Upgrade::Rollback { all_at_once, on } => on.with(what, async |deployment, _| {
+        Upgrade::Rollback { all_at_once, on } => on.with_or_without_nodes(what, async |deployment, _| {
             let verb = if all_at_once { Verb::RollbackAtOnce } else { Verb::Rollback };
             Ok(arrived(&deployment.go_on(verb, None, on.over.take()).await?, Some(Outcome::RolledBack)))
         }),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
-use contract::deployer::Fingerprints;
+use contract::deployer::{Digests, Fingerprints};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -100,6 +100,8 @@ pub struct State {
     pub refuses: bool,
     /// Nodes that never form.
     pub ill: bool,
+    /// How often the place was removed.
+    pub emptied: usize,
     /// The VM that shows another cluster's authority, by its name.
     pub astray: Option<&'static str>,
 }
@@ -151,11 +153,12 @@ pub fn wanted(nodes: u8) -> Wanted {
         ova: "one.ova".into(),
         networks: vec!["Management".to_owned()],
         placement: Placement::default(),
+        digests: Digests::of(b"the deployer's key"),
     }
 }
 
-pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false };
-pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true };
+pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false, also: &[] };
+pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, also: &[] };
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
     Vm {
@@ -251,6 +254,10 @@ impl World {
         self.acting(async |deploy| deploy.status().await).await.unwrap()
     }
 
+    pub async fn remove_empty(&self) -> anyhow::Result<bool> {
+        self.acting(async |deploy| deploy.remove_empty(TakeOver::FromTheDead).await).await
+    }
+
     pub async fn give(&self, wish: Wish<'_>) -> Given {
         self.give_with(wish, TakeOver::FromTheDead).await
     }
@@ -283,6 +290,13 @@ impl World {
             watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
             pace: Duration::from_secs(1),
             pause_limit: Duration::from_secs(120),
+            empties: &|| {
+                let mut state = world.lock();
+                let taken = state.holds.values().next_back();
+                assert!(taken.is_some_and(|files| !files.contains_key("released")), "the place is not held");
+                state.emptied += 1;
+                Ok(())
+            },
             cancelled: watch::channel(false).1,
         };
         act(&deploy).await
@@ -361,6 +375,11 @@ fn is_ours(vm: &Vm) -> bool {
 }
 
 impl State {
+    /// The files of all holds.
+    pub fn holds(&self) -> &BTreeMap<u64, BTreeMap<String, String>> {
+        &self.holds
+    }
+
     /// A VM of the deployment that is as it was seen.
     fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Machine> {
         assert!(is_ours(seen), "{seen} is not the deployment's and was to be changed");

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, vm, wanted};
+use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
 use crate::deploy::{Action, Goal, Kept, Said, Seen, Wish, next};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
 
@@ -91,7 +91,7 @@ fn it_has_formed_once_each_node_says_so_and_is_ready() {
 #[test]
 fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volume_ever_goes() {
     let mut kept = kept();
-    kept.nodes[0].started = true;
+    (kept.nodes[0].vm, kept.nodes[0].started) = (Some(Uuid::from_u128(1)), true);
     let mut vm = with_disk(vm_of("cp1", 1));
     let data = vm.disks[0].reference.clone();
     let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "volume".to_owned() };
@@ -101,7 +101,10 @@ fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volum
     let all = Kept { removes_disks: true, ..kept };
     assert_eq!(all.noting(&vm, &data).unwrap().discarded, [data]);
     let noted = all.noting(&vm, &volume).unwrap();
-    assert_eq!((noted.left, noted.discarded), (vec![volume], vec![]));
+    assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([volume.clone()].as_slice(), 0));
+    // Nor later, when what was left goes as well.
+    let later = DESTROY_ALL.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
+    assert_eq!((later.left, later.discarded), (vec![volume], vec![]));
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
     assert_eq!(next(&kept, &both).actions, [Action::PowerOn("cp1".to_owned())]);
     // Not one that nobody has noted, which may hold anything.
     let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
-    assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-odd"));
+    assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-unnoted"));
     let down = Kept { goal: Goal::Down, ..kept };
     let noted = |vms| Seen { upgraded: [1, 9].map(Uuid::from_u128).into(), ..seen(vms) };
     let actions = next(&down, &noted(vec![old.clone(), new.clone()])).actions;

@@ -3,7 +3,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::hypervisor::Kind;
-use crate::upgrade::journal_files::FILE;
+use crate::journals::upgrade::FILE;
 use crate::upgrade::tests::command::{deployment, end, give};
 use crate::upgrade::tests::failing::before;
 use crate::upgrade::tests::fake::World;

@@ -3,6 +3,7 @@ use uuid::Uuid;
 use super::*;
 use crate::authority::TakeOver;
 use crate::hypervisor::Kind;
+use crate::journals;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::plan::{Action, Step};
 use crate::upgrade::reason::Reason;
@@ -212,11 +213,11 @@ async fn a_journal_whose_beginning_was_cut_anywhere_was_never_begun() {
     let whole = world.store().holds[&2][FILE].clone();
     for end in 0..whole.len() {
         put(&world, 2, FILE, &whole[..end]);
-        let (number, found) = find(&world).await.unwrap().unwrap();
+        let (number, found) = upgrade::last(&world).await.unwrap().unwrap();
         assert_eq!((number, &*found), (1, &*text), "{end}");
     }
     put(&world, 2, FILE, &whole);
-    assert_eq!(find(&world).await.unwrap().unwrap().0, 2);
+    assert_eq!(upgrade::last(&world).await.unwrap().unwrap().0, 2);
     // Entries are only added once its beginning is kept.
     put(&world, 2, FILE, &whole[..whole.len() / 2]);
     put(&world, 2, "journal-000001.json", "{}");
@@ -234,7 +235,7 @@ async fn entries_whose_beginning_is_lost_revive_no_older_journal() {
     let second = take(&world).await;
     let mut journal = Journal::continued(&second).await.unwrap();
     world.lock().store.holds.get_mut(&2).unwrap().remove(FILE).unwrap();
-    assert_eq!(find(&world).await.unwrap().unwrap().0, 1, "it was never begun");
+    assert_eq!(upgrade::last(&world).await.unwrap().unwrap().0, 1, "it was never begun");
     journal.append(Event::Ended { outcome: Outcome::Abandoned }).await.unwrap();
     let error = format!("{:#}", last(&world).await.unwrap_err());
     assert!(error.contains("hold 2: journal.jsonl is missing, and entries follow it"), "{error}");
@@ -259,22 +260,21 @@ async fn a_journal_of_version_0_1_is_gone_on_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_holds_go_but_not_the_one_with_the_journal() {
+async fn old_holds_go_but_not_their_journal() {
     let world = world();
     let (plan, first) = (world.plan().await, take(&world).await);
     let text = written(&first, plan).await.text();
     first.release().await;
     for _ in 0..40 {
         let hold = take(&world).await;
-        prune(&hold).await;
+        journals::prune(&hold).await;
         hold.release().await;
+        assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*text));
     }
-    assert_eq!(world.store().holds.len(), 41, "all since then stay, for they have no journal");
+    let holds = world.store().holds;
+    assert_eq!((holds.len(), *holds.keys().next().unwrap()), (20, 22));
     let hold = take(&world).await;
     assert_eq!(Journal::continued(&hold).await.unwrap().text(), text);
-    prune(&hold).await;
-    let holds = world.store().holds;
-    assert_eq!((holds.len(), *holds.keys().next().unwrap()), (20, 23));
 }
 
 #[tokio::test(start_paused = true)]

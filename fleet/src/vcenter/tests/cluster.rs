@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use contract::deployer::{Fingerprint, Fingerprints};
+use contract::deployer::{Digests, Fingerprint, Fingerprints};
 use serde_json::json;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -15,7 +15,7 @@ use crate::deploy::{Arrived, Deploy, Guests, Notice, Wanted, WantedNode, Wish};
 use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
 
-const REMOVE: Wish<'static> = Wish::Destroy { cluster: "control", disks: true };
+const REMOVE: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, also: &[] };
 
 /// Guests that have formed as soon as they run.
 struct Formed(BTreeSet<String>);
@@ -57,6 +57,7 @@ impl World {
             image: Image { digest: ova.digest.clone(), name: "kaas-control-plane 0.2.0".to_owned() },
             ova: ova.path.clone(),
             networks: vec![NETWORK.to_owned()],
+            digests: Digests::of(b"the deployer's key"),
             placement: Placement::default(),
         };
         Self { hypervisor: bed.hypervisor().await, store: bed.store().await, bed, _ova: ova, wanted }
@@ -80,6 +81,7 @@ impl World {
             watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
             pace: Duration::from_millis(20),
             pause_limit: Duration::from_secs(20),
+            empties: &|| Ok(()),
             cancelled: watch::channel(false).1,
         };
         deploy.go(wish, TakeOver::FromTheDead).await.map(|(arrived, _)| arrived)

@@ -269,6 +269,25 @@ async fn a_disk_that_anybody_holds_is_not_removed_whoever_names_it() {
 }
 
 #[tokio::test]
+async fn a_disk_that_lies_beside_anothers_vm_is_not_removed_though_nobody_holds_it() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    // Its journal says that it is the other one's, which has no VM there.
+    let error = other.delete_disk(&disk, &Free).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Refused, "{error}");
+    assert!(error.to_string().contains("cp1.vmx, which is another VM's"), "{error}");
+    assert!(bed.file(&disk.path).exists());
+    // Beside a VM of one's own it goes.
+    hypervisor.delete_disk(&disk, &Free).await.unwrap();
+    assert!(!bed.file(&disk.path).exists());
+}
+
+#[tokio::test]
 async fn a_vm_is_made_with_the_bios_uuid_that_was_noted() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());

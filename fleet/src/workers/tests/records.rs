@@ -127,7 +127,7 @@ async fn what_an_earlier_version_has_kept_in_one_file_is_read() {
     let machines = before.machines.iter().map(|machine| serde_json::json!({"record": "machine", "machine": machine}));
     let lines: String =
         [pool].into_iter().chain(machines.map(|line| line.to_string())).map(|line| line + "\n").collect();
-    world.write(hold.number(), "workers.jsonl", &crate::upgrade::beginning(&lines).unwrap()).await.unwrap();
+    world.write(hold.number(), "workers.jsonl", &crate::journals::beginning(&lines).unwrap()).await.unwrap();
     assert_eq!(world.kept().await.unwrap(), before);
     world.write(hold.number(), "workers.jsonl", "{\"form\":").await.unwrap();
     assert_eq!(world.kept().await.unwrap(), before, "a hold that has begun nothing leaves what the one before it had");

@@ -101,10 +101,27 @@ impl LabSite {
         Lab::open(&state_directory()?, &self.name)
     }
 
-    fn place(lab: Lab) -> Place {
+    /// Removes the lab, if nothing is in it.
+    fn clear(&self) -> anyhow::Result<()> {
+        match self.open()? {
+            Some(lab) if lab.is_empty()? => lab.remove(),
+            Some(_) => {
+                log::warn!("{} stays: it holds VMs or disks that are not the cluster's", self.words());
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn place(&self, lab: Lab) -> Place {
+        let (site, again) = (self.clone(), self.clone());
+        let empties = Box::new(move || site.clear());
+        let kubeconfig: Arc<dyn Fn() -> anyhow::Result<PathBuf> + Send + Sync> =
+            Arc::new(move || again.there()?.kubeconfig());
         let (store, network) = (DirectoryStore::at(lab.upgrades()), Some(lab.network_namespace()));
         let hypervisor = Box::new(LabHypervisor::new(Arc::new(lab)));
-        Place { hypervisor, store: Box::new(store.clone()), snapshots: Box::new(store), network }
+        let (snapshots, kubeconfig) = (Box::new(store.clone()), Some(kubeconfig));
+        Place { hypervisor, store: Box::new(store), snapshots, network, kubeconfig, empties }
     }
 }
 
@@ -134,7 +151,7 @@ impl Site for LabSite {
     }
 
     fn find(&self) -> anyhow::Result<Option<Place>> {
-        Ok(self.open()?.map(Self::place))
+        Ok(self.open()?.map(|lab| self.place(lab)))
     }
 
     fn make(&self, wanted: &Wanted, key: &PrivateKey, say: &dyn Fn(&str)) -> anyhow::Result<Place> {
@@ -150,7 +167,7 @@ impl Site for LabSite {
                 );
             }
             if is_noted || !lab.is_empty()? {
-                return Ok(Self::place(lab));
+                return Ok(self.place(lab));
             }
             // A command that was killed may not have furnished it.
             lab.remove().context("removing a lab that no VM of was made")?;
@@ -174,7 +191,7 @@ impl Site for LabSite {
             source: Source::Ova { unpacked },
             tools,
         };
-        Ok(Self::place(Lab::make_place(&state_directory()?, place, key)?))
+        Ok(self.place(Lab::make_place(&state_directory()?, place, key)?))
     }
 
     fn may_destroy(&self) -> anyhow::Result<()> {
@@ -190,15 +207,8 @@ impl Site for LabSite {
         )
     }
 
-    fn clear(&self) -> anyhow::Result<()> {
-        match self.open()? {
-            Some(lab) if lab.is_empty()? => lab.remove(),
-            Some(_) => {
-                log::warn!("{} stays: it holds VMs or disks that are not the cluster's", self.words());
-                Ok(())
-            }
-            None => Ok(()),
-        }
+    fn journal(&self) -> String {
+        format!("the directory of {}, with all that is in it", self.words())
     }
 
     fn ways_in(&self) -> anyhow::Result<Vec<String>> {
@@ -223,10 +233,6 @@ impl Site for LabSite {
 
     fn tenant(&self) -> anyhow::Result<Option<String>> {
         Ok(self.there()?.plan().tenant.is_some().then(|| self.name.clone()))
-    }
-
-    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>> {
-        self.there()?.kubeconfig().map(Some)
     }
 
     fn close(&self) {}

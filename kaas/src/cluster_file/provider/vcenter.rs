@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ::vsphere::{DatastorePath, RestartPriority, Settings, Thumbprint, Trust};
+use fleet::authority::number_of;
 use fleet::vcenter::{Clones, Site as Names};
 use image::document::{Located, Mistake, Table, any, beside};
 use tokio::runtime::Runtime;
@@ -249,6 +250,11 @@ fn object(text: &str) -> Result<String, String> {
 /// A directory on a datastore, and not its top.
 fn directory(text: &str) -> Result<DatastorePath, String> {
     let parsed = text.parse::<DatastorePath>().map_err(|error| error.to_string())?;
+    if let Some(part) = parsed.path.split('/').find(|part| number_of(part.trim()).is_some()) {
+        return Err(format!(
+            "is {text:?}: {part} is in another cluster's journal, or would be taken for a part of one"
+        ));
+    }
     if parsed.path.split('/').all(|part| !matches!(part.trim(), "" | "." | "..")) {
         return Ok(parsed);
     }

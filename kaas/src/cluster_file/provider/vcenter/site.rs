@@ -135,6 +135,10 @@ impl Site for VcenterSite {
                 store: Box::new(store),
                 snapshots: Box::new(DirectoryStore::at(self.snapshots.clone())),
                 network: None,
+                kubeconfig: None,
+                // Templates stay, which clusters share, and so does the directory of the journal, which may hold what is somebody
+                // else's.
+                empties: Box::new(|| Ok(())),
             }))
         })
     }
@@ -148,10 +152,8 @@ impl Site for VcenterSite {
         Ok(())
     }
 
-    /// Templates stay, which clusters share, and so does the journal: its directory may hold what is somebody else's, and by now
-    /// another operator may be at work there, who cannot be told apart by a request that removes all of it.
-    fn clear(&self) -> anyhow::Result<()> {
-        Ok(())
+    fn journal(&self) -> String {
+        format!("what is numbered in {}, but for the last note, which says that it is gone", self.journal)
     }
 
     fn ways_in(&self) -> anyhow::Result<Vec<String>> {
@@ -172,10 +174,6 @@ impl Site for VcenterSite {
     }
 
     fn tenant(&self) -> anyhow::Result<Option<String>> {
-        Ok(None)
-    }
-
-    fn kubeconfig(&self) -> anyhow::Result<Option<PathBuf>> {
         Ok(None)
     }
 

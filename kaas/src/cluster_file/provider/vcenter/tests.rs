@@ -150,6 +150,19 @@ fn all_that_is_missing_is_said_at_once_and_one_provider_is_named() {
 }
 
 #[test]
+fn a_journal_is_in_no_directory_that_is_a_part_of_another_ones() {
+    for journal in
+        ["[datastore1] kaas/000007", "[datastore1] 000007/control", "[datastore1] kaas/../x", "[datastore1] "]
+    {
+        let text = EXAMPLE.replacen("[provider.vsphere]", &format!("[provider.vsphere]\njournal = \"{journal}\""), 1);
+        let told = mistakes(&text);
+        assert!(told.iter().any(|line| line.contains("provider.vsphere.journal: ")), "{journal}: {told:#?}");
+    }
+    let text = EXAMPLE.replacen("[provider.vsphere]", "[provider.vsphere]\njournal = \"[datastore1] kaas/7\"", 1);
+    assert!(!mistakes(&text).iter().any(|line| line.contains("journal")));
+}
+
+#[test]
 fn a_deployment_is_that_of_a_vcenter_a_journal_and_a_folder() {
     let about = |id: &str| ::vsphere::About {
         full_name: "VMware vCenter Server 8.0.3".to_owned(),

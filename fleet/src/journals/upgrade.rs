@@ -1,38 +1,20 @@
-//! The files of a journal in the directory of a hold: its beginning, and the entries that were added. All is read first
-//! and judged then, so that a store that does not answer is never taken for a damaged journal.
+//! The files of an upgrade's journal in the directory of a hold: its beginning, and the entries that were added. All is read
+//! first and judged then, so that a store that does not answer is never taken for a damaged journal. Knows nothing of what
+//! entries say.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 
-use super::entry::Entry;
-use crate::authority::Store;
+use super::beginning::whole;
+use crate::authority::{Store, sorted};
 
 /// What a hold's journal begins with: the plan, or all that the hold before had. Written before anything else.
-pub(super) const FILE: &str = "journal.jsonl";
-/// How its text begins since it has a first line of its own, from which its end is known. What has none is of version
-/// 0.1, which kept all entries in this one file and wrote it whole each time; it does not understand that line.
-const HEAD: &str = "{\"form\":";
-const FORM: u32 = 2;
-
-#[derive(Serialize, Deserialize)]
-struct Head {
-    form: u32,
-    /// How many lines follow.
-    entries: usize,
-}
-
-/// The text of a hold's first file that has these lines.
-pub(crate) fn beginning(lines: &str) -> anyhow::Result<String> {
-    let head = serde_json::to_string(&Head { form: FORM, entries: lines.lines().count() })?;
-    Ok(format!("{head}\n{lines}"))
-}
-
+pub(crate) const FILE: &str = "journal.jsonl";
 /// An entry that the hold has added: the file of its number, from 1. Each is written once: a write that failed may still
 /// land, so that the next attempt is a file of its own, and counts more than all before it.
-pub(super) fn added(number: usize, attempt: usize) -> String {
+pub(crate) fn added(number: usize, attempt: usize) -> String {
     match attempt {
         1 => format!("journal-{number:06}.json"),
         attempt => format!("journal-{number:06}-{attempt}.json"),
@@ -46,8 +28,29 @@ fn parsed(name: &str) -> Option<(usize, usize)> {
     Some((number.parse().ok()?, attempt.parse().ok()?))
 }
 
+/// Whether a file is of such a journal.
+pub(super) fn owns(name: &str) -> bool {
+    name == FILE || parsed(name).is_some()
+}
+
+/// The last hold that has such a journal, and that journal.
+///
+/// # Errors
+/// When the store cannot be read, or the journal is damaged.
+pub(crate) async fn last(store: &dyn Store) -> anyhow::Result<Option<(u64, String)>> {
+    for number in sorted(store).await.context("looking for the journal")?.into_iter().rev() {
+        let kept = JournalFiles::read(store, number).await;
+        let text =
+            kept.and_then(|kept| kept.text()).with_context(|| format!("reading the journal of hold {number}"))?;
+        if let Some(text) = text {
+            return Ok(Some((number, text)));
+        }
+    }
+    Ok(None)
+}
+
 /// The files of one hold's journal.
-pub(super) struct JournalFiles {
+pub(crate) struct JournalFiles {
     begun: Option<String>,
     /// The attempts at each entry that it has added.
     added: BTreeMap<usize, BTreeMap<usize, String>>,
@@ -58,7 +61,7 @@ impl JournalFiles {
     ///
     /// # Errors
     /// When the store cannot be read: that says nothing of the journal.
-    pub(super) async fn read(store: &dyn Store, number: u64) -> anyhow::Result<Self> {
+    pub(crate) async fn read(store: &dyn Store, number: u64) -> anyhow::Result<Self> {
         let begun = store.read(number, FILE).await?;
         let mut added: BTreeMap<usize, BTreeMap<usize, String>> = BTreeMap::new();
         for name in store.files(number).await? {
@@ -75,7 +78,7 @@ impl JournalFiles {
     ///
     /// # Errors
     /// When it is damaged.
-    pub(super) fn text(&self) -> anyhow::Result<Option<String>> {
+    pub(crate) fn text(&self) -> anyhow::Result<Option<String>> {
         let added = self.entries()?;
         match self.begun.as_deref().map(whole).transpose().context(FILE)?.flatten() {
             Some(begun) => Ok(Some(begun.to_owned() + &added)),
@@ -85,11 +88,10 @@ impl JournalFiles {
         }
     }
 
-    /// The entries that are understood, whatever became of the others.
-    pub(super) fn understood(&self) -> Vec<Entry> {
+    /// All lines that are there, whatever became of the others.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
         let added = self.added.values().filter_map(|attempts| attempts.values().next_back());
-        let lines = self.begun.iter().chain(added).flat_map(|text| text.lines());
-        lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
+        self.begun.iter().chain(added).flat_map(|text| text.lines())
     }
 
     /// What the hold has added. A last one that was cut is dropped: who wrote it was not told that it is kept, and had
@@ -112,20 +114,4 @@ impl JournalFiles {
         }
         Ok(lines)
     }
-}
-
-/// The entries of a journal's first file; none if its writing was cut.
-pub(crate) fn whole(text: &str) -> anyhow::Result<Option<&str>> {
-    if !text.starts_with(HEAD) && !HEAD.starts_with(text) {
-        return Ok(Some(text));
-    }
-    let Some((head, lines)) = text.split_once('\n') else { return Ok(None) };
-    let head: Head = serde_json::from_str(head).context("its first line")?;
-    if head.form != FORM {
-        bail!(
-            "it is of form {}, and {FORM} is known: another version wrote it; end with that what it began",
-            head.form
-        );
-    }
-    Ok((lines.ends_with('\n') && lines.lines().count() == head.entries).then_some(lines))
 }

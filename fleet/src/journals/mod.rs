@@ -1,0 +1,124 @@
+//! The files of journals in the directories of holds: whose each is, by its name, and what of them may go. Knows nothing of what
+//! journals say; what a hold is, and who has one, is [`crate::authority`].
+//!
+//! Several kinds share a store: a cluster's own ([`deployment`]) and its upgrades' ([`upgrade`]); its workers' have one of their
+//! own. Each begins every hold with a copy of what it had, but a command knows its own kind alone. So what is removed is decided
+//! here for all of them, and only by whoever holds the store:
+//!
+//! 1. a command takes the hold;
+//! 2. [`prune`]: too many old holds go, the lowest first. What a kind has nowhere else is copied into the new hold before;
+//! 3. it writes its journal, and does its work;
+//! 4. [`clear`], where it has noted that nothing of the cluster is left: all holds below its own go;
+//! 5. it gives the hold back. Until then nobody else has begun, so nothing is removed that another one stands on.
+//!
+//! A directory with a file that is nobody's here stays, and so do all above it: holds have no gaps. The highest hold is removed
+//! by no command: it alone says which number comes next, and a number that came again would let two commands hold it, the one
+//! that had slept and the one that has made it anew. Nor is the directory that they are all in: a datastore removes
+//! it only with all that is in it, with the hold of one who has begun meanwhile as well.
+
+mod beginning;
+pub(crate) mod deployment;
+#[cfg(test)]
+mod tests;
+pub(crate) mod upgrade;
+pub(crate) mod workers;
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail};
+
+pub(crate) use beginning::{beginning, whole};
+
+use crate::authority::{Hold, is_of_hold};
+
+/// What a journal is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Deployment,
+    Upgrade,
+    Workers,
+}
+
+impl Kind {
+    /// Whose a file is.
+    fn of(file: &str) -> Option<Self> {
+        let owns = [
+            (Self::Deployment, deployment::owns(file)),
+            (Self::Upgrade, upgrade::owns(file)),
+            (Self::Workers, workers::owns(file)),
+        ];
+        owns.into_iter().find_map(|(kind, owns)| owns.then_some(kind))
+    }
+}
+
+/// The kinds of journals in the directory of a hold; none if something else is in it.
+async fn kinds(hold: &Hold<'_>, number: u64) -> anyhow::Result<Option<BTreeSet<Kind>>> {
+    let files = hold.store().files(number).await?;
+    Ok(files.iter().filter(|file| !is_of_hold(file)).map(|file| Kind::of(file)).collect())
+}
+
+/// Lets go of old holds, if there are too many, but of nothing that counts. What hinders that hinders nothing else.
+pub(crate) async fn prune(hold: &Hold<'_>) {
+    for &number in hold.old() {
+        match let_go(hold, number).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return log::debug!("hold {number} stays: {error:#}"),
+        }
+    }
+}
+
+/// Removes an old hold, unless something in it counts. False if it stays.
+async fn let_go(hold: &Hold<'_>, number: u64) -> anyhow::Result<bool> {
+    let Some(kinds) = kinds(hold, number).await? else { return Ok(false) };
+    for kind in kinds {
+        if !is_kept_above(hold, kind, number).await? {
+            return Ok(false);
+        }
+    }
+    hold.remove(number).await?;
+    Ok(true)
+}
+
+/// Lets go of all holds below this one, once nothing of the cluster is left. What hinders that hinders nothing else: who
+/// holds the store next, and finds it so, tries again.
+pub(crate) async fn clear(hold: &Hold<'_>) {
+    if let Err(error) = let_all_go(hold).await {
+        log::warn!("what the cluster's journal had before stays: {error:#}");
+    }
+}
+
+async fn let_all_go(hold: &Hold<'_>) -> anyhow::Result<()> {
+    for number in hold.below().await? {
+        if kinds(hold, number).await?.is_none_or(|kinds| kinds.contains(&Kind::Workers)) {
+            bail!("hold {number} has something in it that is not the cluster's");
+        }
+        hold.remove(number).await?;
+    }
+    Ok(())
+}
+
+/// Whether a hold above this number has all that counts of a kind; it is copied into one's own if it has not.
+async fn is_kept_above(hold: &Hold<'_>, kind: Kind, number: u64) -> anyhow::Result<bool> {
+    let (counts, copy) = match kind {
+        Kind::Deployment => match deployment::last(hold.store()).await? {
+            Some(note) => (note.hold, (deployment::file(0), note.text)),
+            None => return Ok(true),
+        },
+        Kind::Upgrade => match upgrade::last(hold.store()).await? {
+            Some((counts, lines)) => (counts, (upgrade::FILE.to_owned(), beginning(&lines)?)),
+            None => return Ok(true),
+        },
+        // They begin each hold with all that they have.
+        Kind::Workers => return Ok(workers::counts(hold.store()).await?.is_none_or(|counts| counts > number)),
+    };
+    if counts <= number {
+        let (file, text) = copy;
+        hold.confirm().await?;
+        hold.store()
+            .write(hold.number(), &file, &text)
+            .await
+            .with_context(|| format!("copying {file} of hold {counts}"))?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,49 @@
+//! The files of the workers' journals in the directory of a hold, by their names. Knows nothing of what they say.
+
+use anyhow::Context;
+
+use super::beginning::whole;
+use crate::authority::{Store, sorted};
+
+/// What is wanted, and which machines there are: with it a hold has begun.
+pub(crate) const POOL: &str = "pool.jsonl";
+/// What holds of an earlier version began with.
+pub(crate) const ALL: &str = "workers.jsonl";
+
+/// The file of a machine that a hold begins with.
+pub(crate) fn journal(machine: &str) -> String {
+    format!("machine-{machine}.json")
+}
+
+/// The file of a change, by its number, from 1, of a machine or of the pool.
+pub(crate) fn changed(number: usize, of: &str) -> String {
+    format!("worker-{number:06}-{of}.json")
+}
+
+/// The number of a change and what it is of; none if it is another file.
+pub(crate) fn change(file: &str) -> Option<(usize, &str)> {
+    let (number, of) = file.strip_prefix("worker-")?.split_once('-')?;
+    Some((number.parse().ok()?, of.strip_suffix(".json")?))
+}
+
+/// Whether a file is of such a journal.
+pub(super) fn owns(name: &str) -> bool {
+    let is_machine = name.strip_prefix("machine-").is_some_and(|rest| rest.ends_with(".json"));
+    name == POOL || name == ALL || is_machine || change(name).is_some()
+}
+
+/// The last hold that has begun such journals.
+///
+/// # Errors
+/// When the store cannot be read, or another version wrote them.
+pub(super) async fn counts(store: &dyn Store) -> anyhow::Result<Option<u64>> {
+    for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
+        for file in [POOL, ALL] {
+            let text = store.read(number, file).await?;
+            if text.as_deref().map(whole).transpose()?.flatten().is_some() {
+                return Ok(Some(number));
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,167 @@
+//! Credentials that end, and nodes that are all off.
+
+use std::sync::Mutex as Shared;
+
+use super::*;
+use crate::authority::TakeOver;
+use crate::hypervisor::PowerState;
+use crate::upgrade::tests::command::deployment;
+use crate::upgrade::tests::failing::{stop_before, world};
+use crate::upgrade::tests::fake::{Ill, NODES, World, address, new, old};
+use crate::upgrade::{Action, Arrived, Deployment, Mode, Outcome, Step, Unasked, Verb};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Nodes by which it is told whose credentials they are asked with.
+fn given(whence: &str, ends: SystemTime) -> Given {
+    Given { nodes: Arc::new(Unasked::because(whence)), ends, whence: whence.to_owned() }
+}
+
+async fn asked_with(nodes: &Renewed<'_>) -> String {
+    nodes.cluster().await.unwrap_err().to_string().replace("it is not asked: ", "")
+}
+
+/// Credentials that are given, the next of these each time; and how often they were asked for.
+#[derive(Default)]
+struct Issuer {
+    gives: Shared<Vec<Option<Given>>>,
+    asked: Shared<usize>,
+}
+
+impl Issuer {
+    fn of(gives: Vec<Option<Given>>) -> Self {
+        Self { gives: Shared::new(gives), asked: Shared::default() }
+    }
+
+    fn nodes(&self, first: Option<Given>, last: Option<Given>) -> Renewed<'_> {
+        Renewed::new(first, last, || {
+            Box::pin(async {
+                *self.asked.lock().unwrap() += 1;
+                let mut gives = self.gives.lock().unwrap();
+                let next = if gives.is_empty() { None } else { gives.remove(0) };
+                next.ok_or_else(|| anyhow::anyhow!("no VM is on"))
+            })
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_ended_is_used_no_more_and_renewed_once_a_node_answers() {
+    let now = SystemTime::now();
+    let issuer = Issuer::of(vec![None, Some(given("a node", now + DAY))]);
+    let nodes = issuer.nodes(None, Some(given("the file", now - DAY)));
+    let told = nodes.ready().await.unwrap_err().to_string();
+    assert!(told.contains("the credentials of the file have ended") && told.contains("no VM is on"), "{told}");
+    // Nobody is asked again and again meanwhile.
+    nodes.ready().await.unwrap_err();
+    assert_eq!(*issuer.asked.lock().unwrap(), 1);
+    tokio::time::advance(PAUSE).await;
+    assert_eq!(asked_with(&nodes).await, "a node");
+    assert_eq!(asked_with(&nodes).await, "a node");
+    assert_eq!(*issuer.asked.lock().unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lasts_is_used_and_what_is_about_to_end_only_while_no_node_gives_another() {
+    let now = SystemTime::now();
+    let soon = now + ENDING / 2;
+    let issuer = Issuer::of(Vec::new());
+    assert_eq!(asked_with(&issuer.nodes(Some(given("the option", now + DAY)), None)).await, "the option");
+    assert_eq!(*issuer.asked.lock().unwrap(), 0);
+    assert_eq!(asked_with(&issuer.nodes(Some(given("the option", soon)), None)).await, "the option");
+    assert_eq!(asked_with(&issuer.nodes(None, Some(given("the file", soon)))).await, "the file");
+    assert_eq!(*issuer.asked.lock().unwrap(), 2);
+    let issuer = Issuer::of(vec![Some(given("a node", now + DAY))]);
+    assert_eq!(asked_with(&issuer.nodes(Some(given("the option", soon)), None)).await, "a node");
+}
+
+/// The nodes of a world.
+struct InWorld(Arc<World>);
+
+#[async_trait]
+impl Nodes for InWorld {
+    async fn cluster(&self) -> anyhow::Result<Uuid> {
+        self.0.cluster().await
+    }
+
+    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
+        self.0.control_nodes().await
+    }
+
+    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
+        self.0.facts(node).await
+    }
+
+    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
+        self.0.begin_swap(node, swap).await
+    }
+
+    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        self.0.cancel_swap(node, swap).await
+    }
+
+    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
+        self.0.evacuate(node, request).await
+    }
+
+    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.0.cancel_evacuation(node, id).await
+    }
+
+    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        self.0.commit(node, swap).await
+    }
+
+    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
+        self.0.upgrade_kubernetes(node, request).await
+    }
+
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+        self.0.snapshot(node, to).await
+    }
+
+    async fn publish(&self, status: &str) -> anyhow::Result<()> {
+        self.0.publish(status).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_all_nodes_off_the_journal_and_the_hypervisor_are_enough_to_go_on_and_to_go_back() {
+    for (count, mode) in [(1, Mode::Rolling), (3, Mode::AllAtOnce)] {
+        for (verb, outcome, image) in
+            [(Verb::Resume, Outcome::Upgraded, new()), (Verb::Rollback, Outcome::RolledBack, old())]
+        {
+            let told = format!("{count} nodes, {verb:?}");
+            let world = Arc::new(world(count, mode, Ill::Well).await);
+            stop_before(&world, Verb::Resume, Step::of(Action::Detach, count - 1)).await;
+            let is_off = |world: &World| {
+                let state = world.lock();
+                state.machines.iter().filter(|machine| machine.ours).all(|machine| machine.vm.power == PowerState::Off)
+            };
+            assert!(is_off(&world), "{told}");
+            let renew = || -> Asking<'_> {
+                Box::pin(async {
+                    for node in &NODES[..count] {
+                        if world.facts(address(node)).await.is_ok() {
+                            let ends = SystemTime::now() + DAY;
+                            return Ok(Given {
+                                nodes: Arc::new(InWorld(Arc::clone(&world))),
+                                ends,
+                                whence: "a node".to_owned(),
+                            });
+                        }
+                    }
+                    bail!("no VM is on")
+                })
+            };
+            let ended = given("the file", SystemTime::now() - DAY);
+            let nodes = Renewed::new(None, Some(ended), renew);
+            nodes.ready().await.unwrap_err();
+            world.fault(None);
+            let deployment = Deployment { nodes: &nodes, ..deployment(&world, &|_| {}) };
+            let (arrived, _) = deployment.go_on(verb, None, TakeOver::FromAnyone).await.unwrap();
+            assert_eq!(arrived, Arrived::Ended(outcome), "{told}");
+            world.all_run(&image, false).await;
+        }
+    }
+}

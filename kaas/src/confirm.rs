@@ -1,0 +1,81 @@
+//! A question to whoever gave a command. It is waited for within [`LIMIT`], which is said: what it is about was looked at
+//! before, and may be something else later.
+
+use std::io::{BufRead, Read, Write};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+/// How long an answer is waited for. vCenter ends a session that was not used for half an hour.
+const LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// No answer is longer, in bytes.
+const LONGEST: u64 = 4096;
+
+/// Asks on the terminal, and returns the line that was typed, without what is around it. `instead` says how it is answered
+/// without one.
+///
+/// # Errors
+/// When nobody has answered within ten minutes, or there is nobody to ask.
+pub fn ask(question: &str, instead: &str) -> anyhow::Result<String> {
+    let from = || std::io::stdin().lock();
+    asked(question, instead, LIMIT, from, &mut std::io::stdout().lock())
+}
+
+fn asked<From: BufRead>(
+    question: &str,
+    instead: &str,
+    limit: Duration,
+    from: impl FnOnce() -> From + Send + 'static,
+    to: &mut impl Write,
+) -> anyhow::Result<String> {
+    let minutes = limit.as_secs().div_ceil(60).max(1);
+    write!(to, "{question} (within {minutes} min): ").context("asking")?;
+    to.flush().context("asking")?;
+    let (says, said) = channel();
+    // Whoever does not answer keeps a thread, which ends with the command.
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = from().take(LONGEST).read_line(&mut line);
+        drop(says.send(read.map(|_| line)));
+    });
+    let line = match said.recv_timeout(limit) {
+        Ok(line) => line.context("reading the answer")?,
+        Err(RecvTimeoutError::Timeout) => bail!("nobody has answered within {minutes} min; nothing was changed"),
+        Err(RecvTimeoutError::Disconnected) => bail!("the answer cannot be read; nothing was changed"),
+    };
+    if line.is_empty() {
+        bail!("there is nobody to ask: {instead}; nothing was changed");
+    }
+    Ok(line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::*;
+
+    fn answer(text: &'static str) -> anyhow::Result<String> {
+        asked("Sure?", "give --yes", Duration::from_secs(60), move || text.as_bytes(), &mut Vec::new())
+    }
+
+    #[test]
+    fn a_line_is_the_answer_and_no_line_says_how_it_is_given_otherwise() {
+        assert_eq!(answer(" yes \n").unwrap(), "yes");
+        assert_eq!(answer("\n").unwrap(), "");
+        let told = answer("").unwrap_err().to_string();
+        assert_eq!(told, "there is nobody to ask: give --yes; nothing was changed");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_not_waited_for_for_ever() {
+        let (silent, _keeps_it_open) = std::io::pipe().unwrap();
+        let mut shown = Vec::new();
+        let limit = Duration::from_millis(10);
+        let told = asked("Sure?", "give --yes", limit, move || BufReader::new(silent), &mut shown).unwrap_err();
+        assert_eq!(told.to_string(), "nobody has answered within 1 min; nothing was changed");
+        assert_eq!(String::from_utf8(shown).unwrap(), "Sure? (within 1 min): ");
+    }
+}
