@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use vsphere::Outcome;
 
-use crate::hypervisor::{Error, Kind, Permit};
+use crate::hypervisor::{Error, Kind, Permit, Result};
 
 /// A call's permit, asked before each request that changes something.
 pub(super) struct Asking<'a>(pub(super) &'a dyn Permit);
@@ -54,6 +54,18 @@ pub(super) fn changed(words: String) -> Error {
 /// It cannot be now: a person or time may mend it.
 pub(super) fn not_now(words: String) -> Error {
     Error::transient(anyhow::anyhow!(words))
+}
+
+/// A wish that is not granted stops nothing; who may change nothing more is told.
+pub(super) fn granted(wish: Result<()>, what: &str) -> Result<()> {
+    match wish {
+        Err(Error { kind: Kind::Fenced, source }) => Err(Error { kind: Kind::Fenced, source }),
+        Err(error) => {
+            log::warn!("vCenter does not take {what}: {error}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 #[cfg(test)]
