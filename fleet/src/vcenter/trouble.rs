@@ -46,6 +46,14 @@ pub(super) fn after_it_began(error: impl Into<Error>) -> Error {
     }
 }
 
+/// Something could not be found on the way: nothing was changed.
+pub(super) fn looking(error: anyhow::Error) -> Error {
+    match error.downcast::<vsphere::Error>() {
+        Ok(error) => error.into(),
+        Err(error) => Error::refused(format!("{error:#}")),
+    }
+}
+
 /// A VM is not as it was seen.
 pub(super) fn changed(words: String) -> Error {
     Error::new(Kind::Changed, anyhow::anyhow!(words))
