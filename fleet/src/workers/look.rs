@@ -19,7 +19,7 @@ pub(super) async fn look(
 ) -> Result<Seen, Trouble> {
     let mut vms = hypervisor.vms().await?;
     for machine in &kept.machines {
-        let Some(noted) = machine.vm else { continue };
+        let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
             let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();
