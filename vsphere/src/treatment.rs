@@ -88,6 +88,7 @@ pub const TREATMENTS: &[(&str, Outcome, Again)] = &[
     ("OutOfSyncDvsHost", Outcome::Transient, Again::Never),
     ("ResourceInUse", Outcome::Transient, Again::Never),
     ("ResourceNotAvailable", Outcome::Transient, Again::Never),
+    ("RuleViolation", Outcome::Transient, Again::Never),
     ("ToolsUnavailable", Outcome::Transient, Again::Never),
     // What is asked for is wrong.
     ("InvalidArgument", Outcome::Refused, Again::Never),

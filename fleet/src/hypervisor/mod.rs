@@ -154,8 +154,9 @@ pub trait Hypervisor: Send + Sync {
     /// When it carries one.
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()>;
 
-    /// The image of a digest that lies ready where [`Hypervisor::stage`] would lay it, whole, whoever has laid it there; none if
-    /// there is none. An import from it needs no file.
+    /// The image of a digest that lies ready where [`Hypervisor::stage`] would lay it, whole, and as it was laid there; none if
+    /// there is none. Where others may write as well, as on vSphere, only what this deployment has laid there itself counts. An
+    /// import from it needs no file.
     ///
     /// # Errors
     /// When the hypervisor cannot say.
@@ -163,8 +164,8 @@ pub trait Hypervisor: Send + Sync {
 
     /// Lays an OVA ready where VMs are to be put, such as in a template; nothing happens when it is. Where the placement
     /// says nothing that is beside `like`, a VM whose place is taken, or in an empty place where the hypervisor puts what
-    /// nothing is said of. What is laid there is marked with the digest, and
-    /// not with a deployment: several share it, and two that lay it at once do not disturb each other. It never appears
+    /// nothing is said of. Deployments may share what is laid there only where nobody else can change it; two that lay it at once
+    /// do not disturb each other. It never appears
     /// among [`Hypervisor::vms`]. Half of it that an error leaves behind is of no use to anybody, and is made anew by the
     /// next call. Nothing here removes it: whoever runs the hypervisor does, once nobody upgrades to that image; who needs
     /// it then lays it anew. `digest` is what the OVA must be: SHA-256 over its manifest's digests, in hexadecimal. It is
@@ -185,8 +186,8 @@ pub trait Hypervisor: Send + Sync {
     /// moment: half a VM that an error leaves behind can be found and destroyed.
     ///
     /// # Errors
-    /// When the name is taken, the hypervisor refuses, or what was staged is gone ([`Kind::NotFound`]) or is not the
-    /// image of its digest any more ([`Kind::Refused`]).
+    /// When the name is taken, the hypervisor refuses, or what was staged is gone ([`Kind::NotFound`]), has been changed since
+    /// ([`Kind::Changed`]) or is not the image of its digest ([`Kind::Refused`]).
     async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid>;
 
     /// Makes a VM that takes no other one's place, powered off, and returns its BIOS UUID. With a data disk that is new
@@ -258,6 +259,6 @@ pub trait Hypervisor: Send + Sync {
     /// Removes a VM that is off and holds no disk but its system disk.
     ///
     /// # Errors
-    /// When it is on or holds another disk: a data disk must never go with its VM.
+    /// When it is on, holds another disk, or has a snapshot that may name one: a data disk must never go with its VM.
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()>;
 }

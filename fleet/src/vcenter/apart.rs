@@ -1,11 +1,14 @@
 //! A rule of the cluster that keeps the deployment's VMs on different hosts. It is made and renewed before a VM is powered on; one
 //! that is destroyed is taken out of it before, and the rule goes with the last but one.
+//!
+//! It is a wish: a cluster that has too few hosts, or a rule of its own, may refuse it. That is told, and keeps no VM from running
+//! and none from going.
 
 use vsphere::MoRef;
 
 use super::VcenterHypervisor;
-use super::trouble::Asking;
-use crate::hypervisor::{Permit, Result};
+use super::trouble::{Asking, granted};
+use crate::hypervisor::{Error, Kind, Permit, Result};
 
 impl VcenterHypervisor {
     /// The rule's name: people see it in vSphere Client.
@@ -15,6 +18,16 @@ impl VcenterHypervisor {
 
     /// Lets the rule have all VMs of the deployment, if it is wanted and there are two.
     pub(super) async fn keep_apart(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        match self.try_keep_apart(vm, permit).await {
+            Err(error) if error.kind != Kind::Fenced => {
+                let why = self.unkept(vm, &error).await;
+                granted(Err(Error::new(error.kind, anyhow::anyhow!(why))), &self.rule_words())
+            }
+            kept => kept,
+        }
+    }
+
+    async fn try_keep_apart(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         let Some(cluster) = self.ruled_cluster_of(vm).await? else { return Ok(()) };
         let vms: Vec<MoRef> = self.all_own().await?.into_iter().map(|vm| vm.reference).collect();
         if vms.len() > 1 {
@@ -23,8 +36,27 @@ impl VcenterHypervisor {
         Ok(())
     }
 
-    /// Takes a VM out of the rule that is about to be destroyed. With one VM left the rule goes: it takes two.
+    fn rule_words(&self) -> String {
+        format!("the rule {:?}", self.rule())
+    }
+
+    /// Why the rule is not kept, with the hosts that there are.
+    async fn unkept(&self, vm: &vsphere::Vm, error: &Error) -> String {
+        let hosts = async {
+            let Some(cluster) = self.cluster_of(vm).await? else { return Ok(Vec::new()) };
+            let hosts = self.client.look(&cluster, &["host"]).await?.references_at("host");
+            Result::Ok(self.client.hosts(&hosts).await?)
+        };
+        unkept(hosts.await.unwrap_or_default().iter().map(|host| (host.name.as_str(), host.takes_vms())), error)
+    }
+
+    /// Takes a VM out of the rule that is about to be destroyed. With one VM left the rule goes: it takes two. Where vCenter refuses
+    /// that, it takes the VM out itself when that goes.
     pub(super) async fn let_go(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+        granted(self.try_let_go(vm, permit).await, &format!("{} without {}", self.rule_words(), vm.name))
+    }
+
+    async fn try_let_go(&self, vm: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         let Some(cluster) = self.ruled_cluster_of(vm).await? else { return Ok(()) };
         let own = self.all_own().await?.into_iter().map(|own| own.reference);
         let others: Vec<MoRef> = own.filter(|own| *own != vm.reference).collect();
@@ -48,5 +80,27 @@ impl VcenterHypervisor {
     /// The same, where a rule is wanted.
     async fn ruled_cluster_of(&self, vm: &vsphere::Vm) -> Result<Option<MoRef>> {
         if self.places.different_hosts { self.cluster_of(vm).await } else { Ok(None) }
+    }
+}
+
+/// In words: vCenter's reason, and the hosts that VMs could be kept apart on, each with whether it takes VMs now.
+fn unkept<'h>(hosts: impl Iterator<Item = (&'h str, bool)>, error: &Error) -> String {
+    let mut hosts: Vec<String> =
+        hosts.map(|(name, able)| format!("{name}{}", if able { "" } else { " (takes no VMs now)" })).collect();
+    hosts.sort();
+    let hosts = if hosts.is_empty() { "not known".to_owned() } else { hosts.join(", ") };
+    format!("{error}; the cluster's hosts: {hosts}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_told_that_the_rule_is_refused_is_told_the_hosts() {
+        let error = Error::transient(anyhow::anyhow!("RuleViolation"));
+        let told = unkept([("b", false), ("a", true)].into_iter(), &error);
+        assert_eq!(told, "RuleViolation; the cluster's hosts: a, b (takes no VMs now)");
+        assert_eq!(unkept(std::iter::empty(), &error), "RuleViolation; the cluster's hosts: not known");
     }
 }

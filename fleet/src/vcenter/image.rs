@@ -1,51 +1,90 @@
-//! Images as templates: which of them are whole, and where.
-//!
-//! A template is named by nothing but its entries: [`IMAGE`] is written once all bytes have arrived and were held against the
-//! manifest, then it gets a snapshot, and becomes a template. One that is not a template is half of one.
+//! Images as templates: which of them are whole, and where. Only what this deployment has sealed itself is one, as long as it is as
+//! it was sealed.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use ova::Sha256;
 use ova::archive::Archive;
+use ova::ovf::Descriptor;
 use vsphere::{MoRef, Outcome};
 
 use super::VcenterHypervisor;
+use super::laid::{Note, Seal};
 use super::place::At;
-use super::stamp::{IMAGE, LAID_BY, STAMP};
+use super::trouble::changed;
 use crate::hypervisor::{Error, Placement, Result, Staged, Vm};
 
-/// The snapshot that clones are made from.
-pub(super) const SNAPSHOT: &str = "kaas";
-
-/// Whether a template has all that clones are made from.
-pub(super) fn is_whole(vm: &vsphere::Vm) -> bool {
-    vm.is_template && vm.extra.get(IMAGE).is_some() && vm.devices.disks.len() == 1 && snapshot(vm).is_some()
+/// What there is of a template that was sealed.
+pub(super) enum Standing {
+    /// It is as it was.
+    Whole(Box<vsphere::Vm>),
+    /// There is none any more.
+    Gone,
+    /// It is not as it was: what is not.
+    Altered(&'static str),
 }
 
-/// The snapshot of a template.
-pub(super) fn snapshot(vm: &vsphere::Vm) -> Option<&MoRef> {
-    vm.snapshots.iter().find(|snapshot| snapshot.name == SNAPSHOT).map(|snapshot| &snapshot.reference)
+/// An image: the template, and what was noted of it.
+pub(super) struct Image {
+    pub(super) template: vsphere::Vm,
+    pub(super) note: Note,
 }
 
 /// In the words of the contract.
-pub(super) fn as_staged(vm: &MoRef, digest: &str) -> Staged {
-    Staged { digest: digest.to_owned(), reference: vm.id.clone() }
+pub(super) fn as_staged(reference: &str, digest: &str) -> Staged {
+    Staged { digest: digest.to_owned(), reference: reference.to_owned() }
 }
 
-/// The digest of an OVA's manifest.
-///
-/// # Errors
-/// When it cannot be read, or has no manifest.
-pub(super) async fn digest(ova: &Path) -> Result<String> {
-    let path = ova.to_owned();
-    let read = tokio::task::spawn_blocking(move || -> anyhow::Result<String> {
-        let manifest = Archive::open(&path)?.manifest()?;
-        let manifest = manifest.ok_or_else(|| anyhow::anyhow!("{} has no manifest", path.display()))?;
-        Ok(Staged::digest_of(&manifest))
-    });
-    match read.await {
-        Ok(digest) => digest.map_err(Error::refused),
-        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+/// What an OVA's manifest comes to, and what its form holds as it comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Package {
+    pub(super) digest: String,
+    /// By the names that guests know.
+    pub(super) defaults: BTreeMap<String, String>,
+    pub(super) networks: Vec<String>,
+}
+
+impl Package {
+    /// Reads the manifest of an OVA, and the descriptor if it is the one of the manifest.
+    ///
+    /// # Errors
+    /// When it cannot be read, has no manifest, or was changed.
+    pub(super) async fn read(ova: &Path) -> Result<Self> {
+        let path = ova.to_owned();
+        match tokio::task::spawn_blocking(move || Self::read_here(&path)).await {
+            Ok(package) => package.map_err(Error::refused),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
     }
+
+    fn read_here(path: &Path) -> anyhow::Result<Self> {
+        let archive = Archive::open(path)?;
+        let manifest = archive.manifest()?;
+        let manifest = manifest.ok_or_else(|| anyhow::anyhow!("{} has no manifest", path.display()))?;
+        let xml = archive.descriptor_xml()?;
+        let name = &archive.members()[0].name;
+        if manifest.digest(name) != Some(Sha256::of(xml.as_bytes())) {
+            anyhow::bail!("{name} in {} is not what the manifest says", path.display());
+        }
+        let descriptor = Descriptor::parse(&xml)?;
+        Ok(Self {
+            digest: Staged::digest_of(&manifest),
+            defaults: defaults(&descriptor),
+            networks: descriptor.networks.into_iter().map(|network| network.name).collect(),
+        })
+    }
+}
+
+/// The values that a form begins with. A property's name in the guest is `[class.]key[.instance]` (DSP0243 1.1 §9.5).
+fn defaults(descriptor: &Descriptor) -> BTreeMap<String, String> {
+    let product = &descriptor.product;
+    let named = |key: &str| {
+        let parts = [product.class.as_deref(), Some(key), product.instance.as_deref()];
+        parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
+    };
+    let properties = product.properties();
+    properties.map(|property| (named(&property.key), property.default.clone().unwrap_or_default())).collect()
 }
 
 impl VcenterHypervisor {
@@ -56,9 +95,13 @@ impl VcenterHypervisor {
         placement: &Placement,
     ) -> Result<Option<Staged>> {
         let at = self.datastore_beside(like, placement).await?;
-        let templates = self.laid(&at, |vm| vm.is_template && vm.extra.get(IMAGE) == Some(digest)).await?;
-        let whole = templates.iter().find(|template| is_whole(template));
-        Ok(whole.map(|template| as_staged(&template.reference, digest)))
+        for note in self.laid.of(digest).await? {
+            let Some(seal) = note.seal.as_ref().filter(|_| note.datastore == at.datastore.id) else { continue };
+            if let Standing::Whole(_) = self.standing(seal).await? {
+                return Ok(Some(as_staged(&seal.reference, digest)));
+            }
+        }
+        Ok(None)
     }
 
     /// The datastore where images for a placement are laid.
@@ -72,37 +115,33 @@ impl VcenterHypervisor {
         }
     }
 
-    /// Those in the templates' folder on a datastore that are wanted by their entries, by name. What is stamped is a VM.
-    pub(super) async fn laid(&self, at: &At, wanted: impl Fn(&vsphere::Entries) -> bool) -> Result<Vec<vsphere::Vm>> {
-        let all = self.client.entries_in(&self.places.templates, false, &[LAID_BY, IMAGE, STAMP]).await?;
-        let chosen = all.into_iter().filter(|vm| vm.extra.get(STAMP).is_none() && wanted(vm));
-        let mut found = Vec::new();
-        for vm in chosen {
-            match self.client.vm(&vm.reference).await {
-                Ok(vm) => found.push(vm),
-                Err(error) if error.outcome() == Outcome::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
+    /// What there is of a template that was sealed.
+    pub(super) async fn standing(&self, seal: &Seal) -> Result<Standing> {
+        match self.client.vm(&MoRef::vm(&seal.reference)).await {
+            Ok(vm) => Ok(seal.broken(&vm).map_or_else(|| Standing::Whole(Box::new(vm)), Standing::Altered)),
+            Err(error) if error.outcome() == Outcome::NotFound => Ok(Standing::Gone),
+            Err(error) => Err(error.into()),
         }
-        found.retain(|vm| vm.vmx_path.starts_with(&format!("[{}]", at.name)));
-        found.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(found)
     }
 
-    /// What was staged, whole and of its digest.
-    pub(super) async fn image(&self, staged: &Staged) -> Result<vsphere::Vm> {
+    /// What was staged, as it was sealed.
+    pub(super) async fn image(&self, staged: &Staged) -> Result<Image> {
         let Staged { digest, reference } = staged;
-        let gone = |error: vsphere::Error| match error.outcome() {
-            Outcome::NotFound => Error::not_found(format!("the template {reference} is not there any more")),
-            _ => error.into(),
-        };
-        let found = self.client.vm(&MoRef::vm(reference)).await.map_err(gone)?;
-        match found.extra.get(IMAGE) {
-            Some(image) if image != digest => {
-                Err(Error::refused(format!("the template {} is not of the image that was planned with", found.name)))
+        let is_it = |note: &Note| note.seal.as_ref().is_some_and(|seal| seal.reference == *reference);
+        let found = self.laid.all().await?.into_iter().find(is_it);
+        let unknown = || Error::not_found(format!("{reference} is no template that this deployment has laid ready"));
+        let note = found.ok_or_else(unknown)?;
+        let name = &note.name;
+        if note.digest != *digest {
+            return Err(Error::refused(format!("the template {name} is not of the image that was planned with")));
+        }
+        let Some(seal) = &note.seal else { return Err(unknown()) };
+        match self.standing(seal).await? {
+            Standing::Whole(template) => Ok(Image { template: *template, note }),
+            Standing::Gone => Err(Error::not_found(format!("the template {name} is not there any more"))),
+            Standing::Altered(what) => {
+                Err(changed(format!("the template {name} is not as it was when it was laid ready: {what}")))
             }
-            Some(_) if is_whole(&found) => Ok(found),
-            _ => Err(Error::not_found(format!("{} ({reference}) is no whole template of an image", found.name))),
         }
     }
 }

@@ -85,6 +85,26 @@ impl VcenterHypervisor {
         Ok(found.extra.get(key).filter(|_| runs).map(str::to_owned))
     }
 
+    /// The names of port groups, as far as they are there and may be seen: one that somebody has removed hides no VM.
+    async fn names_of(&self, groups: Vec<MoRef>) -> Result<BTreeMap<MoRef, String>> {
+        let is_hidden = |error: &vsphere::Error| matches!(error.outcome(), Outcome::NotFound | Outcome::Denied);
+        let seen = match self.client.look_at(&groups, &["name"]).await {
+            Err(error) if is_hidden(&error) => {
+                let mut seen = Vec::new();
+                for group in &groups {
+                    match self.client.look(group, &["name"]).await {
+                        Ok(group) => seen.push(group),
+                        Err(error) if is_hidden(&error) => log::debug!("the port group {group} is not shown: {error}"),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                seen
+            }
+            seen => seen?,
+        };
+        Ok(seen.into_iter().map(|group| (group.reference.clone(), group.text("name").to_owned())).collect())
+    }
+
     pub(super) async fn shown(&self, vm: vsphere::Vm) -> Result<Vm> {
         let shown = self.shown_all(vec![vm]).await?;
         shown.into_iter().next().ok_or_else(|| not_now("vCenter shows nothing".to_owned()))
@@ -96,9 +116,7 @@ impl VcenterHypervisor {
         let running = self.client.running(&tasks).await?;
         let groups: BTreeSet<MoRef> =
             vms.iter().flat_map(|vm| &vm.devices.adapters).filter_map(|adapter| group(&adapter.network)).collect();
-        let groups: Vec<MoRef> = groups.into_iter().collect();
-        let named = self.client.look_at(&groups, &["name"]).await?;
-        let names = named.into_iter().map(|group| (group.reference.clone(), group.text("name").to_owned())).collect();
+        let names = self.names_of(groups.into_iter().collect()).await?;
         vms.iter().map(|vm| show(vm, &names, &running)).collect()
     }
 }

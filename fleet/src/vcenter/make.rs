@@ -5,13 +5,14 @@ use vsphere::{CloneDisks, CloneVm, ConfigSpec, DiskMode, NewDisk};
 
 use super::VcenterHypervisor;
 use super::disks::first_controller;
-use super::image::snapshot;
+use super::image::Image;
+use super::laid::{Seal, snapshot};
 use super::look::uuid;
 use super::place::Place;
-use super::settings::{taken_over, wired};
+use super::settings::{filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
-use super::trouble::{Asking, after_it_began};
+use super::trouble::{Asking, after_it_began, changed};
 use crate::hypervisor::{Addition, Error, Permit, Replacement, Result};
 
 impl VcenterHypervisor {
@@ -20,9 +21,10 @@ impl VcenterHypervisor {
         let image = self.image(replacement.image).await?;
         let place = self.place(Some(&like), replacement.placement).await?;
         let spec = self.stamped(&replacement.stamp).processors(like.processors).memory(like.memory);
-        let values = taken_over(&image.properties, &like.properties);
-        let spec = spec.properties(&image.properties, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
-        let spec = wired(spec, &image, &self.wires_of(&like).await?)?;
+        let form = &image.template.properties;
+        let values = filled(form, &image.note.defaults, taken_over(form, &like.properties))?;
+        let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
+        let spec = wired(spec, &image.template, &self.wires_of(&like).await?)?;
         self.clone_of(&image, replacement.name, &place, &spec, permit).await
     }
 
@@ -47,31 +49,36 @@ impl VcenterHypervisor {
             Some(uuid) => spec.bios_uuid(&uuid.to_string()),
             None => spec,
         };
-        let values = addition.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let spec = wired(spec.properties(&image.properties, values)?, &image, &self.wires(addition.networks).await?)?;
+        let form = &image.template.properties;
+        let given = addition.properties.iter().map(|(name, value)| (name.clone(), value.as_str())).collect();
+        let values = filled(form, &image.note.defaults, given)?;
+        let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
+        let spec = wired(spec, &image.template, &self.wires(addition.networks).await?)?;
         let spec = match size.data_disk {
-            Some(bytes) => with_data_disk(spec, &image, bytes)?,
+            Some(bytes) => with_data_disk(spec, &image.template, bytes)?,
             None => spec,
         };
         self.clone_of(&image, addition.name, &place, &spec, permit).await
     }
 
-    /// One request.
+    /// One request that changes something. A clone cannot be tied to the settings that its template was seen with, so these are
+    /// looked at again afterwards.
     async fn clone_of(
         &self,
-        image: &vsphere::Vm,
+        image: &Image,
         name: &str,
         place: &Place,
         spec: &ConfigSpec,
         permit: &dyn Permit,
     ) -> Result<Uuid> {
-        let disks = match (self.places.clones, snapshot(image)) {
+        let template = &image.template;
+        let disks = match (self.places.clones, snapshot(template)) {
             (Clones::Linked, Some(snapshot)) => {
-                let laid = self.datastore_of(image).await?;
+                let laid = self.datastore_of(template).await?;
                 if laid != place.at {
                     return Err(Error::refused(format!(
                         "{name} is to be on {}, and its image {} lies on {}: lay it ready there first",
-                        place.at.name, image.name, laid.name
+                        place.at.name, template.name, laid.name
                     )));
                 }
                 CloneDisks::LinkedTo(snapshot)
@@ -90,10 +97,23 @@ impl VcenterHypervisor {
             config: spec,
             is_template: false,
         };
-        let made = self.client.changes(&Asking(permit)).clone_vm(&image.reference, &clone).await?;
+        let made = self.client.changes(&Asking(permit)).clone_vm(&template.reference, &clone).await?;
+        let after = self.client.vm(&template.reference).await.map_err(after_it_began)?;
+        if !is_alike(template, &after) {
+            let words = format!("the template {} was changed while {name} was made from it", template.name);
+            return Err(after_it_began(changed(words)));
+        }
         let vm = self.client.vm(&made).await.map_err(after_it_began)?;
         uuid(&vm).map_err(after_it_began)
     }
+}
+
+/// Whether all that a clone takes from its template is the same. That it was cloned may itself count as a change of its settings.
+fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
+    let rest = |seal: Seal| Seal { version: String::new(), ..seal };
+    Seal::of(before).map(rest) == Seal::of(after).map(rest)
+        && before.extra == after.extra
+        && before.properties == after.properties
 }
 
 /// A blank disk outside snapshots, beside the system disk.

@@ -1,7 +1,8 @@
 //! vCenter as the hypervisor of one deployment: its VMs by stamp and BIOS UUID, their images as templates, and its holds and
 //! journals on a datastore. Knows nothing of clusters or upgrades, and of the API only what `vsphere` shows.
 //!
-//! Whose a VM is stands in its `extraConfig`, which guests cannot write but for `guestinfo`. What is looked at are the VMs of
+//! Whose a VM is stands in its `extraConfig`, which guests cannot write but for `guestinfo`. Which template is an image stands
+//! beside the deployment's journal, for others may make templates too. What is looked at are the VMs of
 //! a few folders, each by that one entry; only those of the deployment are read whole. So neither calls nor bytes grow with the
 //! rest of the inventory.
 //!
@@ -11,9 +12,11 @@
 mod apart;
 mod beside;
 mod change;
+mod datastore_directory;
 mod datastore_store;
 mod disks;
 mod image;
+mod laid;
 mod look;
 mod make;
 mod place;
@@ -44,35 +47,53 @@ pub use site::{Clones, Site};
 use crate::hypervisor::{
     Addition, DiskRef, Hypervisor, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm, VmRef,
 };
+use datastore_directory::DatastoreDirectory;
+use laid::Laid;
 use place::Places;
+use vsphere::DatastorePath;
 
 /// One deployment's VMs on a vCenter.
 pub struct VcenterHypervisor {
     client: vsphere::Client,
     deployment: Uuid,
     places: Places,
+    laid: Laid,
     /// How long [`Hypervisor::settle`] waits for what has arrived.
     settling: Duration,
+    /// For how long the settings of a template have to stay the same before it is sealed.
+    rest: Duration,
 }
 
 /// Longer than any task on a VM takes, clones of large disks left aside.
 const SETTLING: Duration = Duration::from_secs(5 * 60);
 
+/// Longer than vCenter takes to hear from a host what a task has changed there.
+const REST: Duration = Duration::from_secs(3);
+
 impl VcenterHypervisor {
     /// The VMs of a deployment on the vCenter of a client, which stays the caller's to log out. All objects that the site
-    /// names are looked up here, once.
+    /// names are looked up here, once. `journal` is the directory of the deployment's holds and journals ([`DatastoreStore`]):
+    /// what it lays ready is noted there as well.
     ///
     /// # Errors
     /// [`crate::hypervisor::Kind::Refused`] when the site names something that is not there, or the account cannot see it.
-    pub async fn new(client: vsphere::Client, deployment: Uuid, site: &Site) -> Result<Self> {
+    pub async fn new(client: vsphere::Client, deployment: Uuid, site: &Site, journal: &DatastorePath) -> Result<Self> {
         let places = Places::find(&client, site).await?;
-        Ok(Self { client, deployment, places, settling: SETTLING })
+        let journal = DatastoreDirectory::find(client.clone(), &site.datacenter, journal.clone()).await;
+        let laid = Laid::beside(&journal.map_err(trouble::looking)?, deployment);
+        Ok(Self { client, deployment, places, laid, settling: SETTLING, rest: REST })
     }
 
     /// The same, with another limit of [`Hypervisor::settle`].
     #[must_use]
     pub fn settling_within(self, settling: Duration) -> Self {
         Self { settling, ..self }
+    }
+
+    /// The same, with another time for which a template's settings have to stay the same before it is used.
+    #[must_use]
+    pub fn resting(self, rest: Duration) -> Self {
+        Self { rest, ..self }
     }
 }
 

@@ -6,8 +6,8 @@
 use vsphere::RestartPriority;
 
 use super::VcenterHypervisor;
-use super::trouble::Asking;
-use crate::hypervisor::{Error, Kind, Permit, Result};
+use super::trouble::{Asking, granted};
+use crate::hypervisor::{Permit, Result};
 
 impl VcenterHypervisor {
     /// Before a VM is powered on: it is started again as it is wanted.
@@ -40,17 +40,5 @@ impl VcenterHypervisor {
             Ok(())
         };
         granted(wish.await, &format!("that nobody starts {} after a failure of its host", vm.name))
-    }
-}
-
-/// A wish that is not granted stops nothing; who may change nothing more is told.
-fn granted(wish: Result<()>, what: &str) -> Result<()> {
-    match wish {
-        Err(Error { kind: Kind::Fenced, source }) => Err(Error { kind: Kind::Fenced, source }),
-        Err(error) => {
-            log::warn!("vCenter does not take {what}: {error}");
-            Ok(())
-        }
-        Ok(()) => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use vsphere::{ConfigSpec, Element, ManagedBy, Property};
 
 use super::VcenterHypervisor;
 use super::look::sorted;
-use super::stamp::{IMAGE, LAID_BY, STAMP, written};
+use super::stamp::{IMAGE, STAMP, written};
 use crate::hypervisor::{Error, Networks, Result, Stamp};
 
 /// What one adapter of a new VM is on, and whether it will be connected.
@@ -44,14 +44,39 @@ pub(super) fn taken_over<'v>(image: &[Property], like: &'v [Property]) -> BTreeM
     values.filter(|(name, value)| of_image.get(name).is_some_and(|own| own != value)).collect()
 }
 
+/// The values of a new VM's form, each set in words of its own: what is given, and else what the image's OVA has. What the
+/// template has is never relied on.
+///
+/// # Errors
+/// When the template has a value where the OVA has none, which nothing could take away.
+pub(super) fn filled<'v>(
+    form: &'v [Property],
+    defaults: &'v BTreeMap<String, String>,
+    given: BTreeMap<String, &'v str>,
+) -> Result<BTreeMap<String, &'v str>> {
+    let mut values = given;
+    for property in form.iter().filter(|property| property.is_configurable) {
+        let (name, default) = (property.name(), defaults.get(&property.name()).map_or("", String::as_str));
+        if values.contains_key(&name) || (default.is_empty() && property.value.is_empty()) {
+            continue;
+        }
+        // An empty value is none: the form's own would count.
+        if default.is_empty() {
+            return Err(Error::refused(format!("the template has a value for {name}, where its OVA has none")));
+        }
+        values.insert(name, default);
+    }
+    Ok(values)
+}
+
 /// What the VMs are to the extension that they are named as managed by.
 const NODE: &str = "node";
 
 impl VcenterHypervisor {
     /// The settings of a new VM that say whose it is.
     pub(super) fn stamped(&self, stamp: &Stamp) -> ConfigSpec {
-        // What says that the template is one is not its clones'.
-        let spec = ConfigSpec::new().extra(STAMP, &written(stamp)).extra(IMAGE, "").extra(LAID_BY, "");
+        // What says of the template which image it is is not its clones'.
+        let spec = ConfigSpec::new().extra(STAMP, &written(stamp)).extra(IMAGE, "");
         match &self.places.managed_by {
             Some(extension) => spec.managed_by(&ManagedBy { extension: extension.clone(), kind: NODE.to_owned() }),
             None => spec,
@@ -106,6 +131,23 @@ mod tests {
             is_given,
             is_configurable,
         }
+    }
+
+    #[test]
+    fn each_value_is_that_of_the_form_or_of_the_ova_and_none_is_the_templates() {
+        let form = [("name", "", true), ("minor", "1.35", true), ("cidr", "10.0.0.0/8", true), ("build", "x", false)]
+            .map(|(id, value, is_configurable)| property(id, value, false, is_configurable));
+        let texts = |texts: &[(&str, &str)]| texts.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let defaults: BTreeMap<String, String> =
+            texts(&[("name", ""), ("minor", "1.36"), ("cidr", "10.244.0.0/16"), ("build", "new")]);
+        let given =
+            BTreeMap::from([("name".to_owned(), "cp1"), ("minor".to_owned(), "1.34"), ("strange".to_owned(), "x")]);
+        let expected = [("cidr", "10.244.0.0/16"), ("minor", "1.34"), ("name", "cp1"), ("strange", "x")];
+        let filled_in = filled(&form, &defaults, given).unwrap();
+        assert_eq!(filled_in.iter().map(|(name, value)| (name.as_str(), *value)).collect::<Vec<_>>(), expected);
+        let fewer: BTreeMap<String, String> = texts(&[("minor", "1.36")]);
+        let error = filled(&form, &fewer, BTreeMap::new()).unwrap_err();
+        assert!(error.to_string().contains("a value for cidr, where its OVA has none"), "{error}");
     }
 
     #[test]

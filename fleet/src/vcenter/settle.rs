@@ -3,35 +3,43 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use vsphere::MoRef;
+use vsphere::{MoRef, Running};
 
 use super::VcenterHypervisor;
-use super::stamp::{IMAGE, LAID_BY, STAMP};
 use super::trouble::not_now;
 use crate::hypervisor::{Error, Result};
 
+/// Whose tasks work on files of datastores, and on disks by their files.
+const OF_FILES: [&str; 2] = ["FileManager.", "VirtualDiskManager."];
+/// How the task begins that copies a VM, and leaves it as it is.
+const CLONING: &str = "VirtualMachine.clone";
+
 impl VcenterHypervisor {
-    /// Waits until no task works on a VM of the deployment. A clone's task is its template's, whoever clones: of those that go
-    /// on at the beginning the end is waited for, and not of those that others begin meanwhile.
+    /// Waits until no task works on a VM of the deployment that may change it. A clone's task is its template's, and one on a
+    /// file is a manager's: of those that go on at the beginning the end is waited for, and not of those that others begin
+    /// meanwhile. All of it is bounded, and what still goes on then is named: it may be somebody else's.
     pub(super) async fn settled(&self) -> Result<()> {
         let begin = Instant::now();
-        self.wait_for(&self.tasks_of_templates().await?, begin).await?;
+        let mut others = self.client.running(&self.tasks_of_templates().await?).await?;
+        others.extend(self.tasks_on_files().await?);
+        self.wait_for(others, begin).await?;
         loop {
             let own: Vec<MoRef> = self.all_own().await?.iter().flat_map(|vm| vm.tasks.clone()).collect();
-            if self.client.running(&own).await?.is_empty() {
+            let mut running = self.client.running(&own).await?;
+            running.retain(|task| !task.what.starts_with(CLONING));
+            if running.is_empty() {
                 return Ok(());
             }
-            self.wait_for(&own, begin).await?;
+            self.wait_for(running, begin).await?;
         }
     }
 
+    /// Those of the templates that this deployment has laid ready: it clones no others.
     async fn tasks_of_templates(&self) -> Result<Vec<MoRef>> {
-        let all = self.client.entries_in(&self.places.templates, false, &[LAID_BY, IMAGE, STAMP]).await?;
-        let is_template = |vm: &vsphere::Entries| vm.extra.get(LAID_BY).or(vm.extra.get(IMAGE)).is_some();
-        let templates = all.into_iter().filter(|vm| vm.extra.get(STAMP).is_none() && is_template(vm));
+        let notes = self.laid.all().await?;
         let mut tasks = BTreeSet::new();
-        for template in templates {
-            match self.client.look(&template.reference, &["recentTask"]).await {
+        for seal in notes.iter().filter_map(|note| note.seal.as_ref()) {
+            match self.client.look(&MoRef::vm(&seal.reference), &["recentTask"]).await {
                 Ok(seen) => tasks.extend(seen.references_at("recentTask")),
                 Err(error) if error.outcome() == vsphere::Outcome::NotFound => {}
                 Err(error) => return Err(error.into()),
@@ -40,14 +48,27 @@ impl VcenterHypervisor {
         Ok(tasks.into_iter().collect())
     }
 
-    async fn wait_for(&self, tasks: &[MoRef], begin: Instant) -> Result<()> {
-        for running in self.client.running(tasks).await? {
+    /// Deletions of disks and files that the account of this command has asked for. A task does not say of which file it is: those
+    /// of other accounts may be of anything on this vCenter.
+    async fn tasks_on_files(&self) -> Result<Vec<Running>> {
+        let own = self.client.user_name().await;
+        let mut running = self.client.running(&self.client.recent_tasks().await?).await?;
+        running.retain(|task| {
+            OF_FILES.iter().any(|manager| task.what.starts_with(manager)) && task.by.eq_ignore_ascii_case(&own)
+        });
+        Ok(running)
+    }
+
+    async fn wait_for(&self, tasks: Vec<Running>, begin: Instant) -> Result<()> {
+        for running in tasks {
             let left = self.settling.saturating_sub(begin.elapsed());
             match self.client.ended(&running.task, left).await {
                 Ok(()) => {}
                 Err(vsphere::Error::Late { .. }) => {
                     let limit = self.settling.as_secs();
-                    return Err(not_now(format!("{} still goes on after {limit} s", running.what)));
+                    return Err(not_now(format!(
+                        "{running} still goes on after {limit} s: wait for its end, or end it"
+                    )));
                 }
                 Err(error) => return Err(Error::from(error)),
             }

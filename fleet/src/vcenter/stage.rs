@@ -1,21 +1,27 @@
-//! Laying an OVA ready as a template: imported once, then made a template in steps that each can be taken again.
+//! Laying an OVA ready as a template. What an earlier command has left half done is not gone on with, but removed: who could say
+//! what has become of it meanwhile?
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ova::archive::Archive;
-use uuid::Uuid;
 use vsphere::{ConfigSpec, Import, MoRef, Outcome, Power};
 
 use super::VcenterHypervisor;
-use super::image::{SNAPSHOT, as_staged, digest as digest_of, is_whole, snapshot};
+use super::image::{Package, Standing, as_staged};
+use super::laid::{Note, SNAPSHOT, Seal};
 use super::place::Place;
-use super::stamp::{GOING, IMAGE, LAID_BY, laid_by};
-use super::trouble::Asking;
+use super::stamp::{GOING, IMAGE};
+use super::trouble::{Asking, not_now};
 use crate::hypervisor::{Error, Kind, Permit, Placement, Result, Staged, Vm};
 
-/// So many characters of the digest are in a template's name, for people.
-const SHORT: usize = 12;
+/// So many templates of an image that others have changed lie about at most: each cost an import, and takes its room.
+const MOST_ALTERED: usize = 3;
+/// So often a template is looked at for its settings to come to rest.
+const LOOKS: usize = 10;
+
+/// For people who find a template.
+const ANNOTATION: &str =
+    "An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.";
 
 impl VcenterHypervisor {
     pub(super) async fn lay_ready(
@@ -35,34 +41,69 @@ impl VcenterHypervisor {
         };
         let place = self.place(like.as_ref(), placement).await?;
         self.takes_vms(&place.at).await?;
-        let half = match self.half_of(digest, &place, permit).await? {
-            Some(half) => half,
-            None => self.upload(ova, digest, like.as_ref(), &place, permit).await?,
-        };
-        self.finish(&half, digest, permit).await
+        self.tidy(digest, permit).await?;
+        self.upload(ova, digest, like.as_ref(), &place, permit).await
     }
 
-    /// Ends what an earlier command of this deployment has left half done; one of this image that has all its bytes is gone
-    /// on with. Nobody else lays images for this deployment: whoever has its permit is the only one. Halves of other
-    /// deployments are theirs.
-    async fn half_of(&self, digest: &str, place: &Place, permit: &dyn Permit) -> Result<Option<MoRef>> {
-        let is_own = |vm: &vsphere::Entries| vm.extra.get(LAID_BY) == Some(&laid_by(self.deployment, &vm.name));
-        let mut found = None;
-        for half in self.laid(&place.at, |vm| is_own(vm) && !vm.is_template).await? {
-            // It never had more than the image's own disk, and never ran.
-            if half.power != Power::Off || half.devices.disks.len() > 1 {
-                log::warn!("{} was left half laid ready, and is no longer as it was left: it stays", half.name);
-            } else if found.is_none() && half.extra.get(IMAGE) == Some(digest) {
-                found = Some(half.reference);
-            } else {
-                self.remove_half(&half, permit).await?;
+    /// Ends what earlier commands of this deployment have left half done, and says of which templates of this image none is
+    /// used. Nobody else lays images for this deployment: whoever has its permit is the only one.
+    async fn tidy(&self, digest: &str, permit: &dyn Permit) -> Result<()> {
+        let mut altered = Vec::new();
+        for note in self.laid.all().await? {
+            let Some(seal) = &note.seal else {
+                self.end_half(&note, permit).await?;
+                continue;
+            };
+            match self.standing(seal).await? {
+                Standing::Gone => self.laid.forget(&note, permit).await?,
+                Standing::Altered(what) if note.digest == digest => altered.push(format!("{}: {what}", note.name)),
+                Standing::Altered(_) | Standing::Whole(_) => {}
             }
         }
-        Ok(found)
+        let words = altered.join("; ");
+        match altered.len() {
+            0 => Ok(()),
+            1..MOST_ALTERED => {
+                log::warn!(
+                    "what this deployment has laid ready is not as it was then: {words}. It is not used, and the image is laid \
+                     ready anew"
+                );
+                Ok(())
+            }
+            count => Err(not_now(format!(
+                "{count} templates that this deployment has laid ready are not as they were then: {words}. Remove them where no \
+                 VM stands on them, and see to it that nobody else changes templates in {}",
+                self.places.templates_path
+            ))),
+        }
+    }
+
+    /// Removes half of a template. It is known by the name and the BIOS UUID that were noted before it was begun, never had more
+    /// than the image's own disk, and never ran: what is otherwise stays, and is named.
+    async fn end_half(&self, note: &Note, permit: &dyn Permit) -> Result<()> {
+        let mut found = Vec::new();
+        for reference in self.client.vms_of_bios_uuid(&note.uuid.to_string()).await? {
+            match self.client.vm(&reference).await {
+                Ok(vm) => found.push(vm),
+                Err(error) if error.outcome() == Outcome::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let Some(half) = found.pop() else { return self.laid.forget(note, permit).await };
+        if found.is_empty() && is_half(note, &half, &self.places.templates) {
+            return self.remove_half(note, &half, permit).await;
+        }
+        log::warn!(
+            "{} was left half laid ready, and what has its BIOS UUID now ({}) is not as it was left: it stays. Remove it if it is \
+             a template that no VM stands on",
+            note.name,
+            half.name
+        );
+        Ok(())
     }
 
     /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen.
-    async fn remove_half(&self, half: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+    async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
         let asking = Asking(permit);
         let changes = self.client.changes(&asking);
         let removed = async {
@@ -70,15 +111,20 @@ impl VcenterHypervisor {
             changes.destroy(&half.reference).await
         };
         match removed.await.map_err(Error::from) {
-            Ok(()) => log::info!("{} was left half laid ready, and is removed", half.name),
-            Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => return Err(error),
+            Ok(()) => {
+                log::info!("{} was left half laid ready, and is removed", half.name);
+                self.laid.forget(note, permit).await
+            }
+            Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => Err(error),
             // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
-            Err(error) => log::info!("{} was left half laid ready, and stays for now: {error}", half.name),
+            Err(error) => {
+                log::info!("{} was left half laid ready, and stays for now: {error}", half.name);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
-    /// Imports an OVA without the disks that have no file in it: each VM gets its own.
+    /// Imports an OVA without the disks that have no file in it, for each VM gets its own, and makes a template of it.
     async fn upload(
         &self,
         ova: &Path,
@@ -86,24 +132,25 @@ impl VcenterHypervisor {
         like: Option<&vsphere::Vm>,
         place: &Place,
         permit: &dyn Permit,
-    ) -> Result<MoRef> {
+    ) -> Result<Staged> {
         let another = || Error::refused(format!("{} is not the OVA that was planned with", ova.display()));
-        if digest_of(ova).await? != digest {
+        let package = Package::read(ova).await?;
+        if package.digest != digest {
             return Err(another());
         }
-        let name = format!("kaas-image-{}-{}", &digest.get(..SHORT).unwrap_or(digest), short(Uuid::new_v4()));
-        let config = ConfigSpec::new().extra(LAID_BY, &laid_by(self.deployment, &name)).annotation(
-            "An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.",
-        );
+        let networks = self.networks_for(&package, like).await?;
+        let note = self.laid.new_note(digest, &place.at.datastore, package.defaults);
+        self.laid.begin(&note, permit).await?;
+        let config = ConfigSpec::new().bios_uuid(&note.uuid.to_string()).extra(IMAGE, digest).annotation(ANNOTATION);
         let properties = BTreeMap::new();
         let import = Import {
             ova,
-            name: &name,
+            name: &note.name,
             folder: &self.places.templates,
             pool: &place.pool,
             datastore: &place.at.datastore,
             host: None,
-            networks: self.networks_for(ova, like).await?,
+            networks,
             properties: &properties,
             option: None,
             config: &config,
@@ -111,62 +158,67 @@ impl VcenterHypervisor {
         };
         let tell = |percent: u32| log::debug!("uploading {}: {percent} %", ova.display());
         let asking = Asking(permit);
-        let imported = self.client.changes(&asking).telling(&tell).import(&import).await?;
+        let changes = self.client.changes(&asking);
+        let imported = changes.telling(&tell).import(&import).await?;
         for warning in imported.warnings {
             log::info!("importing {}: {warning}", ova.display());
         }
         // What was sent was held against the manifest of the file that was there then.
-        if digest_of(ova).await? != digest {
+        if Package::read(ova).await?.digest != digest {
             return Err(another());
         }
-        let now = self.client.vm(&imported.vm).await?;
-        self.client.changes(&asking).reconfigure(&now.reference, &ConfigSpec::of(&now).extra(IMAGE, digest)).await?;
-        Ok(now.reference)
+        let changes = self.client.changes(&asking);
+        changes.create_snapshot(&imported.vm, SNAPSHOT, "What clones are made from").await?;
+        changes.mark_as_template(&imported.vm).await?;
+        self.sealed(&note, &imported.vm, permit).await
+    }
+
+    /// Seals what was made: from now on it is an image, as long as it stays as it is.
+    async fn sealed(&self, note: &Note, made: &MoRef, permit: &dyn Permit) -> Result<Staged> {
+        let now = self.at_rest(made).await?;
+        let is_it = now.name == note.name && is_noted(note, &now);
+        match Seal::of(&now).filter(|_| is_it) {
+            Some(seal) => {
+                self.laid.seal(note, seal, permit).await?;
+                Ok(as_staged(&made.id, &note.digest))
+            }
+            None => Err(Error::transient(anyhow::anyhow!("{} was laid ready and is no whole template", now.name))),
+        }
+    }
+
+    /// A template whose settings change no more by themselves: what a host has done may reach vCenter after its task has ended.
+    async fn at_rest(&self, made: &MoRef) -> Result<vsphere::Vm> {
+        let mut before = self.client.vm(made).await?;
+        for _ in 1..LOOKS {
+            tokio::time::sleep(self.rest).await;
+            let now = self.client.vm(made).await?;
+            if now.change_version == before.change_version {
+                return Ok(now);
+            }
+            before = now;
+        }
+        Err(not_now(format!("the settings of {} change all the time: it is not used", before.name)))
     }
 
     /// The networks of an OVA, all on the one that the template is on; vCenter chooses where none is known.
-    async fn networks_for(&self, ova: &Path, like: Option<&vsphere::Vm>) -> Result<BTreeMap<String, MoRef>> {
-        let path = ova.to_owned();
-        let read = tokio::task::spawn_blocking(move || -> anyhow::Result<Vec<String>> {
-            let descriptor = Archive::open(&path)?.descriptor()?;
-            Ok(descriptor.networks.into_iter().map(|network| network.name).collect())
-        });
-        let names = match read.await {
-            Ok(names) => names.map_err(Error::refused)?,
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        };
+    async fn networks_for(&self, package: &Package, like: Option<&vsphere::Vm>) -> Result<BTreeMap<String, MoRef>> {
         let network = match (self.places.networks.first(), like) {
             (Some((network, _)), _) => Some(network.clone()),
             (None, Some(like)) => self.client.look(&like.reference, &["network"]).await?.references_at("network").pop(),
             (None, None) => None,
         };
-        Ok(network
-            .into_iter()
-            .flat_map(|network| names.iter().map(move |name| (name.clone(), network.clone())))
-            .collect())
-    }
-
-    /// Makes a template of what has all bytes of an image. Each step looks first.
-    async fn finish(&self, half: &MoRef, digest: &str, permit: &dyn Permit) -> Result<Staged> {
-        let asking = Asking(permit);
-        let changes = self.client.changes(&asking);
-        let now = self.client.vm(half).await?;
-        if snapshot(&now).is_none() {
-            changes.create_snapshot(half, SNAPSHOT, "What clones are made from").await?;
-        }
-        if !now.is_template {
-            match changes.mark_as_template(half).await {
-                Err(error) if error.outcome() != Outcome::Changed => return Err(error.into()),
-                _ => {}
-            }
-        }
-        if is_whole(&self.client.vm(half).await?) {
-            return Ok(as_staged(half, digest));
-        }
-        Err(Error::transient(anyhow::anyhow!("{} was laid ready and is no whole template", now.name)))
+        let of = |network: MoRef| package.networks.iter().map(move |name| (name.clone(), network.clone()));
+        Ok(network.into_iter().flat_map(of).collect())
     }
 }
 
-fn short(uuid: Uuid) -> String {
-    uuid.simple().to_string()[..8].to_owned()
+/// Whether a VM has the BIOS UUID that was noted.
+fn is_noted(note: &Note, vm: &vsphere::Vm) -> bool {
+    vm.bios_uuid.parse() == Ok(note.uuid)
+}
+
+/// Whether a VM is what an import may have left half done, in the folder of templates.
+fn is_half(note: &Note, vm: &vsphere::Vm, folder: &MoRef) -> bool {
+    let is_it = vm.name == note.name && is_noted(note, vm) && vm.folder.as_ref() == Some(folder);
+    is_it && vm.power == Power::Off && !vm.is_template && vm.devices.disks.len() <= 1
 }

@@ -1,4 +1,5 @@
-//! What stands in the `extraConfig` of VMs and templates: whose they are, and of which image. Guests write `guestinfo` alone.
+//! What stands in the `extraConfig` of VMs and templates: whose they are, and of which image. Guests write `guestinfo` alone;
+//! users of vCenter write what they may, so this finds VMs and proves nothing.
 
 use uuid::Uuid;
 
@@ -7,18 +8,10 @@ use crate::hypervisor::{Result, Stamp};
 
 /// A VM's stamp, as JSON.
 pub(super) const STAMP: &str = "kaas.stamp";
-/// Of a template: the digest of the OVA that it was made from. It is there once all bytes have arrived.
+/// Of a template: the digest of the OVA that it is made from, for people. Nothing goes by it.
 pub(super) const IMAGE: &str = "kaas.image";
-/// Of a template: the deployment whose command makes it, or has made it, and its name. Nobody else touches half of one, and a
-/// clone of it has another name.
-pub(super) const LAID_BY: &str = "kaas.laid-by";
 /// Of a VM that is about to be destroyed.
 pub(super) const GOING: &str = "kaas.going";
-
-/// What [`LAID_BY`] says of a template of this name.
-pub(super) fn laid_by(deployment: Uuid, name: &str) -> String {
-    format!("{deployment} {name}")
-}
 
 /// The stamp of a VM; none if it carries none.
 ///

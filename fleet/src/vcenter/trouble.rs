@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use vsphere::Outcome;
 
-use crate::hypervisor::{Error, Kind, Permit};
+use crate::hypervisor::{Error, Kind, Permit, Result};
 
 /// A call's permit, asked before each request that changes something.
 pub(super) struct Asking<'a>(pub(super) &'a dyn Permit);
@@ -46,6 +46,14 @@ pub(super) fn after_it_began(error: impl Into<Error>) -> Error {
     }
 }
 
+/// Something could not be found on the way: nothing was changed.
+pub(super) fn looking(error: anyhow::Error) -> Error {
+    match error.downcast::<vsphere::Error>() {
+        Ok(error) => error.into(),
+        Err(error) => Error::refused(format!("{error:#}")),
+    }
+}
+
 /// A VM is not as it was seen.
 pub(super) fn changed(words: String) -> Error {
     Error::new(Kind::Changed, anyhow::anyhow!(words))
@@ -54,6 +62,18 @@ pub(super) fn changed(words: String) -> Error {
 /// It cannot be now: a person or time may mend it.
 pub(super) fn not_now(words: String) -> Error {
     Error::transient(anyhow::anyhow!(words))
+}
+
+/// A wish that is not granted stops nothing; who may change nothing more is told.
+pub(super) fn granted(wish: Result<()>, what: &str) -> Result<()> {
+    match wish {
+        Err(Error { kind: Kind::Fenced, source }) => Err(Error { kind: Kind::Fenced, source }),
+        Err(error) => {
+            log::warn!("vCenter does not take {what}: {error}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 #[cfg(test)]

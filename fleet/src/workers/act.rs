@@ -154,12 +154,14 @@ impl Acting<'_> {
         let timeout_factor = self.workers.site.timeout_factor();
         let token = Token::new(&machine.name, now, timeout_factor);
         let (id, expires) = (Some(token.id.clone()), token.expires);
-        let noted = Machine { token: id, expires, timeout_factor, vm: None, since: now, ..machine };
+        // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
+        let drawn = machine.drawn.unwrap_or_else(Uuid::new_v4);
+        let noted = Machine { token: id, expires, timeout_factor, drawn: Some(drawn), vm: None, since: now, ..machine };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
         let addition = Addition {
             name: &noted.name,
-            uuid: None,
+            uuid: Some(drawn),
             image: &staged,
             networks: Networks::Of(beside),
             size: &noted.template.size,

@@ -47,7 +47,7 @@ pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Se
 async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
     let mut vms = hypervisor.vms().await?;
     for machine in &kept.machines {
-        let Some(noted) = machine.vm else { continue };
+        let Some(noted) = machine.noted() else { continue };
         if !vms.iter().any(|vm| vm.uuid() == noted) {
             // Moved out of the folders that are searched, or restamped: it is not gone.
             let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();

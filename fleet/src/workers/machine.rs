@@ -50,6 +50,10 @@ pub struct Machine {
     pub state: State,
     /// Since when it is in that state, or is watched by a command, in seconds of Unix time.
     pub since: u64,
+    /// BIOS UUID that its VM is made with, drawn and noted before: half of it is known by that. Stamps alone prove nothing, for
+    /// whoever may change a VM's settings can write one.
+    #[serde(default)]
+    pub drawn: Option<Uuid>,
     /// BIOS UUID of its VM, once that was made whole.
     #[serde(default)]
     pub vm: Option<Uuid>,
@@ -96,6 +100,7 @@ impl Machine {
             address,
             state: State::New,
             since,
+            drawn: None,
             vm: None,
             token: None,
             expires: 0,
@@ -118,6 +123,11 @@ impl Machine {
     /// Whether a VM carries its stamp.
     pub fn owns(&self, vm: &Vm) -> bool {
         vm.stamp.as_ref().is_some_and(|stamp| stamp.node == self.name && stamp.swap == Some(self.id))
+    }
+
+    /// BIOS UUID of the VM that was made for it, or was to be.
+    pub(super) fn noted(&self) -> Option<Uuid> {
+        self.vm.or(self.drawn)
     }
 
     /// Whether its token is good for as long as a worker may take to join.

@@ -67,13 +67,13 @@ impl Seen {
     pub fn vm(&self, machine: &Machine) -> Found<'_> {
         let mut own = self.vms.iter().filter(|vm| machine.owns(vm));
         let (first, second) = (own.next(), own.next());
-        let unstamped = |vm: &Vm| machine.vm == Some(vm.uuid()) && !machine.owns(vm);
+        let unstamped = |vm: &Vm| machine.noted() == Some(vm.uuid()) && !machine.owns(vm);
         if second.is_some() || self.vms.iter().any(unstamped) {
             return Found::Odd;
         }
         match first {
             None => Found::Nothing,
-            Some(vm) if machine.vm.is_some_and(|noted| noted != vm.uuid()) => Found::Odd,
+            Some(vm) if machine.noted().is_some_and(|noted| noted != vm.uuid()) => Found::Odd,
             Some(vm) => Found::Vm(vm),
         }
     }

@@ -3,7 +3,10 @@ package bed
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	vcsim "github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -44,11 +47,55 @@ func (m *machine) MarkAsTemplate(ctx *vcsim.Context, asked *types.MarkAsTemplate
 		m.world.registry.Update(ctx, m.VirtualMachine, []types.PropertyChange{
 			{Name: "config.template", Val: true}, {Name: "summary.config.template", Val: true},
 		})
+		m.world.changed(ctx, m.VirtualMachine)
 	}
 	return response
 }
 
-// destroy deletes a machine's own files, and every disk that is attached to it, wherever that is (vic 2471). Other files in its
+// MarkAsVirtualMachine is no task either.
+func (m *machine) MarkAsVirtualMachine(ctx *vcsim.Context, asked *types.MarkAsVirtualMachine) soap.HasFault {
+	m.world.mutex.Lock()
+	other, taken := m.world.busy[m.Self]
+	m.world.mutex.Unlock()
+	if taken {
+		return &methods.MarkAsVirtualMachineBody{Fault_: vcsim.Fault("", &types.TaskInProgress{Task: other})}
+	}
+	response := m.VirtualMachine.MarkAsVirtualMachine(asked)
+	if response.Fault() == nil {
+		m.world.registry.Update(ctx, m.VirtualMachine, []types.PropertyChange{
+			{Name: "config.template", Val: false}, {Name: "summary.config.template", Val: false}, {Name: "resourcePool", Val: asked.Pool},
+		})
+		m.world.changed(ctx, m.VirtualMachine)
+	}
+	return response
+}
+
+// RenameTask gives a machine another name, which is one of its settings.
+func (m *machine) RenameTask(ctx *vcsim.Context, asked *types.Rename_Task) soap.HasFault {
+	task := m.world.task(ctx, "Rename_Task", m.VirtualMachine, func(ctx *vcsim.Context) (types.AnyType, fault) {
+		result, failed := m.world.inner(ctx, m.VirtualMachine, func() soap.HasFault { return m.VirtualMachine.RenameTask(ctx, asked) })
+		if failed == nil {
+			m.world.registry.WithLock(ctx, m.VirtualMachine, func() {
+				m.world.registry.Update(ctx, m.VirtualMachine, []types.PropertyChange{{Name: "config.name", Val: asked.NewName}})
+				m.world.changed(ctx, m.VirtualMachine)
+			})
+		}
+		return result, failed
+	})
+	return &methods.Rename_TaskBody{Res: &types.Rename_TaskResponse{Returnval: task}}
+}
+
+// changed gives a machine's settings another version. "Each change to the configuration updates this value": changeVersion of
+// VirtualMachineConfigInfo, vSphere Web Services API. vcsim does so in ReconfigVM_Task alone, and not where a snapshot changes
+// devices, nor where a machine becomes a template, is none any more, or gets another name.
+func (w *world) changed(ctx *vcsim.Context, machine *vcsim.VirtualMachine) {
+	w.registry.Update(ctx, machine, []types.PropertyChange{
+		{Name: "config.changeVersion", Val: strconv.FormatInt(time.Now().UnixNano(), 10)},
+	})
+}
+
+// destroy deletes a machine's own files, and every disk that is attached to it, wherever that is (vic 2471), or was when one of its
+// snapshots was taken: a snapshot has all settings of its machine (VirtualMachineSnapshot.config). Other files in its
 // directory stay, a disk that was detached before among them: vcsim deletes the directory. A disk on which linked clones stand
 // stays as well: vCenter keeps what machines of a group share ("Deleting a Linked Virtual Machine", vSphere Web Services SDK
 // Programming Guide).
@@ -93,11 +140,22 @@ func (w *world) destroy(ctx *vcsim.Context, machine *vcsim.VirtualMachine) fault
 	return nil
 }
 
-// chains are a machine's disks, and below each of them what its own snapshots have left. Parents that belong to others end it.
+// chains are a machine's disks and those of its snapshots, and below each of them what its own snapshots have left. Parents that
+// belong to others end it.
 func (w *world) chains(machine *vcsim.VirtualMachine) []string {
+	tops := files(machine)
+	for _, snapshot := range w.snapshots(machine) {
+		for _, device := range snapshot.Config.Hardware.Device {
+			if disk, is := device.(*types.VirtualDisk); is {
+				if backing, is := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo); is {
+					tops = append(tops, backing.FileName)
+				}
+			}
+		}
+	}
 	var found []string
-	for _, disk := range files(machine) {
-		for disk != "" {
+	for _, disk := range tops {
+		for disk != "" && !slices.Contains(found, disk) {
 			found = append(found, disk)
 			read, failed := w.disks.Read(disk)
 			if failed != nil || !strings.HasPrefix(read.Parent, directoryOf(machine)+"/") {

@@ -129,6 +129,7 @@ func (w *world) rewrite(ctx *vcsim.Context, machine *vcsim.VirtualMachine, chang
 			list[index] = &newDisk
 		}
 		w.registry.Update(ctx, machine, []types.PropertyChange{{Name: "config.hardware.device", Val: []types.BaseVirtualDevice(list)}})
+		w.changed(ctx, machine)
 	})
 	return failed
 }

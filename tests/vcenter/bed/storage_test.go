@@ -125,6 +125,54 @@ func TestSnapshotsHoldTheirDisks(t *testing.T) {
 	}
 }
 
+func TestEachChangeGivesSettingsAnotherVersion(t *testing.T) {
+	s := opened(t)
+	vm := s.imported("node-1")
+	versions := map[string]string{s.read(vm).Config.ChangeVersion: "the import"}
+	for _, step := range []struct {
+		what string
+		do   func()
+	}{
+		{"a snapshot", func() { s.done(vm.CreateSnapshot(background, "before", "", false, false)) }},
+		{"no snapshot", func() { s.done(vm.RemoveAllSnapshot(background, nil)) }},
+		{"another name", func() { s.done(vm.Rename(background, "node-2")) }},
+		{"a template", func() { s.must(vm.MarkAsTemplate(background)) }},
+		{"a machine again", func() { s.must(vm.MarkAsVirtualMachine(background, *s.pool, nil)) }},
+		{"another entry", func() {
+			s.done(vm.Reconfigure(background, types.VirtualMachineConfigSpec{
+				ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: "a", Value: "b"}},
+			}))
+		}},
+	} {
+		step.do()
+		version := s.read(vm).Config.ChangeVersion
+		if before, known := versions[version]; known {
+			t.Errorf("%s: the version of %s", step.what, before)
+		}
+		versions[version] = step.what
+	}
+}
+
+func TestWhatASnapshotNamesGoesWithItsMachine(t *testing.T) {
+	s := opened(t)
+	vm := s.imported("node-1")
+	independent := *s.disks(vm)[1]
+	backing := *independent.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+	backing.DiskMode = string(types.VirtualDiskModeIndependent_persistent)
+	independent.Backing = &backing
+	s.done(s.reconfigure(vm, change(edit, &independent)))
+	s.done(vm.CreateSnapshot(background, "backup", "", false, false))
+	s.done(s.reconfigure(vm, detach(&independent)))
+	file := filepath.Join(s.bed.config.Directory, "LocalDS_0", "node-1", filepath.Base(pathOf(&independent)))
+	if _, err := os.Stat(file); err != nil {
+		t.Fatal(err)
+	}
+	s.done(vm.Destroy(background))
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("%s: %v", file, err)
+	}
+}
+
 func (s *site) cloneOf(from *object.VirtualMachine, name, how string, snapshot *types.ManagedObjectReference, change ...func(*types.VirtualMachineCloneSpec)) (*object.Task, error) {
 	s.Helper()
 	pool := s.pool.Reference()

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
@@ -15,7 +16,7 @@ use crate::treatment::Outcome;
 
 const PATHS: &[&str] = &["info.state", "info.progress", "info.error", "info.result"];
 
-const STATE: &[&str] = &["info.state", "info.descriptionId"];
+const STATE: &[&str] = &["info.state", "info.descriptionId", "info.entityName", "info.reason"];
 
 /// Is told of a task's progress, in percent, or of an upload's.
 pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);
@@ -36,6 +37,22 @@ pub struct Running {
     pub task: MoRef,
     /// What it does, such as `VirtualMachine.powerOn`.
     pub what: String,
+    /// The name of what it works on; empty where that has none, as a manager.
+    pub on: String,
+    /// Who has begun it, as vCenter names the account; empty if it was nobody's request.
+    pub by: String,
+}
+
+/// For people.
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |f: &mut fmt::Formatter<'_>, word: &str, name: &str| {
+            if name.is_empty() { Ok(()) } else { write!(f, " {word} {name}") }
+        };
+        f.write_str(&self.what)?;
+        named(f, "of", &self.on)?;
+        named(f, "by", &self.by)
+    }
 }
 
 impl Client {
@@ -61,9 +78,24 @@ impl Client {
             seen => seen?,
         };
         let goes_on = |info: &&Object| matches!(info.text("info.state"), "queued" | "running");
-        let running =
-            |info: &Object| Running { task: info.reference.clone(), what: info.text("info.descriptionId").to_owned() };
+        let running = |info: &Object| Running {
+            task: info.reference.clone(),
+            what: info.text("info.descriptionId").to_owned(),
+            on: info.text("info.entityName").to_owned(),
+            // Of the reasons only `TaskReasonUser` has a name.
+            by: info.get("info.reason").and_then(|reason| reason.text_of("userName")).unwrap_or_default().to_owned(),
+        };
         Ok(seen.iter().filter(goes_on).map(running).collect())
+    }
+
+    /// The tasks of the last minutes, ended ones among them, of all that the account can see (`TaskManager.recentTask`): those of
+    /// managers, such as of files and of disks by themselves, are no object's.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn recent_tasks(&self) -> Result<Vec<MoRef>> {
+        let manager = self.service().manager("taskManager")?;
+        Ok(self.look(&manager, &["recentTask"]).await?.references_at("recentTask"))
     }
 
     /// Waits until a task that somebody else started has ended, well or not.

@@ -111,7 +111,8 @@ impl Changes<'_> {
     /// Asks a VM's guest to shut down, and waits until the VM is off, at most `limit`.
     ///
     /// # Errors
-    /// `InvalidPowerState` ([`Outcome::Changed`]) when it is not on. [`Outcome::InDoubt`] when it was asked and cannot be watched.
+    /// `InvalidPowerState` ([`Outcome::Changed`]) when it is not on. [`Outcome::InDoubt`] when it was asked and cannot be watched,
+    /// or vCenter does not know at the limit whether it runs.
     pub async fn shut_down(&self, vm: &MoRef, limit: Duration) -> Result<ShutDown> {
         match self.change(SHUTDOWN_GUEST, vm, Vec::new()).await {
             Ok(_) => {}
@@ -120,7 +121,10 @@ impl Changes<'_> {
         }
         match self.client.wait_for_power(vm, Power::Off, limit).await {
             Ok(Power::Off) => Ok(ShutDown::Off),
-            Ok(_) => Ok(ShutDown::StillOn),
+            Ok(Power::On | Power::Suspended) => Ok(ShutDown::StillOn),
+            Ok(power @ Power::Unknown) => {
+                Err(Error::in_doubt(format!("shutting down the guest of {vm}"), format!("it is {power}")))
+            }
             Err(error) => Err(Error::in_doubt(format!("shutting down the guest of {vm}"), error)),
         }
     }

@@ -319,8 +319,12 @@ async fn a_guest_that_shuts_down_is_waited_for() {
         "vm-1",
         &[("runtime.powerState", "poweredOff"), ("runtime.connectionState", "notResponding")],
     );
-    fake.runs("none", [lost]);
+    fake.runs("none", [lost.clone()]);
     assert_eq!(client.wait_for_power(&id(), Power::Off, Duration::ZERO).await.unwrap(), Power::Unknown);
+    // Nor is it known to be on: who takes it for that cuts the power of one that may be off, or elsewhere.
+    fake.runs("none", [lost]);
+    let error = changes.shut_down(&id(), Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt, "{error}");
     fake.replies("CreateFilter", [Reply::Fault("ManagedObjectNotFound", String::new())]);
     fake.replies("RetrievePropertiesEx", [Reply::Fault("ManagedObjectNotFound", String::new())]);
     let error = changes.shut_down(&id(), Duration::from_secs(60)).await.unwrap_err();

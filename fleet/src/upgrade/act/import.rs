@@ -10,32 +10,49 @@ use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::reason::{self, DISK_HELD, VM_STATE};
 use crate::upgrade::step_error::StepError;
 
+/// Where an image comes from that lies ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// From the OVA, which was read and verified for it now.
+    Read,
+    /// It was laid there before: its OVA was not read now.
+    LaidBefore,
+}
+
+/// What is known of an image, and no more.
+fn verified(source: Source, signer: Option<&str>) -> String {
+    const BEFORE: &str = "laid ready before, from an OVA with the plan's digest, which was not read again; the OVA that was planned with is";
+    match (source, signer) {
+        (Source::Read, Some(signer)) => format!("whole, signed with {signer}"),
+        (Source::Read, None) => "whole; not signed".to_owned(),
+        (Source::LaidBefore, Some(signer)) => format!("{BEFORE} signed with {signer}"),
+        (Source::LaidBefore, None) => format!("{BEFORE} not signed"),
+    }
+}
+
 impl StepContext<'_> {
     pub(super) async fn verify(&self, plan: &Plan) -> Taken {
         let vms = self.vms().await?;
         let old = vms.iter().find(|vm| plan.nodes.iter().any(|node| node.old == vm.uuid()));
         let old = old.ok_or_else(|| StepError::refused(reason::VM_GONE, "all VMs of the plan are gone"))?;
-        self.staged(plan, old).await?;
-        Ok(match &plan.target.signer {
-            Some(signer) => format!("whole, signed with {signer}"),
-            None => "whole; not signed".to_owned(),
-        })
+        let (_, source) = self.staged(plan, old).await?;
+        Ok(verified(source, plan.target.signer.as_deref()))
     }
 
     /// The plan's image where a VM is to be put that takes the place of `like`. One that lies ready needs no file: its
     /// signer was judged with the plan, and the hypervisor vouches for its bytes. Otherwise the OVA is verified and laid
     /// there, each time anew: the file may have been replaced since.
-    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<Staged, StepError> {
+    async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(Staged, Source), StepError> {
         let (placement, digest) = (&plan.options.placement, &plan.target.digest);
         if let Some(ready) = self.hypervisor.staged(digest, like, placement).await? {
-            return Ok(ready);
+            return Ok((ready, Source::LaidBefore));
         }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
         let verified = tokio::task::spawn_blocking(move || target.verify(&ova)).await;
         let verified =
             verified.map_err(|error| StepError::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
         verified.map_err(|error| StepError::refused(reason::OVA, format!("{error:#}")))?;
-        Ok(self.hypervisor.stage(self.ova(plan), digest, like, placement).await?)
+        Ok((self.hypervisor.stage(self.ova(plan), digest, like, placement).await?, Source::Read))
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
@@ -71,7 +88,7 @@ impl StepContext<'_> {
             self.hypervisor.destroy(left).await.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
         let old = vms.old_vm()?;
-        let staged = self.staged(plan, old).await?;
+        let (staged, _) = self.staged(plan, old).await?;
         let replacement = Replacement {
             name: &node.new_name,
             image: &staged,
@@ -122,4 +139,19 @@ fn removable(vm: &Vm) -> Result<(), StepError> {
         return Err(StepError::pause(DISK_HELD, words));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_image_that_was_not_read_it_is_not_said_that_it_is_signed() {
+        for signer in [Some("the key 1a2b"), None] {
+            let (read, before) = (verified(Source::Read, signer), verified(Source::LaidBefore, signer));
+            assert!(read.starts_with("whole"), "{read}");
+            assert!(before.starts_with("laid ready before") && before.contains("was not read again"), "{before}");
+            assert!(!before.contains("whole"), "{before}");
+        }
+    }
 }

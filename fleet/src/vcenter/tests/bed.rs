@@ -23,6 +23,12 @@ pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xde);
 pub const NETWORK: &str = "VM Network";
 pub const ADMINISTRATOR: &str = "administrator@vsphere.local";
 
+/// Where a deployment has its journal.
+pub fn journal_of(deployment: Uuid) -> DatastorePath {
+    let name = if deployment == DEPLOYMENT { "control".to_owned() } else { deployment.to_string() };
+    DatastorePath::new("LocalDS_0", format!("kaas/{name}"))
+}
+
 /// What the program says when it is ready.
 #[derive(Deserialize)]
 struct Ready {
@@ -153,7 +159,8 @@ impl Bed {
     pub async fn hypervisor_of(&self, deployment: Uuid, site: &Site) -> VcenterHypervisor {
         let client = self.client().await;
         self.make_folder(&client, &site.folder).await;
-        VcenterHypervisor::new(client, deployment, site).await.unwrap().settling_within(Duration::from_secs(20))
+        let hypervisor = VcenterHypervisor::new(client, deployment, site, &journal_of(deployment)).await;
+        hypervisor.unwrap().settling_within(Duration::from_secs(20)).resting(Duration::ZERO)
     }
 
     pub async fn make_folder(&self, client: &Client, name: &str) {
@@ -164,8 +171,7 @@ impl Bed {
     }
 
     pub async fn store(&self) -> DatastoreStore {
-        let directory: DatastorePath = "[LocalDS_0] kaas/control".parse().unwrap();
-        DatastoreStore::new(self.client().await, "DC0", directory).await.unwrap()
+        DatastoreStore::new(self.client().await, "DC0", journal_of(DEPLOYMENT)).await.unwrap()
     }
 
     /// Where a file of a datastore is.

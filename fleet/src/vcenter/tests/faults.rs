@@ -216,14 +216,14 @@ async fn missing_privileges_are_named_all_together() {
     let bed = Bed::start(&["-users", users.to_str().unwrap()]);
     drop(bed.hypervisor().await);
     let all = bed.client_of("all@vsphere.local", "a").await;
-    let all = VcenterHypervisor::new(all, DEPLOYMENT, &bed.site()).await.unwrap();
+    let all = VcenterHypervisor::new(all, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
     all.preflight(&Placement::default()).await.unwrap();
     // With the role's privileges alone all is done.
     let ova = ova();
     let image = all.lay(&ova).await;
     let vm = all.added("cp1", &image).await;
     let few = bed.client_of("few@vsphere.local", "f").await;
-    let few = VcenterHypervisor::new(few, DEPLOYMENT, &bed.site()).await.unwrap();
+    let few = VcenterHypervisor::new(few, DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await.unwrap();
     let error = few.preflight(&Placement::default()).await.unwrap_err();
     assert_eq!(error.kind, Kind::Denied, "{error}");
     for id in missing {
@@ -232,7 +232,9 @@ async fn missing_privileges_are_named_all_together() {
     assert_eq!(few.power_on(&vm, &Free).await.unwrap_err().kind, Kind::Denied);
     all.power_on(&vm, &Free).await.unwrap();
     let site = crate::vcenter::Site { datastore: "no-such".to_owned(), ..bed.site() };
-    let error =
-        VcenterHypervisor::new(bed.client().await, DEPLOYMENT, &site).await.err().expect("there is no such place");
+    let error = VcenterHypervisor::new(bed.client().await, DEPLOYMENT, &site, &journal_of(DEPLOYMENT))
+        .await
+        .err()
+        .expect("there is no such place");
     assert_eq!(error.kind, Kind::Refused, "{error}");
 }

@@ -2,12 +2,14 @@
 
 mod bed;
 mod cluster;
+mod disturbed;
 mod faults;
 mod mirrored;
 mod one_vm;
 mod others;
 mod restart;
 mod store;
+mod templates;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use self::bed::{Bed, DEPLOYMENT, NETWORK};
+use self::bed::{Bed, DEPLOYMENT, NETWORK, journal_of};
 use super::VcenterHypervisor;
 use crate::hypervisor::{
     Addition, Error, Hypervisor, Kind, Networks, Permit, Placement, Replacement, Result, Size, Staged, Stamp, Vm,

@@ -110,7 +110,7 @@ async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
 }
 
 /// A VM of an OVA that somebody imports into a folder.
-async fn by_hand(client: &vsphere::Client, ova: &Ova, name: &str, folder: &str) -> vsphere::MoRef {
+pub(super) async fn by_hand(client: &vsphere::Client, ova: &Ova, name: &str, folder: &str) -> vsphere::MoRef {
     let pool = client.look(&client.find("DC0/host/DC0_C0").await.unwrap(), &["resourcePool"]).await.unwrap();
     let import = vsphere::Import {
         ova: &ova.path,
@@ -203,42 +203,6 @@ async fn a_vm_that_was_made_by_hand_is_stamped_once() {
     assert!(data.parent.is_some());
     let held = hypervisor.detach(&vm, &data.reference, &Free).await.unwrap_err();
     assert_eq!(held.kind, Kind::Transient, "{held}");
-}
-
-#[tokio::test]
-async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
-    let bed = Bed::start(&[]);
-    let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
-    // Off, in the folder that templates are in, with a data disk; and one that a person has made of the template.
-    let vm = hypervisor.added("cp1", &image).await;
-    let client = bed.client().await;
-    let folder = client.find("DC0/vm/control").await.unwrap();
-    let pool = client.look(&client.find("DC0/host/DC0_C0").await.unwrap(), &["resourcePool"]).await.unwrap();
-    let pool = pool.reference_at("resourcePool");
-    let clone = vsphere::CloneVm {
-        name: "by-hand",
-        folder: &folder,
-        pool: pool.as_ref(),
-        datastore: None,
-        host: None,
-        disks: vsphere::CloneDisks::Full,
-        policy: None,
-        config: &vsphere::ConfigSpec::new(),
-        is_template: false,
-    };
-    let template = vsphere::MoRef::vm(&image.reference);
-    client.changes(&vsphere::Unguarded).clone_vm(&template, &clone).await.unwrap();
-    let before = [bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()];
-    let next = ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())]);
-    assert_ne!(hypervisor.lay(&next).await, image);
-    assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
-    assert_eq!(hypervisor.again(&vm).await, vm);
-    // Its template is gone: the image is laid anew, and nothing else is one.
-    client.changes(&vsphere::Unguarded).unregister(&template).await.unwrap();
-    assert_eq!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap(), None);
-    hypervisor.lay(&ova).await;
-    assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
 }
 
 #[tokio::test]

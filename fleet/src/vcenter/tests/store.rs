@@ -59,6 +59,12 @@ async fn what_cannot_be_told_is_an_error_and_never_not_there() {
         bed.spoil("Datastore", what, more).await;
         assert!(store.read(1, "holder.json").await.is_err(), "{what}");
     }
+    // A file that is listed is there, whatever the way to its bytes says.
+    store.write(1, "kept", "a text").await.unwrap();
+    bed.spoil("Datastore", "status", json!({ "code": 404 })).await;
+    let error = store.read(1, "kept").await.unwrap_err();
+    assert!(format!("{error:#}").contains("kept is listed, and cannot be read"), "{error:#}");
+    assert_eq!(store.read(1, "kept").await.unwrap().as_deref(), Some("a text"));
     // Of a write that breaks off a part is there, and whoever has written is told that it is not certain.
     bed.spoil("Datastore", "drop", json!({ "bytes": 4 })).await;
     assert!(store.write(1, "entry", "0123456789").await.is_err());

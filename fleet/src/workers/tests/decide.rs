@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, pool, template};
-use crate::hypervisor::{PowerState, Vm, VmRef};
+use super::fake::{DEPLOYMENT, pool, template, vm};
+use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
+use crate::workers::seen::Found;
 use crate::workers::{Action, Machine, NodeSeen, Pool, Seen, State, next};
 
 /// Machines, VMs and nodes, without time that passes between decision and effect.
@@ -289,4 +290,29 @@ proptest! {
         let up_to_date = |machine: &Machine| machine.template == model.pool.template && model.available(machine);
         prop_assert!(model.machines.iter().all(up_to_date));
     }
+}
+
+#[test]
+fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
+    let mut pool = pool(1);
+    pool.made = 1;
+    let drawn = Uuid::from_u128(1);
+    let machine = Machine { drawn: Some(drawn), ..Machine::new(&pool, Uuid::from_u128(7), None, 0) };
+    let stamp = Some(machine.stamp(DEPLOYMENT));
+    let seen = |uuid: u128, stamp: Option<Stamp>| Seen {
+        vms: vec![vm(&machine.name, Uuid::from_u128(uuid), stamp)],
+        ..Seen::default()
+    };
+    let half = seen(1, stamp.clone());
+    assert!(matches!(half.vm(&machine), Found::Vm(vm) if vm.uuid() == drawn));
+    // Whoever may change a VM's settings can write a stamp, and take one away.
+    assert_eq!(seen(2, stamp.clone()).vm(&machine), Found::Odd);
+    assert_eq!(seen(1, None).vm(&machine), Found::Odd);
+    let [action] = <[Action; 1]>::try_from(next(&pool, &[machine.clone()], &half).actions).unwrap();
+    assert!(matches!(action, Action::Destroy(_)), "{action:?}");
+    assert_eq!(next(&pool, &[machine.clone()], &seen(2, stamp)).actions, []);
+    // Of an earlier journal nothing is known but the stamp.
+    let earlier = Machine { drawn: None, ..machine.clone() };
+    let found = seen(2, Some(earlier.stamp(DEPLOYMENT)));
+    assert!(matches!(found.vm(&earlier), Found::Vm(_)));
 }

@@ -746,6 +746,7 @@ impl Hypervisor for World {
         let (name, stamp) = (addition.name.to_owned(), addition.stamp.clone());
         let token = addition.properties["join-token"].split('.').next().unwrap_or_default().to_owned();
         let image = addition.image.digest.clone();
+        let drawn = addition.uuid.expect("workers' VMs are made with a BIOS UUID that was noted");
         assert_eq!(addition.properties["node-name"], name);
         // Its first moment: whoever is killed now leaves half of it.
         let half = self.call("add", Does::ChangesVm, {
@@ -758,7 +759,7 @@ impl Hypervisor for World {
                 assert!(!twice, "{name} is made twice");
                 assert!(state.tokens.contains_key(&token), "{name} is made with a token that is not there");
                 state.made += 1;
-                let mut vm = vm(&name, Uuid::from_u128(0xe00 + state.made), Some(stamp));
+                let mut vm = vm(&name, drawn, Some(stamp));
                 vm.version = image;
                 let uuid = vm.uuid();
                 state.machines.push(Machine { vm, whole: false, token, powered: None, returns: false });

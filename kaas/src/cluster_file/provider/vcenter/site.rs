@@ -79,7 +79,7 @@ impl VcenterSite {
     }
 
     async fn hypervisor(&self) -> fleet::hypervisor::Result<VcenterHypervisor> {
-        VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names()).await
+        VcenterHypervisor::new(self.client.clone(), self.deployment, &self.described.names(), &self.journal).await
     }
 
     /// What a node says of itself; none if it says nothing, or has no VM.

@@ -1,0 +1,142 @@
+//! A directory of a datastore with small files in it. Files are read and written at `/folder`, in one request each: a write that
+//! breaks off leaves a part of the text. What is there is asked of the datastore's browser, which tells "not there" from all
+//! other failures by a fault of its own. Knows nothing of what the files say.
+
+use std::fmt;
+
+use anyhow::Context;
+use vsphere::{Client, DatastorePath, File, Guard, MoRef, Outcome};
+
+use super::trouble::not_now;
+use crate::hypervisor::Result;
+
+/// No file is longer, in bytes.
+const LONGEST: usize = 16 << 20;
+/// All names.
+const ALL: &str = "*";
+
+/// A directory, whether it is there or not.
+#[derive(Clone)]
+pub(super) struct DatastoreDirectory {
+    client: Client,
+    datacenter: MoRef,
+    datacenter_path: String,
+    datastore: MoRef,
+    path: DatastorePath,
+}
+
+impl DatastoreDirectory {
+    /// The directory of a path. `datacenter` is the inventory path of the datastore's data center.
+    ///
+    /// # Errors
+    /// When there is no such data center or datastore, or they cannot be seen.
+    pub(super) async fn find(client: Client, datacenter: &str, path: DatastorePath) -> anyhow::Result<Self> {
+        let found = client.find(datacenter).await?;
+        let datastore = datastore_of(&client, datacenter, &path.datastore).await?;
+        Ok(Self { client, datacenter: found, datacenter_path: datacenter.to_owned(), datastore, path })
+    }
+
+    /// A directory in it.
+    pub(super) fn below(&self, name: &str) -> Self {
+        Self { path: self.path.join(name), ..self.clone() }
+    }
+
+    /// What is in it; none if it is not there.
+    pub(super) async fn listed(&self) -> vsphere::Result<Option<Vec<File>>> {
+        self.named(ALL).await
+    }
+
+    /// Whether it is there.
+    pub(super) async fn exists(&self) -> vsphere::Result<bool> {
+        // Nothing is named so: whether the directory is there is all that is asked.
+        Ok(self.named("-").await?.is_some())
+    }
+
+    async fn named(&self, names: &str) -> vsphere::Result<Option<Vec<File>>> {
+        match self.client.files(&self.datastore, &self.path, names).await {
+            Ok(files) => Ok(Some(files)),
+            Err(error) if error.is_fault("FileNotFound") => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes it; whether it was this call that did.
+    ///
+    /// # Errors
+    /// `FileNotFound` when that which it is to be in is not there.
+    pub(super) async fn make(&self, guard: &dyn Guard) -> vsphere::Result<bool> {
+        match self.client.changes(guard).make_directory(&self.path, &self.datacenter).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_fault("FileAlreadyExists") => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes it with all above it.
+    pub(super) async fn make_with_parents(&self, guard: &dyn Guard) -> vsphere::Result<()> {
+        let mut way = vec![self.path.clone()];
+        while let Some(above) = way.last().and_then(DatastorePath::parent).filter(|above| !above.path.is_empty()) {
+            way.push(above);
+        }
+        for path in way.into_iter().rev() {
+            Self { path, ..self.clone() }.make(guard).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes it with all that is in it.
+    pub(super) async fn remove(&self, guard: &dyn Guard) -> vsphere::Result<()> {
+        self.client.changes(guard).delete_file(&self.path, &self.datacenter).await
+    }
+
+    /// Removes a file of it.
+    pub(super) async fn remove_file(&self, file: &str, guard: &dyn Guard) -> vsphere::Result<()> {
+        self.client.changes(guard).delete_file(&self.path.join(file), &self.datacenter).await
+    }
+
+    /// Reads a file; none if it is not there. What is no text in it is replaced.
+    ///
+    /// # Errors
+    /// When it cannot be read. That vCenter does not find it says little: it answers so as well where the datastore cannot be
+    /// reached by that way just now. Only what is not listed either is not there.
+    pub(super) async fn read(&self, file: &str) -> Result<Option<String>> {
+        match self.client.read_file(&self.path.join(file), &self.datacenter_path, LONGEST).await {
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Err(error) if error.outcome() == Outcome::NotFound => {
+                let listed = self.named(file).await?.unwrap_or_default();
+                if listed.iter().any(|listed| listed.name == file) {
+                    return Err(not_now(format!("{} is listed, and cannot be read: {error}", self.path.join(file))));
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a file whole, in place of one that is there.
+    pub(super) async fn write(&self, file: &str, text: &str, guard: &dyn Guard) -> vsphere::Result<()> {
+        let bytes = text.as_bytes().to_vec();
+        self.client.changes(guard).write_file(&self.path.join(file), &self.datacenter_path, bytes).await
+    }
+}
+
+/// Where it is, for people.
+impl fmt::Display for DatastoreDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
+    }
+}
+
+/// The datastore of a name, which is unique in a data center. Only one that is in a folder or in a datastore cluster is looked
+/// for among all.
+async fn datastore_of(client: &Client, datacenter: &str, name: &str) -> anyhow::Result<MoRef> {
+    match client.find(&format!("{datacenter}/datastore/{name}")).await {
+        Ok(found) if found.kind == "Datastore" => return Ok(found),
+        Err(error) if error.outcome() != Outcome::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let folder = client.find(&format!("{datacenter}/datastore")).await?;
+    let all = client.list(&folder, &["Datastore"], true, &["summary.name"]).await?;
+    let found = all.into_iter().find(|seen| seen.text("summary.name") == name);
+    Ok(found.with_context(|| format!("{datacenter} has no datastore {name}"))?.reference)
+}

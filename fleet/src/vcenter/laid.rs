@@ -1,0 +1,231 @@
+//! What this deployment has laid ready, as it has noted itself, in small files beside its journal: that alone says which template
+//! is an image. What stands in a template's settings anybody can write who may change it there or may make one, so none of it is
+//! believed. Knows nothing of how an image is laid, nor what becomes of it.
+//!
+//! An import is noted before it is begun, with the name and the BIOS UUID that its VM is given: half of one is known by these.
+//! Once it is a whole template the note is sealed with what vCenter calls it and with the version of its settings: `changeVersion`
+//! is "a unique identifier for a given version of the configuration. Each change to the configuration updates this value"
+//! (vSphere Web Services API, `VirtualMachineConfigInfo`).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use vsphere::MoRef;
+
+use super::datastore_directory::DatastoreDirectory;
+use super::trouble::Asking;
+use crate::hypervisor::{Error, Kind, Permit, Result};
+
+/// The snapshot that clones are made from.
+pub(super) const SNAPSHOT: &str = "kaas";
+
+/// The directory, in that of the journal.
+const DIRECTORY: &str = "images";
+/// How the files of a note end: of what was begun, and of what is whole. Neither is ever written anew with other words.
+const BEGUN: &str = ".begun.json";
+const SEALED: &str = ".sealed.json";
+/// So many characters of the digest are in a template's name, for people.
+const SHORT: usize = 12;
+/// How often a seal is written that vCenter did not take: without it, all that was uploaded is of no use.
+const TRIES: usize = 3;
+
+/// An import.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Note {
+    pub(super) deployment: Uuid,
+    /// Of the OVA, as [`crate::hypervisor::Staged::digest`].
+    pub(super) digest: String,
+    /// The template's name, and the BIOS UUID that it is given.
+    pub(super) name: String,
+    pub(super) uuid: Uuid,
+    /// What vCenter calls the datastore that it is laid on.
+    pub(super) datastore: String,
+    /// What the OVA's form holds as it comes, by the names that guests know.
+    pub(super) defaults: BTreeMap<String, String>,
+    /// Once it is whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) seal: Option<Seal>,
+}
+
+/// A whole template, as it was when this deployment had made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Seal {
+    /// What vCenter calls it, and tells it from all others by.
+    pub(super) reference: String,
+    pub(super) instance: String,
+    /// The version of its settings.
+    pub(super) version: String,
+    /// What clones are made from.
+    pub(super) snapshot: String,
+    /// Its disk's file, and those that it stands on.
+    pub(super) disk: Vec<String>,
+}
+
+impl Seal {
+    /// The seal of a template; none of what is no whole one.
+    pub(super) fn of(vm: &vsphere::Vm) -> Option<Self> {
+        let [disk] = vm.devices.disks.as_slice() else { return None };
+        let snapshot = snapshot(vm)?;
+        vm.is_template.then(|| Self {
+            reference: vm.reference.id.clone(),
+            instance: vm.instance_uuid.clone(),
+            version: vm.change_version.clone(),
+            snapshot: snapshot.id.clone(),
+            disk: disk.path.iter().chain(&disk.parents).cloned().collect(),
+        })
+    }
+
+    /// What of a template is not as it was sealed; none if all is.
+    pub(super) fn broken(&self, now: &vsphere::Vm) -> Option<&'static str> {
+        let Some(seen) = Self::of(now) else { return Some("it is no whole template any more") };
+        let rest = (&seen.reference, &seen.instance) == (&self.reference, &self.instance);
+        match (rest, seen.snapshot == self.snapshot, seen.disk == self.disk) {
+            (false, ..) => Some("it is another one"),
+            (_, false, _) => Some("its snapshot is another one"),
+            (.., false) => Some("its disk is another one"),
+            _ if seen.version != self.version => Some("its settings were changed"),
+            _ => None,
+        }
+    }
+}
+
+/// The snapshot of a template.
+pub(super) fn snapshot(vm: &vsphere::Vm) -> Option<&MoRef> {
+    vm.snapshots.iter().find(|snapshot| snapshot.name == SNAPSHOT).map(|snapshot| &snapshot.reference)
+}
+
+/// How the names of an image's templates begin.
+fn prefix(digest: &str) -> String {
+    format!("kaas-image-{}-", digest.get(..SHORT).unwrap_or(digest))
+}
+
+/// A deployment's notes.
+pub(super) struct Laid {
+    directory: DatastoreDirectory,
+    deployment: Uuid,
+}
+
+impl Laid {
+    /// The notes beside a journal.
+    pub(super) fn beside(journal: &DatastoreDirectory, deployment: Uuid) -> Self {
+        Self { directory: journal.below(DIRECTORY), deployment }
+    }
+
+    /// An import that nothing is done for yet.
+    pub(super) fn new_note(&self, digest: &str, datastore: &MoRef, defaults: BTreeMap<String, String>) -> Note {
+        let uuid = Uuid::new_v4();
+        Note {
+            deployment: self.deployment,
+            digest: digest.to_owned(),
+            name: format!("{}{}", prefix(digest), &uuid.simple().to_string()[..8]),
+            uuid,
+            datastore: datastore.id.clone(),
+            defaults,
+            seal: None,
+        }
+    }
+
+    /// The notes of one image.
+    pub(super) async fn of(&self, digest: &str) -> Result<Vec<Note>> {
+        let mut notes = self.named(&prefix(digest)).await?;
+        notes.retain(|note| note.digest == digest);
+        Ok(notes)
+    }
+
+    /// All notes.
+    pub(super) async fn all(&self) -> Result<Vec<Note>> {
+        self.named("").await
+    }
+
+    /// The notes of templates whose names begin so, by name.
+    async fn named(&self, prefix: &str) -> Result<Vec<Note>> {
+        let listed = self.directory.listed().await?.unwrap_or_default();
+        let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for file in listed.iter().filter(|file| file.name.starts_with(prefix)) {
+            for end in [SEALED, BEGUN] {
+                if let Some(name) = file.name.strip_suffix(end) {
+                    files.entry(name).or_default().push(end);
+                }
+            }
+        }
+        let mut notes = Vec::new();
+        for (name, mut ends) in files {
+            // What is sealed says all that was begun.
+            ends.sort_by_key(|end| *end != SEALED);
+            for end in ends {
+                if let Some(note) = self.read(name, end).await? {
+                    notes.push(note);
+                    break;
+                }
+            }
+        }
+        Ok(notes)
+    }
+
+    /// A note; none where it was cut, and so nothing followed from it, or is not this deployment's.
+    async fn read(&self, name: &str, end: &str) -> Result<Option<Note>> {
+        let file = format!("{name}{end}");
+        let Some(text) = self.directory.read(&file).await? else { return Ok(None) };
+        match serde_json::from_str::<Note>(&text) {
+            Ok(note) if note.deployment != self.deployment || note.name != name => {
+                log::debug!("{file} in {} is not of this deployment: it is passed over", self.directory);
+                Ok(None)
+            }
+            Ok(note) if note.seal.is_some() != (end == SEALED) => Ok(None),
+            Ok(note) => Ok(Some(note)),
+            Err(error) if error.is_eof() => Ok(None),
+            Err(error) => {
+                log::warn!("{file} in {} is not understood, and is passed over: {error}", self.directory);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Notes what is about to be imported: it is kept when this returns.
+    pub(super) async fn begin(&self, note: &Note, permit: &dyn Permit) -> Result<()> {
+        let asking = Asking(permit);
+        if !self.directory.exists().await? {
+            self.directory.make_with_parents(&asking).await?;
+        }
+        Ok(self.directory.write(&format!("{}{BEGUN}", note.name), &text(note)?, &asking).await?)
+    }
+
+    /// Notes that a template is whole, as it is now.
+    pub(super) async fn seal(&self, note: &Note, seal: Seal, permit: &dyn Permit) -> Result<()> {
+        let text = text(&Note { seal: Some(seal), ..note.clone() })?;
+        let file = format!("{}{SEALED}", note.name);
+        let mut tries = 1;
+        loop {
+            match self.directory.write(&file, &text, &Asking(permit)).await.map_err(Error::from) {
+                // It says the same however often it is written.
+                Err(error) if tries < TRIES && matches!(error.kind, Kind::InDoubt | Kind::Transient) => tries += 1,
+                written => return written,
+            }
+        }
+    }
+
+    /// Takes a note away of which nothing is left.
+    pub(super) async fn forget(&self, note: &Note, permit: &dyn Permit) -> Result<()> {
+        let ends: &[&str] = if note.seal.is_some() { &[SEALED, BEGUN] } else { &[BEGUN] };
+        for end in ends {
+            match self.directory.remove_file(&format!("{}{end}", note.name), &Asking(permit)).await {
+                Err(error) if error.outcome() != vsphere::Outcome::NotFound => {
+                    let error = Error::from(error);
+                    if error.kind == Kind::Fenced {
+                        return Err(error);
+                    }
+                    // The next command forgets it.
+                    log::debug!("taking the note of {} away: {error}", note.name);
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text(note: &Note) -> Result<String> {
+    serde_json::to_string(note).map_err(Error::refused)
+}

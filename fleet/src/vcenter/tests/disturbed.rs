@@ -1,0 +1,147 @@
+//! What others do on the same vCenter meanwhile, and what vCenter does not grant.
+
+use std::time::Duration;
+
+use serde_json::json;
+use vsphere::{MoRef, Unguarded};
+
+use super::*;
+use crate::hypervisor::PowerState;
+use crate::vcenter::Site;
+
+#[tokio::test]
+async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 1500 })).await;
+    bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
+    assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    let successor = bed.hypervisor().await;
+    assert!(bed.file(&disk.path).exists());
+    successor.settle(&Free).await.unwrap();
+    assert!(!bed.file(&disk.path).exists());
+
+    // One that does not end is named, with whose it is.
+    let vm = hypervisor.added("cp2", &image).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    bed.spoil("DeleteVirtualDisk_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
+    bed.spoil("DeleteVirtualDisk_Task", "lose-answer", json!({})).await;
+    assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
+    let error = successor.settling_within(Duration::from_millis(200)).settle(&Free).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Transient, "{error}");
+    let words = error.to_string();
+    assert!(words.contains("deleteVirtualDisk by administrator@vsphere.local still goes on"), "{words}");
+    bed.spoil_nothing().await;
+}
+
+#[tokio::test]
+async fn who_copies_a_node_keeps_nobody_waiting() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    bed.make_folder(&client, "backups").await;
+    let folder = client.find("DC0/vm/backups").await.unwrap();
+    let copy = vsphere::CloneVm {
+        name: "backup",
+        folder: &folder,
+        pool: None,
+        datastore: None,
+        host: None,
+        disks: vsphere::CloneDisks::Full,
+        policy: None,
+        config: &vsphere::ConfigSpec::new(),
+        is_template: false,
+    };
+    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 60_000 })).await;
+    bed.spoil("CloneVM_Task", "lose-answer", json!({})).await;
+    client.changes(&Unguarded).clone_vm(&MoRef::vm(&vm.reference.id), &copy).await.unwrap_err();
+    assert!(!hypervisor.again(&vm).await.tasks.is_empty());
+    hypervisor.settle(&Free).await.unwrap();
+    assert!(!hypervisor.again(&vm).await.tasks.is_empty(), "it still goes on");
+    bed.spoil_nothing().await;
+}
+
+#[tokio::test]
+async fn a_vm_with_somebodys_snapshot_is_not_removed_and_its_data_disk_stays() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    client.changes(&Unguarded).create_snapshot(&MoRef::vm(&vm.reference.id), "backup-1", "").await.unwrap();
+    // Independent disks are outside snapshots: it can be detached, and the snapshot's settings still name it.
+    let seen = hypervisor.again(&vm).await;
+    let disk = seen.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&seen, &disk, &Free).await.unwrap();
+    let bare = hypervisor.again(&vm).await;
+    let error = hypervisor.destroy(&bare, &Free).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Transient, "{error}");
+    assert!(error.to_string().contains("has snapshots (backup-1)"), "{error}");
+    assert_eq!(hypervisor.again(&vm).await, bare);
+    assert!(bed.file(&disk.path).exists());
+}
+
+#[tokio::test]
+async fn a_rule_that_is_refused_keeps_no_vm_from_running_and_none_from_going() {
+    let bed = Bed::start(&["-hosts", "3"]);
+    let site = Site { different_hosts: true, ..bed.site() };
+    let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let first = hypervisor.added("cp1", &image).await;
+    hypervisor.power_on(&first, &Free).await.unwrap();
+    let second = hypervisor.added("cp2", &image).await;
+    for (what, fault) in [("fail-task", "RuleViolation"), ("fault", "NoPermission")] {
+        bed.spoil("ReconfigureComputeResource_Task", what, json!({ "fault": fault, "times": -1 })).await;
+        hypervisor.power_on(&hypervisor.again(&second).await, &Free).await.unwrap();
+        assert_eq!(hypervisor.again(&second).await.power, PowerState::On, "{fault}");
+        hypervisor.cut_power(&hypervisor.again(&second).await, &Free).await.unwrap();
+        bed.spoil_nothing().await;
+    }
+    // Who was overtaken hears of that, and begins nothing.
+    let none = hypervisor.power_on(&hypervisor.again(&second).await, &Few(AtomicUsize::new(0))).await.unwrap_err();
+    assert_eq!(none.kind, Kind::Fenced, "{none}");
+    hypervisor.power_on(&hypervisor.again(&second).await, &Free).await.unwrap();
+    hypervisor.cut_power(&hypervisor.again(&second).await, &Free).await.unwrap();
+    let disk = second.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&hypervisor.again(&second).await, &disk, &Free).await.unwrap();
+    bed.spoil("ReconfigureComputeResource_Task", "fail-task", json!({ "fault": "RuleViolation", "times": -1 })).await;
+    hypervisor.destroy(&hypervisor.again(&second).await, &Free).await.unwrap();
+    assert!(hypervisor.vm(&second.reference).await.is_err_and(|error| error.kind == Kind::NotFound));
+}
+
+#[tokio::test]
+async fn a_port_group_that_is_gone_hides_no_vm() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let networks = ["DC0_DVPG0".to_owned()];
+    let addition = Addition {
+        name: "cp1",
+        uuid: None,
+        image: &image,
+        networks: Networks::Named(&networks),
+        size: &SIZE,
+        properties: &properties("cp1"),
+        stamp: stamp("cp1", None),
+        placement: &Placement::default(),
+    };
+    hypervisor.add(&addition, &Free).await.unwrap();
+    hypervisor.added("cp2", &image).await;
+    let named = async || -> Vec<String> {
+        let mut vms = hypervisor.vms().await.unwrap();
+        vms.sort_by(|one, other| one.name.cmp(&other.name));
+        vms.into_iter().map(|vm| vm.adapters[0].network.clone()).collect()
+    };
+    assert_eq!(named().await, ["DC0_DVPG0", NETWORK]);
+    let group = client.find("DC0/network/DC0_DVPG0").await.unwrap();
+    client.changes(&Unguarded).destroy(&group).await.unwrap();
+    assert_eq!(named().await, ["", NETWORK]);
+    // It cannot be told for any other reason: then nothing is.
+    bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": "HostCommunication", "times": -1 })).await;
+    assert!(hypervisor.vms().await.is_err());
+}

@@ -1,0 +1,180 @@
+//! Templates that others make, change or take away: nothing of that becomes a node, and nothing of theirs is removed.
+
+use vsphere::{ConfigSpec, MoRef, Unguarded};
+
+use super::others::by_hand;
+use super::*;
+
+async fn staged(hypervisor: &VcenterHypervisor, ova: &Ova) -> Option<Staged> {
+    hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap()
+}
+
+/// Makes a template of a VM, as this program does.
+async fn as_template(client: &vsphere::Client, vm: &MoRef) {
+    client.changes(&Unguarded).create_snapshot(vm, "kaas", "").await.unwrap();
+    client.changes(&Unguarded).mark_as_template(vm).await.unwrap();
+}
+
+/// The data disk of what was imported by hand.
+async fn data_disk(client: &vsphere::Client, vm: &MoRef) -> vsphere::Disk {
+    let disks = client.vm(vm).await.unwrap().devices.disks;
+    disks.into_iter().find(|disk| disk.unit == 1).expect("a data disk")
+}
+
+/// Somebody else's change of a VM or a template.
+async fn change(client: &vsphere::Client, vm: &MoRef, spec: &ConfigSpec) {
+    client.changes(&Unguarded).reconfigure(vm, spec).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_template_that_this_deployment_has_not_laid_is_not_used_whatever_it_says() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let other = ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())]);
+    // First by name, and with all that one of ours says of itself.
+    let planted = by_hand(&client, &other, "kaas-image-0", "control").await;
+    let says =
+        ConfigSpec::new().extra("kaas.image", &ova.digest).extra("kaas.laid-by", &format!("{DEPLOYMENT} kaas-image-0"));
+    change(&client, &planted, &says).await;
+    let data = data_disk(&client, &planted).await;
+    change(&client, &planted, &ConfigSpec::new().detach(&data)).await;
+    as_template(&client, &planted).await;
+    assert_eq!(staged(&hypervisor, &ova).await, None);
+    let image = hypervisor.lay(&ova).await;
+    assert_ne!(image.reference, planted.id);
+    assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
+    // Nor when it is named outright.
+    let named = Staged { reference: planted.id.clone(), ..image.clone() };
+    assert_eq!(hypervisor.try_add("cp1", &named).await.unwrap_err().kind, Kind::NotFound);
+    // Another deployment's is not believed either.
+    let another = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    assert_eq!(staged(&another, &ova).await, None);
+    let theirs = another.lay(&ova).await;
+    assert_ne!(theirs, image);
+    assert_eq!(hypervisor.lay(&ova).await, image);
+    assert_eq!(hypervisor.try_add("cp1", &theirs).await.unwrap_err().kind, Kind::NotFound);
+    assert!(bed.machine("kaas-image-0").await.is_some());
+}
+
+#[tokio::test]
+async fn a_template_that_somebody_has_changed_is_not_used_any_more() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let mut last = hypervisor.lay(&ova).await;
+    for what in ["an entry", "a value of its form", "a snapshot"] {
+        assert_eq!(staged(&hypervisor, &ova).await.as_ref(), Some(&last), "{what}");
+        let template = MoRef::vm(&last.reference);
+        match what {
+            "an entry" => change(&client, &template, &ConfigSpec::new().extra("guestinfo.a", "b")).await,
+            "a value of its form" => {
+                let form = client.vm(&template).await.unwrap().properties;
+                let spec = ConfigSpec::new().properties(&form, [("node-name", "theirs")]).unwrap();
+                change(&client, &template, &spec).await;
+            }
+            _ => drop(client.changes(&Unguarded).create_snapshot(&template, "another", "").await.unwrap()),
+        }
+        assert_eq!(staged(&hypervisor, &ova).await, None, "{what}");
+        let refused = hypervisor.try_add("cp1", &last).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Changed, "{what}: {refused}");
+        if what == "a snapshot" {
+            // Others do not have it fill the datastore.
+            let error = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
+            assert_eq!(error.kind, Kind::Transient, "{error}");
+            assert!(
+                error.to_string().contains("3 templates that this deployment has laid ready are not as"),
+                "{error}"
+            );
+            client.changes(&Unguarded).unregister(&template).await.unwrap();
+        }
+        let next = hypervisor.lay(&ova).await;
+        assert_ne!(next, last, "{what}");
+        last = next;
+    }
+    // Those are somebody's matter now: VMs may stand on them.
+    let left = bed.machines().await.into_iter().filter(|machine| machine.name.starts_with("kaas-image-")).count();
+    assert_eq!(left, 3);
+    hypervisor.added("cp1", &last).await;
+    assert_eq!(staged(&hypervisor, &ova).await, Some(last), "what a VM was made from is still as it was");
+}
+
+#[tokio::test]
+async fn each_value_of_a_new_form_is_set_and_none_is_left_to_the_template() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let form = client.vm(&MoRef::vm(&vm.reference.id)).await.unwrap().properties;
+    let configurable: Vec<_> = form.iter().filter(|property| property.is_configurable).collect();
+    assert!(configurable.iter().any(|property| !properties("cp1").contains_key(&property.name())), "{form:?}");
+    for property in configurable {
+        assert!(property.is_given || property.value.is_empty(), "{property:?} is left to the template");
+    }
+}
+
+#[tokio::test]
+async fn only_what_was_noted_is_removed_as_half_of_a_template() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let nowhere = Placement::default();
+    // Somebody's VM that looks like half of one of ours, by all that can be written into it.
+    let theirs = by_hand(&client, &ova, "payroll", "control").await;
+    let data = data_disk(&client, &theirs).await;
+    let says =
+        ConfigSpec::new().extra("kaas.image", &ova.digest).extra("kaas.laid-by", &format!("{DEPLOYMENT} payroll"));
+    change(&client, &theirs, &says.detach(&data)).await;
+    let before = bed.machine("payroll").await;
+    // Ours is broken off with all bytes there, and somebody takes it for another purpose.
+    let few = Few(AtomicUsize::new(6));
+    assert_eq!(hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind, Kind::Fenced);
+    let is_half = |machine: &bed::Machine| machine.name.starts_with("kaas-image-");
+    let half = bed.machines().await.into_iter().find(is_half).expect("half of a template");
+    change(&client, &MoRef::vm(&half.object), &ConfigSpec::new().name("taken")).await;
+    let image = hypervisor.lay(&ova).await;
+    assert_eq!(bed.machine("payroll").await, before);
+    assert_eq!(bed.machine("taken").await.unwrap().object, half.object);
+    assert_ne!(image.reference, half.object);
+    // Another one is broken off, and is as it was left.
+    client.changes(&Unguarded).unregister(&MoRef::vm(&image.reference)).await.unwrap();
+    let few = Few(AtomicUsize::new(6));
+    assert_eq!(hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind, Kind::Fenced);
+    let half = bed.machines().await.into_iter().find(is_half).expect("half of a template");
+    hypervisor.lay(&ova).await;
+    assert!(!bed.machines().await.iter().any(|machine| machine.object == half.object));
+    assert_eq!(bed.machine("payroll").await, before);
+}
+
+#[tokio::test]
+async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    // Off, in the folder that templates are in, with a data disk; and one that a person has made of the template.
+    let vm = hypervisor.added("cp1", &image).await;
+    let client = bed.client().await;
+    let folder = client.find("DC0/vm/control").await.unwrap();
+    let pool = client.look(&client.find("DC0/host/DC0_C0").await.unwrap(), &["resourcePool"]).await.unwrap();
+    let pool = pool.reference_at("resourcePool");
+    let clone = vsphere::CloneVm {
+        name: "by-hand",
+        folder: &folder,
+        pool: pool.as_ref(),
+        datastore: None,
+        host: None,
+        disks: vsphere::CloneDisks::Full,
+        policy: None,
+        config: &vsphere::ConfigSpec::new(),
+        is_template: false,
+    };
+    let template = vsphere::MoRef::vm(&image.reference);
+    client.changes(&vsphere::Unguarded).clone_vm(&template, &clone).await.unwrap();
+    let before = [bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()];
+    let next = ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())]);
+    assert_ne!(hypervisor.lay(&next).await, image);
+    assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+    assert_eq!(hypervisor.again(&vm).await, vm);
+    // Its template is gone: the image is laid anew, and nothing else is one.
+    client.changes(&vsphere::Unguarded).unregister(&template).await.unwrap();
+    assert_eq!(staged(&hypervisor, &ova).await, None);
+    hypervisor.lay(&ova).await;
+    assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+}
