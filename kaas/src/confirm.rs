@@ -1,7 +1,7 @@
 //! A question to whoever gave a command. It is waited for within [`LIMIT`], which is said: what it is about was looked at
 //! before, and may be something else later.
 
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 

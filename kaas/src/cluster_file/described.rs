@@ -53,6 +53,4 @@ pub struct Written<'a> {
     pub text: &'a Text,
     /// The control nodes.
     pub nodes: &'a [NodeTable],
-    /// What all of them are told, by the properties' keys.
-    pub properties: &'a BTreeMap<String, Located<Source>>,
 }

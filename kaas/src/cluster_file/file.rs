@@ -77,7 +77,7 @@ impl ClusterFile {
 
     /// What stands in it of what a site is asked for.
     pub fn written(&self) -> Written<'_> {
-        Written { text: &self.text, nodes: &self.nodes, properties: &self.properties }
+        Written { text: &self.text, nodes: &self.nodes }
     }
 
     /// A mistake at something that was read.
