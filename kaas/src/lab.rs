@@ -13,9 +13,12 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::hypervisor::PowerState;
 use lab::{
-    EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
+    Asking, EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
     state_directory,
 };
+
+use crate::upgrade::advised;
+use crate::work::Over;
 
 /// Commands on labs.
 #[derive(Subcommand)]
@@ -141,6 +144,8 @@ impl Engine {
 pub struct UpArguments {
     #[command(flatten)]
     lab: Named,
+    #[command(flatten)]
+    over: Over,
     /// The OVA, or a directory with one.
     #[arg(long, value_name = "FILE", required_unless_present = "root_tree")]
     ova: Option<PathBuf>,
@@ -267,7 +272,9 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
             size: NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 },
             beside: None,
         },
-    )?;
+        &Asking { what: "lab up", over: arguments.over.take(), say: &|what: &str| say!("{what}") },
+    )
+    .map_err(advised)?;
     for vm in lab.vms()? {
         lab.power_on(&vm)?;
         say!("{vm} is on; its console log is {}", lab.console(&vm).display());
@@ -315,7 +322,7 @@ fn properties_of(lab: &OpenLab, node: &str) -> anyhow::Result<BTreeMap<String, S
 fn move_disks(lab: &OpenLab, from: &str, to: &str) -> anyhow::Result<()> {
     for vm in [from, to] {
         if lab.power_state(vm)? == PowerState::On {
-            bail!("{vm} is on; shut it down first: `kaas lab off {vm}`");
+            bail!("{vm} is on; shut it down first: `kaas lab off {vm} --name {}`", lab.name());
         }
     }
     for disk in lab.disks(from)? {

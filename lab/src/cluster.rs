@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use contract::properties::DEPLOYER_PUBLIC_KEY;
 use contract::statement::Statement;
-use fleet::authority::TakeOver;
+use fleet::authority::Hold;
 
 use super::hold::held_at;
 use super::host::run;
@@ -48,8 +48,18 @@ impl Lab {
     /// Makes a lab with all VMs of the cluster, powered off.
     ///
     /// # Errors
-    /// When another command makes it, or the host refuses; what was made until then is removed again.
-    pub fn import_cluster(state: &Path, mut up: Up) -> anyhow::Result<Self> {
+    /// When another command makes it or has made it, or the host refuses; what was made until then is removed again.
+    pub fn import_cluster(state: &Path, up: Up, asking: &Asking<'_>) -> anyhow::Result<Self> {
+        let directory = LabDirectory::of(state, &up.wishes.name)?;
+        directory.is_no_vcenter()?;
+        // Whoever finds half of it meanwhile neither makes the rest nor removes it, and is told who makes it.
+        held_at(&directory.upgrades(), asking, async |hold| {
+            directory.is_free()?;
+            Self::import_held(state, up, hold).await
+        })
+    }
+
+    async fn import_held(state: &Path, mut up: Up, hold: &Hold<'_>) -> anyhow::Result<Self> {
         // Until the record is there, nobody else takes the same place on the network.
         let host = up.beside.as_deref().map(|host| Self::open(state, host)).transpose()?;
         let _lock = host.as_ref().map(|host| host.directory.lock()).transpose()?;
@@ -86,15 +96,8 @@ impl Lab {
             deployment: Some(uuid::Uuid::new_v4()),
             beside,
         };
-        let what = if record.beside.is_some() { "lab tenant up" } else { "lab up" };
-        let asking = Asking { what, over: TakeOver::FromTheDead, say: &|what| log::info!("{what}") };
-        let directory = LabDirectory::of(state, &record.plan.name)?;
-        directory.is_free()?;
-        // Whoever finds half of it meanwhile neither makes the rest nor removes it.
-        held_at(&directory.upgrades(), &asking, async |hold| {
-            let lab = Self::furnished(state, record, &keys, has_deployer.then_some(&deployer))?;
-            lab.filled(hold, async |lab, node| lab.import_node(node, size)).await
-        })
+        let lab = Self::furnished(state, record, &keys, has_deployer.then_some(&deployer))?;
+        lab.filled(hold, async |lab, node| lab.import_node(node, size)).await
     }
 
     /// The image's own kubectl, which runs on this machine.

@@ -28,6 +28,8 @@ mod hold;
 mod host;
 mod hypervisor;
 mod machine;
+#[cfg(test)]
+mod named_commands;
 mod network;
 mod place;
 mod plan;
@@ -477,15 +479,26 @@ impl Lab {
             self.end_leases()?;
             self.network.remove()?;
         }
+        let directory = self.directory.path();
+        let removing = |path: &Path| format!("removing {}", path.display());
         // The record goes last: until then the lab can be found and removed again.
-        for part in ["vms", "disks"] {
-            let part = self.directory.path().join(part);
-            if part.exists() {
-                fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
+        let record = self.directory.record();
+        for entry in fs::read_dir(directory).with_context(|| removing(directory))? {
+            let entry = entry.with_context(|| removing(directory))?;
+            let (path, is_directory) = (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            if path != record {
+                let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                removed.with_context(|| removing(&path))?;
             }
         }
-        fs::remove_dir_all(self.directory.path())
-            .with_context(|| format!("removing {}", self.directory.path().display()))
+        fs::remove_file(&record).with_context(|| removing(&record))?;
+        match fs::remove_dir(directory) {
+            // Somebody makes another one of this name already.
+            Err(error) if error.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
+                Err(error).with_context(|| removing(directory))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 

@@ -143,7 +143,7 @@ mod tests {
 
     use fleet::authority::{DirectoryStore, Store as _, TakeOver};
 
-    use super::super::{Asking, NodeSize, fixture};
+    use super::super::{Asking, Beside, NodeSize, Up, Wishes, fixture};
     use super::*;
 
     fn asking() -> Asking<'static> {
@@ -174,6 +174,65 @@ mod tests {
         // Nobody is: it was killed with nothing made.
         assert!(again().complete(size, &second).unwrap().is_none());
         assert!(!lab.directory.record().exists());
+    }
+
+    /// The lab `x`, to be made.
+    fn up(state: &Path) -> Up {
+        let engine = EngineRecord::Container;
+        Up {
+            wishes: Wishes { name: "x".to_owned(), nodes: 1, timeout_factor: 1, ..Wishes::default() },
+            engine,
+            replacements: engine,
+            workers: engine,
+            source: fixture::source(&state.join("tree")),
+            tools: state.join("tools"),
+            size: NodeSize { memory: 1, processors: 1, data_disk: 1 << 20 },
+            beside: Some("no such lab".to_owned()),
+        }
+    }
+
+    fn refused(state: &Path, over: TakeOver) -> String {
+        let asking = Asking { over, ..asking() };
+        format!("{:#}", Lab::import_cluster(state, up(state), &asking).err().unwrap())
+    }
+
+    #[test]
+    fn who_makes_what_somebody_has_made_meanwhile_is_told_how_to_go_on_and_not_how_to_end_it() {
+        let state = tempfile::tempdir().unwrap();
+        let mut lab = noted(state.path());
+        let beside = Beside { lab: "lab".to_owned(), network: "lab".to_owned() };
+        for (beside, goes_on) in [(None, "kaas lab on VM --name x"), (Some(beside), "kaas lab tenant up --name x")] {
+            lab.record.beside = beside;
+            records::save(&lab.directory.record(), &lab.record).unwrap();
+            let why = refused(state.path(), TakeOver::FromTheDead);
+            assert!(why.contains(goes_on) && !why.contains(" down "), "{why}");
+            // While it is made, he is told by whom.
+            let second = lab.held(&asking(), async |_| {
+                let second = || refused(state.path(), TakeOver::FromTheDead);
+                Ok(std::thread::scope(|scope| scope.spawn(second).join().unwrap()))
+            });
+            assert!(second.unwrap().contains("is at work"), "he is not");
+        }
+        assert!(lab.directory.record().exists());
+    }
+
+    #[tokio::test]
+    async fn a_hold_without_a_lab_is_taken_over_by_whoever_says_so() {
+        let state = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::at(state.path().join("x/upgrades"));
+        // Killed before it had written its name, as far as anybody can tell.
+        assert!(store.make(1).await.unwrap());
+        let path = state.path().to_owned();
+        let refused = std::thread::spawn(move || refused(&path, TakeOver::FromTheDead)).join().unwrap();
+        assert!(refused.contains("is at work"), "{refused}");
+        // It is told before it is waited for.
+        let path = state.path().to_owned();
+        let taken = std::thread::spawn(move || {
+            let asking = Asking { over: TakeOver::FromAnyone, say: &|words| panic!("{words}"), ..asking() };
+            Lab::import_cluster(&path, up(&path), &asking).map(drop)
+        });
+        let words = taken.join().unwrap_err().downcast::<String>().unwrap();
+        assert!(words.starts_with("taking over from"), "{words}");
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use fleet::hypervisor::Stamp;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -82,6 +82,13 @@ impl VmRecord {
     }
 }
 
+/// What tells a tenant's record from another lab's.
+#[derive(Deserialize)]
+struct Made {
+    #[serde(default)]
+    beside: Option<IgnoredAny>,
+}
+
 impl LabDirectory {
     /// The directory of the lab `name` below `state`; makes nothing.
     ///
@@ -107,18 +114,41 @@ impl LabDirectory {
         self.path.join("vcenter.json")
     }
 
-    /// Sees to it that nothing of this name is there.
+    /// Sees to it that nothing of this name is there. Whoever is told otherwise may have been the second of two who make it at
+    /// once: nothing that is there is ended for that.
     ///
     /// # Errors
     /// There is a lab or a vCenter.
     pub fn is_free(&self) -> anyhow::Result<()> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        for (record, what, ends) in [(self.record(), "lab", "lab"), (self.vcenter(), "vCenter", "lab vcenter")] {
-            if record.try_exists().with_context(|| format!("looking for {}", record.display()))? {
-                bail!("there is a {what} {name} already; `kaas {ends} down --name {name}` ends it");
-            }
+        let name = self.name();
+        self.is_no_vcenter()?;
+        if !is_there(&self.record())? {
+            return Ok(());
+        }
+        if load::<Made>(&self.record())?.beside.is_some() {
+            bail!("there is a tenant {name} already: `kaas lab tenant up --name {name}` goes on with it");
+        }
+        bail!(
+            "there is a lab {name} already: `kaas lab status --name {name}` says which of its VMs are off, and `kaas lab on VM \
+             --name {name}` powers one on"
+        )
+    }
+
+    /// Sees to it that no vCenter of this name is there.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn is_no_vcenter(&self) -> anyhow::Result<()> {
+        let name = self.name();
+        if is_there(&self.vcenter())? {
+            bail!("there is a vCenter {name} already: `kaas lab vcenter status --name {name}` says what it is");
         }
         Ok(())
+    }
+
+    /// The lab's name.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Where it is kept who may change its deployment.
@@ -339,6 +369,10 @@ pub fn save(path: &Path, record: &impl Serialize) -> anyhow::Result<()> {
 /// When it cannot be written.
 pub fn save_text(path: &Path, text: &str) -> anyhow::Result<()> {
     fleet::files::write(path, text)
+}
+
+fn is_there(path: &Path) -> anyhow::Result<bool> {
+    path.try_exists().with_context(|| format!("looking for {}", path.display()))
 }
 
 /// Reads a record.

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use fleet::authority::TakeOver;
 use fleet::hypervisor::PowerState;
 use image::cache::Cache;
 use image::debian::sources::Settings;
 use image::progress::Progress;
 use image::tools::ToolsTree;
 use lab::{
-    EngineRecord, Hardware, Kvm, Lab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory, find_ova,
-    obtain, state_directory, until,
+    Asking, EngineRecord, Hardware, Kvm, Lab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
+    find_ova, obtain, state_directory, until,
 };
 use nix::sys::statvfs::statvfs;
 use serde_json::Value;
@@ -111,6 +112,7 @@ impl Scenario {
                 size: NodeSize { memory: 2048, processors: 2, data_disk: DATA_DISK },
                 beside: None,
             },
+            &Asking { what: "a scenario", over: TakeOver::FromTheDead, say: &|_| {} },
         )?;
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
     }

@@ -96,9 +96,11 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     let target = Target::read(&ova)?;
     let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
     let asking = Asking { what: "lab tenant up", over: at.work.over.take(), say: &say };
-    let there = OpenLab::exists(state, &at.name)?.then(|| OpenLab::open_tenant(state, &at.name)).transpose()?;
-    let there = there.map(|lab| lab.complete(size, &asking).map_err(advised)).transpose()?.flatten();
-    let lab = if let Some(lab) = there {
+    let there = || -> anyhow::Result<Option<OpenLab>> {
+        let there = OpenLab::exists(state, &at.name)?.then(|| OpenLab::open_tenant(state, &at.name)).transpose()?;
+        Ok(there.map(|lab| lab.complete(size, &asking).map_err(advised)).transpose()?.flatten())
+    };
+    let lab = if let Some(lab) = there()? {
         lab
     } else {
         let tools = tools(arguments.tools.clone())?;
@@ -108,7 +110,12 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
             None => engine,
             Some(workers) => runs(workers)?,
         };
-        import(state, arguments, size, unpacked(&ova, &Tools::at(&tools), &say)?, (engine, workers), tools)?
+        let source = unpacked(&ova, &Tools::at(&tools), &say)?;
+        // That takes minutes: somebody may have made it meanwhile.
+        match there()? {
+            Some(lab) => lab,
+            None => import(state, arguments, size, source, (engine, workers), tools, &asking)?,
+        }
     };
     lab.power_on_nodes(&asking).map_err(advised)?;
     if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
@@ -137,6 +144,7 @@ fn import(
     source: Source,
     (engine, workers): (EngineRecord, EngineRecord),
     tools: std::path::PathBuf,
+    asking: &Asking<'_>,
 ) -> anyhow::Result<OpenLab> {
     if arguments.worker_addresses == WorkerAddresses::Dhcp {
         lab::check_dhcp()?;
@@ -160,5 +168,7 @@ fn import(
             size,
             beside: Some(arguments.beside.clone()),
         },
+        asking,
     )
+    .map_err(advised)
 }

@@ -92,8 +92,9 @@ impl Engine for VirtualMachines {
     fn start(&self, vm: &VmRecord) -> anyhow::Result<ProcessId> {
         let Some(EngineRecord::Qemu { kvm, hardware }) = vm.engine else {
             bail!(
-                "{} was made by an earlier version of kaas: end its lab with `kaas lab down` and make it anew",
-                vm.name
+                "{} was made by an earlier version of kaas: end its lab with `kaas lab down --name {}` and make it anew",
+                vm.name,
+                self.directory.name()
             )
         };
         let (system_disk, variables) = (self.ensure_system_disk(vm)?, self.ensure_variables(vm)?);

@@ -183,7 +183,11 @@ impl Site for LabSite {
         if tenants.is_empty() {
             return Ok(());
         }
-        bail!("on {} stand the tenants {}: `kaas lab down` ends each of them", self.words(), tenants.join(", "))
+        bail!(
+            "on {} stand the tenants {}: `kaas lab down --name TENANT` ends one of them",
+            self.words(),
+            tenants.join(", ")
+        )
     }
 
     fn clear(&self) -> anyhow::Result<()> {

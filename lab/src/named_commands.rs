@@ -1,0 +1,51 @@
+//! Commands that people are told to give name their lab: copied as they stand, they do to no other one what is meant for this.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What makes a lab, and does nothing to one that is there.
+const MAKES: [&str; 3] = ["up", "tenant up", "vcenter up"];
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The commands on labs in the texts of a source.
+fn commands(source: &str) -> Vec<String> {
+    let is_comment = |line: &&str| line.trim_start().starts_with("//");
+    let code: Vec<&str> = source.lines().filter(|line| !is_comment(line)).collect();
+    // Texts go on in the next line.
+    let joined = code.join("\n").split("\\\n").map(str::trim_start).collect::<String>();
+    let told = joined.split('`').skip(1).filter_map(|told| told.strip_prefix("kaas lab "));
+    told.map(str::to_owned).collect()
+}
+
+#[test]
+fn commands_on_labs_that_people_are_told_to_give_name_the_lab() {
+    let mut all = Vec::new();
+    for crate_of in ["lab", "kaas", "fleet"] {
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(crate_of).join("src"), &mut all);
+    }
+    let mut seen = 0;
+    for path in &all {
+        for command in commands(&fs::read_to_string(path).unwrap()) {
+            seen += 1;
+            let is_named = command.contains("--name") || command.contains("--lab");
+            assert!(is_named || MAKES.contains(&command.trim()), "{}: {command}", path.display());
+        }
+    }
+    assert!(seen > 10, "{seen} are found");
+}
+
+#[test]
+fn commands_are_found_in_texts_and_in_no_comment() {
+    let source = "// `kaas lab off x`\nfn f() { bail!(\"first `kaas lab \\\n    off {vm}`, then `kaas lab up`\") }";
+    assert_eq!(commands(source), ["off {vm}", "up"]);
+}
