@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use fleet::hypervisor::Stamp;
 use fleet::upgrade::OpenUpgrade;
 
@@ -63,11 +63,11 @@ impl Lab {
     }
 
     /// Makes the control nodes' VMs that a command which was killed has not made, or not to the end. That was before any of
-    /// them was on. A lab of which it has made nothing is removed: none is left then.
+    /// them was on: a node that [had a VM](Self::lost_node) is left as it is. A lab of which it has made nothing is removed: none
+    /// is left then.
     ///
     /// # Errors
-    /// When somebody is at work on the control nodes, a node that had a VM has none any more, or the host refuses; doing it
-    /// again goes on.
+    /// When somebody is at work on the control nodes, or the host refuses; doing it again goes on.
     pub fn complete(self, size: NodeSize, asking: &Asking<'_>) -> anyhow::Result<Option<Self>> {
         let records = self.stamped_nodes()?;
         if self.plan().nodes.iter().all(|node| self.made(node, &records) == Made::Whole) {
@@ -90,13 +90,7 @@ impl Lab {
         for node in &self.plan().nodes {
             match self.made(node, &records) {
                 Made::Whole => continue,
-                Made::Nothing if were_on => {
-                    bail!(
-                        "{0} has no VM any more: `kaas lab tenant replace-control-plane {0} --name {1}` gives it one",
-                        node.name,
-                        self.name
-                    )
-                }
+                Made::Nothing if were_on => continue,
                 Made::Half => {
                     for disk in self.disks(&node.name)? {
                         self.detach_disk(&node.name, disk)?;
@@ -108,6 +102,23 @@ impl Lab {
             self.import_node(node, size)?;
         }
         Ok(())
+    }
+
+    /// What to do about a control node that had a VM and has none any more, if there is one. The others let it in anew, which
+    /// takes that they are on.
+    ///
+    /// # Errors
+    /// When the lab's directory cannot be read.
+    pub fn lost_node(&self) -> anyhow::Result<Option<String>> {
+        let records = self.stamped_nodes()?;
+        let were_on = records.iter().any(|vm| self.was_on(vm));
+        let is_lost = |node: &&PlannedNode| were_on && self.made(node, &records) == Made::Nothing;
+        Ok(self.plan().nodes.iter().find(is_lost).map(|node| {
+            format!(
+                "{0} has no VM any more: `kaas lab tenant replace-control-plane {0} --name {1}` gives it one",
+                node.name, self.name
+            )
+        }))
     }
 
     fn was_on(&self, vm: &VmRecord) -> bool {
@@ -229,7 +240,7 @@ mod tests {
     #[test]
     fn what_a_killed_command_has_not_made_is_made_and_nothing_else() {
         let (_state, lab) = lab();
-        assert!(lab.is_empty().unwrap());
+        assert!(lab.is_empty().unwrap() && lab.lost_node().unwrap().is_none());
         assert_eq!(made(&lab), [Made::Nothing; 3]);
         add(&lab, "cp1", "cp1", None, true);
         // A record, and nothing that follows it; and what is there before the record.
@@ -263,9 +274,12 @@ mod tests {
         }
         assert_eq!(made(&lab), [Made::Whole, Made::Whole, Made::Nothing]);
         let size = NodeSize { memory: 2048, processors: 2, data_disk: 1 << 20 };
-        let why = lab.complete_held(size).unwrap_err().to_string();
-        assert!(why.starts_with("cp3 has no VM any more") && why.contains("cp3 --name x`"), "{why}");
+        lab.complete_held(size).unwrap();
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2"]);
+        // Who lets it in has to be on.
+        assert_eq!(lab.to_power_on(None, &|_| {}).unwrap(), ["cp1"]);
+        let why = lab.lost_node().unwrap().unwrap();
+        assert!(why.starts_with("cp3 has no VM any more") && why.contains("cp3 --name x`"), "{why}");
         // Its disks are not a killed command's.
         let disks = lab.directory.path().join("disks");
         std::fs::create_dir_all(&disks).unwrap();

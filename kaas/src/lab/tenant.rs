@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::bail;
 use fleet::upgrade::Target;
 use fleet::workers::Wish;
 use lab::{
@@ -118,6 +119,9 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
         }
     };
     lab.power_on_nodes(&asking).map_err(advised)?;
+    if let Some(lost) = lab.lost_node()? {
+        bail!("{lost}; the other control nodes are on");
+    }
     if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();
         return Err(error.context(format!("the tenant goes on running; see {}", kept.join(", "))));
