@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::action::Action;
@@ -10,6 +11,7 @@ use super::cluster::{Cluster as _, Evicted, NodeSeen};
 use super::crew::Workers;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
+use super::one::NAMED;
 use super::reason;
 use super::records::Records;
 use super::seen::{Found, Node, Seen};
@@ -20,6 +22,12 @@ use crate::upgrade::{GuardedHypervisor, Reason};
 
 /// How long a worker may take to shut down before its power is cut, times its timeout factor: nothing on it has to outlive it.
 const SHUTTING_DOWN: Duration = Duration::from_secs(60);
+
+/// How long a round asks the pods of one worker to move away, and one request more: the others of that round wait meanwhile.
+const EVICTING: Duration = Duration::from_secs(60);
+
+/// How many characters may be said of the pods that may not go: a reason has no more than 500.
+const WORDS: usize = 450;
 
 /// What came of an action.
 #[derive(Debug, PartialEq, Eq)]
@@ -219,20 +227,28 @@ impl Acting<'_> {
         Ok(self.hypervisor.stage(&records.kept().pool.ova, digest, beside, placement).await?)
     }
 
-    /// Asks each pod to move away, and says which may not.
+    /// Asks each pod to move away, and says which may not. An API that takes its time is left for the next round, also when the
+    /// command is to end: those that were not asked stay as they are.
     async fn drain(&self, seen: &Seen, machine: &Machine) -> Result<Acted, Trouble> {
         let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
-        let (mut went, mut blocked) = (false, Vec::new());
+        let (mut went, mut blocked, mut more) = (false, Vec::new(), 0);
+        let begun = Instant::now();
         for pod in pods.iter().filter(|pod| !pod.ending) {
+            if *self.workers.cancelled.borrow() || begun.elapsed() >= EVICTING {
+                break;
+            }
             match self.cluster.evict(pod).await.map_err(Trouble::api)? {
                 Evicted::Going => went = true,
-                Evicted::Blocked(words) => blocked.push(format!("{}: {words}", pod.full_name())),
+                Evicted::Blocked(words) if blocked.len() < NAMED => {
+                    blocked.push(format!("{}: {words}", pod.full_name()));
+                }
+                Evicted::Blocked(_) => more += 1,
             }
         }
         if went || blocked.is_empty() {
             return Ok(Acted::Changed);
         }
-        Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, blocked.join("; "))))
+        Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, some_of(&blocked, more))))
     }
 
     async fn power_off(&self, machine: &Machine, vm: &Vm) -> Result<Acted, Trouble> {
@@ -245,6 +261,14 @@ impl Acting<'_> {
         }
         Ok(Acted::Changed)
     }
+}
+
+/// So much of each as leaves room for all of them, and how many more there are.
+fn some_of(blocked: &[String], more: usize) -> String {
+    let room = WORDS / blocked.len().max(1);
+    let cut: Vec<String> = blocked.iter().map(|words| words.chars().take(room).collect()).collect();
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    cut.join("; ") + &more
 }
 
 async fn save(records: &mut Records<'_>, machine: Machine) -> Result<Acted, Trouble> {

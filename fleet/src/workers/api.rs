@@ -23,6 +23,8 @@ const MOST: usize = 5000;
 const PAGES: usize = MOST;
 /// How long reading a list may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How many causes are told of why a pod may not go: as many budgets as one pod has at most, and who says more means no good.
+const CAUSES: usize = 3;
 /// What a pod has that its kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The label of nodes that others answer for at the addresses of services (Kubernetes, "Well-Known Labels").
@@ -193,7 +195,7 @@ fn evicted(answer: &Answer) -> anyhow::Result<Evicted> {
             let said: Value = answer.json().unwrap_or_default();
             let words = said["message"].as_str().map_or_else(|| answer.words(), str::to_owned);
             let causes = said["details"]["causes"].as_array().into_iter().flatten();
-            let causes = causes.filter_map(|cause| cause["message"].as_str());
+            let causes = causes.filter_map(|cause| cause["message"].as_str()).take(CAUSES);
             Ok(Evicted::Blocked([words.as_str()].into_iter().chain(causes).collect::<Vec<_>>().join(" ")))
         }
         _ => expect(answer, &[]).map(|()| Evicted::Going),

@@ -21,7 +21,7 @@ const LAST_MOMENT: u64 = 60;
 const HANDED_OVER: u64 = 5;
 
 /// How many pods that have not moved away are named.
-const NAMED: usize = 3;
+pub(super) const NAMED: usize = 3;
 
 /// How long other nodes may take to answer for them, in seconds. Where there is no other one, nobody does.
 const HANDING_OVER: u64 = 60;

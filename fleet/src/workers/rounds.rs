@@ -111,8 +111,11 @@ impl<'a> Rounds<'a> {
                     if let Action::Destroy(name) = &action {
                         missing.destroyed(name);
                     }
-                    round.changed = true;
-                    round.progressed |= leads_on;
+                    // One that lasts too long may go on for ever: a pod that tolerates the cordon comes back as often as it goes.
+                    let comes_back = drains
+                        && round.waits.iter().any(|wait| wait.lasting && wait.worker.as_ref() == action.machine());
+                    round.changed |= !comes_back;
+                    round.progressed |= leads_on && !comes_back;
                 }
                 Ok(Acted::Blocked(why)) => round.blocked(&action, why),
                 Err(trouble) => {

@@ -68,6 +68,18 @@ fn a_claim_is_kept_on_the_node_that_its_volume_names() {
 }
 
 #[test]
+fn what_keeps_a_pod_is_told_in_a_few_causes() {
+    let causes: Vec<Value> = (0..20).map(|number| json!({"message": format!("{number}{}", "x".repeat(600))})).collect();
+    let Evicted::Blocked(words) =
+        evicted(&answer(429, &json!({"message": "no", "details": {"causes": causes}}))).unwrap()
+    else {
+        panic!("it goes")
+    };
+    assert!(words.starts_with("no 0x") && words.contains(" 2x") && !words.contains(" 3x"), "{words}");
+    assert!(words.len() < 2000, "{}", words.len());
+}
+
+#[test]
 fn a_node_is_ready_when_it_says_so() {
     let of = |ready: &str| {
         node(
@@ -219,7 +231,13 @@ fn a_name_is_released_by_taking_out_what_is_noted_of_it_alone() {
     // There is no such ConfigMap; it is noted no more; it may still be.
     assert_eq!([released(), released(), released()].map(|one| one.is_ok()), [true, true, false]);
     for asked in server.join().unwrap() {
-        assert!(asked.starts_with("PATCH /api/v1/namespaces/kube-system/configmaps/kaas-worker-records HTTP"), "{asked}");
-        assert!(asked.contains("application/merge-patch+json") && asked.ends_with(r#"{"data":{"t-w2":null}}"#), "{asked}");
+        assert!(
+            asked.starts_with("PATCH /api/v1/namespaces/kube-system/configmaps/kaas-worker-records HTTP"),
+            "{asked}"
+        );
+        assert!(
+            asked.contains("application/merge-patch+json") && asked.ends_with(r#"{"data":{"t-w2":null}}"#),
+            "{asked}"
+        );
     }
 }

@@ -128,6 +128,10 @@ pub struct State {
     pub blocked: BTreeSet<String>,
     /// Pods that a webhook lets nobody evict, by name.
     pub unevictable: BTreeSet<String>,
+    /// Nodes on which another pod takes the place of each that goes, at once.
+    pub coming_back: BTreeSet<String>,
+    /// How long the API takes to answer an eviction.
+    pub evicting: Duration,
     /// Whether no control node has a VM.
     pub is_without_control: bool,
     /// Whether the API is cut off.
@@ -605,7 +609,7 @@ impl State {
     /// A further pod on a worker, which comes before those that are there.
     pub fn add_pod(&mut self, node: &str, name: &str) {
         let pods = self.pods.get_mut(node).expect("a worker with a pod");
-        let seen = PodSeen { name: name.to_owned(), uid: name.to_owned(), ..pods[0].seen.clone() };
+        let seen = PodSeen { name: name.to_owned(), uid: name.to_owned(), ending: false, ..pods[0].seen.clone() };
         pods.insert(0, Pod { seen, ended: None });
     }
 
@@ -901,6 +905,8 @@ impl Cluster for World {
     }
 
     async fn evict(&self, pod: &PodSeen) -> anyhow::Result<Evicted> {
+        let evicting = self.lock().evicting;
+        tokio::time::sleep(evicting).await;
         let (seen, ends, now) = (pod.clone(), Instant::now() + ENDS, self.now());
         self.ask("evict", Does::ChangesCluster, move |state| {
             let node = state.pods.iter().find(|(_, pods)| pods.iter().any(|pod| pod.seen.uid == seen.uid));
@@ -914,6 +920,11 @@ impl Cluster for World {
             }
             for pod in state.pods.get_mut(&node).into_iter().flatten().filter(|pod| pod.seen.uid == seen.uid) {
                 (pod.seen.ending, pod.ended) = (true, pod.ended.or(Some(ends)));
+            }
+            if state.coming_back.contains(&node) {
+                state.made += 1;
+                let name = format!("{}-{}", seen.name.split('-').next().unwrap_or_default(), state.made);
+                state.add_pod(&node, &name);
             }
             Ok(Evicted::Going)
         })

@@ -193,6 +193,44 @@ async fn a_pod_that_nobody_may_evict_is_named_and_holds_up_no_other_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_whose_pods_come_back_ends_paused_once_it_is_late() {
+    let world = World::with(2).await;
+    world.lock().coming_back.insert("t-w1".to_owned());
+    world.lock().evicting = Duration::from_secs(1);
+    let before = world.now();
+    let given = tokio::time::timeout(Duration::from_secs(3600), world.give(remove("t-w1"))).await;
+    let (arrived, _) = given.expect("it goes on for ever").arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)) && codes(&arrived) == ["workers.draining"], "{arrived:?}");
+    let took = world.now() - before;
+    assert!((300..360).contains(&took), "it took {took} s");
+    world.lock().coming_back.clear();
+    world.give(Wish::GoOn).await.done();
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_of_many_pods_that_an_api_is_slow_to_keep_ends_when_it_is_late_and_when_it_is_to() {
+    let world = World::with(2).await;
+    for number in 0..1000 {
+        let name = format!("stuck{number}");
+        world.lock().add_pod("t-w1", &name);
+        world.lock().unevictable.insert(name);
+    }
+    world.lock().evicting = Duration::from_secs(15);
+    let before = world.now();
+    assert_eq!(world.give_for_a_minute(remove("t-w1")).await.arrived().0, Arrived::Cancelled);
+    let took = world.now() - before;
+    assert!(took < 120, "it took {took} s to end");
+    let before = world.now();
+    let (arrived, _) = world.give(Wish::Continue).await.arrived();
+    let took = world.now() - before;
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    assert!(took < 450 && waits[0].reason.code == "workers.drain-blocked", "{took} s: {waits:?}");
+    // Some are named.
+    assert!(waits[0].reason.words.starts_with("web/stuck999: a webhook denies it; web/stuck998: "), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_a_person_has_cordoned_leaves_its_services_addresses_to_others_first() {
     let world = World::with(2).await;
     world.lock().nodes[0].cordoned = true;
