@@ -13,8 +13,8 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::hypervisor::PowerState;
 use lab::{
-    Asking, EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes, cache_directory,
-    state_directory,
+    Asking, EngineRecord, Hardware, Kvm, Lab as OpenLab, NewVm, NodeSize, Source, Tools, Unpacked, Up, Wishes,
+    cache_directory, state_directory,
 };
 
 use crate::upgrade::advised;

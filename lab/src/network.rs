@@ -332,12 +332,10 @@ mod tests {
         let file = || fs::create_dir_all("/run/netns").and_then(|()| File::create(network.path())).map(drop).unwrap();
         let made = |what: &str| ip(&format!("-n {namespace} {what}")).map(drop).unwrap();
         // What each interruption leaves.
-        let parts: [&dyn Fn(); 4] = [
-            &file,
-            &|| network.create_without_bridge().unwrap(),
-            &|| made("link add lab type bridge"),
-            &|| made("address add 10.251.6.1/24 dev lab"),
-        ];
+        let parts: [&dyn Fn(); 4] =
+            [&file, &|| network.create_without_bridge().unwrap(), &|| made("link add lab type bridge"), &|| {
+                made("address add 10.251.6.1/24 dev lab")
+            }];
         for count in 0..=parts.len() {
             for part in &parts[..count] {
                 part();

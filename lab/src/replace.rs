@@ -81,7 +81,11 @@ impl Lab {
             self.stamped_nodes()?.into_iter().partition(|record| stamp_of(record).is_some_and(|of| of.node == *node));
         for record in &lost {
             if self.is_not_off(record)? {
-                bail!("{} is on; a node that runs is not replaced. `kaas lab cut {0} --name {1}` ends it", record.name, self.name);
+                bail!(
+                    "{} is on; a node that runs is not replaced. `kaas lab cut {0} --name {1}` ends it",
+                    record.name,
+                    self.name
+                );
             }
         }
         if let Some(open) = OpenUpgrade::find(hold.store()).await?

@@ -159,10 +159,6 @@ impl Seen {
         let Some(node) = self.nodes.iter().find(|node| node.name == machine.name) else { return Node::Absent };
         let own = machine.vm.map(provider_id);
         // A worker's kubelet says it when it makes the object: one without it is none of ours.
-        if own.is_some_and(|own| own.eq_ignore_ascii_case(&node.provider)) {
-            Node::Own(node)
-        } else {
-            Node::Foreign
-        }
+        if own.is_some_and(|own| own.eq_ignore_ascii_case(&node.provider)) { Node::Own(node) } else { Node::Foreign }
     }
 }

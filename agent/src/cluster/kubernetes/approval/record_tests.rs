@@ -528,6 +528,9 @@ fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_not
         let noted = cluster.noted("new").unwrap();
         assert!(noted.contains(r#""key":""#) && noted.contains("abcdef"), "{noted}");
         let other = cluster.asks(&joins_as("new"));
-        assert!(other.approved.is_empty() && other.waiting[0].contains("the same token has let another key in"), "{other:?}");
+        assert!(
+            other.approved.is_empty() && other.waiting[0].contains("the same token has let another key in"),
+            "{other:?}"
+        );
     }
 }

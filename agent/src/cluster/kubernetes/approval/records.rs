@@ -286,8 +286,7 @@ impl Records {
 impl Api {
     /// What is noted, if it was begun.
     pub(super) fn worker_records(&self) -> anyhow::Result<Option<Records>> {
-        let found: Option<Object> =
-            self.find(&worker_records::path()).context("reading what is noted of workers")?;
+        let found: Option<Object> = self.find(&worker_records::path()).context("reading what is noted of workers")?;
         Ok(found.map(Records::from))
     }
 
