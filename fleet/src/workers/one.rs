@@ -1,6 +1,7 @@
 //! What comes next for one worker, by what was begun for it and what is there.
 
 use contract::minor::Minor;
+use contract::statement::Phase;
 
 use super::action::Action;
 use super::cluster::{NodeSeen, PodSeen};
@@ -58,7 +59,7 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
         State::New => new(pool, machine, found, seen),
         State::Joining => joining(pool, machine, found, seen),
         State::Member => member(pool, machine, found, seen),
-        State::Returning => returning(machine, found, seen),
+        State::Returning => returning(pool, machine, found, seen),
         State::Failed => failed(machine, found),
         State::Leaving => leaving(pool, machine, found, seen),
     }
@@ -157,7 +158,7 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
         let gone = Reason::new(reason::VM_GONE, "its VM is gone");
         return Step::Does(Action::Leave(name(machine), gone));
     };
-    let late = seen.now.saturating_sub(machine.since) > machine.join_seconds(pool);
+    let late = is_late(pool, machine, seen);
     match vm.power {
         PowerState::On => {}
         PowerState::Off if pool.powers_on && !late => {
@@ -176,28 +177,40 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
             Some(own) => return Step::Waits(not_ready(machine, seen, &own, late)),
             None => "its node is not Ready",
         },
-        Node::Absent => "its node is gone, and comes back only with a VM that starts anew: remove the worker",
+        Node::Absent => match seen.trouble(machine).filter(|own| mends::token_mends(machine, &own.code)) {
+            Some(own) => return Step::Waits(not_ready(machine, seen, &own, late)),
+            None => "its node is gone, and comes back only with a VM that starts anew: remove the worker",
+        },
         Node::Foreign => "a node of its name runs on something else",
     };
     Step::Waits(Wait { lasting: late, ..Wait::passing(machine, reason::NOT_READY, words) })
 }
 
-/// Why the node of one that has joined is not Ready, as its VM says. Whoever reads it decides: nothing is done for it.
+/// Why the node of one that has joined is not Ready, or gone, as its VM says. Whoever reads it decides: nothing is done for it.
 fn not_ready(machine: &Machine, seen: &Seen, own: &Reason, late: bool) -> Wait {
     let token = mends::token_mends(machine, &own.code);
-    let words = format!("its node is not Ready: {}{}", own.words, if token { ". A new token mends it" } else { "" });
+    let is = if matches!(seen.node(machine), Node::Absent) { "gone" } else { "not Ready" };
+    let words = format!("its node is {is}: {}{}", own.words, if token { ". A new token mends it" } else { "" });
     Wait { lasting: late || seen.refuses(machine), token, ..Wait::passing(machine, &own.code, words) }
 }
 
 /// One that had joined and is to join again, with a new token that it finds in its form at its next power-on. A token that
 /// an interrupted attempt has left may be in the form or not: it is removed, and another one is made.
-fn returning(machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
+fn returning(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     let Some(vm) = vm else {
         return Step::Does(Action::Leave(name(machine), Reason::new(reason::VM_GONE, "its VM is gone")));
     };
     match vm.power {
         // It does its part: it was mended otherwise, or had joined again when somebody asked for it once more.
         PowerState::On if seen.is_ready(machine) => Step::Does(Action::Joined(name(machine))),
+        // What it asks for it says once it has looked: until then nobody knows it.
+        PowerState::Off if is_without_node(machine, seen) && !is_late(pool, machine, seen) => {
+            Step::Does(Action::PowerOn(name(machine)))
+        }
+        PowerState::On if is_without_node(machine, seen) && !is_late(pool, machine, seen) && !has_looked(machine, seen) => {
+            let words = "its node was removed, and its VM has not said yet whether it asks for a token";
+            Step::Waits(Wait::passing(machine, reason::NOT_READY, words))
+        }
         // With a certificate that is good it takes no token, and makes no node a second time. One that was powered off for its
         // token had none that is good, or its node was removed since then.
         PowerState::On | PowerState::Off if is_without_node(machine, seen) => {
@@ -215,6 +228,15 @@ fn returning(machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
 fn is_without_node(machine: &Machine, seen: &Seen) -> bool {
     let asks = || seen.trouble(machine).is_some_and(|why| mends::token_mends(machine, &why.code));
     matches!(seen.node(machine), Node::Absent) && !machine.was_on && !asks()
+}
+
+/// Whether its VM has said since it was powered on what it has come to.
+fn has_looked(machine: &Machine, seen: &Seen) -> bool {
+    seen.said(machine).is_some_and(|said| matches!(said.phase, Phase::Done | Phase::Refused))
+}
+
+fn is_late(pool: &Pool, machine: &Machine, seen: &Seen) -> bool {
+    seen.now.saturating_sub(machine.since) > machine.join_seconds(pool)
 }
 
 /// It stays as it is, and its VM as it was before somebody wanted it to join again.

@@ -546,8 +546,21 @@ impl State {
     /// What a VM says of itself: it tries again every 30 s.
     fn said(&self, vm: &VmRef, now: u64, instant: Instant) -> Option<Statement> {
         let machine = self.machines.iter().find(|machine| machine.vm.reference == *vm)?;
-        let (code, lasting) = *self.refusing.get(&machine.vm.name)?;
+        let name = &machine.vm.name;
         let since = instant.checked_duration_since(machine.powered? + JOINS)?.as_secs();
+        let Some((code, lasting)) = self.refusing.get(name).copied() else {
+            let is_well = self.let_in.contains(name) && !self.expired.contains(name);
+            return is_well.then(|| Statement {
+                machine: Some(vm.uuid),
+                phase: Phase::Done,
+                code: None,
+                words: "well".to_owned(),
+                lasting: false,
+                times: 0,
+                token: None,
+                at: now - since,
+            });
+        };
         Some(Statement {
             machine: Some(vm.uuid),
             phase: Phase::Refused,

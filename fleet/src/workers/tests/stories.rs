@@ -491,6 +491,31 @@ async fn a_worker_that_asks_for_a_token_gets_one_also_where_its_node_was_removed
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_worker_asks_for_whose_node_was_removed_is_heard_before_anybody_is_told_to_remove_it() {
+    let world = World::with(2).await;
+    world.lock().nodes.retain(|node| node.name != "t-w1");
+    world.lock().refusing.insert("t-w1".to_owned(), ("join.certificate-expired", true));
+    let waits = world.status().await.unwrap().unwrap().waits;
+    assert!(waits.len() == 1 && waits[0].token && waits[0].reason.code == "join.certificate-expired", "{waits:?}");
+    assert!(waits[0].reason.words.starts_with("its node is gone: "), "{waits:?}");
+    // After a power cut it has said nothing yet.
+    world.lock().lose_power("t-w1");
+    world.set_fault(None);
+    let rejoins = async {
+        while !world.lock().calls.iter().any(|(name, _)| *name == "give") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.lock().refusing.clear();
+    };
+    let given = async {
+        let given = world.give(Wish::Rejoin { worker: "t-w1".to_owned() });
+        tokio::time::timeout(Duration::from_secs(3600), given).await.expect("it waits for ever")
+    };
+    let (given, _) = tokio::join!(given, tokio::time::timeout(Duration::from_secs(3600), rejoins));
+    assert_eq!(given.done().available, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_keep_a_worker_whose_node_was_removed() {
     let world = World::with(2).await;
     world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
