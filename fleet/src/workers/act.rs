@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use contract::minor::Minor;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -12,6 +13,7 @@ use super::crew::Workers;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
 use super::one::NAMED;
+use super::pool::Pool;
 use super::reason;
 use super::records::Records;
 use super::seen::{Found, Node, Seen};
@@ -66,7 +68,8 @@ impl Acting<'_> {
                 let took = seen.now.saturating_sub(machine.since);
                 let joined_seconds = machine.joined_seconds.or(Some(took));
                 let mut joined = Machine { joined_seconds, was_on: false, ..with(State::Member, None) };
-                if let Some(minor) = node(seen, &machine)?.minor() {
+                let says = node(seen, &machine)?.minor();
+                if let Some(minor) = says.filter(|minor| may_run(&records.kept().pool, &machine, *minor)) {
                     joined.template.kubernetes = minor.to_string();
                 }
                 save(records, joined).await
@@ -261,6 +264,14 @@ impl Acting<'_> {
         }
         Ok(Acted::Changed)
     }
+}
+
+/// Whether a worker may run a newer minor than was wanted of it. Root on it writes what its node says: what its image does not
+/// carry, and an older one, it does not run.
+fn may_run(pool: &Pool, machine: &Machine, minor: Minor) -> bool {
+    let is_of_pool = machine.template.image.digest == pool.template.image.digest;
+    let is_newer = machine.template.kubernetes.parse::<Minor>().is_ok_and(|wanted| wanted < minor);
+    is_of_pool && is_newer && pool.carries.contains(&minor.to_string())
 }
 
 /// So much of each as leaves room for all of them, and how many more there are.

@@ -120,6 +120,26 @@ async fn a_worker_counts_by_what_its_kubelet_ran_when_it_joined() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_node_says_as_it_joins_counts_if_its_image_carries_that() {
+    for claim in ["v1.99.0", "v1.20.0"] {
+        let world = World::with(1).await;
+        if claim == "v1.99.0" {
+            world.lock().kubelet = claim.to_owned();
+            world.give(Wish::Add(1)).await.done();
+        } else {
+            // It is well, and somebody wants it to join again.
+            world.lock().nodes[0].kubelet = claim.to_owned();
+            world.give(Wish::Rejoin { worker: "t-w1".to_owned() }).await.done();
+        }
+        let kept = world.kept().await.unwrap();
+        assert!(kept.machines.iter().all(|machine| machine.template.kubernetes == "1.36"), "{claim}: {kept:?}");
+        let own = world.own();
+        world.give(Wish::GoOn).await.done();
+        assert_eq!(world.own(), own, "{claim}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_room_for_a_further_one_so_many_are_missing_as_may_be() {
     let world = World::with(3).await;
     let changes = Changes { max_surge: Some(0), max_unavailable: Some(1), ..Changes::default() };
