@@ -229,7 +229,16 @@ async fn of_hold(store: &dyn Store, number: u64) -> anyhow::Result<Option<Kept>>
         }
         bail!("{POOL} is missing or cut, and changes follow it");
     };
-    for change in changes.into_values() {
+    let changes: Vec<Change> = changes.into_values().collect();
+    // What is damaged says nothing any more of a machine of which a later change says all, or that it is gone.
+    let is_past = |at: usize, change: &Change| match change {
+        Change::Damaged { machine, .. } => {
+            changes[at + 1..].iter().any(|later| later.is_of(machine) || later.ends(machine))
+        }
+        Change::Noted(_) => false,
+    };
+    let past: Vec<bool> = changes.iter().enumerate().map(|(at, change)| is_past(at, change)).collect();
+    for (change, _) in changes.into_iter().zip(past).filter(|(_, past)| !past) {
         kept.change(change)?;
     }
     Ok(Some(kept))
@@ -283,6 +292,11 @@ impl Change {
     /// Whether it says all of a machine.
     fn is_of(&self, name: &str) -> bool {
         matches!(self, Self::Noted(Record::Machine { machine }) if machine.name == name)
+    }
+
+    /// Whether it says that nothing of a machine is left.
+    fn ends(&self, machine: &str) -> bool {
+        matches!(self, Self::Noted(Record::Gone { name }) if name == machine)
     }
 }
 

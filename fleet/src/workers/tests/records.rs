@@ -99,6 +99,26 @@ async fn a_change_that_is_whole_and_not_understood_is_not_taken_for_one_that_was
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_damaged_change_says_nothing_where_a_later_one_says_all_of_its_machine() {
+    let world = World::with(2).await;
+    let before = world.kept().await.unwrap();
+    let first = hold(&world).await;
+    let mut records = Records::begin(&first, before.clone()).await.unwrap();
+    let new = Machine { name: "t-w3".to_owned(), address: Some([10, 0, 0, 22].into()), ..before.machines[1].clone() };
+    for machine in [&new, &new, &before.machines[0]] {
+        records.save_machine(machine.clone()).await.unwrap();
+    }
+    let file = "worker-000001-t-w3.json";
+    let text = world.read(first.number(), file).await.unwrap().unwrap();
+    world.write(first.number(), file, &text.replace("record", "reco\u{0}d")).await.unwrap();
+    assert_eq!(world.kept().await.unwrap().machines, [&before.machines[..], &[new]].concat());
+    // Nor of one that is gone.
+    records.forget("t-w3").await.unwrap();
+    assert_eq!(world.kept().await.unwrap(), before);
+    first.release().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_an_earlier_version_has_kept_in_one_file_is_read() {
     let world = World::with(2).await;
     let before = world.kept().await.unwrap();
