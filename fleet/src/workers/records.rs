@@ -1,9 +1,9 @@
 //! The journals of a pool: what is wanted, and of each machine what was begun. Kept where holds are, outside the
 //! cluster. A hold begins with a copy of what the one before it had, so that a command that was overtaken writes where
-//! nobody reads any more: a file for each machine, and last that of the pool, which names them. Then each change is a file of
-//! its own, of one machine or of the pool, and the last whole one counts. A write that is cut damages nothing that was kept
-//! before it: who wrote it was told so, and has begun nothing. What is damaged later, or not understood, is one machine's: the
-//! others go on.
+//! nobody reads any more: a file for each machine, and last that of the pool, which names them. Then each change is a
+//! file of its own, of one machine or of the pool and what that changes of machines, and the last whole one counts. A
+//! write that is cut damages nothing that was kept before it: who wrote it was told so, and has begun nothing. What is
+//! damaged later, or not understood, is one machine's: the others go on.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -89,7 +89,10 @@ impl Kept {
     /// Notes a change that was read. What is left of a machine whose change is damaged is what it was known by.
     fn change(&mut self, change: Change) -> anyhow::Result<()> {
         let record = match change {
-            Change::Noted(record) => record,
+            Change::Noted(records) => {
+                records.into_iter().for_each(|record| self.note(record));
+                return Ok(());
+            }
             Change::Damaged { file, machine, known } => {
                 let known = known.or_else(|| self.machine(&machine).map(Known::of));
                 let known = known.with_context(|| {
@@ -169,6 +172,16 @@ impl<'a> Records<'a> {
         self.save(&name, Record::Machine { machine: Box::new(machine) }).await
     }
 
+    /// Notes what is wanted, and what that changes of machines, all of it or nothing: one that goes and the count that it leaves
+    /// belong together.
+    ///
+    /// # Errors
+    /// As [`Records::save_pool`].
+    pub(super) async fn save_all(&mut self, pool: Pool, machines: Vec<Machine>) -> anyhow::Result<()> {
+        let machines = machines.into_iter().map(|machine| Record::Machine { machine: Box::new(machine) });
+        self.write("pool", [Record::Pool { pool: Box::new(pool) }].into_iter().chain(machines).collect()).await
+    }
+
     /// Notes that nothing of a machine is left.
     ///
     /// # Errors
@@ -178,13 +191,17 @@ impl<'a> Records<'a> {
     }
 
     async fn save(&mut self, of: &str, record: Record) -> anyhow::Result<()> {
+        self.write(of, vec![record]).await
+    }
+
+    async fn write(&mut self, of: &str, records: Vec<Record>) -> anyhow::Result<()> {
         self.hold.confirm().await?;
         // A write that failed may still land: the next attempt is a file of its own, and counts more.
         self.written += 1;
         let file = format!("worker-{:06}-{of}.json", self.written);
-        let text = beginning(&line(&record)?)?;
+        let text = beginning(&records.iter().map(line).collect::<anyhow::Result<String>>()?)?;
         self.hold.store().write(self.hold.number(), &file, &text).await.context("writing a worker's journal")?;
-        self.kept.note(record);
+        records.into_iter().for_each(|record| self.kept.note(record));
         Ok(())
     }
 }
@@ -261,7 +278,7 @@ async fn changes(store: &dyn Store, number: u64) -> anyhow::Result<BTreeMap<usiz
 
 /// What one file has changed.
 enum Change {
-    Noted(Record),
+    Noted(Vec<Record>),
     /// Something of this machine that is not understood. It was kept, and something may have followed from it.
     Damaged {
         file: String,
@@ -275,28 +292,32 @@ impl Change {
     fn read(file: &str, of: &str, text: &str) -> anyhow::Result<Option<Self>> {
         // Those of an earlier version have no first line from which their end is known.
         let lines = whole(text).with_context(|| format!("reading {file}"))?.filter(|lines| lines.ends_with('\n'));
-        let Some(line) = lines else { return Ok(None) };
-        let why = match serde_json::from_str(line) {
-            Ok(record) => return Ok(Some(Self::Noted(record))),
+        let Some(lines) = lines else { return Ok(None) };
+        let why = match lines.lines().map(serde_json::from_str::<Record>).collect::<Result<Vec<_>, _>>() {
+            Ok(records) => return Ok(Some(Self::Noted(records))),
             Err(why) => why,
         };
         if of == "pool" {
             bail!("{file} is damaged, or of another version: {why}");
         }
         log::warn!("{file} is damaged, or of another version: {why}");
-        let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let value: serde_json::Value = serde_json::from_str(lines).unwrap_or_default();
         let known = serde_json::from_value(value["machine"].clone()).ok().filter(|known: &Known| known.name == of);
         Ok(Some(Self::Damaged { file: file.to_owned(), machine: of.to_owned(), known }))
     }
 
     /// Whether it says all of a machine.
     fn is_of(&self, name: &str) -> bool {
-        matches!(self, Self::Noted(Record::Machine { machine }) if machine.name == name)
+        self.says(|record| matches!(record, Record::Machine { machine } if machine.name == name))
     }
 
     /// Whether it says that nothing of a machine is left.
     fn ends(&self, machine: &str) -> bool {
-        matches!(self, Self::Noted(Record::Gone { name }) if name == machine)
+        self.says(|record| matches!(record, Record::Gone { name } if name == machine))
+    }
+
+    fn says(&self, what: impl Fn(&Record) -> bool) -> bool {
+        matches!(self, Self::Noted(records) if records.iter().any(what))
     }
 }
 

@@ -45,22 +45,25 @@ impl<'a> Rounds<'a> {
         self.records.kept()
     }
 
-    /// Notes a further wish, machine by machine where it changes something: one that is so already, such as the same number
-    /// of workers, writes nothing.
+    /// Notes a further wish, all of it at once: one that is so already, such as the same number of workers, writes nothing.
     ///
     /// # Errors
-    /// When it cannot be wanted now, or not be noted: a part of it may be noted then, and the same wish completes it.
+    /// When it cannot be wanted now, or it is not certain that it was noted: the same wish may be given again then.
     pub async fn wish(&mut self, wish: &Wish) -> anyhow::Result<()> {
-        let before = self.kept().clone();
+        let before = self.kept();
         let wanted = wish.applied(Some(before.clone()), (self.acting.workers.clock)())?;
-        for machine in wanted.machines {
-            let was = before.machine(&machine.name);
-            // That one is watched anew is said by each command, and changes nothing of it.
-            if was.is_none_or(|was| *was != Machine { since: was.since, ..machine.clone() }) {
-                self.records.save_machine(machine).await?;
-            }
+        let is_changed = |machine: &Machine| {
+            let Some(was) = before.machine(&machine.name) else { return true };
+            // That one that has joined is watched anew is said by each command, and changes nothing of it.
+            let same = Machine { since: machine.since, ..was.clone() };
+            if machine.state == State::Member { *machine != same } else { machine != was }
+        };
+        let is_other_pool = wanted.pool != before.pool;
+        let machines: Vec<Machine> = wanted.machines.into_iter().filter(is_changed).collect();
+        if !is_other_pool && machines.is_empty() {
+            return Ok(());
         }
-        if wanted.pool != before.pool { self.records.save_pool(wanted.pool).await } else { Ok(()) }
+        self.records.save_all(wanted.pool, machines).await
     }
 
     /// Looks once, and does all that can be done then. Whoever is interrupted, or killed, goes on by asking again.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fake::{World, pool, replace};
+use super::fake::{Fault, World, pool, remove, replace};
 use super::stories::codes;
 use crate::authority::{Hold, TakeOver};
 use crate::workers::{Arrived, Changes, Records, Rounds, Wish};
@@ -85,4 +85,56 @@ async fn a_controller_declares_and_steps_again_and_again() {
         })
         .await;
     assert_eq!(world.kept().await.unwrap().pool, crate::workers::Pool { made: 3, ..pool(2) });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_that_could_not_be_noted_is_noted_by_the_same_wish() {
+    for fault in [Fault::Fails, Fault::Lost] {
+        for call in 1.. {
+            let world = World::with(2).await;
+            let failed = world
+                .acting(tokio::sync::watch::channel(false).1, async |workers| {
+                    let hold = Hold::take(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+                    let kept = world.kept().await.unwrap();
+                    let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
+                    world.set_fault(Some((call, fault)));
+                    let failed = rounds.wish(&remove("t-w1")).await.is_err();
+                    world.set_fault(None);
+                    rounds.wish(&remove("t-w1")).await.unwrap();
+                    for _ in 0..120 {
+                        if rounds.step().await.unwrap().done {
+                            break;
+                        }
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                    hold.release().await;
+                    failed
+                })
+                .await;
+            let kept = world.kept().await.unwrap();
+            assert_eq!((kept.pool.count, world.own()), (1, vec!["t-w2".to_owned()]), "{fault:?} at call {call}");
+            if !failed {
+                assert!(call > 1, "nothing went wrong");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_on_gives_a_drain_its_time_anew() {
+    let world = World::with(2).await;
+    world.lock().blocked.insert("t-w1".to_owned());
+    world.give(remove("t-w1")).await.arrived();
+    world
+        .acting(tokio::sync::watch::channel(false).1, async |workers| {
+            let hold = Hold::take(workers.store, "a controller", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+            let kept = world.kept().await.unwrap();
+            let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await.unwrap());
+            assert!(rounds.step().await.unwrap().needs_a_person, "it is late");
+            rounds.wish(&Wish::GoOn).await.unwrap();
+            assert!(!rounds.step().await.unwrap().needs_a_person, "it has its time");
+            hold.release().await;
+        })
+        .await;
 }
