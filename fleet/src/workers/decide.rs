@@ -95,6 +95,9 @@ impl View<'_> {
             let why = machine.reason.clone().unwrap_or_else(|| Reason::new(reason::NOT_JOINED, "it did not join"));
             let stays = machine.has_joined() && self.pool.rollout.paused;
             if stays || !self.seen.is_outdated(self.pool, machine) {
+                // It stays, whatever becomes of its VM.
+                let is_unseen = |wait: &Wait| wait.reason.code == reason::VM_UNSEEN;
+                next.waits.retain(|wait| wait.worker.as_ref() != Some(&machine.name) || !is_unseen(wait));
                 next.stopped.push(Wait::lasting(machine, &why.code, &why.words));
             } else if machine.token.is_none() && !self.seen.is_hidden(machine) {
                 next.actions.retain(|action| action.machine() != Some(&machine.name));

@@ -1,19 +1,22 @@
 //! Since when VMs are not seen: what one look leaves out is not gone. Kept for one command; the next one looks as long itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::machine::Machine;
 use super::seen::Seen;
 
-/// How long no look may have found a VM before it counts as gone, in seconds. A hypervisor leaves out what an account may not
-/// see for now, and an API server that has just started has heard of no node yet.
-const GONE: u64 = 60;
+/// How long no look may have found a VM before it counts as gone, by a clock that nobody sets. A hypervisor leaves out what an
+/// account may not see for now, and an API server that has just started has heard of no node yet.
+const GONE: Duration = Duration::from_secs(60);
 
 /// What is not seen, look after look.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    /// Since when, by machine, in seconds of Unix time.
-    since: BTreeMap<String, u64>,
+    /// Since when, by machine.
+    since: BTreeMap<String, Instant>,
     /// Those whose VMs this command has removed.
     destroyed: BTreeSet<String>,
 }
@@ -26,8 +29,8 @@ impl Missing {
         self.since.retain(|name, _| names.contains(name));
         self.destroyed.retain(|name| names.contains(name));
         for name in names {
-            let since = *self.since.entry(name.clone()).or_insert(seen.now);
-            if seen.now.saturating_sub(since) >= GONE || self.destroyed.contains(&name) {
+            let since = *self.since.entry(name.clone()).or_insert_with(Instant::now);
+            if since.elapsed() >= GONE || self.destroyed.contains(&name) {
                 seen.gone.insert(name);
             }
         }

@@ -51,7 +51,7 @@ pub(super) fn step(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     };
     if seen.is_hidden(machine) {
         let ready = "its VM is not seen, and its node is Ready";
-        let now = "its VM is not seen, which has to last before it counts as gone";
+        let now = "its VM is not seen: it counts as gone once a command has not seen it for a minute";
         let words = if seen.node_is_ready(machine) { ready } else { now };
         return Step::Waits(Wait::passing(machine, reason::VM_UNSEEN, words));
     }
@@ -207,7 +207,9 @@ fn returning(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> St
         PowerState::Off if is_without_node(machine, seen) && !is_late(pool, machine, seen) => {
             Step::Does(Action::PowerOn(name(machine)))
         }
-        PowerState::On if is_without_node(machine, seen) && !is_late(pool, machine, seen) && !has_looked(machine, seen) => {
+        PowerState::On
+            if is_without_node(machine, seen) && !is_late(pool, machine, seen) && !has_looked(machine, seen) =>
+        {
             let words = "its node was removed, and its VM has not said yet whether it asks for a token";
             Step::Waits(Wait::passing(machine, reason::NOT_READY, words))
         }

@@ -7,7 +7,8 @@ use tokio::sync::watch;
 use super::fake::{Does, Fault, Given, World, pool, remove, replace, template};
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
-use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, State, Wish};
+use crate::workers::missing::Missing;
+use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, Seen, State, Wish};
 
 pub fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -588,6 +589,37 @@ async fn vms_that_are_not_seen_for_a_moment_while_nobody_has_heard_of_their_node
     let kept = world.kept().await.unwrap();
     assert!(kept.pool.made == 2 && kept.machines.iter().all(|machine| machine.state == State::Member), "{kept:?}");
     assert_eq!(kept.machines[0].vm, before.machines[0].vm);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_makes_no_vm_gone() {
+    let world = World::with(1).await;
+    world.lock().silence("t-w1");
+    let clock = std::cell::Cell::new(world.now());
+    let kept = world.kept().await.unwrap();
+    let mut missing = Missing::default();
+    let mut look = || {
+        let mut seen = Seen { now: clock.get(), nodes: world.lock().nodes.clone(), ..Seen::default() };
+        missing.note(&kept.machines, &mut seen);
+        seen.gone.contains("t-w1")
+    };
+    assert!(!look());
+    // The host learns the time.
+    clock.set(clock.get() + 3600);
+    assert!(!look());
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(look());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_has_failed_is_not_waited_for_where_its_vm_is_gone() {
+    let world = World::with(1).await;
+    world.lock().ill.insert("one".to_owned());
+    assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
+    let of_failed = |machine: &super::fake::Machine| machine.vm.name != "t-w2";
+    world.lock().machines.retain(of_failed);
+    let status = world.status().await.unwrap().unwrap();
+    assert!(status.waits.is_empty() && status.stopped.len() == 1, "{status:?}");
 }
 
 #[tokio::test(start_paused = true)]
