@@ -1,6 +1,6 @@
 //! A cluster's API, asked over HTTPS.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -46,8 +46,16 @@ impl Cluster for Client {
         listed(self, &path, moving).await
     }
 
-    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        listed(self, "/api/v1/persistentvolumes", |volume| claim_kept_on(volume, node)).await
+    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        let mut claims = BTreeMap::<String, Vec<String>>::new();
+        if nodes.is_empty() {
+            return Ok(claims);
+        }
+        let kept = |volume: &Value| nodes.iter().find_map(|node| Some((node.clone(), claim_kept_on(volume, node)?)));
+        for (node, claim) in listed(self, "/api/v1/persistentvolumes", kept).await? {
+            claims.entry(node).or_default().push(claim);
+        }
+        Ok(claims)
     }
 
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {

@@ -1,5 +1,7 @@
 //! A cluster that nobody can ask: what is kept of its workers is told all the same.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
@@ -25,7 +27,7 @@ impl Cluster for Away {
         self.answer()
     }
 
-    async fn local_claims(&self, _: &str) -> anyhow::Result<Vec<String>> {
+    async fn local_claims(&self, _: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
         self.answer()
     }
 

@@ -1,5 +1,6 @@
 //! What is asked of a tenant's Kubernetes API for its workers. Knows nothing of VMs.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use async_trait::async_trait;
@@ -88,11 +89,11 @@ pub trait Cluster: Send + Sync {
     /// When the API does not answer.
     async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>>;
 
-    /// The claims whose volumes are kept on a node and nowhere else, as `namespace/name`.
+    /// The claims whose volumes are kept on one of these nodes and nowhere else, as `namespace/name`, by node.
     ///
     /// # Errors
     /// When the API does not answer.
-    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>>;
+    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>>;
 
     /// The services whose addresses a node answers for, as `namespace/name`; none where nobody says so.
     ///

@@ -1,5 +1,7 @@
 //! The cluster as a command may ask it: whatever changes something is asked under a hold that was confirmed just before.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 
 use super::cluster::{Cluster, Evicted, NodeSeen, PodSeen};
@@ -29,8 +31,8 @@ impl Cluster for GuardedCluster<'_> {
         self.cluster.pods(node).await
     }
 
-    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        self.cluster.local_claims(node).await
+    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        self.cluster.local_claims(nodes).await
     }
 
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {

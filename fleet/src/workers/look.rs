@@ -1,22 +1,50 @@
 //! Looks at what is there.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::cluster::Cluster;
+use super::crew::Workers;
 use super::machine::State;
+use super::reason;
 use super::records::Kept;
 use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
 use crate::hypervisor::{Hypervisor, PowerState, Vm};
+use crate::upgrade::Reason;
+
+/// How long a look may take: each request of it has ended in seconds, and whoever is root in a tenant chooses how many there are.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How long what is told last may take of a command that is to end.
+const LAST: Duration = Duration::from_secs(15);
 
 /// Looks at VMs and nodes, and at the pods and volumes of those that leave. What cannot be seen is never taken for absent: then
-/// there is no look at all.
-pub(super) async fn look(
-    hypervisor: &dyn Hypervisor,
-    cluster: &dyn Cluster,
-    kept: &Kept,
-    now: u64,
-) -> Result<Seen, Trouble> {
+/// there is no look at all, nor where it takes too long.
+pub(super) async fn look(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Trouble> {
+    let limit = if *workers.cancelled.borrow() { LAST } else { LIMIT };
+    let seen = tokio::time::timeout(limit, looked(workers.hypervisor, workers.cluster, kept, (workers.clock)())).await;
+    let endless = || Reason::new(reason::API, format!("the cluster was not looked at within {} s", limit.as_secs()));
+    seen.unwrap_or_else(|_| Err(Trouble::Later(endless())))
+}
+
+/// The same, unless the command is to end meanwhile.
+pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Trouble> {
+    let mut cancelled = workers.cancelled.clone();
+    let ends = async {
+        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+            // Nobody can ask for that any more.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ends => Err(Trouble::Later(Reason::new(reason::API, "the command is to end"))),
+        seen = look(workers, kept) => seen,
+    }
+}
+
+async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {
     let mut vms = hypervisor.vms().await?;
     for machine in &kept.machines {
         let Some(noted) = machine.vm else { continue };
@@ -40,6 +68,7 @@ pub(super) async fn look(
         }
     }
     seen.said = said_of;
+    let mut may_keep = Vec::new();
     for machine in kept.machines.iter().filter(|machine| machine.state == State::Leaving) {
         let (name, node) = (machine.name.clone(), seen.node(machine));
         let (is_own, is_foreign) = (matches!(node, Node::Own(_)), matches!(node, Node::Foreign));
@@ -49,8 +78,11 @@ pub(super) async fn look(
         }
         // Volumes name their node also where somebody has removed that.
         if !is_foreign {
-            seen.claims.insert(name.clone(), cluster.local_claims(&name).await.map_err(Trouble::api)?);
+            may_keep.push(name);
         }
+    }
+    if !may_keep.is_empty() {
+        seen.claims = cluster.local_claims(&may_keep).await.map_err(Trouble::api)?;
     }
     Ok(seen)
 }

@@ -5,7 +5,7 @@ use super::action::Action;
 use super::crew::{Notice, Workers};
 use super::decide::{Next, next};
 use super::guarded_cluster::GuardedCluster;
-use super::look::look;
+use super::look::look_or_end;
 use super::machine::{Machine, State};
 use super::missing::Missing;
 use super::reason;
@@ -139,8 +139,7 @@ async fn looked(acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result
         acting.hypervisor.settle().await?;
         *in_doubt = false;
     }
-    let workers = acting.workers;
-    look(workers.hypervisor, workers.cluster, kept, (workers.clock)()).await
+    look_or_end(acting.workers, kept).await
 }
 
 /// Whether something leads on, once it is done: what is made anew again and again, a worker, a VM or a token, comes no further by

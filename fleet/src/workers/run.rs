@@ -66,7 +66,7 @@ impl Workers<'_> {
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<WorkersStatus> {
-        match look(self.hypervisor, self.cluster, kept, (self.clock)()).await {
+        match look(self, kept).await {
             Ok(seen) => Ok(WorkersStatus::of(kept, Ok(&seen))),
             Err(Trouble::Stop(error)) => Err(error),
             Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {

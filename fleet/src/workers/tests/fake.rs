@@ -130,6 +130,8 @@ pub struct State {
     pub unevictable: BTreeSet<String>,
     /// Nodes on which another pod takes the place of each that goes, at once.
     pub coming_back: BTreeSet<String>,
+    /// How long the API takes to list the pods of a node.
+    pub listing: Duration,
     /// How long the API takes to answer an eviction.
     pub evicting: Duration,
     /// Whether no control node has a VM.
@@ -871,16 +873,20 @@ impl Cluster for World {
     }
 
     async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>> {
-        let node = node.to_owned();
+        let (node, listing) = (node.to_owned(), self.lock().listing);
+        tokio::time::sleep(listing).await;
         self.ask("pods", Does::Looks, move |state| {
             Ok(state.pods.get(&node).into_iter().flatten().map(|pod| pod.seen.clone()).collect())
         })
         .await
     }
 
-    async fn local_claims(&self, node: &str) -> anyhow::Result<Vec<String>> {
-        let node = node.to_owned();
-        self.ask("claims", Does::Looks, move |state| Ok(state.claims.get(&node).cloned().unwrap_or_default())).await
+    async fn local_claims(&self, nodes: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        let nodes = nodes.to_vec();
+        self.ask("claims", Does::Looks, move |state| {
+            Ok(state.claims.clone().into_iter().filter(|(node, _)| nodes.contains(node)).collect())
+        })
+        .await
     }
 
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fake::{Fault, World, pool, remove, replace};
 use super::stories::codes;
 use crate::authority::{Hold, TakeOver};
-use crate::workers::{Arrived, Changes, Records, Rounds, Wish};
+use crate::workers::{Arrived, Changes, Pool, Records, Rounds, State, Wish};
 
 #[tokio::test(start_paused = true)]
 async fn a_number_is_declared_and_given_again_it_is_nothing_new() {
@@ -137,4 +137,26 @@ async fn who_goes_on_gives_a_drain_its_time_anew() {
             hold.release().await;
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_many_that_leave_has_an_end_and_asks_for_volumes_once() {
+    let world = World::new();
+    world.give(Wish::Create(Box::new(Pool { addresses: None, ..pool(20) }))).await.done();
+    let mut kept = world.kept().await.unwrap();
+    kept.pool.count = 0;
+    kept.machines.iter_mut().for_each(|machine| machine.state = State::Leaving);
+    world.keep(kept).await;
+    world.set_fault(None);
+    assert!(world.status().await.unwrap().unwrap().looked);
+    assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "claims").count(), 1);
+    world.lock().listing = Duration::from_secs(30);
+    let before = world.now();
+    let status = world.status().await.unwrap().unwrap();
+    assert!(!status.looked && status.waits[0].reason.code == "workers.api-silent", "{status:?}");
+    assert!(world.now() - before <= 301, "it took {} s", world.now() - before);
+    // Whoever ends the command does not wait for that.
+    let before = world.now();
+    assert_eq!(world.give_for_a_minute(Wish::Continue).await.arrived().0, Arrived::Cancelled);
+    assert!(world.now() - before < 90, "it took {} s", world.now() - before);
 }
