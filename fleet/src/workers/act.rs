@@ -52,7 +52,7 @@ impl Acting<'_> {
     pub(super) async fn act(&self, records: &mut Records<'_>, seen: &Seen, action: &Action) -> Result<Acted, Trouble> {
         let Some(name) = action.machine() else {
             let Action::Add { address } = action else { return Ok(Acted::Changed) };
-            let machine = self.add(records, *address).await?;
+            let machine = self.add(records, seen, *address).await?;
             return save(records, machine).await;
         };
         let Some(machine) = records.kept().machine(name).cloned() else { return Ok(Acted::Changed) };
@@ -123,10 +123,18 @@ impl Acting<'_> {
         }
     }
 
-    /// Notes the number first: a name that was noted is never used again.
-    async fn add(&self, records: &mut Records<'_>, address: Option<std::net::Ipv4Addr>) -> Result<Machine, Trouble> {
+    /// Notes the number first: a name that was noted is never used again, nor is one of a VM that a damaged journal has left.
+    async fn add(
+        &self,
+        records: &mut Records<'_>,
+        seen: &Seen,
+        address: Option<std::net::Ipv4Addr>,
+    ) -> Result<Machine, Trouble> {
         let mut pool = records.kept().pool.clone();
         pool.made += 1;
+        while seen.vms.iter().any(|vm| vm.name == pool.machine_name(pool.made)) {
+            pool.made += 1;
+        }
         let machine = Machine::new(&pool, Uuid::new_v4(), address, (self.workers.clock)());
         records.save_pool(pool).await.map_err(Trouble::store)?;
         Ok(machine)

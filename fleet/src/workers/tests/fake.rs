@@ -621,6 +621,13 @@ impl State {
         self.silence(name);
     }
 
+    /// A VM of the pool that no machine of it is, as a journal that was given up leaves it.
+    pub fn leave_vm(&mut self, name: &str) {
+        let stamp = Stamp { deployment: DEPLOYMENT, node: name.to_owned(), swap: Some(Uuid::from_u128(0x1ef)) };
+        let vm = vm(name, Uuid::from_u128(0x1e0), Some(stamp));
+        self.machines.push(Machine { vm, whole: true, token: String::new(), powered: None, returns: false });
+    }
+
     /// A further pod on a worker, which comes before those that are there.
     pub fn add_pod(&mut self, node: &str, name: &str) {
         let pods = self.pods.get_mut(node).expect("a worker with a pod");

@@ -65,6 +65,15 @@ async fn a_worker_comes_and_the_one_that_is_named_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vm_that_no_journal_knows_keeps_its_name() {
+    let world = World::with(1).await;
+    world.lock().leave_vm("t-w2");
+    // What is made twice panics in the fake.
+    assert_eq!(world.give(Wish::Add(1)).await.done().available, 2);
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_are_replaced_and_never_fewer_do_their_part() {
     let world = World::with(3).await;
     let status = world.give(replace("two", Changes::default())).await.done();
