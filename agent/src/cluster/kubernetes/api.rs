@@ -76,6 +76,15 @@ impl Api {
         pages::items(path, |path| pages::unless_too_long(self.get(path)))
     }
 
+    /// Those of the objects at a path that are to be kept.
+    pub(super) fn list_that<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        keep: impl Fn(&T) -> bool,
+    ) -> anyhow::Result<Vec<T>> {
+        pages::items_that(path, |path| pages::unless_too_long(self.get(path)), keep)
+    }
+
     /// The object at a path, if there is one.
     pub(super) fn find<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Option<T>> {
         let answer = self.client.get(path)?;

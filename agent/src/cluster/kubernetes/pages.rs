@@ -37,7 +37,23 @@ pub fn unless_too_long<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>
 ///
 /// # Errors
 /// Those of `get`, or what it gives is no list of such objects.
-pub fn items<T, E>(path: &str, mut get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>) -> Result<Vec<T>, E>
+pub fn items<T, E>(path: &str, get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>) -> Result<Vec<T>, E>
+where
+    T: DeserializeOwned,
+    E: From<anyhow::Error>,
+{
+    items_that(path, get, |_| true)
+}
+
+/// Those of them that are to be kept: of the others no more than a page is held.
+///
+/// # Errors
+/// As [`items`].
+pub fn items_that<T, E>(
+    path: &str,
+    mut get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>,
+    keep: impl Fn(&T) -> bool,
+) -> Result<Vec<T>, E>
 where
     T: DeserializeOwned,
     E: From<anyhow::Error>,
@@ -56,7 +72,7 @@ where
         };
         singles = singles.saturating_sub(1);
         let page: Page<T> = serde_json::from_slice(&body).context("understanding a page of a list")?;
-        items.extend(page.items);
+        items.extend(page.items.into_iter().filter(&keep));
         if page.metadata.next.is_empty() {
             return Ok(items);
         }
@@ -88,6 +104,8 @@ mod tests {
         };
         assert_eq!(of("/pods").unwrap(), [1, 2, 3]);
         assert_eq!(of("/short?x=y").unwrap(), [4]);
+        let page = |_: &str| anyhow::Ok(Some(br#"{"metadata": {}, "items": [1, 2, 3]}"#.to_vec()));
+        assert_eq!(items_that::<u32, _>("/pods", page, |one| *one != 2).unwrap(), [1, 3]);
         assert!(of("/strange").is_err() && of("/expired").is_err());
     }
 

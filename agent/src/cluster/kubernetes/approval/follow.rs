@@ -50,8 +50,8 @@ impl Api {
 
     /// The nodes that were let in lately, as they would have been noted then: of two by one name the later one.
     fn joining(&self, now: SystemTime) -> anyhow::Result<BTreeMap<String, Record>> {
-        let mut all = self.requests(joining::SIGNER)?;
-        all.retain(|one| one.status.conditions.iter().any(|condition| condition.kind == APPROVED));
+        let is_approved = |one: &Request| one.status.conditions.iter().any(|condition| condition.kind == APPROVED);
+        let mut all = self.requests(joining::SIGNER, is_approved)?;
         all.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
         let mut tokens = BTreeMap::new();
         let mut records = BTreeMap::new();

@@ -253,17 +253,17 @@ impl Api {
         failures.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// The requests of the kinds that are decided here.
-    fn requests(&self, signer: &str) -> anyhow::Result<Vec<Request>> {
+    /// The requests of the kinds that are decided here, and that are so. There may be very many.
+    fn requests(&self, signer: &str, keep: impl Fn(&Request) -> bool) -> anyhow::Result<Vec<Request>> {
         let path = format!("{REQUESTS}?fieldSelector=spec.signerName={signer}");
-        self.list(&path).context("listing the requests for certificates")
+        self.list_that(&path, keep).context("listing the requests for certificates")
     }
 
     /// Those that nobody has decided yet.
     fn open_requests(&self) -> anyhow::Result<Vec<Request>> {
-        let mut open = self.requests(joining::SIGNER)?;
-        open.extend(self.requests(serving::SIGNER)?);
-        open.retain(|one| one.status.conditions.is_empty());
+        let is_open = |one: &Request| one.status.conditions.is_empty();
+        let mut open = self.requests(joining::SIGNER, is_open)?;
+        open.extend(self.requests(serving::SIGNER, is_open)?);
         Ok(open)
     }
 
