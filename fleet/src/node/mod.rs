@@ -36,6 +36,10 @@ const _: () = assert!(LIMIT.as_secs() < MARGIN.as_secs());
 /// `--max-request-bytes`), and writes up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`).
 pub(crate) const LARGEST: usize = 16 << 20;
 
+/// How many objects and lists of JSON an answer may have at most. Each takes hundreds of bytes of memory, and two of the answer. An
+/// object of Kubernetes' has at most as many as there are empty ones, with names, in what etcd keeps of it: `"a":{},`.
+const MOST: usize = 300_000;
+
 /// Asks with an administrator's credentials. Made once: connections are kept, and clones share them.
 #[derive(Clone)]
 pub struct Client {
@@ -76,6 +80,11 @@ impl Answered {
     /// An answer of which nothing is read.
     fn too_long() -> Self {
         Self { too_long: true, ..Self::with(format!("the answer is longer than {} MiB", LARGEST >> 20)) }
+    }
+
+    /// The same of one that would need more memory than it has bytes.
+    fn too_many() -> Self {
+        Self { too_long: true, ..Self::with(format!("the answer has more than {MOST} objects and lists")) }
     }
 
     /// An answer that has ended too early.
@@ -238,10 +247,28 @@ impl Client {
                     return Err(Answered::too_long().into());
                 }
             }
+            if nested(&body) > MOST {
+                return Err(Answered::too_many().into());
+            }
             Ok(Answer { status: answer.status().as_u16(), body })
         })
         .await
     }
+}
+
+/// How many objects and lists a text of JSON has (RFC 8259), counted without memory for them.
+fn nested(json: &[u8]) -> usize {
+    let (mut count, mut is_text, mut is_escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b'{' | b'[' if !is_text => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 #[cfg(test)]
@@ -295,6 +322,22 @@ pub(crate) mod tests {
         let answer = format!("HTTP/1.1 307 Elsewhere\r\nLocation: http://{to}/\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(said(answer.as_bytes()).unwrap().status, 307);
         assert!(elsewhere.accept().is_err(), "nobody is asked elsewhere");
+    }
+
+    #[test]
+    fn an_answer_of_more_objects_than_kubernetes_has_is_not_read_into_memory() {
+        let answered = |item: &str, count: usize| {
+            let body = format!("{{\"items\":[{}]}}", vec![item; count].join(","));
+            said(
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+                    .as_bytes(),
+            )
+        };
+        let refused = answered(r#"{"":0}"#, 400_000).unwrap_err();
+        assert!(refused.downcast_ref::<Answered>().is_some_and(|answered| answered.too_long), "{refused:#}");
+        // What is within texts takes no more than its length.
+        assert!(answered(r#""\"{[{[\\""#, 400_000).is_ok());
+        assert_eq!(nested(br#"{"a{":[1,{"b\"[":"\\"}]}"#), 3);
     }
 
     #[tokio::test]
