@@ -112,7 +112,7 @@ impl Scenario {
                 size: NodeSize { memory: 2048, processors: 2, data_disk: DATA_DISK },
                 beside: None,
             },
-            &Asking { what: "a scenario", over: TakeOver::FromTheDead, say: &|what| eprintln!("{what}") },
+            &Asking { what: "a scenario", over: TakeOver::FromTheDead, say: &|_| {} },
         )?;
         Ok(Self { name: setting.name, lab: Some(lab), started: Instant::now() })
     }

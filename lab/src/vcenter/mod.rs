@@ -333,7 +333,7 @@ mod tests {
         let password = fs::read_to_string(made.password_file()).unwrap();
         assert!(password.len() == 32 && fs::read_to_string(made.users()).unwrap().contains(&password));
         let again = VCenter::create(state.path(), "x", program, &[], Path::new("/tools")).err().unwrap().to_string();
-        assert!(again.contains("`kaas lab vcenter down --name x`"), "{again}");
+        assert!(again.contains("`kaas lab vcenter status --name x`") && !again.contains(" down "), "{again}");
         let wishes = crate::Wishes { name: "x".to_owned(), nodes: 1, ..crate::Wishes::default() };
         let source = fixture::source(&state.path().join("tree"));
         let record = fixture::record(state.path(), &wishes, source);
