@@ -52,7 +52,7 @@ impl VcenterHypervisor {
     /// of other accounts may be of anything on this vCenter.
     async fn tasks_on_files(&self) -> Result<Vec<Running>> {
         let own = self.client.user_name().await;
-        let mut running = self.client.running(&self.client.recent_tasks().await?).await?;
+        let mut running = self.client.running_anywhere().await?;
         running.retain(|task| {
             OF_FILES.iter().any(|manager| task.what.starts_with(manager)) && task.by.eq_ignore_ascii_case(&own)
         });

@@ -16,7 +16,9 @@ use crate::treatment::Outcome;
 
 const PATHS: &[&str] = &["info.state", "info.progress", "info.error", "info.result"];
 
-const STATE: &[&str] = &["info.state", "info.descriptionId", "info.entityName", "info.reason"];
+const STATE: &[&str] = &["info.state"];
+
+const DETAILS: &[&str] = &["info.state", "info.descriptionId", "info.entityName", "info.reason"];
 
 /// Is told of a task's progress, in percent, or of an upload's.
 pub type Progress<'a> = &'a (dyn Fn(u32) + Send + Sync);
@@ -61,12 +63,38 @@ impl Client {
     /// # Errors
     /// When they cannot be read.
     pub async fn running(&self, tasks: &[MoRef]) -> Result<Vec<Running>> {
-        let seen = match self.look_at(tasks, STATE).await {
+        let running = |info: &Object| Running {
+            task: info.reference.clone(),
+            what: info.text("info.descriptionId").to_owned(),
+            on: info.text("info.entityName").to_owned(),
+            // Of the reasons only `TaskReasonUser` has a name.
+            by: info.get("info.reason").and_then(|reason| reason.text_of("userName")).unwrap_or_default().to_owned(),
+        };
+        Ok(self.going_on(tasks, DETAILS).await?.iter().map(running).collect())
+    }
+
+    /// Tasks that have not ended, of all that the account can see, as far as vCenter lists them (`TaskManager.recentTask`, at
+    /// most 200): those of managers, such as of files and of disks by themselves, are no object's.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn running_anywhere(&self) -> Result<Vec<Running>> {
+        let manager = self.service().manager("taskManager")?;
+        let recent = self.look(&manager, &["recentTask"]).await?.references_at("recentTask");
+        // Most have ended: of those no more is read.
+        let running = self.going_on(&recent, STATE).await?;
+        let running: Vec<MoRef> = running.into_iter().map(|info| info.reference).collect();
+        self.running(&running).await
+    }
+
+    /// These properties of those tasks that have not ended, [`STATE`] among them.
+    async fn going_on(&self, tasks: &[MoRef], paths: &[&str]) -> Result<Vec<Object>> {
+        let mut seen = match self.look_at(tasks, paths).await {
             // One of them is forgotten: each is asked for by itself then.
             Err(error) if error.outcome() == Outcome::NotFound && tasks.len() > 1 => {
                 let mut seen = Vec::new();
                 for task in tasks {
-                    match self.look(task, STATE).await {
+                    match self.look(task, paths).await {
                         Ok(info) => seen.push(info),
                         Err(error) if error.outcome() == Outcome::NotFound => {}
                         Err(error) => return Err(error),
@@ -77,25 +105,8 @@ impl Client {
             Err(error) if error.outcome() == Outcome::NotFound => Vec::new(),
             seen => seen?,
         };
-        let goes_on = |info: &&Object| matches!(info.text("info.state"), "queued" | "running");
-        let running = |info: &Object| Running {
-            task: info.reference.clone(),
-            what: info.text("info.descriptionId").to_owned(),
-            on: info.text("info.entityName").to_owned(),
-            // Of the reasons only `TaskReasonUser` has a name.
-            by: info.get("info.reason").and_then(|reason| reason.text_of("userName")).unwrap_or_default().to_owned(),
-        };
-        Ok(seen.iter().filter(goes_on).map(running).collect())
-    }
-
-    /// The tasks of the last minutes, ended ones among them, of all that the account can see (`TaskManager.recentTask`): those of
-    /// managers, such as of files and of disks by themselves, are no object's.
-    ///
-    /// # Errors
-    /// When they cannot be read.
-    pub async fn recent_tasks(&self) -> Result<Vec<MoRef>> {
-        let manager = self.service().manager("taskManager")?;
-        Ok(self.look(&manager, &["recentTask"]).await?.references_at("recentTask"))
+        seen.retain(|info| matches!(info.text("info.state"), "queued" | "running"));
+        Ok(seen)
     }
 
     /// Waits until a task that somebody else started has ended, well or not.
