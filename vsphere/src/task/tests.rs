@@ -128,9 +128,9 @@ async fn somebody_elses_tasks_are_seen_and_waited_for() {
     );
     let tasks = ["task-1", "task-2", "task-3"].map(|id| MoRef::new("Task", id));
     let found = client.running(&tasks).await.unwrap();
-    let [running] = found.as_slice() else { panic!("{found:?}") };
-    assert_eq!((&running.task, running.to_string().as_str()), (&tasks[0], "VirtualMachine.clone"));
-    let whole = Running { on: "cp1".to_owned(), by: "VSPHERE.LOCAL\\backup".to_owned(), ..running.clone() };
+    let [seen] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((&seen.task, seen.to_string().as_str()), (&tasks[0], "VirtualMachine.clone"));
+    let whole = Running { on: "cp1".to_owned(), by: "VSPHERE.LOCAL\\backup".to_owned(), ..seen.clone() };
     assert_eq!(whole.to_string(), "VirtualMachine.clone of cp1 by VSPHERE.LOCAL\\backup");
     let asked = fake.count("RetrievePropertiesEx");
     let all = ["running", "queued", "error"].map(task_of).concat();
