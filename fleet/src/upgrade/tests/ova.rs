@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use super::command::{begin, end, entries, give, give_with};
+use super::command::{begin, end, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new};
 use super::package::{signer, write};
-use crate::upgrade::{Action, Event, Mode, Outcome, Verb};
+use crate::upgrade::{Mode, Outcome, Verb};
 
 /// Killed right before its first import: the OVA is verified, for the plan and for the run, and laid ready.
 async fn staged() -> World {
@@ -74,26 +74,4 @@ async fn an_ova_that_was_replaced_after_it_was_verified_is_refused_at_the_import
     assert_eq!(world.called("import"), 0);
     fs::copy(&world.target.ova, &place).unwrap();
     assert_eq!(give_with(&world, Verb::Resume, Some(place), None).await.outcome(), Outcome::Upgraded);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_not_read_is_not_said_to_be_signed() {
-    let noted = async |world: &World| {
-        let verified = entries(world).await.into_iter().find_map(|entry| match entry.event {
-            Event::Done { step, note, .. } if step.action == Action::Verify => Some(note),
-            _ => None,
-        });
-        verified.expect("it was verified")
-    };
-    let world = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&world).await;
-    give(&world, Verb::Resume).await.arrived();
-    assert!(noted(&world).await.starts_with("whole"), "{}", noted(&world).await);
-    let call = world.calls().iter().position(|call| call.name == "stage.finish").unwrap() + 1;
-    // Killed once it is laid ready, and before that is noted.
-    let other = World::of(1, Mode::Rolling, Ill::Well);
-    begin(&other).await;
-    give_with(&other, Verb::Resume, None, Some(At { call, fault: Fault::CutAfter, lasting: false })).await;
-    assert_eq!(end(&other, Verb::Resume).await, Outcome::Upgraded);
-    assert!(noted(&other).await.contains("was not read again"), "{}", noted(&other).await);
 }

@@ -73,8 +73,8 @@ async fn beside_others_in_one_folder_a_look_reads_little_of_each() {
 async fn what_is_not_the_deployments_is_refused_even_if_it_looks_so() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    let image = other.lay(&ova).await;
     let networks = [NETWORK.to_owned()];
     let stamp_of_other = Stamp { deployment: Uuid::from_u128(0xee), ..stamp("cp1", Some(7)) };
     let addition = Addition {
@@ -209,8 +209,8 @@ async fn a_vm_that_was_made_by_hand_is_stamped_once() {
 async fn a_disk_that_anybody_holds_is_not_removed_whoever_names_it() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
-    let image = hypervisor.lay(&ova).await;
     let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    let image = other.lay(&ova).await;
     let networks = [NETWORK.to_owned()];
     let addition = Addition {
         name: "payroll",
