@@ -29,7 +29,7 @@ mod host;
 mod hypervisor;
 mod machine;
 #[cfg(test)]
-mod named_commands;
+mod named_commands_tests;
 mod network;
 mod place;
 mod plan;

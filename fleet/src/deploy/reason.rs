@@ -7,7 +7,7 @@ codes! {
     FORMING, "deploy.forming", "A control node was powered on and does not say yet that its cluster has formed. Its console says what it waits for.";
     NOT_READY, "deploy.not-ready", "The cluster has formed, and a control node is not Ready.";
     VM_ODD, "deploy.vm-odd", "A control node's VM was copied, or its stamp was changed, or a VM carries the deployment's stamp that is no node's. It is named, and left alone.";
-    VM_UNNOTED, "deploy.vm-unnoted", "A VM carries the deployment's stamp, and nothing is noted of having made it: it was adopted, took another one's place by hand, is a clone, or somebody has stamped it. It is named, and left alone; `kaas destroy --also-vm` with its BIOS UUID says that it goes as well.";
+    VM_UNNOTED, "deploy.vm-unnoted", "A VM carries the deployment's stamp, and nothing is noted of having made it: it was adopted, took another one's place by hand, is a clone, or somebody has stamped it. It is named, and left alone; it goes as well once a person names its BIOS UUID.";
     VM_STATE, "deploy.vm-state", "A control node's VM is suspended, or nobody knows whether it runs.";
     VM_GONE, "deploy.vm-gone", "The VM of a control node that was powered on is gone. Before the cluster has formed, destroy it and deploy anew; afterwards, replace the node.";
     AUTHORITY, "deploy.authority", "A control node shows another cluster's authority than the others, or than the cluster has formed with: its guestinfo was changed, or it is another cluster's. No node is asked for credentials.";
