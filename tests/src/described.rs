@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,6 +16,7 @@ use walkdir::WalkDir;
 use crate::places::kaas;
 use crate::scenario::{ALL, MOMENT};
 use crate::store::{ETCDCTL, KEPT, members};
+use crate::upgrade::{self, SWAPPING};
 use crate::vcenter::Site;
 
 /// The cluster's name, and that of the folder of its VMs.
@@ -97,10 +98,13 @@ impl<'a> Described<'a> {
         self.directory.path().join("cluster.toml")
     }
 
-    fn output(&self, arguments: &[&str]) -> Output {
+    fn command(&self, arguments: &[&str]) -> Command {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let ended = self.site.opened().outside(&kaas(), &arguments).output();
-        ended.unwrap_or_else(|error| panic!("starting kaas: {error}"))
+        self.site.opened().outside(&kaas(), &arguments)
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap_or_else(|error| panic!("starting kaas: {error}"))
     }
 
     /// What `kaas` prints, given the file, on the machines' network, and how long it takes.
@@ -130,6 +134,40 @@ impl<'a> Described<'a> {
     fn of_file(&self, arguments: &[&str]) -> Output {
         let file = self.file();
         self.output(&[arguments, &["--file", file.to_str().expect("a path of text")]].concat())
+    }
+
+    /// Begins a command, given the file; what it says is collected.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn begin(&self, arguments: &[&str]) -> Child {
+        let file = self.file();
+        let mut command = self.command(&[arguments, &["--file", file.to_str().expect("a path of text")]].concat());
+        let begun = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        begun.unwrap_or_else(|error| panic!("starting kaas: {error}"))
+    }
+
+    /// Where holds and journals are: on the datastore, and so on this machine's disk.
+    fn journal(&self) -> PathBuf {
+        self.site.opened().datastores().join(DATASTORE).join("kaas").join(CLUSTER)
+    }
+
+    /// Waits until the last upgrade's journal has so many entries.
+    pub fn has_written(&self, count: usize) {
+        let journal = self.journal();
+        self.site.wait(
+            &format!("{count} entries of the journal"),
+            SWAPPING,
+            || Ok(upgrade::entries(&journal) >= count),
+        );
+    }
+
+    /// The journals of upgrades, by the numbers of the holds.
+    ///
+    /// # Panics
+    /// They cannot be read.
+    pub fn journals(&self) -> BTreeMap<String, String> {
+        upgrade::journals(&self.journal())
     }
 
     /// A client with the kubeconfig that the command has left, on the machines' network.

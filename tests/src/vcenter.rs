@@ -1,6 +1,8 @@
 //! A vCenter to test against whose machines have bodies, as a person has one: `kaas lab vcenter`, and govc beside it.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -87,6 +89,27 @@ impl Site {
             client.log_out().await?;
             done
         })
+    }
+
+    /// Asks something of its control endpoint (`tests/vcenter/bed/control.go` has what there is), in JSON.
+    ///
+    /// # Panics
+    /// It does not answer, or refuses.
+    pub fn control(&self, asked: &str, body: &Value) {
+        let running = self.opened().running().ok().flatten().expect("the vCenter runs");
+        let (address, body) = (running.control.trim_start_matches("http://"), body.to_string());
+        let request = format!(
+            "POST /{asked} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let answered = TcpStream::connect(address).and_then(|mut stream| {
+            stream.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map(|_| answer)
+        });
+        let answer = answered.unwrap_or_else(|error| panic!("asking for {asked}: {error}"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{asked}: {answer}");
+        self.reached(&format!("the vCenter is asked for {asked} {body}"));
     }
 
     /// What govc prints, from this machine's own network.
