@@ -2,10 +2,14 @@
 
 mod bed;
 mod cluster;
+mod cut;
+mod each_deploy;
+mod each_swap;
 mod faults;
 mod mirrored;
 mod one_vm;
 mod others;
+mod points;
 mod restart;
 mod store;
 mod upgrade;
