@@ -49,7 +49,7 @@ earlier: setup
 
 # How many scenarios there are of each length: another number is a mistake, and fails.
 SHORT := 8
-LONG := 51
+LONG := 53
 
 test: ova-earlier lint test-fast ## Build what is needed and pass the tests that must never break
 	$(LAB) KAAS_SCENARIOS=$(SHORT) $(TEST) --test lab -- ::short:: --test-threads=2
@@ -71,8 +71,14 @@ vcenter-program: setup root ## Build the vCenter that is tested against, for `ka
 	$(TAKE) -p kaas
 	@$(IN_GO) go build -trimpath -o ../../build/ . ./govc
 
-test-long: ova-earlier vcenter-program ## Pass the long scenarios as well
-	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --no-fail-fast --test lab -- ::long::
+# With something going wrong at each call to a vCenter and at each entry of a journal, of which `test-fast` draws a part.
+EACH := KAAS_TEST_VCENTER_EACH=1 $(TEST) --no-fail-fast --lib -- --nocapture vcenter::tests::each_
+
+test-long: ova-earlier vcenter-program ## Pass the long scenarios as well, and the whole loop of what goes wrong on a vCenter
+	@failed=; \
+	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --no-fail-fast --test lab -- ::long:: || failed="scenarios "; \
+	$(EACH) || failed="$${failed}points"; \
+	test -z "$$failed" || { echo "failed: $$failed" >&2; exit 1; }
 
 fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600
 	KAAS_FUZZ_SECONDS=$(or $(SECONDS),600) $(TEST) --lib -- fuzz_

@@ -16,6 +16,7 @@ mod circles;
 mod deny;
 #[cfg(test)]
 mod deployer;
+pub mod described;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]

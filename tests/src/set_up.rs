@@ -236,3 +236,17 @@ fn a_test_that_fails_keeps_no_other_from_being_run() {
         assert!(run.contains(" --no-fail-fast"), "{run}");
     }
 }
+
+#[test]
+fn what_goes_wrong_on_a_vcenter_is_tried_at_each_point_by_the_long_tests_whatever_became_of_their_scenarios() {
+    let said = recipe("test-long");
+    let (scenarios, points) = said.split_once("KAAS_TEST_VCENTER_EACH=1 ").unwrap();
+    assert!(scenarios.contains(" -- ::long:: || failed="), "{said}");
+    let (points, end) = points.split_once('\n').unwrap();
+    assert!(points.contains(" --lib -- --nocapture vcenter::tests::each_ || failed="), "{said}");
+    assert!(end.contains("exit 1"), "{said}");
+    for file in ["each_deploy.rs", "each_swap.rs"] {
+        let points = workspace().join("fleet/src/vcenter/tests").join(file);
+        assert!(points.is_file(), "{}: its tests are named so that the long tests have them", points.display());
+    }
+}

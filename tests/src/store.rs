@@ -16,6 +16,18 @@ pub const ETCDCTL: [&str; 7] = [
     "--key=/etc/kubernetes/pki/apiserver-etcd-client.key",
 ];
 
+/// Prints, in a node's shell, what of its files it must keep through any swap: machine ID, name, certificates, host keys.
+pub const KEPT: &str = "cat /etc/machine-id /etc/hostname
+    sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
+    sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
+
+/// The members in what `etcdctl member list` prints, sorted.
+pub fn members(listed: &str) -> Vec<String> {
+    let mut members: Vec<String> = listed.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+    members.sort();
+    members
+}
+
 /// What etcdctl prints in a VM, asking the member there.
 ///
 /// # Panics
@@ -59,17 +71,11 @@ pub fn lead(scenario: &Scenario, node: &str) {
 impl Scenario {
     /// Identities of the etcd members, as a node's own member sees them, sorted.
     pub fn etcd_members(&self, vm: &str) -> Vec<String> {
-        let text = etcdctl(self, vm, &["member", "list"]);
-        let mut members: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
-        members.sort();
-        members
+        members(&etcdctl(self, vm, &["member", "list"]))
     }
 
     /// What a VM's node must keep through any swap: machine ID, certificates, host keys, etcd's members.
     pub fn kept(&self, vm: &str) -> (String, Vec<String>) {
-        let files = "cat /etc/machine-id /etc/hostname
-            sha256sum /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /data/ssh/*.pub
-            sha256sum $(readlink -f /var/lib/kubelet/pki/kubelet-client-current.pem)";
-        (self.inside(vm, &["sh", "-ec", files]), self.etcd_members(vm))
+        (self.inside(vm, &["sh", "-ec", KEPT]), self.etcd_members(vm))
     }
 }

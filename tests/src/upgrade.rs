@@ -14,7 +14,7 @@ use crate::places::{kaas, named_ova};
 use crate::scenario::{MOMENT, Scenario};
 
 /// Three nodes, each shut down, booted and watched until it is good, times the timeout factor.
-const SWAPPING: Duration = Duration::from_secs(1200);
+pub const SWAPPING: Duration = Duration::from_secs(1200);
 
 /// The exit status of a command that waits for something or somebody (docs/upgrade.md).
 const PAUSED: i32 = 3;
@@ -160,13 +160,7 @@ impl<'a> Upgrade<'a> {
     /// # Panics
     /// They cannot be read.
     pub fn journals(&self) -> BTreeMap<String, String> {
-        let holds = fs::read_dir(self.scenario.lab().upgrades()).expect("the directory of the holds").flatten();
-        let read = |hold: fs::DirEntry| {
-            let texts = files(&hold.path()).into_iter().map(|file| fs::read_to_string(file).expect("a journal's file"));
-            let text: String = texts.collect();
-            (!text.is_empty()).then(|| (hold.file_name().to_string_lossy().into_owned(), text))
-        };
-        holds.filter_map(read).collect()
+        journals(&self.scenario.lab().upgrades())
     }
 
     /// The nodes in the order in which they are swapped.
@@ -233,6 +227,20 @@ impl<'a> Upgrade<'a> {
     }
 }
 
+/// The journals of all holds below a directory, by the numbers of the holds.
+///
+/// # Panics
+/// They cannot be read.
+pub fn journals(upgrades: &Path) -> BTreeMap<String, String> {
+    let holds = fs::read_dir(upgrades).expect("the directory of the holds").flatten();
+    let read = |hold: fs::DirEntry| {
+        let texts = files(&hold.path()).into_iter().map(|file| fs::read_to_string(file).expect("a journal's file"));
+        let text: String = texts.collect();
+        (!text.is_empty()).then(|| (hold.file_name().to_string_lossy().into_owned(), text))
+    };
+    holds.filter_map(read).collect()
+}
+
 /// The files of a hold's journal: what it began with, then each entry. None if it has not begun one.
 fn files(hold: &Path) -> Vec<PathBuf> {
     let there = fs::read_dir(hold).into_iter().flatten().flatten().map(|file| file.path());
@@ -249,7 +257,7 @@ fn is_journal(file: &Path) -> bool {
 
 /// Entries of the journal of the last command that has one: the numbers of holds have leading zeros. Its first file
 /// has a line of its own before the entries.
-fn entries(upgrades: &Path) -> usize {
+pub fn entries(upgrades: &Path) -> usize {
     let holds = fs::read_dir(upgrades).into_iter().flatten().flatten();
     let last = holds.map(|hold| hold.path()).filter(|hold| hold.join("journal.jsonl").exists()).max();
     let lines = |file: &PathBuf| fs::read_to_string(file).map_or(0, |text| text.lines().count());

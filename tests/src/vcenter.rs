@@ -1,6 +1,8 @@
 //! A vCenter to test against whose machines have bodies, as a person has one: `kaas lab vcenter`, and govc beside it.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -54,6 +56,60 @@ impl Site {
     fn try_kaas(&self, verb: &str, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(kaas());
         said(command.args(["lab", "vcenter", verb, "--name", &self.vcenter]).args(arguments))
+    }
+
+    /// Host and port of its API, on this machine's loopback interface and on that of the machines' network.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn address(&self) -> String {
+        let running = self.opened().running().ok().flatten().expect("the vCenter runs");
+        let rest = running.url.trim_start_matches("https://");
+        rest.split_once('/').map_or(rest, |(address, _)| address).to_owned()
+    }
+
+    /// What somebody else does or sees there, who may do everything.
+    ///
+    /// # Errors
+    /// What they are refused.
+    pub fn vsphere<T>(&self, act: impl AsyncFnOnce(&vsphere::Client) -> vsphere::Result<T>) -> vsphere::Result<T> {
+        let opened = self.opened();
+        let password = fs::read_to_string(opened.password_file()).expect("the vCenter's password");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let client = vsphere::Client::connect(vsphere::Connect {
+                address: self.address(),
+                trust: vsphere::Trust::Authorities(opened.certificate_file()),
+                user: VCENTER_USER.to_owned(),
+                password: vsphere::Secret::new(password.trim()),
+                settings: vsphere::Settings::default(),
+            })
+            .await?;
+            let done = act(&client).await;
+            client.log_out().await?;
+            done
+        })
+    }
+
+    /// Asks something of its control endpoint (`tests/vcenter/bed/control.go` has what there is), in JSON.
+    ///
+    /// # Panics
+    /// It does not answer, or refuses.
+    pub fn control(&self, asked: &str, body: &Value) {
+        let running = self.opened().running().ok().flatten().expect("the vCenter runs");
+        let (address, body) = (running.control.trim_start_matches("http://"), body.to_string());
+        let request = format!(
+            "POST /{asked} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let answered = TcpStream::connect(address).and_then(|mut stream| {
+            stream.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map(|_| answer)
+        });
+        let answer = answered.unwrap_or_else(|error| panic!("asking for {asked}: {error}"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{asked}: {answer}");
+        self.reached(&format!("the vCenter is asked for {asked} {body}"));
     }
 
     /// What govc prints, from this machine's own network.
@@ -145,14 +201,23 @@ impl Site {
         });
     }
 
-    /// Ends it by `kaas lab vcenter down`, of which nothing is left then.
+    /// Ends it by `kaas lab vcenter down` while a machine runs there, of which nothing is left then.
     ///
     /// # Panics
-    /// Something is.
+    /// Something is, or no machine runs.
     pub fn down(self) {
+        assert!(!loop_devices_below(self.opened().directory()).is_empty(), "no machine is there that could be left");
+        self.down_empty();
+    }
+
+    /// The same of one without machines.
+    ///
+    /// # Panics
+    /// Something is left.
+    pub fn down_empty(self) {
         let opened = self.opened();
         let (network, directory, marks) = (opened.network_namespace(), opened.directory().to_owned(), opened.marks());
-        assert!(network.exists() && !loop_devices_below(&directory).is_empty(), "nothing is there that could be left");
+        assert!(network.exists() && directory.exists(), "nothing is there that could be left");
         self.kaas("down", &[]);
         assert!(!network.exists(), "its network is left");
         assert!(!directory.exists(), "its directory is left");

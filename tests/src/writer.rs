@@ -64,7 +64,11 @@ impl Writer {
         let lab = scenario.lab();
         let kubeconfig = lab.kubeconfig().unwrap_or_else(|error| panic!("{error:#}"));
         let client = Client::from_inside(&kubeconfig, lab.network_namespace());
-        let client = client.unwrap_or_else(|error| panic!("{error:#}"));
+        Self::through(client.unwrap_or_else(|error| panic!("{error:#}")))
+    }
+
+    /// The same through whatever API this client asks.
+    pub fn through(client: Client) -> Self {
         let hasty = client.clone().with_limit(HASTY_LIMIT);
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicUsize::new(0));

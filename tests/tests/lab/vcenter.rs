@@ -3,7 +3,7 @@
 pub mod long {
     use std::fs;
     use std::net::Ipv4Addr;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
 
     use contract::deployer::{Fingerprints, PrivateKey};
@@ -11,12 +11,18 @@ pub mod long {
     use contract::statement::{Phase, Statement};
     use fleet::node::Deployer;
     use lab::find_ova;
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
     use ova::archive::Archive;
     use ova::ovf::Descriptor;
+    use scenarios::built_ova;
+    use scenarios::described::{CLUSTER, Described, files_of};
     use scenarios::places::named_ova;
-    use scenarios::scenario::{FORMING, MOMENT};
+    use scenarios::scenario::{ALL, FORMING, MOMENT};
     use scenarios::vcenter::Site;
-    use serde_json::Value;
+    use scenarios::writer::Writer;
+    use serde_json::{Value, json};
+    use tempfile::TempDir;
     use uuid::Uuid;
 
     const NODE: &str = "cp1";
@@ -127,6 +133,141 @@ pub mod long {
         site.govc(&["vm.destroy", "other"]);
         assert!(!disks.exists());
         is_ready(&site);
+        site.down();
+    }
+
+    /// What an upgrade begins from: an image with today's agent and an earlier patch of Kubernetes, which `make ova-earlier` has
+    /// built. The agent of the earlier commit is not asked to deploy: it knows of no deployer, and gives nobody a kubeconfig.
+    const EARLIER: [&str; 4] = ["--kubernetes", "kubernetes-1-36-2", "--kubernetes", "kubernetes-1-35"];
+
+    /// The OVA that upgrades begin from, which goes with the value.
+    fn earlier() -> (PathBuf, TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let built = built_ova::build("0.0.8", directory.path(), &EARLIER);
+        (built.unwrap_or_else(|error| panic!("building what is upgraded from: {error:#}")), directory)
+    }
+
+    /// The whole life of a cluster by one file and nothing else: deployed, its image swapped, taken back, swapped again and
+    /// committed while a client writes through the virtual IP, and destroyed. What is left is what was said to be.
+    pub fn three_nodes_are_deployed_swapped_taken_back_and_destroyed_by_one_file() {
+        let (earlier, _directory) = earlier();
+        let newer = find_ova(&named_ova()).unwrap();
+        let newer = newer.to_str().unwrap();
+        let site = Site::up("onefile");
+        let cluster = Described::three(&site, &earlier);
+        let planned = cluster.run(&["deploy", "--dry-run"]).0;
+        assert!(planned.contains("VM cp3: 2 processors, 2048 MiB, data disk of 4 GiB"), "{planned}");
+        assert_eq!(cluster.vms(), [], "a dry run makes nothing");
+
+        let (_, took) = cluster.run(&["deploy"]);
+        let before = cluster.ready();
+        assert!(before.keys().eq(ALL), "{before:?}");
+        site.reached(&format!("three nodes are Ready {} s after the command", took.as_secs()));
+        let (formed, first) = (cluster.identity(), cluster.vms());
+        assert!(
+            first.iter().map(|(name, _)| name.as_str()).eq(ALL) && first.iter().all(|(_, is_on)| *is_on),
+            "{first:?}"
+        );
+        assert_eq!(cluster.rules(), 1);
+        cluster.all_good();
+        let kept = cluster.kept();
+        let as_before = || {
+            assert_eq!(cluster.kept(), kept);
+            assert_eq!(cluster.identity(), formed);
+        };
+        let plan = cluster.run(&["upgrade", "plan", "--ova", newer]).0;
+        assert!(plan.contains("way back: ") && plan.contains("one node after the other"), "{plan}");
+
+        // There, back, and there again, each time while a client writes.
+        let swapped = |what: &str, arguments: &[&str]| {
+            let writer = Writer::through(cluster.client());
+            let (_, took) = cluster.run(&[&["upgrade"], arguments].concat());
+            site.reached(&format!("{what} in {} s: {}", took.as_secs(), writer.end()));
+            as_before();
+            cluster.all_good();
+            cluster.ready()
+        };
+        let there = swapped("there", &["apply", "--ova", newer]);
+        assert!(there.keys().eq(ALL) && ALL.iter().all(|node| there[*node] != before[*node]), "{before:?} {there:?}");
+        let both = cluster.vms();
+        assert!(
+            both.len() == 2 * ALL.len() && ALL.iter().all(|node| both.contains(&((*node).to_owned(), false))),
+            "{both:?}"
+        );
+        let why = cluster.fails(&["upgrade", "plan", "--ova", newer]);
+        assert!(why.contains("upgrade.uncommitted"), "{why}");
+
+        assert_eq!(swapped("back", &["rollback"]), before);
+        assert_eq!(cluster.vms(), first);
+        assert_eq!(swapped("there again", &["apply", "--ova", newer]), there);
+        cluster.run(&["upgrade", "commit"]);
+        as_before();
+        let last = cluster.vms();
+        assert!(last.len() == ALL.len() && ALL.iter().all(|node| cluster.vm_of(node) != *node), "{last:?}");
+        let why = cluster.fails(&["upgrade", "rollback"]);
+        assert!(why.contains("there is no way back"), "{why}");
+        // Given again it changes nothing, and the kubeconfig is renewed.
+        cluster.run(&["deploy"]);
+        assert_eq!(cluster.vms(), last);
+        assert_eq!(cluster.ready(), there);
+
+        // Nothing is left but what it lists, and that goes when it is told so.
+        let left = cluster.destroy(&[]);
+        assert_eq!(left.len(), ALL.len(), "{left:?}");
+        let machines = cluster.machines();
+        assert!(!machines.is_empty() && machines.iter().all(|machine| machine.is_template), "{machines:?}");
+        assert_eq!(cluster.rules(), 0);
+        let mut files: Vec<String> = left.iter().flat_map(|disk| files_of(disk)).collect();
+        files.sort();
+        assert_eq!(cluster.files(), files);
+        assert_eq!(cluster.destroy(&["--data-disks"]), [""; 0]);
+        assert_eq!(cluster.files(), [""; 0]);
+        let status = cluster.run(&["status"]).0;
+        assert!(status.contains(&format!("the cluster {CLUSTER} was destroyed")), "{status}");
+        site.down_empty();
+    }
+
+    /// In the middle of a swap all sessions end, the vCenter restarts, all sessions end again, and the operator's command is frozen
+    /// and overtaken by another one, by an explicit word. The swap comes to its end, and the first one does nothing more.
+    pub fn ended_sessions_a_restart_and_a_second_operator_stop_no_swap() {
+        let (earlier, _directory) = earlier();
+        let newer = find_ova(&named_ova()).unwrap();
+        let site = Site::up("disturb");
+        let cluster = Described::three(&site, &earlier);
+        cluster.run(&["deploy"]);
+        cluster.all_good();
+        let (before, kept) = (cluster.ready(), cluster.kept());
+
+        let writer = Writer::through(cluster.client());
+        let first = cluster.begin(&["upgrade", "apply", "--ova", newer.to_str().unwrap()]);
+        cluster.has_written(6);
+        site.control("end", &json!({}));
+        cluster.has_written(12);
+        site.control("restart", &json!({ "milliseconds": 5000 }));
+        cluster.has_written(18);
+        site.control("end", &json!({}));
+        cluster.has_written(24);
+        let process = Pid::from_raw(i32::try_from(first.id()).unwrap());
+        kill(process, Signal::SIGSTOP).unwrap();
+        site.reached("the first operator is frozen");
+        let why = cluster.fails(&["upgrade", "resume"]);
+        assert!(why.contains("is at work on this deployment") && why.contains("--take-over"), "{why}");
+        let second = cluster.begin(&["upgrade", "resume", "--take-over"]);
+        site.wait("the second operator's journal", MOMENT, || Ok(cluster.journals().len() == 2));
+        cluster.has_written(28);
+        let frozen = cluster.journals().into_values().next().unwrap();
+        kill(process, Signal::SIGCONT).unwrap();
+        let first = first.wait_with_output().unwrap();
+        let failed = String::from_utf8_lossy(&first.stderr);
+        assert!(!first.status.success() && failed.contains("has taken over"), "{failed}");
+        site.reached(failed.trim());
+        let second = second.wait_with_output().unwrap();
+        assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
+        assert_eq!(cluster.journals().into_values().next().unwrap(), frozen, "the first one has gone on");
+        site.reached(&format!("disturbed: {}", writer.end()));
+        assert_eq!(cluster.kept(), kept);
+        let there = cluster.ready();
+        assert!(there.keys().eq(ALL) && ALL.iter().all(|node| there[*node] != before[*node]), "{before:?} {there:?}");
         site.down();
     }
 }

@@ -214,6 +214,12 @@ impl Bed {
         let _: Value = self.ask(reqwest::Method::POST, "rules", rule).await;
     }
 
+    /// Whether a rule has spoilt anything.
+    pub async fn has_spoilt(&self) -> bool {
+        let rules: Vec<Value> = self.ask(reqwest::Method::GET, "rules", Value::Null).await;
+        rules.iter().any(|rule| rule["done"].as_u64() > Some(0))
+    }
+
     pub async fn spoil_nothing(&self) {
         let _: Value = self.ask(reqwest::Method::DELETE, "rules", Value::Null).await;
     }

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::authority::TakeOver;
+use crate::authority::{Store, TakeOver};
 use crate::deploy::{Arrived, Deploy, Guests, Notice, Wanted, WantedNode, Wish};
 use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
 
-const REMOVE: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, also: &[] };
+pub const REMOVE: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, also: &[] };
 
 /// Guests that have formed as soon as they run.
 struct Formed(BTreeSet<String>);
@@ -31,16 +31,16 @@ impl Guests for Formed {
     }
 }
 
-struct World {
-    bed: Bed,
-    hypervisor: VcenterHypervisor,
-    store: DatastoreStore,
+pub struct World {
+    pub bed: Bed,
+    pub hypervisor: VcenterHypervisor,
+    pub store: DatastoreStore,
     _ova: Ova,
-    wanted: Wanted,
+    pub wanted: Wanted,
 }
 
 impl World {
-    async fn of(nodes: u8) -> Self {
+    pub async fn of(nodes: u8) -> Self {
         let bed = Bed::start(&["-others", "5", "-lease-timeout", "3s"]);
         // What its guests show once they run.
         let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
@@ -64,18 +64,23 @@ impl World {
     }
 
     /// All anew, in the same process.
-    async fn reset(&mut self) {
+    pub async fn reset(&mut self) {
         self.bed.spoil_nothing().await;
         self.bed.reset().await;
         (self.hypervisor, self.store) = (self.bed.hypervisor().await, self.bed.store().await);
     }
 
-    async fn give(&self, wish: Wish<'_>) -> anyhow::Result<Arrived> {
+    pub async fn give(&self, wish: Wish<'_>) -> anyhow::Result<Arrived> {
+        self.give_on(wish, &self.store).await
+    }
+
+    /// The same, with its holds and journal in this store.
+    pub async fn give_on(&self, wish: Wish<'_>, store: &dyn Store) -> anyhow::Result<Arrived> {
         let guests = Formed(self.wanted.nodes.iter().map(|node| node.name.clone()).collect());
         let deploy = Deploy {
             hypervisor: &self.hypervisor,
             guests: &guests,
-            store: &self.store,
+            store,
             placement: Placement::default(),
             what: "a test",
             watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
@@ -87,21 +92,8 @@ impl World {
         deploy.go(wish, TakeOver::FromTheDead).await.map(|(arrived, _)| arrived)
     }
 
-    /// Gives the command again and again until it has come to its end.
-    async fn insist(&self, wish: Wish<'_>) -> Arrived {
-        let mut said = Vec::new();
-        for _ in 0..6 {
-            match self.give(wish).await {
-                Ok(arrived @ (Arrived::Up(_) | Arrived::Gone)) => return arrived,
-                Ok(arrived) => said.push(format!("{arrived:?}")),
-                Err(error) => said.push(format!("{error:#}")),
-            }
-        }
-        panic!("{said:#?}");
-    }
-
     /// Panics unless each node has one VM that runs, with its system disk and a data disk.
-    async fn is_up(&self) {
+    pub async fn is_up(&self) {
         let vms = loop {
             match self.hypervisor.vms().await {
                 Ok(vms) => break vms,
@@ -118,7 +110,7 @@ impl World {
     }
 
     /// Panics unless nothing is left but templates and what is nobody's concern, no disk either.
-    async fn is_gone(&self) {
+    pub async fn is_gone(&self) {
         let left = loop {
             let left: Vec<_> = self.bed.machines().await.into_iter().filter(|machine| !machine.template).collect();
             // Half an upload goes with its lease.
@@ -152,72 +144,4 @@ async fn three_nodes_are_deployed_and_destroyed() {
     assert_eq!(world.bed.machines().await, before, "a second deploy changes nothing");
     assert_eq!(world.give(REMOVE).await.unwrap(), Arrived::Gone);
     world.is_gone().await;
-}
-
-/// Calls that change something, and what is asked for the deployment's holds and journal.
-const SPOILT: [&str; 12] = [
-    "CloneVM_Task",
-    "CreateSnapshot_Task",
-    "Datastore",
-    "DeleteVirtualDisk_Task",
-    "Destroy_Task",
-    "HttpNfcLeaseComplete",
-    "ImportVApp",
-    "MarkAsTemplate",
-    "NFC",
-    "PowerOnVM_Task",
-    "ReconfigVM_Task",
-    "ShutdownGuest",
-];
-
-/// What goes wrong with them.
-fn faults(method: &str) -> Vec<(&'static str, serde_json::Value)> {
-    let mut faults = vec![("lose-answer", json!({})), ("drop", json!({})), ("end-session", json!({}))];
-    if method.ends_with("_Task") {
-        faults.push(("fail-task", json!({ "fault": "HostCommunication" })));
-        faults.push(("fail-task-late", json!({ "fault": "HostCommunication" })));
-    }
-    faults
-}
-
-/// Of the points at which something can go wrong one in so many is tried, or in as many as the variable says.
-pub fn one_in(usual: usize) -> usize {
-    let said = std::env::var("KAAS_TEST_VCENTER_EACH").ok();
-    said.map_or(usual, |each| each.parse().expect("a number"))
-}
-
-#[tokio::test]
-async fn whatever_goes_wrong_on_the_way_the_command_given_again_ends_as_it_should() {
-    let mut world = World::of(1).await;
-    // The way without a fault, to count.
-    world.bed.count_anew().await;
-    world.insist(Wish::Deploy(&world.wanted)).await;
-    world.insist(REMOVE).await;
-    let counts = world.bed.counts().await;
-    let mut points = Vec::new();
-    for method in SPOILT {
-        let calls = counts.get(method).copied().unwrap_or_default().calls;
-        assert!(calls > 0, "{method} is not called");
-        for (skip, fault) in (0..calls).flat_map(|skip| faults(method).into_iter().map(move |fault| (skip, fault))) {
-            points.push((method, skip, fault));
-        }
-    }
-    // And any call at all, what only looks among them: it is not answered, its session has ended, a proxy answers for vCenter.
-    let calls: u64 = counts.values().map(|count| count.calls).sum();
-    let lost = [("drop", json!({})), ("end-session", json!({})), ("status", json!({ "code": 503 }))];
-    let any: Vec<_> = (0..calls).flat_map(|skip| lost.iter().map(move |fault| ("", skip, fault.clone()))).collect();
-    let tried: Vec<_> = points.iter().step_by(one_in(11)).chain(any.iter().step_by(one_in(127))).collect();
-    println!("{} of {} points, {calls} calls", tried.len(), points.len() + any.len());
-    for (method, skip, (what, more)) in tried {
-        world.reset().await;
-        let mut rule = more.clone();
-        rule["skip"] = json!(skip);
-        let begun = std::time::Instant::now();
-        world.bed.spoil(method, what, rule).await;
-        world.insist(Wish::Deploy(&world.wanted)).await;
-        world.is_up().await;
-        world.insist(REMOVE).await;
-        world.is_gone().await;
-        println!("{method} {skip} {what}: {:.1} s", begun.elapsed().as_secs_f32());
-    }
 }

@@ -2,11 +2,15 @@
 
 mod bed;
 mod cluster;
+mod cut;
 mod disturbed;
+mod each_deploy;
+mod each_swap;
 mod faults;
 mod mirrored;
 mod one_vm;
 mod others;
+mod points;
 mod restart;
 mod store;
 mod templates;

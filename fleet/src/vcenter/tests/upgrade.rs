@@ -1,23 +1,24 @@
 //! Images swapped by the engine of upgrades, with its holds and journal on a datastore.
 
+use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::sync::watch;
 
+use super::cut::CutStore;
 use super::mirrored::Mirrored;
 use super::*;
-use crate::authority::{DirectoryStore, TakeOver};
+use crate::authority::{DirectoryStore, Store, TakeOver};
 use crate::hypervisor::PowerState;
 use crate::upgrade::tests::fake::{self, Ill, World};
 use crate::upgrade::{Arrived, Deployment, Mode, Notice, Outcome, Verb};
 use crate::vcenter::DatastoreStore;
 
-struct Cluster {
-    bed: Bed,
-    hypervisor: VcenterHypervisor,
-    store: DatastoreStore,
-    guests: World,
+pub struct Cluster {
+    pub bed: Bed,
+    pub hypervisor: VcenterHypervisor,
+    pub store: DatastoreStore,
+    pub guests: World,
     old: Ova,
     /// Snapshots of etcd.
     snapshots: TempDir,
@@ -25,7 +26,7 @@ struct Cluster {
 
 impl Cluster {
     /// A cluster that runs the old image.
-    async fn of(nodes: usize) -> Self {
+    pub async fn of(nodes: usize) -> Self {
         let bed = Bed::start(&["-others", "5", "-lease-timeout", "3s"]);
         let cluster = Self {
             hypervisor: bed.hypervisor().await,
@@ -50,7 +51,7 @@ impl Cluster {
     }
 
     /// The same anew, in the same process.
-    async fn reset(&mut self, nodes: usize) {
+    pub async fn reset(&mut self, nodes: usize) {
         self.bed.spoil_nothing().await;
         self.bed.reset().await;
         (self.hypervisor, self.store) = (self.bed.hypervisor().await, self.bed.store().await);
@@ -63,29 +64,17 @@ impl Cluster {
     }
 
     /// Gives a command; without a verb, the one that begins.
-    async fn give(&self, verb: Option<Verb>) -> anyhow::Result<Arrived> {
-        let (mirrored, snapshots) = (self.mirrored(), DirectoryStore::at(self.snapshots.path().to_owned()));
-        let deployment = Deployment {
-            hypervisor: &mirrored,
-            nodes: &self.guests,
-            store: &self.store,
-            snapshots: &snapshots,
-            what: "a test",
-            watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
-            pace: Duration::from_millis(10),
-            pause_limit: Duration::from_secs(20),
-            other_cluster: None,
-            cancelled: watch::channel(false).1,
-        };
-        let given = match verb {
-            None => deployment.apply(&self.guests.target.ova, &self.guests.options, TakeOver::FromTheDead).await,
-            Some(verb) => deployment.go_on(verb, None, TakeOver::FromTheDead).await,
-        };
-        given.map(|(arrived, _)| arrived)
+    pub async fn give(&self, verb: Option<Verb>) -> anyhow::Result<Arrived> {
+        self.give_on(verb, &self.store).await
+    }
+
+    /// The same, with its holds and journal in this store.
+    pub async fn give_on(&self, verb: Option<Verb>, store: &dyn Store) -> anyhow::Result<Arrived> {
+        give(&self.hypervisor, &self.guests, store, self.snapshots.path(), verb).await
     }
 
     /// Panics unless each node's VM of this image runs with its disk, and each other one of it is off, bare and disconnected.
-    async fn runs(&self, new: bool, vms_each: usize) {
+    pub async fn runs(&self, new: bool, vms_each: usize) {
         let vms = self.hypervisor.vms().await.unwrap();
         assert_eq!(vms.len(), self.guests.lock().nodes.len() * vms_each, "{vms:#?}");
         for vm in &vms {
@@ -98,6 +87,34 @@ impl Cluster {
         assert_eq!(self.bed.machines().await.iter().filter(|machine| machine.name.starts_with("other-")).count(), 5);
         assert!(self.guests.most_away() <= 1);
     }
+}
+
+/// Gives a command on a deployment; without a verb, the one that begins.
+pub async fn give(
+    vcenter: &VcenterHypervisor,
+    guests: &World,
+    store: &dyn Store,
+    snapshots: &Path,
+    verb: Option<Verb>,
+) -> anyhow::Result<Arrived> {
+    let (mirrored, snapshots) = (Mirrored { vcenter, guests }, DirectoryStore::at(snapshots.to_owned()));
+    let deployment = Deployment {
+        hypervisor: &mirrored,
+        nodes: guests,
+        store,
+        snapshots: &snapshots,
+        what: "a test",
+        watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
+        pace: Duration::from_millis(10),
+        pause_limit: Duration::from_secs(20),
+        other_cluster: None,
+        cancelled: watch::channel(false).1,
+    };
+    let given = match verb {
+        None => deployment.apply(&guests.target.ova, &guests.options, TakeOver::FromTheDead).await,
+        Some(verb) => deployment.go_on(verb, None, TakeOver::FromTheDead).await,
+    };
+    given.map(|(arrived, _)| arrived)
 }
 
 #[tokio::test]
@@ -113,63 +130,34 @@ async fn three_nodes_swap_their_images_go_back_swap_again_and_commit() {
     cluster.runs(true, 1).await;
 }
 
-/// Calls that change something during a swap, and what is asked for holds and journal.
-const SPOILT: [&str; 7] = [
-    "CloneVM_Task",
-    "Datastore",
-    "Destroy_Task",
-    "MarkAsTemplate",
-    "PowerOnVM_Task",
-    "ReconfigVM_Task",
-    "ShutdownGuest",
-];
-
+/// Sessions end, vCenter restarts, and another operator tries to go on with it, all in the middle: it goes on by itself, and he is
+/// told who is at work.
 #[tokio::test]
-async fn whatever_goes_wrong_in_a_swap_the_command_given_again_ends_it() {
-    let mut cluster = Cluster::of(1).await;
-    cluster.bed.count_anew().await;
-    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
-    assert_eq!(cluster.give(Some(Verb::Commit)).await.unwrap(), Arrived::Ended(Outcome::Committed));
-    let counts = cluster.bed.counts().await;
-    let mut points = Vec::new();
-    for method in SPOILT {
-        let calls = counts.get(method).copied().unwrap_or_default().calls;
-        assert!(calls > 0, "{method} is not called: {counts:?}");
-        let faults = [("lose-answer", json!({})), ("drop", json!({})), ("end-session", json!({}))];
-        let of_task = ["fail-task", "fail-task-late"].map(|what| (what, json!({ "fault": "HostCommunication" })));
-        let of_task = of_task.into_iter().filter(|_| method.ends_with("_Task"));
-        let faults: Vec<_> = faults.into_iter().chain(of_task).collect();
-        points.extend((0..calls).flat_map(|skip| faults.iter().map(move |fault| (method, skip, fault.clone()))));
-    }
-    let tried: Vec<_> = points.iter().step_by(super::cluster::one_in(31)).collect();
-    println!("{} of {} points", tried.len(), points.len());
-    for (method, skip, (what, more)) in tried {
-        cluster.reset(1).await;
-        let mut rule = more.clone();
-        rule["skip"] = json!(skip);
-        let begun = std::time::Instant::now();
-        cluster.bed.spoil(method, what, rule).await;
-        let mut said = Vec::new();
-        let ended = loop {
-            let verb = if said.is_empty() { None } else { Some(Verb::Resume) };
-            let given = match cluster.give(verb).await {
-                // It had not begun.
-                Err(error) if error.to_string().contains("there is no upgrade") => cluster.give(None).await,
-                given => given,
-            };
-            match given {
-                Ok(Arrived::Ended(outcome)) => break outcome,
-                given => said.push(format!("{given:?}")),
-            }
-            assert!(said.len() < 6, "{method} {skip} {what}: {said:#?}");
-        };
-        assert_eq!(ended, Outcome::Upgraded, "{method} {skip} {what}: {said:#?}");
-        cluster.runs(true, 2).await;
-        while let Err(error) = cluster.give(Some(Verb::Commit)).await {
-            said.push(format!("{error:#}"));
-            assert!(said.len() < 6, "{method} {skip} {what}: {said:#?}");
+async fn ended_sessions_a_restart_and_another_operator_stop_no_swap() {
+    let cluster = Cluster::of(3).await;
+    let store = CutStore::at(&cluster.store, None);
+    let reached = async |entries| {
+        while store.entries() < entries {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        cluster.runs(true, 1).await;
-        println!("{method} {skip} {what}: {:.1} s {said:?}", begun.elapsed().as_secs_f32());
+    };
+    let disturbed = async {
+        reached(10).await;
+        cluster.bed.end_sessions().await;
+        reached(20).await;
+        let other = cluster.bed.store().await;
+        let refused = cluster.give_on(Some(Verb::Resume), &other).await.unwrap_err();
+        assert!(refused.to_string().contains("is at work on this deployment"), "{refused:#}");
+        reached(30).await;
+        cluster.bed.restart(500).await;
+        reached(40).await;
+        cluster.bed.end_sessions().await;
+    };
+    let mut given = std::pin::pin!(cluster.give_on(None, &store));
+    tokio::select! {
+        ended = &mut given => panic!("it has ended before all that disturbs it: {ended:?}"),
+        () = disturbed => {}
     }
+    assert_eq!(given.await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    cluster.runs(true, 2).await;
 }

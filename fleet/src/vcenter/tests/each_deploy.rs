@@ -1,0 +1,138 @@
+//! Clusters made and removed while something goes wrong: with one node at each call, with three at each entry of the journal. Then
+//! all is well again, and a person gives the command again, or has what there is of the cluster removed.
+
+use super::cluster::{REMOVE, World};
+use super::cut::{CUTS, Cut, CutStore};
+use super::points::{Call, Told, block_on, drawn, each};
+use crate::deploy::{Arrived, Wish};
+
+/// What a command does that something goes wrong with, and what a person does afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Made,
+    MadeThenRemoved,
+    Removed,
+}
+
+const WAYS: [Way; 3] = [Way::Made, Way::MadeThenRemoved, Way::Removed];
+
+/// Calls that change something, and what is asked for holds and journal.
+const CHANGES: [&str; 12] = [
+    "CloneVM_Task",
+    "CreateSnapshot_Task",
+    "Datastore",
+    "DeleteVirtualDisk_Task",
+    "Destroy_Task",
+    "HttpNfcLeaseComplete",
+    "ImportVApp",
+    "MarkAsTemplate",
+    "NFC",
+    "PowerOnVM_Task",
+    "ReconfigVM_Task",
+    "ShutdownGuest",
+];
+
+impl Way {
+    fn wish(self, world: &World) -> Wish<'_> {
+        if self == Self::Removed { REMOVE } else { Wish::Deploy(&world.wanted) }
+    }
+
+    /// Brings an empty vCenter to where this way begins.
+    async fn begin(self, world: &World) {
+        if self == Self::Removed {
+            insist(world, Wish::Deploy(&world.wanted)).await;
+        }
+    }
+
+    /// Goes on, and panics unless all is as it has to be then: there or gone.
+    async fn end(self, world: &World) {
+        if self == Self::Made {
+            insist(world, Wish::Deploy(&world.wanted)).await;
+            world.is_up().await;
+        }
+        insist(world, REMOVE).await;
+        world.is_gone().await;
+    }
+}
+
+/// Gives a command, now that all is well again, until it has come to its end.
+async fn insist(world: &World, wish: Wish<'_>) {
+    let (mut said, removes) = (Vec::new(), matches!(wish, Wish::Destroy { .. }));
+    while said.len() < 4 {
+        match world.give(wish).await {
+            Ok(Arrived::Up(_)) if !removes => return,
+            Ok(Arrived::Gone) if removes => return,
+            // Where nothing was noted nothing is removed, and that nothing is there is looked at afterwards.
+            Err(error) if removes && error.to_string().contains("there is nothing of the cluster") => return,
+            given => said.push(format!("{given:?}")),
+        }
+    }
+    panic!("{said:#?}");
+}
+
+#[test]
+fn whatever_goes_wrong_at_a_call_the_cluster_is_there_or_gone_at_last() {
+    let counts = WAYS.map(|way| {
+        block_on(async {
+            let world = World::of(1).await;
+            way.begin(&world).await;
+            world.bed.count_anew().await;
+            insist(&world, way.wish(&world)).await;
+            world.bed.counts().await
+        })
+    });
+    for method in CHANGES {
+        assert!(counts.iter().any(|counts| counts.contains_key(method)), "{method} is not called: {counts:?}");
+    }
+    let of_way = |way: Way| Call::all(&counts[way as usize], &CHANGES).into_iter().map(move |call| (way, call));
+    let tried = drawn("calls of a cluster of one node", WAYS.into_iter().flat_map(of_way).collect());
+    each("calls of a cluster of one node", &tried, async |queue| {
+        let mut world = World::of(1).await;
+        while let Some(point @ (way, call)) = queue.next() {
+            let _told = Told::of(point);
+            world.reset().await;
+            way.begin(&world).await;
+            call.spoil(&world.bed).await;
+            let _ = world.give(way.wish(&world)).await;
+            queue.count(world.bed.has_spoilt().await);
+            world.bed.spoil_nothing().await;
+            way.end(&world).await;
+        }
+    });
+}
+
+#[test]
+fn cut_off_at_any_entry_of_its_journal_a_cluster_of_three_nodes_is_there_or_gone_at_last() {
+    let entries = WAYS.map(|way| {
+        block_on(async {
+            let world = World::of(3).await;
+            way.begin(&world).await;
+            let store = CutStore::at(&world.store, None);
+            // A machine that is too busy to answer in time makes for fewer entries here.
+            let _ = world.give_on(way.wish(&world), &store).await;
+            insist(&world, way.wish(&world)).await;
+            store.entries()
+        })
+    });
+    assert!(entries.iter().sum::<usize>() > 20, "{entries:?}");
+    let of_way = |way: Way| {
+        let at = move |entry| CUTS.map(|cut| (way, (entry, cut)));
+        (1..=entries[way as usize]).flat_map(at)
+    };
+    let what = "entries of the journal of a cluster of three nodes";
+    let tried: Vec<(Way, (usize, Cut))> = drawn(what, WAYS.into_iter().flat_map(of_way).collect());
+    each(what, &tried, async |queue| {
+        let mut world = World::of(3).await;
+        while let Some(point @ (way, at)) = queue.next() {
+            let _told = Told::of(point);
+            world.reset().await;
+            way.begin(&world).await;
+            let store = CutStore::at(&world.store, Some(*at));
+            let given = store.given(world.give_on(way.wish(&world), &store)).await;
+            let met = store.entries() >= at.0;
+            queue.count(met);
+            assert_eq!(given.is_none(), met && matches!(at.1, Cut::Before | Cut::Half | Cut::After), "{given:?}");
+            way.end(&world).await;
+        }
+    });
+}

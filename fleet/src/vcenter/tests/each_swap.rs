@@ -1,0 +1,173 @@
+//! Images swapped while something goes wrong: with one node at each call of each command, with three at each entry of the journal.
+//! Then all is well again, and a person goes on or goes back: it ends where that may end, and nowhere between.
+
+use super::cut::{CUTS, Cut, CutStore};
+use super::points::{Call, Told, block_on, drawn, each};
+use super::upgrade::Cluster;
+use crate::upgrade::{Arrived, Outcome, Verb};
+
+/// What a command does that something goes wrong with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Forward,
+    Back,
+    Commit,
+}
+
+const WAYS: [Way; 3] = [Way::Forward, Way::Back, Way::Commit];
+
+/// Calls that change something during a swap, and what is asked for holds and journal.
+const CHANGES: [&str; 7] = [
+    "CloneVM_Task",
+    "Datastore",
+    "Destroy_Task",
+    "MarkAsTemplate",
+    "PowerOnVM_Task",
+    "ReconfigVM_Task",
+    "ShutdownGuest",
+];
+
+impl Way {
+    /// The command; without a verb, the one that begins.
+    fn verb(self) -> Option<Verb> {
+        match self {
+            Self::Forward => None,
+            Self::Back => Some(Verb::Rollback),
+            Self::Commit => Some(Verb::Commit),
+        }
+    }
+
+    /// What a person may do afterwards: going on, and going back where there is a way back.
+    fn then(self) -> [Verb; 2] {
+        match self {
+            Self::Forward | Self::Back => [Verb::Resume, Verb::Rollback],
+            Self::Commit => [Verb::Resume, Verb::Commit],
+        }
+    }
+
+    /// Brings a cluster that has just been founded to where this way begins.
+    async fn begin(self, cluster: &Cluster) {
+        if self != Self::Forward {
+            assert_eq!(insist(cluster, Verb::Resume).await, Some(Outcome::Upgraded));
+        }
+    }
+
+    /// Where it ends at last, once a person has gone on like this. None: there was nothing that could have been gone back from.
+    fn ends(self, then: Verb) -> &'static [Option<Outcome>] {
+        match (self, then) {
+            (Self::Forward, Verb::Rollback) => &[Some(Outcome::RolledBack), None],
+            (Self::Forward, _) => &[Some(Outcome::Upgraded)],
+            (Self::Back, Verb::Rollback) => &[Some(Outcome::RolledBack)],
+            // Where its first entry was not written, it is where it was.
+            (Self::Back, _) => &[Some(Outcome::RolledBack), Some(Outcome::Upgraded)],
+            (Self::Commit, Verb::Commit) => &[Some(Outcome::Committed)],
+            (Self::Commit, _) => &[Some(Outcome::Committed), Some(Outcome::Upgraded)],
+        }
+    }
+
+    /// Goes on, and panics unless all is as it has to be then.
+    async fn end(self, cluster: &Cluster, then: Verb) {
+        let outcome = insist(cluster, then).await;
+        assert!(self.ends(then).contains(&outcome), "{outcome:?}");
+        match outcome {
+            Some(Outcome::Upgraded) => cluster.runs(true, 2).await,
+            Some(Outcome::Committed) => cluster.runs(true, 1).await,
+            _ => cluster.runs(false, 1).await,
+        }
+    }
+}
+
+/// Gives a command, now that all is well again, until it has come to its end.
+async fn insist(cluster: &Cluster, verb: Verb) -> Option<Outcome> {
+    let mut said = Vec::new();
+    while said.len() < 4 {
+        let given = match cluster.give(Some(verb)).await {
+            Err(error) if error.to_string().contains("there is no upgrade") => match verb {
+                Verb::Resume => cluster.give(None).await,
+                _ => return None,
+            },
+            given => given,
+        };
+        match given {
+            Ok(Arrived::Ended(outcome)) => return Some(outcome),
+            given => said.push(format!("{given:?}")),
+        }
+    }
+    panic!("{said:#?}");
+}
+
+/// All ways, with what a person may do afterwards, crossed with what each has of something.
+fn crossed<P: Clone>(of: impl Fn(Way) -> Vec<P>) -> Vec<(Way, P, Verb)> {
+    let of_way = |way: Way| {
+        let points = of(way);
+        points.into_iter().flat_map(move |point| way.then().map(|then| (way, point.clone(), then)))
+    };
+    WAYS.into_iter().flat_map(of_way).collect()
+}
+
+#[test]
+fn whatever_goes_wrong_at_a_call_of_a_swap_it_ends_there_or_back() {
+    let counts = WAYS.map(|way| {
+        block_on(async {
+            let cluster = Cluster::of(1).await;
+            way.begin(&cluster).await;
+            cluster.bed.count_anew().await;
+            let ended = matches!(cluster.give(way.verb()).await, Ok(Arrived::Ended(_)));
+            // A machine that is too busy to answer in time makes for a few calls more.
+            assert!(ended || insist(&cluster, way.then()[0]).await.is_some());
+            cluster.bed.counts().await
+        })
+    });
+    for method in CHANGES {
+        assert!(counts.iter().any(|counts| counts.contains_key(method)), "{method} is not called: {counts:?}");
+    }
+    let all = crossed(|way| Call::all(&counts[way as usize], &CHANGES));
+    let tried = drawn("calls of a swap of one node", all);
+    each("calls of a swap of one node", &tried, async |queue| {
+        let mut cluster = Cluster::of(1).await;
+        while let Some(point @ (way, call, then)) = queue.next() {
+            let _told = Told::of(point);
+            cluster.reset(1).await;
+            way.begin(&cluster).await;
+            call.spoil(&cluster.bed).await;
+            let _ = cluster.give(way.verb()).await;
+            queue.count(cluster.bed.has_spoilt().await);
+            cluster.bed.spoil_nothing().await;
+            way.end(&cluster, *then).await;
+        }
+    });
+}
+
+#[test]
+fn cut_off_at_any_entry_of_its_journal_a_swap_of_three_nodes_ends_there_or_back() {
+    let entries = WAYS.map(|way| {
+        block_on(async {
+            let cluster = Cluster::of(3).await;
+            way.begin(&cluster).await;
+            let store = CutStore::at(&cluster.store, None);
+            let ended = matches!(cluster.give_on(way.verb(), &store).await, Ok(Arrived::Ended(_)));
+            assert!(ended || insist(&cluster, way.then()[0]).await.is_some());
+            store.entries()
+        })
+    });
+    assert!(entries.iter().sum::<usize>() > 60, "{entries:?}");
+    let all = crossed(|way| {
+        let at = |entry| CUTS.map(|cut| (entry, cut));
+        (1..=entries[way as usize]).flat_map(at).collect::<Vec<(usize, Cut)>>()
+    });
+    let tried = drawn("entries of the journal of a swap of three nodes", all);
+    each("entries of the journal of a swap of three nodes", &tried, async |queue| {
+        let mut cluster = Cluster::of(3).await;
+        while let Some(point @ (way, at, then)) = queue.next() {
+            let _told = Told::of(point);
+            cluster.reset(3).await;
+            way.begin(&cluster).await;
+            let store = CutStore::at(&cluster.store, Some(*at));
+            let given = store.given(cluster.give_on(way.verb(), &store)).await;
+            let met = store.entries() >= at.0;
+            queue.count(met);
+            assert_eq!(given.is_none(), met && matches!(at.1, Cut::Before | Cut::Half | Cut::After), "{given:?}");
+            way.end(&cluster, *then).await;
+        }
+    });
+}
