@@ -5,7 +5,6 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use contract::deployer::{Digests, Fingerprint, Fingerprints};
-use serde_json::json;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
