@@ -46,7 +46,7 @@ fn calls_upwards(source: &Path, rooms: &[&str]) -> Vec<String> {
 
 #[test]
 fn every_room_has_its_floor() {
-    for (source, rooms) in [(agent(), &ROOMS[..]), (controller(), &OF_CONTROLLER)] {
+    for (source, rooms) in [(agent(), &ROOMS[..]), (controller(), &OF_CONTROLLER[..])] {
         for entry in fs::read_dir(source).unwrap() {
             let name = entry.unwrap().file_name().to_string_lossy().into_owned();
             assert!(
