@@ -121,5 +121,7 @@ setup: ## Install what is missing on the build host
 root:
 	@$(AS_ROOT) --check
 
-reference: ## Renew the generated parts of docs/reference.md
+reference: ## Renew what is made from the code's tables and types: parts of docs/, controller/definitions
 	.ci/cargo run --locked -p kaas -- image reference --write docs/reference.md
+	.ci/cargo run --locked -p controller -- reference --write docs/objects.md
+	.ci/cargo run --locked -p controller -- crds --write controller/definitions

@@ -204,7 +204,7 @@ fn sources() -> BTreeMap<String, String> {
         }
     }
     let mut found = BTreeMap::new();
-    for name in ["agent", "contract", "fleet", "image", "kaas", "lab"] {
+    for name in ["agent", "contract", "controller", "fleet", "image", "kaas", "lab"] {
         gather(&repository().join(name).join("src"), &mut found);
     }
     found

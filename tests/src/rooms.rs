@@ -1,7 +1,7 @@
-//! The agent's rooms stand on each other: none calls one above it.
+//! The rooms of the agent, and those of the controller, stand on each other: none calls one above it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::modules::sources;
 use crate::places::workspace;
@@ -10,32 +10,50 @@ use crate::places::workspace;
 const ROOMS: [&str; 10] =
     ["host", "intake", "system", "cluster", "status", "upgrade", "node", "maintenance", "boot", "faces"];
 
+/// The controller's, as its `lib.rs` lists them.
+const OF_CONTROLLER: [&str; 3] = ["objects", "decisions", "documents"];
+
 fn agent() -> PathBuf {
     workspace().join("agent/src")
 }
 
+fn controller() -> PathBuf {
+    workspace().join("controller/src")
+}
+
 #[test]
 fn no_room_calls_one_above_it() {
+    let mut calls = calls_upwards(&agent(), &ROOMS);
+    calls.extend(calls_upwards(&controller(), &OF_CONTROLLER));
+    assert!(calls.is_empty(), "{}", calls.join("\n"));
+}
+
+fn calls_upwards(source: &Path, rooms: &[&str]) -> Vec<String> {
     let mut calls = Vec::new();
-    let all = sources(&agent());
-    for (floor, room) in ROOMS.iter().enumerate() {
+    let all = sources(source);
+    for (floor, room) in rooms.iter().enumerate() {
         let files: Vec<_> = all.iter().filter(|(module, _)| module.first().is_some_and(|name| name == room)).collect();
         assert!(!files.is_empty(), "{room} is empty");
         for (_, said) in files {
             // All that stands at the root names every room.
-            let is_above = |name: &String| name == "*" || ROOMS[floor + 1..].contains(&name.as_str());
+            let is_above = |name: &String| name == "*" || rooms[floor + 1..].contains(&name.as_str());
             let above = said.paths.iter().map(|(path, _)| path).filter(|path| path.first().is_some_and(is_above));
             calls.extend(above.map(|path| format!("{} calls {}", said.file, path.join("::"))));
         }
     }
-    assert!(calls.is_empty(), "{}", calls.join("\n"));
+    calls
 }
 
 #[test]
 fn every_room_has_its_floor() {
-    for entry in fs::read_dir(agent()).unwrap() {
-        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-        assert!(ROOMS.contains(&name.as_str()) || ["fuzz.rs", "lib.rs", "main.rs"].contains(&name.as_str()), "{name}");
+    for (source, rooms) in [(agent(), &ROOMS[..]), (controller(), &OF_CONTROLLER[..])] {
+        for entry in fs::read_dir(source).unwrap() {
+            let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+            assert!(
+                rooms.contains(&name.as_str()) || ["fuzz.rs", "lib.rs", "main.rs"].contains(&name.as_str()),
+                "{name}"
+            );
+        }
     }
 }
 

@@ -1,0 +1,188 @@
+//! Which address of an IPPool is taken next. Whoever makes the IPAddress of that name has it; where the API server has one of that
+//! name already, it is read, added to what was seen, and decided again. So a request whose answer was lost is repeated with the
+//! same result: the object that it had made is the claimant's own.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use crate::objects::{Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Reference};
+
+/// What is to be done for an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// The claimant has this one already.
+    Has(Ipv4Addr),
+    /// This object is to be made; if there is one of its name, it is to be read.
+    Make(Ipv4Addr),
+    /// All addresses are in use.
+    Exhausted,
+}
+
+/// A pool whose addresses cannot be read: its rules keep that away, and an object of before them may have it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the pool has {0:?}, which is no IPv4 address")]
+pub struct Malformed(String);
+
+/// Decides for a claimant by the addresses of the pool that were seen, of which some may be gone by now, and others there.
+///
+/// # Errors
+/// When the pool cannot be read.
+pub fn allocation(pool: &IPPoolSpec, seen: &[IPAddressSpec], claimant: &Claimant) -> Result<Allocation, Malformed> {
+    // Another object of the same name has another UID, and no right to the address.
+    if let Some(own) = seen.iter().find(|seen| seen.claimant.uid == claimant.uid && seen.claimant.kind == claimant.kind)
+    {
+        return address(&own.address).map(Allocation::Has);
+    }
+    let mut taken = left_out(pool)?;
+    for seen in seen {
+        taken.insert(address(&seen.address)?);
+    }
+    for (first, last) in ranges(pool)? {
+        let free = (first..=last).map(Ipv4Addr::from).find(|candidate| !taken.contains(candidate));
+        if let Some(free) = free {
+            return Ok(Allocation::Make(free));
+        }
+    }
+    Ok(Allocation::Exhausted)
+}
+
+/// The object that says that an address is a claimant's.
+pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> IPAddress {
+    let [a, b, c, d] = address.octets();
+    let spec = IPAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant };
+    IPAddress::new(&format!("{pool}-{a}-{b}-{c}-{d}"), spec)
+}
+
+/// How many addresses a pool may give out.
+///
+/// # Errors
+/// When the pool cannot be read.
+pub fn total(pool: &IPPool) -> Result<u64, Malformed> {
+    let (ranges, left_out) = (ranges(&pool.spec)?, left_out(&pool.spec)?);
+    let all: u64 =
+        ranges.iter().map(|(first, last)| u64::from(last.saturating_sub(*first)) + u64::from(first <= last)).sum();
+    let within = left_out.iter().map(|address| u32::from(*address));
+    let out = within.filter(|address| ranges.iter().any(|(first, last)| (first..=last).contains(&address))).count();
+    Ok(all.saturating_sub(out as u64))
+}
+
+/// What is in no range, whatever ranges say: the gateway, what a person has reserved, and the first and the last address of the
+/// subnet, which no host can have.
+fn left_out(pool: &IPPoolSpec) -> Result<BTreeSet<Ipv4Addr>, Malformed> {
+    let named = pool.reserved.iter().chain(&pool.gateway).map(|text| address(text));
+    let mut out = named.collect::<Result<BTreeSet<_>, _>>()?;
+    let malformed = || Malformed(pool.subnet.clone());
+    let (network, prefix) = pool.subnet.split_once('/').ok_or_else(malformed)?;
+    let prefix: u32 = prefix.parse().ok().filter(|prefix| (1..=32).contains(prefix)).ok_or_else(malformed)?;
+    let network = u32::from(address(network)?);
+    out.insert(Ipv4Addr::from(network));
+    out.insert(Ipv4Addr::from(network | (u32::MAX >> (prefix - 1) >> 1)));
+    Ok(out)
+}
+
+fn ranges(pool: &IPPoolSpec) -> Result<Vec<(u32, u32)>, Malformed> {
+    pool.ranges.iter().map(|range| Ok((address(&range.first)?.into(), address(&range.last)?.into()))).collect()
+}
+
+fn address(text: &str) -> Result<Ipv4Addr, Malformed> {
+    text.parse().map_err(|_| Malformed(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::objects::AddressRange;
+
+    fn range(first: &str, last: &str) -> AddressRange {
+        AddressRange { first: first.to_owned(), last: last.to_owned() }
+    }
+
+    fn pool() -> IPPoolSpec {
+        IPPoolSpec {
+            subnet: "10.0.0.0/24".to_owned(),
+            ranges: vec![range("10.0.0.0", "10.0.0.3"), range("10.0.0.254", "10.0.0.255")],
+            reserved: vec!["10.0.0.2".to_owned()],
+            gateway: Some("10.0.0.1".to_owned()),
+            dns_servers: Vec::new(),
+            search_domains: Vec::new(),
+        }
+    }
+
+    fn claimant(uid: &str) -> Claimant {
+        let text = str::to_owned;
+        Claimant { kind: text("Machine"), namespace: text("ns"), name: text("same"), uid: text(uid) }
+    }
+
+    fn held(address: &str, uid: &str) -> IPAddressSpec {
+        claimed("p", address.parse().unwrap(), claimant(uid)).spec
+    }
+
+    #[test]
+    fn the_first_free_address_that_a_host_can_have_is_next() {
+        let next = |seen: &[IPAddressSpec]| allocation(&pool(), seen, &claimant("new")).unwrap();
+        assert_eq!(next(&[]), Allocation::Make("10.0.0.3".parse().unwrap()));
+        assert_eq!(next(&[held("10.0.0.3", "a")]), Allocation::Make("10.0.0.254".parse().unwrap()));
+        let all = [held("10.0.0.3", "a"), held("10.0.0.254", "b")];
+        assert_eq!(next(&all), Allocation::Exhausted);
+        assert_eq!(allocation(&pool(), &all, &claimant("b")).unwrap(), Allocation::Has("10.0.0.254".parse().unwrap()));
+        let other_kind = Claimant { kind: "TenantCluster".to_owned(), ..claimant("b") };
+        assert_eq!(allocation(&pool(), &all, &other_kind).unwrap(), Allocation::Exhausted);
+        assert_eq!(total(&IPPool::new("p", pool())).unwrap(), 2);
+        let broken = IPPoolSpec { gateway: Some("x".to_owned()), ..pool() };
+        assert_eq!(allocation(&broken, &[], &claimant("a")), Err(Malformed("x".to_owned())));
+    }
+
+    #[test]
+    fn an_address_is_named_as_the_kinds_rule_has_it() {
+        let object = claimed("blue-nodes", "192.168.10.21".parse().unwrap(), claimant("a"));
+        assert_eq!(object.metadata.name.as_deref(), Some("blue-nodes-192-168-10-21"));
+    }
+
+    /// What an API server does with a name.
+    #[derive(Default)]
+    struct Names(BTreeMap<String, IPAddressSpec>);
+
+    impl Names {
+        fn make(&mut self, object: &IPAddress) -> Result<(), IPAddressSpec> {
+            match self.0.entry(object.metadata.name.clone().unwrap()) {
+                std::collections::btree_map::Entry::Occupied(there) => Err(there.get().clone()),
+                std::collections::btree_map::Entry::Vacant(free) => {
+                    free.insert(object.spec.clone());
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// Claimants that have seen nothing of each other, whose answers are lost now and then: each ends with one address, and
+    /// none has another's.
+    #[test]
+    fn claimants_who_have_seen_nothing_never_share_an_address() {
+        let mut pool = pool();
+        pool.ranges = vec![range("10.0.0.10", "10.0.0.29")];
+        let mut names = Names::default();
+        for number in 0..20 {
+            let own = claimant(&format!("u{number}"));
+            let mut seen = Vec::new();
+            let mut losses = number % 3;
+            let got = loop {
+                match allocation(&pool, &seen, &own).unwrap() {
+                    Allocation::Has(address) => break address,
+                    Allocation::Make(address) => match names.make(&claimed("p", address, own.clone())) {
+                        // It was made, and nobody was told.
+                        Ok(()) if losses > 0 => losses -= 1,
+                        Ok(()) => break address,
+                        Err(there) => seen.push(there),
+                    },
+                    Allocation::Exhausted => panic!("there are as many addresses as claimants"),
+                }
+            };
+            let of_own = names.0.values().filter(|held| held.claimant.uid == own.uid).collect::<Vec<_>>();
+            assert_eq!(of_own.len(), 1);
+            assert_eq!(of_own[0].address, got.to_string());
+        }
+        assert_eq!(names.0.len(), 20);
+    }
+}

@@ -1,0 +1,218 @@
+//! The kinds as CustomResourceDefinitions, and the policy that keeps a cluster from being deleted by mistake.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+
+use super::yaml::document;
+use crate::objects::{CONFIRM_DELETE, GROUP, all};
+
+/// A file for an API server.
+pub struct Definition {
+    /// Its name.
+    pub file: String,
+    /// Its text: YAML, the same from the same types.
+    pub text: String,
+}
+
+/// All that an API server has to know, in an order in which it can be applied.
+pub fn definitions() -> Vec<Definition> {
+    let kinds = all().into_iter().map(|kind| Definition {
+        file: format!("{}.yaml", kind.definition.spec.names.plural),
+        text: document(&definition(&kind.definition)),
+    });
+    let policy = confirmation().iter().map(document).collect();
+    kinds.chain([Definition { file: "confirm-delete.yaml".to_owned(), text: policy }]).collect()
+}
+
+/// A kind's definition, with what types say and an API server does not take put right.
+pub fn definition(kind: &CustomResourceDefinition) -> Value {
+    // It has text keys and finite numbers.
+    let mut definition = serde_json::to_value(kind).unwrap_or_default();
+    if let Some(Value::Array(versions)) = definition.pointer_mut("/spec/versions") {
+        for version in versions {
+            if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
+                tidy(schema);
+            }
+        }
+    }
+    definition
+}
+
+/// A null means the same as a field that is left out: the API server drops it where nothing says "nullable". Formats of Rust's
+/// numbers are none of OpenAPI's; their bounds stand beside them. A title says nothing that the name does not.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.remove("nullable");
+            if members.get("type").is_some_and(Value::is_string) {
+                members.remove("title");
+                let format = members.get("format").and_then(Value::as_str);
+                if format.is_some_and(|format| format.starts_with("uint")) {
+                    members.insert("format".to_owned(), json!("int64"));
+                }
+            }
+            members.values_mut().for_each(tidy);
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(tidy),
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
+            if let (false, Some(whole)) = (number.is_i64() || number.is_u64(), whole) {
+                *schema = json!(whole as i64);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// Whoever deletes a cluster names it. Deleting its namespace is held up by this as well.
+fn confirmation() -> [Value; 2] {
+    let name = format!("confirm-delete.{GROUP}");
+    [
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [GROUP],
+                    "apiVersions": ["*"],
+                    "operations": ["DELETE"],
+                    "resources": ["tenantclusters"],
+                }]},
+                "validations": [{
+                    "expression": format!(
+                        "has(oldObject.metadata.annotations) && '{CONFIRM_DELETE}' in oldObject.metadata.annotations && \
+                         oldObject.metadata.annotations['{CONFIRM_DELETE}'] == oldObject.metadata.name"
+                    ),
+                    "messageExpression": format!(
+                        "'a cluster is deleted with its VMs and their disks: confirm it with kubectl annotate --namespace ' + \
+                         oldObject.metadata.namespace + ' tenantcluster ' + oldObject.metadata.name + ' {CONFIRM_DELETE}=' + \
+                         oldObject.metadata.name"
+                    ),
+                }],
+            },
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Each schema below a schema, with its path.
+    fn schemas<'v>(path: &str, schema: &'v Value, visit: &mut dyn FnMut(&str, &'v Value)) {
+        visit(path, schema);
+        for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+            schemas(&format!("{path}.{name}"), below, visit);
+        }
+        for (part, end) in [("items", "[]"), ("additionalProperties", "{}")] {
+            if schema[part].is_object() {
+                schemas(&format!("{path}{end}"), &schema[part], visit);
+            }
+        }
+    }
+
+    fn of_each_kind(mut visit: impl FnMut(&str, &Value)) {
+        for kind in all() {
+            let definition = definition(&kind.definition);
+            let name = &kind.definition.spec.names.kind;
+            schemas(name, &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut visit);
+        }
+    }
+
+    #[test]
+    fn the_definitions_say_what_the_types_say() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("definitions");
+        let there: BTreeSet<String> =
+            fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let definitions = definitions();
+        assert_eq!(there, definitions.iter().map(|definition| definition.file.clone()).collect());
+        for Definition { file, text } in definitions {
+            let written = fs::read_to_string(directory.join(&file)).unwrap();
+            assert!(written == text, "{file} is behind the types: `make reference` renews it");
+        }
+    }
+
+    /// An API server refuses a kind whose rules could take too long by what its schema allows.
+    #[test]
+    fn every_list_map_and_text_is_bounded_and_every_field_says_what_it_is() {
+        let mut wrong = Vec::new();
+        of_each_kind(|path, schema| {
+            let is_ours = path.contains('.') && !path.ends_with(".metadata");
+            let is_free = schema["x-kubernetes-preserve-unknown-fields"] == true;
+            let bound = match schema["type"].as_str() {
+                Some("array") => "maxItems",
+                Some("object") if schema["additionalProperties"].is_object() => "maxProperties",
+                Some("string") if schema["enum"].is_null() && schema["format"].is_null() => "maxLength",
+                Some("integer") if schema["enum"].is_null() => "minimum",
+                Some("object" | "string" | "boolean" | "integer") => "type",
+                other => {
+                    wrong.push(format!("{path}: type {other:?}"));
+                    return;
+                }
+            };
+            if !is_free && schema[bound].is_null() {
+                wrong.push(format!("{path}: no {bound}"));
+            }
+            if is_ours && !path.ends_with(['}', ']']) && schema["description"].as_str().is_none_or(str::is_empty) {
+                wrong.push(format!("{path}: no description"));
+            }
+            for never in ["nullable", "title", "anyOf", "oneOf", "allOf", "not", "$ref"] {
+                if !schema[never].is_null() {
+                    wrong.push(format!("{path}: {never}"));
+                }
+            }
+        });
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn every_rule_says_what_is_wrong_and_names_fields_that_are_there() {
+        let mut rules = 0;
+        of_each_kind(|path, schema| {
+            for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+                rules += 1;
+                let (text, message) = (rule["rule"].as_str().unwrap(), rule["message"].as_str().unwrap());
+                assert!(!message.is_empty() && !message.contains('\n'), "{path}: {text}");
+                if let Some(field) = rule["fieldPath"].as_str() {
+                    assert!(schema["properties"][&field[1..]].is_object(), "{path}: {field}");
+                }
+                // The API server takes no longer ones either.
+                assert!(message.len() <= 2048, "{path}: {message}");
+            }
+        });
+        assert!(rules > 60, "only {rules} rules were looked at");
+    }
+
+    #[test]
+    fn kinds_are_of_one_group_and_have_names_that_are_no_others() {
+        let mut names = BTreeSet::new();
+        for kind in all() {
+            let spec = &kind.definition.spec;
+            assert_eq!((spec.group.as_str(), spec.versions[0].name.as_str()), (GROUP, crate::objects::VERSION));
+            let short = spec.names.short_names.iter().flatten();
+            for name in short.chain([&spec.names.plural]).chain(spec.names.singular.as_ref()) {
+                assert!(names.insert(name.clone()), "{name} is there twice");
+            }
+            let of_table: BTreeSet<_> = kind.conditions.iter().map(|described| described.condition).collect();
+            assert_eq!(of_table.len(), kind.conditions.len());
+            for described in &kind.conditions {
+                assert!(described.reasons.iter().any(|(_, standing, _)| *standing == crate::objects::Standing::True));
+                let words: BTreeSet<_> = described.reasons.iter().map(|(word, ..)| word).collect();
+                assert_eq!(words.len(), described.reasons.len(), "{}", described.condition);
+            }
+        }
+        assert_eq!(names.len(), 9 * 3);
+    }
+}

@@ -1,0 +1,11 @@
+//! What is made from the kinds: their definitions as an API server takes them, and the reference for people. Knows what the
+//! types say and nothing else, and writes nothing by itself.
+
+mod definitions;
+#[cfg(test)]
+mod examples;
+mod reference;
+mod yaml;
+
+pub use self::definitions::{Definition, definition, definitions};
+pub use self::reference::{reference, renew};

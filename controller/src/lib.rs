@@ -1,0 +1,18 @@
+//! Tenant clusters as objects of the control cluster: declared by people, made so by this controller.
+//!
+//! Rooms, from the ground up; none calls one above it:
+//!
+//! | Room | What it holds |
+//! |---|---|
+//! | [`objects`] | the kinds: their fields, rules, columns, conditions and reasons. Types alone; nothing is asked or done here |
+//! | [`decisions`] | pure: which address is next, how large a control plane is, when a worker is outdated |
+//! | [`documents`] | what is made from the kinds: their definitions for an API server, and the reference |
+//!
+//! What comes: further decisions (what a pool wants of `fleet`, a cluster's next Operation), and a room above these for each of
+//! *reach* (the API server, a vCenter by its Provider, a tenant's nodes); *reconcilers*, one for each kind, that look, decide,
+//! save and act; *leadership* (a Lease, and the stop of calls that comes before it can be another's); and the program that
+//! runs them all.
+
+pub mod decisions;
+pub mod documents;
+pub mod objects;

@@ -1,0 +1,71 @@
+//! The list of all kinds, in the order in which people meet them.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+use super::condition::{Reason, Standing};
+use super::ip_address::IPAddress;
+use super::ip_pool::{IPPool, IPPoolReason};
+use super::machine::{Machine, MachineReason};
+use super::node_image::{NodeImage, NodeImageReason};
+use super::node_pool::{NodePool, NodePoolReason};
+use super::operation::{Operation, OperationReason};
+use super::provider::{Provider, ProviderReason};
+use super::tenant_cluster::{TenantCluster, TenantClusterReason};
+use super::vm_class::VMClass;
+
+/// One kind.
+pub struct Kind {
+    /// As the types have it.
+    pub definition: CustomResourceDefinition,
+    /// Its conditions.
+    pub conditions: Vec<Described>,
+    /// Reads an object strictly enough for a test of its types: what it says when written again, or why it cannot be read.
+    pub read: fn(serde_json::Value) -> Result<serde_json::Value, serde_json::Error>,
+}
+
+/// A condition of a kind.
+pub struct Described {
+    /// Its type.
+    pub condition: &'static str,
+    /// What it says when it holds.
+    pub meaning: &'static str,
+    /// Each reason with how it stands, and what that means.
+    pub reasons: Vec<(&'static str, Standing, &'static str)>,
+}
+
+/// All kinds.
+pub fn all() -> Vec<Kind> {
+    vec![
+        kind::<Provider>(described::<ProviderReason>()),
+        kind::<IPPool>(described::<IPPoolReason>()),
+        kind::<IPAddress>(Vec::new()),
+        kind::<VMClass>(Vec::new()),
+        kind::<NodeImage>(described::<NodeImageReason>()),
+        kind::<TenantCluster>(described::<TenantClusterReason>()),
+        kind::<NodePool>(described::<NodePoolReason>()),
+        kind::<Machine>(described::<MachineReason>()),
+        kind::<Operation>(described::<OperationReason>()),
+    ]
+}
+
+fn kind<K>(conditions: Vec<Described>) -> Kind
+where
+    K: CustomResourceExt + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let read = |object| serde_json::from_value::<K>(object).and_then(serde_json::to_value);
+    Kind { definition: K::crd(), conditions, read }
+}
+
+fn described<R: Reason>() -> Vec<Described> {
+    let of = |condition: &str| {
+        let reasons = R::ALL.iter().filter(|reason| reason.condition() == condition);
+        reasons.map(|reason| (reason.word(), reason.standing(), reason.meaning().trim())).collect()
+    };
+    let described = |(condition, meaning): &(&'static str, &'static str)| Described {
+        condition,
+        meaning: meaning.trim(),
+        reasons: of(condition),
+    };
+    R::CONDITIONS.iter().map(described).collect()
+}

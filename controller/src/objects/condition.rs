@@ -1,0 +1,176 @@
+//! Conditions of the standard shape (Kubernetes API conventions, "Typical status properties"), and what reasons are. Knows no
+//! kind: each has its own conditions and reasons, in its file.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shapes;
+
+/// Whether something holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Standing {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// It is not known, which is never taken for good.
+    Unknown,
+}
+
+/// One condition of an object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// What it is about; there is one of each type.
+    #[serde(rename = "type")]
+    #[schemars(length(min = 1, max = 64))]
+    pub about: String,
+    /// Whether it holds.
+    pub status: Standing,
+    /// The generation of the spec that it was judged by.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub observed_generation: i64,
+    /// When its status changed last.
+    pub last_transition_time: Time,
+    /// Why it is so, as a word for programs.
+    #[schemars(length(min = 1, max = 64))]
+    pub reason: String,
+    /// Why it is so, and what to do, for people.
+    #[schemars(schema_with = "shapes::sentence")]
+    pub message: String,
+}
+
+/// Why a condition of one kind is as it is. The reason says which condition and how it stands: no other pair can be written.
+pub trait Reason: Copy + 'static {
+    /// All of them, in the order of the reference.
+    const ALL: &'static [Self];
+
+    /// The conditions of the kind, each with what it says when it holds.
+    const CONDITIONS: &'static [(&'static str, &'static str)];
+
+    /// The type of the condition.
+    fn condition(self) -> &'static str;
+
+    /// How it stands for this reason.
+    fn standing(self) -> Standing;
+
+    /// The word in the object.
+    fn word(self) -> &'static str;
+
+    /// What it means, and what to do.
+    fn meaning(self) -> &'static str;
+}
+
+/// Notes why a condition is as it is; true if that is new. The time stays as long as the status does.
+pub fn set(conditions: &mut Vec<Condition>, reason: impl Reason, message: &str, generation: i64, now: &Time) -> bool {
+    let found = conditions.iter().position(|condition| condition.about == reason.condition());
+    let since = found.map(|at| &conditions[at]).filter(|condition| condition.status == reason.standing());
+    let condition = Condition {
+        about: reason.condition().to_owned(),
+        status: reason.standing(),
+        observed_generation: generation,
+        last_transition_time: since.map_or(now, |condition| &condition.last_transition_time).clone(),
+        reason: reason.word().to_owned(),
+        message: message.chars().take(1024).collect(),
+    };
+    match found {
+        Some(at) if conditions[at] == condition => return false,
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+    true
+}
+
+/// The reasons of a kind: conditions, each with what it says when it holds, and below each its reasons.
+macro_rules! reasons {
+    ($(#[$doc:meta])* $name:ident:
+     $($(#[doc = $about:literal])+ $condition:ident {
+         $($(#[doc = $meaning:literal])+ $reason:ident $(as $word:ident)? = $standing:ident,)+
+     })+) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($($(#[doc = $meaning])+ $reason,)+)+ }
+
+        impl $crate::objects::Reason for $name {
+            const ALL: &'static [Self] = &[$($(Self::$reason,)+)+];
+            const CONDITIONS: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($condition), concat!($($about),+)),)+];
+
+            fn condition(self) -> &'static str {
+                match self { $($(Self::$reason => stringify!($condition),)+)+ }
+            }
+
+            fn standing(self) -> $crate::objects::Standing {
+                match self { $($(Self::$reason => $crate::objects::Standing::$standing,)+)+ }
+            }
+
+            fn word(self) -> &'static str {
+                match self { $($(Self::$reason => $crate::objects::condition::word!($reason $($word)?),)+)+ }
+            }
+
+            fn meaning(self) -> &'static str {
+                match self { $($(Self::$reason => concat!($($meaning),+),)+)+ }
+            }
+        }
+    };
+}
+
+macro_rules! word {
+    ($reason:ident) => {
+        stringify!($reason)
+    };
+    ($reason:ident $word:ident) => {
+        stringify!($word)
+    };
+}
+
+pub(super) use reasons;
+pub(super) use word;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    reasons! {
+        /// Of a test.
+        Weather:
+        /// It is dry.
+        Dry {
+            /// The sun shines.
+            Sun = True,
+            /// It rains: take an umbrella.
+            Rain = False,
+            /// Nobody has looked.
+            NotLooked = Unknown,
+        }
+        /// It is warm.
+        Warm {
+            /// Nobody has looked.
+            WarmNotLooked as NotLooked = Unknown,
+        }
+    }
+
+    fn at(second: i64) -> Time {
+        Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_its_status_changes() {
+        let mut conditions = Vec::new();
+        assert!(set(&mut conditions, Weather::NotLooked, "", 1, &at(1)));
+        assert!(!set(&mut conditions, Weather::NotLooked, "", 1, &at(2)), "nothing is new");
+        assert!(set(&mut conditions, Weather::WarmNotLooked, "", 1, &at(2)));
+        assert!(set(&mut conditions, Weather::Rain, "it rains", 1, &at(3)));
+        assert!(set(&mut conditions, Weather::Rain, "it pours", 2, &at(4)), "its message is new");
+        assert_eq!(conditions.len(), 2);
+        let dry = &conditions[0];
+        assert_eq!((dry.about.as_str(), dry.reason.as_str(), dry.status), ("Dry", "Rain", Standing::False));
+        assert_eq!((&dry.last_transition_time, dry.observed_generation, dry.message.as_str()), (&at(3), 2, "it pours"));
+        let warm = &conditions[1];
+        assert_eq!((warm.about.as_str(), warm.reason.as_str()), ("Warm", "NotLooked"));
+        assert_eq!(Weather::Rain.meaning(), " It rains: take an umbrella.");
+        assert_eq!(Weather::CONDITIONS, [("Dry", " It is dry."), ("Warm", " It is warm.")]);
+    }
+}

@@ -1,0 +1,66 @@
+//! `IPAddress`: one address in use. Who makes the object has the address: its name is the pool's and the address, and no API
+//! server makes two objects of one name.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::reference::Reference;
+use super::rules::unchanged;
+use super::shapes;
+
+/// An address in use.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kaas.local",
+    version = "v1alpha1",
+    kind = "IPAddress",
+    plural = "ipaddresses",
+    doc = "An address of an IPPool that is in use. The controller makes it, and removes it once the VM that had it is proved gone.",
+    derive = "PartialEq",
+    shortname = "ipa",
+    validation = (
+        "self.metadata.name == self.spec.poolRef.name + '-' + self.spec.address.replace('.', '-')",
+        "the name is not the pool's and the address with dashes for dots: by that nobody has it twice"
+    ),
+    printcolumn(name = "Address", type_ = "string", json_path = ".spec.address"),
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.poolRef.name"),
+    printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.claimant.namespace"),
+    printcolumn(name = "For", type_ = "string", json_path = ".spec.claimant.name"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".spec.poolRef.name"
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = address_rules()))]
+pub struct IPAddressSpec {
+    /// The pool that it is of.
+    pub pool_ref: Reference,
+    /// The address.
+    #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.21")]
+    pub address: String,
+    /// Whose it is.
+    pub claimant: Claimant,
+}
+
+fn address_rules() -> Vec<Value> {
+    vec![unchanged("an address in use stays as it is: it is given back, and taken anew")]
+}
+
+/// Whose an address is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Claimant {
+    /// The kind: `Machine` for a node's address, `TenantCluster` for an endpoint and for Services.
+    #[schemars(schema_with = "shapes::word", example = &"Machine")]
+    pub kind: String,
+    /// Its namespace.
+    #[schemars(schema_with = "shapes::label", example = &"team-blue")]
+    pub namespace: String,
+    /// Its name.
+    #[schemars(schema_with = "shapes::name", example = &"shop-general-w1")]
+    pub name: String,
+    /// Its UID: another object of the same name has no right to the address.
+    #[schemars(schema_with = "shapes::uuid")]
+    pub uid: String,
+}

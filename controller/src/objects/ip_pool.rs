@@ -1,0 +1,144 @@
+//! `IPPool`: the addresses of a subnet that nodes, endpoints and Services are given.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::condition::{Condition, reasons};
+use super::network::{AddressRange, apart};
+use super::rules::{at, fixed, number, rule};
+use super::shapes;
+
+/// Addresses of one subnet.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kaas.local",
+    version = "v1alpha1",
+    kind = "IPPool",
+    plural = "ippools",
+    doc = "Addresses of one subnet for nodes, endpoints and Services. Each that is given out is an IPAddress.",
+    derive = "PartialEq",
+    status = "IPPoolStatus",
+    category = "kaas",
+    shortname = "ipp",
+    validation = (
+        "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
+        "the name is no DNS label of at most 63 characters: names of addresses begin with it"
+    ),
+    printcolumn(name = "Subnet", type_ = "string", json_path = ".spec.subnet"),
+    printcolumn(name = "Total", type_ = "integer", json_path = ".status.total"),
+    printcolumn(name = "Used", type_ = "integer", json_path = ".status.used"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = pool_rules()))]
+pub struct IPPoolSpec {
+    /// The subnet, by its first address and prefix length, a /8 to a /30. It stays.
+    #[schemars(schema_with = "shapes::subnet", example = &"192.168.10.0/24")]
+    pub subnet: String,
+    /// The addresses that may be given out, all in the subnet. One that is in use and in no range any more stays in use, and
+    /// is named.
+    #[schemars(length(min = 1, max = 16))]
+    pub ranges: Vec<AddressRange>,
+    /// Addresses of the ranges that are not given out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::reserved", extend("x-kubernetes-list-type" = "set"))]
+    pub reserved: Vec<String>,
+    /// The default gateway; none in a network that has none. It holds for nodes that are made from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.1")]
+    pub gateway: Option<String>,
+    /// DNS servers for nodes here, where their cluster names none. It holds for nodes that are made from then on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::addresses", example = ["192.168.10.2"])]
+    pub dns_servers: Vec<String>,
+    /// Search domains for nodes here, where their cluster names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::domains", example = ["example.com"])]
+    pub search_domains: Vec<String>,
+}
+
+fn pool_rules() -> Vec<Value> {
+    let outside = format!(
+        "!isIP(range.first) || !isIP(range.last) || {gateway} < {} || {gateway} > {}",
+        number("range.first"),
+        number("range.last"),
+        gateway = format_args!("({})", number("self.gateway")),
+    );
+    vec![
+        fixed("subnet", "the subnet of a pool stays: make another pool"),
+        at(
+            "ranges",
+            "!isCIDR(self.subnet) || self.ranges.all(range, !isIP(range.first) || !isIP(range.last) || \
+             (cidr(self.subnet).containsIP(range.first) && cidr(self.subnet).containsIP(range.last)))",
+            "a range is not inside the subnet",
+        ),
+        at("ranges", apart("self.ranges", "")["rule"].as_str().unwrap_or_default(), "two ranges share an address"),
+        rule(
+            "!has(self.gateway) || !isCIDR(self.subnet) || !isIP(self.gateway) || \
+             cidr(self.subnet).containsIP(self.gateway)",
+            "the gateway is not inside the subnet",
+        ),
+        rule(
+            format!(
+                "!has(self.gateway) || !isIP(self.gateway) || (has(self.reserved) && self.gateway in self.reserved) || \
+                 self.ranges.all(range, {outside})"
+            ),
+            "the gateway is inside a range: name it under reserved, or it is given to a node",
+        ),
+    ]
+}
+
+/// What is known of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IPPoolStatus {
+    /// The generation of the spec that this was judged by.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub observed_generation: i64,
+    /// Whether addresses can be had, and why not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<Condition>,
+    /// How many addresses may be given out.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub total: i64,
+    /// How many of them are in use.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub used: i64,
+}
+
+reasons! {
+    /// Why a condition of a pool is as it is.
+    IPPoolReason:
+    /// Addresses can be had.
+    Ready {
+        /// Some are free.
+        SomeFree = True,
+        /// None is free: add a range.
+        Exhausted = False,
+        /// A range is in another pool as well; the message names it. Nothing is given out of either until one is changed.
+        Overlaps = False,
+        /// Nobody has counted yet.
+        NotCounted = Unknown,
+    }
+    /// All addresses in use are of the pool's ranges.
+    Consistent {
+        /// They are.
+        AllInRanges = True,
+        /// Some are in no range any more; the message names them. They stay until their nodes go.
+        OutsideRanges = False,
+    }
+}

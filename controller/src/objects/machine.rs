@@ -1,0 +1,355 @@
+//! `Machine`: one node of a cluster. The controller's own: people look at it, and delete it to have a worker made anew.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::condition::{Condition, reasons};
+use super::node_pool::Taint;
+use super::reference::Reference;
+use super::rules::{fixed, fixed_if_given, rule};
+use super::shapes;
+
+/// One node.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kaas.local",
+    version = "v1alpha1",
+    kind = "Machine",
+    doc = "One node of a TenantCluster, and its VM. The controller makes it. The VM's instance UUID is the Machine's UID.",
+    derive = "PartialEq",
+    status = "MachineStatus",
+    namespaced,
+    category = "kaas",
+    shortname = "ma",
+    validation = (
+        "self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && \
+         self.metadata.name.startsWith(self.spec.clusterRef.name + '-')",
+        "the name is no DNS label of at most 63 characters that begins with the cluster's name and a dash"
+    ),
+    printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterRef.name"),
+    printcolumn(name = "Role", type_ = "string", json_path = ".spec.role"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Address", type_ = "string", json_path = ".status.address"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(name = "Kubernetes", type_ = "string", json_path = ".spec.kubernetes", priority = 1),
+    printcolumn(name = "Image", type_ = "string", json_path = ".spec.image.name", priority = 1),
+    printcolumn(name = "VM", type_ = "string", json_path = ".status.vm.uuid", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".spec.clusterRef.name"
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = machine_rules()))]
+pub struct MachineSpec {
+    /// The cluster, in the same namespace. It stays.
+    pub cluster_ref: Reference,
+    /// What the node is in the cluster. It stays.
+    pub role: MachineRole,
+    /// The NodePool of a worker. It stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_ref: Option<Reference>,
+    /// The zone of the Provider that the VM is in. It stays.
+    #[schemars(schema_with = "shapes::label", example = &"a")]
+    pub zone: String,
+    /// The network of the Provider that the VM is on. It stays.
+    #[schemars(schema_with = "shapes::label", example = &"blue")]
+    pub network: String,
+    /// The image. A worker keeps it for life; a control node is swapped to another one.
+    pub image: PinnedImage,
+    /// The minor of Kubernetes that it is to run. A worker keeps it for life.
+    #[schemars(schema_with = "shapes::minor", example = &"1.36")]
+    pub kubernetes: String,
+    /// Virtual processors. A worker keeps them for life.
+    #[schemars(range(min = 1, max = 128))]
+    pub processors: u32,
+    /// Memory in MiB. A worker keeps it for life.
+    #[serde(rename = "memoryMiB")]
+    #[schemars(range(min = 1024, max = 4194304))]
+    pub memory_mib: u32,
+    /// Data disk in GiB; none without one. It stays.
+    #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 4, max = 63488))]
+    pub data_disk_gib: Option<u32>,
+    /// Labels of the node when it joins. They stay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "shapes::labels")]
+    pub labels: BTreeMap<String, String>,
+    /// Taints of the node when it joins. They stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
+    )]
+    pub taints: Vec<Taint>,
+    /// What becomes of the VM when the Machine goes.
+    #[serde(default)]
+    pub removal: Removal,
+    /// What may be lost with the node when it goes: without that it stays until a person has seen to it.
+    #[serde(default)]
+    pub discards: Discards,
+}
+
+fn machine_rules() -> Vec<Value> {
+    let life = "a worker stays as it was made: another one takes its place";
+    let of_worker = |field: &str| rule(format!("self.role != 'Worker' || self.{field} == oldSelf.{field}"), life);
+    vec![
+        rule("(self.role == 'Worker') == has(self.poolRef)", "a worker has poolRef, and no control node has"),
+        fixed("clusterRef", "the cluster of a Machine stays"),
+        fixed("role", "the role of a Machine stays"),
+        fixed_if_given("poolRef", "the pool of a Machine stays"),
+        fixed("zone", "the zone of a Machine stays"),
+        fixed("network", "the network of a Machine stays"),
+        fixed_if_given("dataDiskGiB", "the data disk of a Machine stays"),
+        fixed_if_given("labels", "what a node joins with stays"),
+        fixed_if_given("taints", "what a node joins with stays"),
+        of_worker("image"),
+        of_worker("kubernetes"),
+        of_worker("processors"),
+        of_worker("memoryMiB"),
+    ]
+}
+
+/// What a node is in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MachineRole {
+    /// A control node.
+    ControlPlane,
+    /// A worker.
+    Worker,
+}
+
+/// An image by its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PinnedImage {
+    /// The NodeImage, for people.
+    #[schemars(schema_with = "shapes::name", example = &"kaas-tenant-0.2.0")]
+    pub name: String,
+    /// Its digest.
+    #[schemars(schema_with = "shapes::digest")]
+    pub digest: String,
+}
+
+/// What becomes of a VM when its Machine goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Removal {
+    /// It is destroyed. Disks that are not the appliance's are detached before.
+    #[default]
+    #[serde(rename = "DestroyVM")]
+    DestroyVm,
+    /// It is shut down and kept, and named in an Event: nothing looks after it any more.
+    #[serde(rename = "KeepVM")]
+    KeepVm,
+}
+
+/// What may be lost with a node that leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Discards {
+    /// Volumes that are kept on it and nowhere else.
+    #[serde(default)]
+    pub local_volumes: bool,
+    /// Pods without a controller, which nobody starts elsewhere.
+    #[serde(default)]
+    pub bare_pods: bool,
+}
+
+/// What is known of a Machine, and what was begun for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    /// The generation of the spec that this was judged by.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub observed_generation: i64,
+    /// How the node is, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<Condition>,
+    /// How far it is.
+    #[serde(default)]
+    pub phase: Phase,
+    /// Its VM, once that was made whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<MachineVm>,
+    /// Its address; none until one was taken, or its DHCP server has leased one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::ipv4")]
+    pub address: Option<String>,
+    /// The name of its Node object, once it has joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::name")]
+    pub node: Option<String>,
+    /// The task of the vCenter that is under way for it: noted before it is awaited, and never asked for again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
+    /// The hash of what it was made like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::digest")]
+    pub template: Option<String>,
+    /// What was begun for it: kept before anything follows from it.
+    #[serde(default)]
+    pub journal: Journal,
+}
+
+/// How far a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// Its VM is to be made, or is made and was never powered on.
+    #[default]
+    New,
+    /// Its VM was powered on, and is to join.
+    Joining,
+    /// It has joined.
+    Member,
+    /// It had joined, and is given a new token to join again with.
+    Returning,
+    /// It did not join. What there is of it stays until a person goes on: its console says why.
+    Failed,
+    /// It is drained, and goes.
+    Leaving,
+}
+
+/// A VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineVm {
+    /// Its BIOS UUID: also in the node's `spec.providerID`, after `vsphere://`.
+    #[schemars(schema_with = "shapes::uuid")]
+    pub uuid: String,
+    /// Its name in the inventory.
+    #[schemars(length(min = 1, max = 80))]
+    pub name: String,
+    /// How the vCenter refers to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word", example = &"vm-1234")]
+    pub reference: Option<String>,
+}
+
+/// A task of a vCenter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Task {
+    /// How the vCenter refers to it.
+    #[schemars(schema_with = "shapes::word", example = &"task-1234")]
+    pub reference: String,
+    /// What it does.
+    #[schemars(schema_with = "shapes::word", example = &"CloneVM_Task")]
+    pub method: String,
+    /// When it was asked for.
+    pub since: Time,
+}
+
+/// What was begun for a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Journal {
+    /// Since when it is in its phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// Its join token, noted before that is made and until it is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
+    /// How many times longer than usual it may take for anything, as it was told when its VM was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 20))]
+    pub timeout_factor: Option<u32>,
+    /// How long it took to join, in seconds from its power-on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub joined_seconds: Option<u64>,
+    /// The code of why it failed, or leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word", example = &"workers.not-joined")]
+    pub code: Option<String>,
+    /// The same in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::sentence")]
+    pub reason: Option<String>,
+    /// Since when its node takes no new pods and leaves the addresses of Services to others, for it to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordoned: Option<Time>,
+    /// Since when other nodes answer for the addresses of Services in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<Time>,
+    /// When its node had said something last, before its VM was powered on again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub heard: Option<String>,
+    /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
+    #[serde(default)]
+    pub was_on: bool,
+}
+
+/// A join token. Its secret half is nowhere here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Token {
+    /// Its public half.
+    #[schemars(regex(pattern = "^[a-z0-9]{6}$"), length(min = 6, max = 6))]
+    pub id: String,
+    /// Until when it is good.
+    pub expires: Time,
+}
+
+reasons! {
+    /// Why a condition of a Machine is as it is.
+    MachineReason:
+    /// Its VM is there and on.
+    VMReady {
+        /// It is.
+        VmRuns as Running = True,
+        /// It is being made.
+        VmMaking as Making = False,
+        /// It is off, and nobody here has said so: power it on, or delete the Machine.
+        PoweredOff = False,
+        /// It is not there any more.
+        VmGone as Gone = False,
+        /// A task for it failed; the message has the vCenter's words.
+        TaskFailed = False,
+        /// The Provider could not be asked.
+        VmNotAsked as NotAsked = Unknown,
+    }
+    /// Its node is Ready.
+    NodeReady {
+        /// It is.
+        NodeServes as KubeletReady = True,
+        /// It has not joined yet.
+        Joining = False,
+        /// It did not join; the message says why, as its console does.
+        JoinFailed = False,
+        /// It is not Ready; the message says why, as the node does.
+        NotReady = False,
+        /// It is drained, or what keeps it from that is in the message.
+        Draining = False,
+        /// Its cluster does not answer.
+        NodeNotReached as NotReached = Unknown,
+    }
+    /// It is made as its pool or its cluster has it.
+    UpToDate {
+        /// It is.
+        Current = True,
+        /// It is not: the message says what differs.
+        Outdated = False,
+    }
+    /// It does its work.
+    Ready {
+        /// It does.
+        Works as Ready = True,
+        /// Another condition says what is in the way.
+        WorksNot as NotReady = False,
+        /// Something that has to be known is not.
+        NotKnown = Unknown,
+    }
+}

@@ -1,0 +1,158 @@
+//! The addresses that a cluster has.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::reference::Reference;
+use super::rules::{at, fixed, number, one_of, rule};
+use super::shapes;
+
+/// Addresses from a first to a last one, both included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = range_rules()))]
+pub struct AddressRange {
+    /// The first address.
+    #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.20")]
+    pub first: String,
+    /// The last address; the first one for a single address.
+    #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.99")]
+    pub last: String,
+}
+
+fn range_rules() -> Vec<Value> {
+    let (first, last) = (number("self.first"), number("self.last"));
+    vec![rule(
+        format!("!isIP(self.first) || !isIP(self.last) || {first} <= {last}"),
+        "the last address comes before the first one",
+    )]
+}
+
+/// Ranges of one list share no address.
+pub(super) fn apart(list: &str, message: &str) -> Value {
+    let (before, after) = (
+        format!("{} < {}", number("one.last"), number("other.first")),
+        format!("{} < {}", number("other.last"), number("one.first")),
+    );
+    rule(format!("{list}.all(one, {list}.exists_one(other, !({before}) && !({after})))"), message)
+}
+
+/// Where clients reach the cluster's Kubernetes API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = endpoint_rules()))]
+pub struct Endpoint {
+    /// An unused IPv4 address in the subnet of the control nodes, which they hand over to each other (VRRP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.10")]
+    pub address: Option<String>,
+    /// The IPPool that such an address is taken from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_ref: Option<Reference>,
+}
+
+fn endpoint_rules() -> Vec<Value> {
+    vec![one_of("address", "poolRef", "give one of address and poolRef")]
+}
+
+/// Addresses for Services of the type LoadBalancer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = vip_rules()))]
+pub struct ServiceVips {
+    /// Unused addresses in the subnet of the workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 8))]
+    pub ranges: Option<Vec<AddressRange>>,
+    /// The IPPool that addresses are taken from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_ref: Option<Reference>,
+    /// How many addresses are taken from the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256), example = 16)]
+    pub count: Option<u32>,
+}
+
+fn vip_rules() -> Vec<Value> {
+    vec![
+        one_of("ranges", "poolRef", "give one of ranges and poolRef"),
+        rule("has(self.poolRef) == has(self.count)", "give count with poolRef, and with nothing else"),
+        apart_if_given("ranges", "two of the ranges share an address"),
+    ]
+}
+
+fn apart_if_given(field: &str, message: &str) -> Value {
+    let mut rule = apart(&format!("self.{field}"), message);
+    let text = rule["rule"].as_str().unwrap_or_default().to_owned();
+    rule["rule"] = format!("!has(self.{field}) || {text}").into();
+    rule
+}
+
+/// What a cluster's nodes are on, and the addresses inside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = network_rules()))]
+pub struct Network {
+    /// The network of the Provider that the control nodes are on, and workers of pools that name no other. It has addresses from
+    /// an IPPool: control nodes take none by DHCP. It stays.
+    #[schemars(schema_with = "shapes::label", example = &"blue")]
+    pub name: String,
+    /// Where clients reach the Kubernetes API. It stays.
+    pub endpoint: Endpoint,
+    /// IPv4 range of pods, a /8 to a /24; each node takes a /24 of it. It must not overlap the subnet of nodes, the services or
+    /// any network that pods need to reach. It stays.
+    #[serde(default = "pods")]
+    #[schemars(schema_with = "shapes::pods", example = &"10.244.0.0/16")]
+    pub pods: String,
+    /// IPv4 range of Services, a /12 to a /24. It must not overlap the subnet of nodes or the pods. It stays.
+    #[serde(default = "services")]
+    #[schemars(schema_with = "shapes::services", example = &"10.96.0.0/16")]
+    pub services: String,
+    /// Addresses for Services of the type LoadBalancer. Without any, the cluster has no load balancer.
+    #[serde(default, rename = "serviceVIPs", skip_serializing_if = "Option::is_none")]
+    pub service_vips: Option<ServiceVips>,
+    /// UDP port of the pod network between nodes. Another one where the physical network or NSX uses this one itself. It stays.
+    #[serde(default = "vxlan_port")]
+    #[schemars(range(min = 1024, max = 65535))]
+    pub vxlan_port: u16,
+}
+
+fn network_rules() -> Vec<Value> {
+    let endpoint = "!has(self.endpoint.address) || !isIP(self.endpoint.address)";
+    vec![
+        fixed("name", "the network of a cluster stays: make another cluster there"),
+        fixed("endpoint", "the endpoint of a cluster stays: its certificates and its nodes name it"),
+        fixed("pods", "the range of pods stays for the life of a cluster"),
+        fixed("services", "the range of services stays for the life of a cluster"),
+        fixed("vxlanPort", "the VXLAN port stays for the life of a cluster"),
+        at(
+            "services",
+            "!isCIDR(self.pods) || !isCIDR(self.services) || (!cidr(self.pods).containsCIDR(cidr(self.services)) && \
+             !cidr(self.services).containsCIDR(cidr(self.pods)))",
+            "overlaps the range of pods",
+        ),
+        at(
+            "endpoint",
+            format!(
+                "{endpoint} || !isCIDR(self.pods) || !isCIDR(self.services) || \
+                 (!cidr(self.pods).containsIP(ip(self.endpoint.address)) && \
+                 !cidr(self.services).containsIP(ip(self.endpoint.address)))"
+            ),
+            "is inside the range of pods or services",
+        ),
+    ]
+}
+
+fn pods() -> String {
+    "10.244.0.0/16".to_owned()
+}
+
+fn services() -> String {
+    "10.96.0.0/16".to_owned()
+}
+
+/// The port that Linux and Flannel use for VXLAN without IANA's (8472).
+fn vxlan_port() -> u16 {
+    8472
+}

@@ -1,0 +1,226 @@
+//! `Operation`: a change of a control plane, as a plan that was decided before its first step, and the journal of what was done.
+//! Knows nothing of how steps are taken.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::condition::{Condition, reasons};
+use super::reference::Reference;
+use super::rules::{rule, unchanged};
+use super::shapes;
+
+/// A plan.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kaas.local",
+    version = "v1alpha1",
+    kind = "Operation",
+    doc = "A change of a TenantCluster's control plane: the plan, which stays as it was decided, and what was done of it. The \
+           controller makes it. Read it before it begins with `paused` on the cluster.",
+    derive = "PartialEq",
+    status = "OperationStatus",
+    namespaced,
+    category = "kaas",
+    shortname = "op",
+    validation = (
+        "self.metadata.name.startsWith(self.spec.clusterRef.name + '-')",
+        "the name does not begin with the cluster's name and a dash"
+    ),
+    printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterRef.name"),
+    printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
+    printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
+    printcolumn(name = "Done", type_ = "integer", json_path = ".status.done", description = "Steps that are done"),
+    printcolumn(name = "Outcome", type_ = "string", json_path = ".status.outcome"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Progressing\")].reason",
+        priority = 1
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".spec.clusterRef.name"
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = operation_rules()))]
+pub struct OperationSpec {
+    /// The cluster, in the same namespace.
+    pub cluster_ref: Reference,
+    /// What it does.
+    #[serde(rename = "type")]
+    pub kind: OperationKind,
+    /// The image before; of a swap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::name")]
+    pub from_image: Option<String>,
+    /// The image after; of a swap, and of what makes VMs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::name")]
+    pub to_image: Option<String>,
+    /// The minor of Kubernetes before; where that is raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::minor")]
+    pub from_version: Option<String>,
+    /// The minor of Kubernetes after; where that is raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::minor")]
+    pub to_version: Option<String>,
+    /// The generation of the cluster's spec that it was decided by.
+    #[schemars(range(min = 1))]
+    pub cluster_generation: i64,
+    /// The steps in their order.
+    #[schemars(length(min = 1, max = 256))]
+    pub steps: Vec<PlannedStep>,
+    /// The same plan as the program keeps it, with what was seen when it was decided: as `plan` in the journal of
+    /// `kaas upgrade`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::kept")]
+    pub plan: Option<Value>,
+}
+
+fn operation_rules() -> Vec<Value> {
+    vec![
+        unchanged("a plan stays as it was decided: what is wanted otherwise is said in the TenantCluster"),
+        rule(
+            "self.type != 'Swap' || (has(self.fromImage) && has(self.toImage) && self.fromImage != self.toImage)",
+            "a swap is from one image to another one",
+        ),
+        rule(
+            "self.type != 'RaiseKubernetes' || (has(self.fromVersion) && has(self.toVersion) && \
+             int(self.toVersion.split('.')[1]) - int(self.fromVersion.split('.')[1]) == 1)",
+            "Kubernetes is raised by one minor",
+        ),
+    ]
+}
+
+/// What an Operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OperationKind {
+    /// Makes the control nodes; they form a cluster.
+    Form,
+    /// Takes the control nodes to another image or size, each with its data disk.
+    Swap,
+    /// Takes the control nodes to the next minor of Kubernetes.
+    RaiseKubernetes,
+    /// Puts a blank control node in the place of a lost one.
+    ReplaceControlNode,
+    /// Makes the control nodes from a snapshot.
+    Restore,
+    /// Removes the control nodes.
+    Delete,
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedStep {
+    /// What it does: a word of `kaas upgrade`'s plans.
+    #[schemars(length(min = 1, max = 64), example = &"power-on")]
+    pub action: String,
+    /// The node that it is for; none for the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::label", example = &"shop-cp1")]
+    pub node: Option<String>,
+}
+
+/// What was done of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationStatus {
+    /// How it stands, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<Condition>,
+    /// The journal: each entry is kept before anything follows from it. None is changed, and none goes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 2048),
+        extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = journal_rules())
+    )]
+    pub entries: Vec<JournalEntry>,
+    /// The step that is taken, or comes next, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word", example = &"gate shop-cp2")]
+    pub step: Option<String>,
+    /// How many steps of the plan are done.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub done: i32,
+    /// How it has ended; none while it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word", example = &"upgraded")]
+    pub outcome: Option<String>,
+}
+
+fn journal_rules() -> Vec<Value> {
+    vec![rule("self.size() >= oldSelf.size()", "entries of a journal stay")]
+}
+
+/// An entry of the journal: the same JSON as a line of `kaas upgrade`'s journal, whose further members are kept as they are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JournalEntry {
+    /// When: seconds of Unix time.
+    #[schemars(range(min = 0))]
+    pub at: u64,
+    /// The transition of the Lease under which it was written.
+    #[schemars(range(min = 0))]
+    pub hold: u64,
+    /// What happened.
+    #[schemars(length(min = 1, max = 64), example = &"begun")]
+    pub event: String,
+    /// What belongs to that event.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
+}
+
+/// Since when an Operation is as it is: for the program that shows it.
+impl OperationStatus {
+    /// When the last entry was written.
+    pub fn last(&self) -> Option<Time> {
+        let at = i64::try_from(self.entries.last()?.at).ok()?;
+        k8s_openapi::jiff::Timestamp::from_second(at).ok().map(Time)
+    }
+}
+
+reasons! {
+    /// Why a condition of an Operation is as it is.
+    OperationReason:
+    /// Steps are taken.
+    Progressing {
+        /// They are.
+        StepsTaken = True,
+        /// The way back is taken; the message says why.
+        GoingBack = True,
+        /// The cluster's `paused` is set.
+        Paused = False,
+        /// A step waits for something; the message says for what, and it is tried again.
+        Waiting = False,
+        /// A step failed and waits for a person; the message says what can be done.
+        Blocked = False,
+        /// All nodes are good on the new image; the commit is awaited.
+        AwaitsCommit = False,
+        /// It has ended.
+        Ended = False,
+        /// The control cluster itself is being upgraded: it goes on afterwards.
+        ControlClusterChanges = False,
+    }
+    /// What it was for is done.
+    Succeeded {
+        /// It is.
+        Done = True,
+        /// All nodes run what they ran before.
+        RolledBack = False,
+        /// A person has ended it where it stood.
+        Abandoned = False,
+        /// It goes on.
+        NotEnded = Unknown,
+    }
+}

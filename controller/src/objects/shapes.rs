@@ -1,0 +1,195 @@
+//! What strings look like: their pattern, their length, and rules that need no other field. Knows no kind.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+use super::rules::rule;
+
+macro_rules! shapes {
+    ($($(#[$doc:meta])* $name:ident = $schema:tt;)*) => {
+        $($(#[$doc])* pub(super) fn $name(_: &mut SchemaGenerator) -> Schema { json_schema!($schema) })*
+    };
+}
+
+const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+const DOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+const IPV4: &str = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$";
+const CIDR: &str = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$";
+/// Names with `/` between them, none empty or blank at its ends.
+const INVENTORY: &str = r"^[^/\[\s]([^/]*[^/\s])?(/[^/\s]([^/]*[^/\s])?)*$";
+
+shapes! {
+    /// A DNS label (RFC 1123, section 2.1), lower-case.
+    label = {"type": "string", "minLength": 1, "maxLength": 63, "pattern": LABEL};
+    /// The name of an object.
+    name = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": DOMAIN};
+    /// A DNS domain.
+    domain = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": DOMAIN};
+    /// A DNS name or an IPv4 address: every address has the form of a name, and one that is no address is refused.
+    host = {
+        "type": "string", "minLength": 1, "maxLength": 253, "pattern": DOMAIN,
+        "x-kubernetes-validations": [rule(
+            "!self.matches('^[0-9.]+$') || isIP(self)",
+            "is neither a DNS name nor an IPv4 address"
+        )]
+    };
+    /// A host with or without a port.
+    server = {
+        "type": "string", "minLength": 1, "maxLength": 259,
+        "pattern": r"^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?$"
+    };
+    /// An IPv4 address of a host.
+    ipv4 = {
+        "type": "string", "minLength": 7, "maxLength": 15, "pattern": IPV4,
+        "x-kubernetes-validations": [rule(
+            "isIP(self) && ip(self).isGlobalUnicast() && !self.startsWith('0.') && int(self.split('.')[0]) < 224",
+            "is not the IPv4 address of a host: four numbers from 0 to 255 with dots between them, neither loopback, \
+             link-local nor multicast"
+        )]
+    };
+    /// The subnet of nodes.
+    subnet = {
+        "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
+        "x-kubernetes-validations": range(8, 30)
+    };
+    /// A network, or what of it is told to a firewall.
+    network = {
+        "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
+        "x-kubernetes-validations": range(8, 32)
+    };
+    /// Pods' addresses: each node takes a /24 of it.
+    pods = {
+        "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
+        "x-kubernetes-validations": range(8, 24)
+    };
+    /// Services' addresses.
+    services = {
+        "type": "string", "minLength": 9, "maxLength": 18, "pattern": CIDR,
+        "x-kubernetes-validations": range(12, 24)
+    };
+    /// A SHA-256 of content.
+    digest = {"type": "string", "minLength": 71, "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$"};
+    /// The SHA-256 of a certificate, with colons or without.
+    thumbprint = {
+        "type": "string", "minLength": 64, "maxLength": 95,
+        "pattern": "^([0-9A-Fa-f]{64}|[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){31})$"
+    };
+    /// A minor version of Kubernetes.
+    minor = {"type": "string", "minLength": 3, "maxLength": 6, "pattern": r"^1\.(0|[1-9][0-9]{0,2})$"};
+    /// A UUID.
+    uuid = {
+        "type": "string", "minLength": 36, "maxLength": 36,
+        "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+    };
+    /// An object of vCenter's inventory below its data center.
+    inventory = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": INVENTORY};
+    /// An http:// or https:// URL without a user and a password.
+    url = {"type": "string", "minLength": 8, "maxLength": 1024, "pattern": r"^https?://[^\s/@]+(/[^\s@]*)?$"};
+    /// The same of a directory.
+    directory = {"type": "string", "minLength": 9, "maxLength": 1024, "pattern": r"^https?://[^\s/@]+/([^\s@]*/)?$"};
+    /// What a proxy is not asked for.
+    exclusion = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": r"^(\*?\.)?[A-Za-z0-9][-A-Za-z0-9.]*(/[0-9]{1,2})?$"};
+    /// Certificates in PEM.
+    pem = {
+        "type": "string", "minLength": 1, "maxLength": 65536,
+        "pattern": "^\\s*-----BEGIN CERTIFICATE-----[\\s\\S]*-----END CERTIFICATE-----\\s*$"
+    };
+    /// A line of `authorized_keys` without options.
+    ssh_key = {
+        "type": "string", "minLength": 32, "maxLength": 8192,
+        "pattern": r"^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) [A-Za-z0-9+/=]+( [^\n]*)?$"
+    };
+    /// An X25519 public key in base64.
+    recovery_key = {"type": "string", "minLength": 44, "maxLength": 44, "pattern": "^[A-Za-z0-9+/]{43}=$"};
+    /// A weekly window in UTC.
+    window = {
+        "type": "string", "minLength": 11, "maxLength": 40,
+        "pattern": "^((Mon|Tue|Wed|Thu|Fri|Sat|Sun)(,(Mon|Tue|Wed|Thu|Fri|Sat|Sun)){0,6} )?([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
+    };
+    /// A label's or taint's key.
+    key = {
+        "type": "string", "minLength": 1, "maxLength": 317,
+        "pattern": r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+    };
+    /// A label's or taint's value.
+    value = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"};
+    /// A version, as Semantic Versioning 2.0.0 has it.
+    version = {"type": "string", "minLength": 5, "maxLength": 64, "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"};
+    /// A word of the controller's: a name, a code.
+    word = {"type": "string", "maxLength": 253};
+    /// A sentence of the controller's.
+    sentence = {"type": "string", "maxLength": 1024};
+    /// What the controller has kept as JSON of its own.
+    kept = {"type": "object", "x-kubernetes-preserve-unknown-fields": true};
+}
+
+/// Labels of nodes: what Kubernetes takes as one, and a node may give itself. Keys have no bound of their own, so rules look at
+/// their ends alone.
+pub(super) fn labels(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": value(generator),
+        "x-kubernetes-validations": [
+            rule(
+                "self.all(key, size(key) <= 317 && !key.startsWith('/') && !key.endsWith('/') && size(key) > 0)",
+                "has a key that is no label's: at most 63 characters, and before them a domain and a slash or nothing"
+            ),
+            rule(
+                "self.all(key, !key.startsWith('kaas.local/') && !key.startsWith('kubernetes.io/') \
+                 && !key.startsWith('node-role.kubernetes.io/') && !key.startsWith('node-restriction.kubernetes.io/'))",
+                "has a key that is not a node's own to set: leave it out, and label nodes with kubectl once they have joined"
+            ),
+        ]
+    })
+}
+
+macro_rules! lists {
+    ($($(#[$doc:meta])* $name:ident = $most:literal of $entry:ident;)*) => {
+        $($(#[$doc])* pub(super) fn $name(generator: &mut SchemaGenerator) -> Schema {
+            json_schema!({"type": "array", "maxItems": $most, "items": $entry(generator)})
+        })*
+    };
+}
+
+lists! {
+    /// Time servers.
+    hosts = 8 of host;
+    /// DNS servers.
+    addresses = 8 of ipv4;
+    /// Search domains: resolvers take no more than six in old programs (resolv.conf(5)).
+    domains = 6 of domain;
+    /// Networks of administrators.
+    networks = 32 of network;
+    /// What a proxy is not asked for.
+    exclusions = 64 of exclusion;
+    /// Public keys.
+    ssh_keys = 32 of ssh_key;
+    /// Namespaces.
+    namespaces = 256 of label;
+    /// Names of zones.
+    zones = 16 of label;
+    /// Addresses of a pool that it leaves out.
+    reserved = 64 of ipv4;
+    /// Minors of Kubernetes.
+    minors = 8 of minor;
+}
+
+/// A network by its first address, with a prefix length from `shortest` to `longest`, of addresses that hosts can have.
+fn range(shortest: u8, longest: u8) -> Value {
+    let sized =
+        format!("!isCIDR(self) || (cidr(self).prefixLength() >= {shortest} && cidr(self).prefixLength() <= {longest})");
+    json!([
+        rule(
+            "isCIDR(self) && cidr(self).masked() == cidr(self)",
+            "is not an IPv4 network: its first address, a slash and a prefix length, such as 10.244.0.0/16",
+        ),
+        rule(sized, &format!("has a prefix length that is not within {shortest} to {longest}")),
+        rule(
+            "!isCIDR(self) || ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4'].all(reserved, \
+             !cidr(reserved).containsCIDR(cidr(self)) && !cidr(self).containsCIDR(cidr(reserved)))",
+            "holds addresses that no host can have: give a private range, such as one inside 10.0.0.0/8, 172.16.0.0/12 or \
+             192.168.0.0/16",
+        ),
+    ])
+}

@@ -1,0 +1,542 @@
+//! `TenantCluster`: a Kubernetes cluster that a person wants.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::condition::{Condition, reasons};
+use super::network::Network;
+use super::reference::Reference;
+use super::rules::{at, distinct, fixed, fixed_if_given, rule};
+use super::shapes;
+use super::site::Site;
+
+/// A Kubernetes cluster.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kaas.local",
+    version = "v1alpha1",
+    kind = "TenantCluster",
+    doc = "A Kubernetes cluster on a Provider. Its workers are those of its NodePools.",
+    derive = "PartialEq",
+    status = "TenantClusterStatus",
+    namespaced,
+    category = "kaas",
+    shortname = "tc",
+    validation = (
+        "self.metadata.name.size() <= 30 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && \
+         self.metadata.name != 'localhost'",
+        "the name is no DNS label of at most 30 characters that begins with a letter: names of nodes and VMs begin with it"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
+    printcolumn(name = "Image", type_ = "string", json_path = ".status.resolved.image"),
+    printcolumn(
+        name = "CP",
+        type_ = "integer",
+        json_path = ".status.controlPlane.ready",
+        description = "Control nodes that are Ready"
+    ),
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.ready", description = "Workers that are Ready"),
+    printcolumn(name = "Operation", type_ = "string", json_path = ".status.operation"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = 1
+    ),
+    printcolumn(name = "Endpoint", type_ = "string", json_path = ".status.resolved.endpoint", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    selectable = ".spec.providerRef.name"
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cluster_rules()))]
+pub struct TenantClusterSpec {
+    /// The Provider that runs its VMs. It stays.
+    pub provider_ref: Reference,
+    /// Minor version of Kubernetes. It goes up by one at a time, to what the image carries, and never down.
+    #[schemars(schema_with = "shapes::minor", example = &"1.36")]
+    pub version: String,
+    /// The NodeImage. Left out, the newest one that is supported when the cluster is made; `status.resolved` has it from then on.
+    /// Another one is an upgrade; the one before, named again before the upgrade is committed, is the way back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::name", example = &"kaas-tenant-0.2.0")]
+    pub image: Option<String>,
+    /// The control nodes.
+    #[serde(default)]
+    pub control_plane: ControlPlane,
+    /// What nodes are on, and the addresses inside the cluster.
+    pub network: Network,
+    /// What nodes are told of their site.
+    #[serde(default)]
+    pub site: Site,
+    /// What pods may ask for in namespaces that do not say it with their own label: the level of the Pod Security Standards that
+    /// is enforced. `kube-system` is exempt.
+    #[serde(default)]
+    pub pod_security: PodSecurity,
+    /// What the appliance brings into the cluster.
+    #[serde(default, rename = "addons")]
+    pub add_ons: AddOns,
+    /// Where snapshots of the cluster's store are copied. Control nodes take one every 6 hours and keep some on their own disks
+    /// in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<Backup>,
+    /// The snapshot that a new cluster begins with. It is given when the object is made, or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Restore>,
+    /// How images and minors are changed.
+    #[serde(default)]
+    pub upgrade: Upgrade,
+    /// When changes may begin that nobody asked for at once.
+    #[serde(default)]
+    pub maintenance: Maintenance,
+    /// Whether nothing further is begun for the cluster. What is under way is brought to a place where it can stay.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+fn cluster_rules() -> Vec<Value> {
+    vec![
+        fixed("providerRef", "the Provider of a cluster stays: make another cluster there"),
+        at(
+            "version",
+            "int(self.version.split('.')[1]) - int(oldSelf.version.split('.')[1]) in [0, 1]",
+            "Kubernetes goes up by one minor at a time, and never down",
+        ),
+        fixed_if_given("restore", "a snapshot is restored when a cluster is made: make another cluster for it"),
+        rule(
+            "!has(self.restore) || has(self.image)",
+            "with restore, name the image of the cluster that the snapshot is of",
+        ),
+    ]
+}
+
+/// The control nodes of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = control_plane_rules()))]
+pub struct ControlPlane {
+    /// How many: 1, or 3 of which one may be lost. It stays.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 3), extend("enum" = [1, 3]))]
+    pub replicas: u8,
+    /// The VMClass, or `auto` for a size by the number of workers; it is asked for again at each change of the image.
+    #[serde(default = "auto")]
+    #[schemars(schema_with = "shapes::label", example = &"auto")]
+    pub vm_class: String,
+    /// The zones that control nodes are spread over; without any all of the Provider's. They stay: disks do not move.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::zones", length(max = 3), example = ["a"])]
+    pub zones: Vec<String>,
+}
+
+impl Default for ControlPlane {
+    fn default() -> Self {
+        Self { replicas: one(), vm_class: auto(), zones: Vec::new() }
+    }
+}
+
+fn control_plane_rules() -> Vec<Value> {
+    vec![
+        fixed("replicas", "the number of control nodes stays: make another cluster"),
+        fixed_if_given("zones", "the zones of control nodes stay: their disks do not move"),
+        rule(
+            format!("!has(self.zones) || {}", distinct("self.zones", "")["rule"].as_str().unwrap_or_default()),
+            "a zone is there twice",
+        ),
+    ]
+}
+
+/// A level of the Pod Security Standards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PodSecurity {
+    /// All is allowed.
+    Privileged,
+    /// Nothing that is known to lead out of a pod.
+    #[default]
+    Baseline,
+    /// Nothing that hardening advises against.
+    Restricted,
+}
+
+/// What the appliance brings into a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddOns {
+    /// Cluster DNS. Without it you bring your own, behind the tenth address of the range of services.
+    #[serde(default = "yes")]
+    pub cluster_dns: bool,
+    /// metrics-server: `kubectl top` and horizontal scaling need it.
+    #[serde(default = "yes")]
+    pub cluster_metrics: bool,
+    /// The storage class `local`: volumes on the data disks of workers that have one. A volume is lost with its worker.
+    #[serde(default = "yes")]
+    pub local_volumes: bool,
+}
+
+impl Default for AddOns {
+    fn default() -> Self {
+        Self { cluster_dns: true, cluster_metrics: true, local_volumes: true }
+    }
+}
+
+/// Where snapshots go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Backup {
+    /// A directory on a WebDAV or similar server, to which each snapshot is copied with HTTP PUT. Without a user and a password.
+    #[schemars(schema_with = "shapes::directory", example = &"https://backup.example.com/clusters/shop/")]
+    pub target: String,
+    /// The Secret of the cluster's namespace with `username` and `password` for the target; none where it asks for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_ref: Option<Reference>,
+    /// The public key to which the keys that encrypt the cluster's Secrets are sealed inside each snapshot, as `kaas recovery new`
+    /// prints it. Without it no snapshot can be restored after all control nodes were lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::recovery_key")]
+    pub recovery_public_key: Option<String>,
+}
+
+/// The snapshot that a cluster begins with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restore {
+    /// Where it is read from. Without a user and a password.
+    #[schemars(schema_with = "shapes::url", example = &"https://backup.example.com/clusters/shop/snapshot.db")]
+    pub snapshot: String,
+    /// SHA-256 of the snapshot: no other one is restored.
+    #[schemars(schema_with = "shapes::digest")]
+    pub digest: String,
+    /// The Secret of the cluster's namespace with `recovery-key`, the private key that the snapshot's keys are sealed to.
+    pub recovery_key_ref: Reference,
+    /// The Secret of the cluster's namespace with `username` and `password` for the server; none where it asks for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_ref: Option<Reference>,
+}
+
+/// How images and minors are changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Upgrade {
+    /// Who says that there is no way back any more.
+    #[serde(default)]
+    pub commit: Commit,
+    /// In which order control nodes are swapped.
+    #[serde(default)]
+    pub mode: UpgradeMode,
+    /// Which control nodes go back when one is not found good on the new image.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+    /// How long a swapped control node may take to be found good, in seconds; then it goes back.
+    #[serde(default = "gate_seconds")]
+    #[schemars(range(min = 60, max = 86400))]
+    pub gate_seconds: u32,
+    /// How long pods may take to move away from a control node, in seconds. Nothing is forced then: a person is waited for.
+    #[serde(default = "drain_seconds")]
+    #[schemars(range(min = 0, max = 86400))]
+    pub drain_seconds: u32,
+}
+
+impl Default for Upgrade {
+    fn default() -> Self {
+        Self {
+            commit: Commit::default(),
+            mode: UpgradeMode::default(),
+            on_failure: OnFailure::default(),
+            gate_seconds: gate_seconds(),
+            drain_seconds: drain_seconds(),
+        }
+    }
+}
+
+/// Who says that an upgrade is final.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Commit {
+    /// The controller, once all control nodes have been good for ten minutes.
+    #[default]
+    Auto,
+    /// A person.
+    Manual,
+}
+
+/// In which order control nodes are swapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpgradeMode {
+    /// One after the other, each found good before the next.
+    #[default]
+    Rolling,
+    /// All off, all on; the Kubernetes API is away meanwhile.
+    AllAtOnce,
+}
+
+/// Which control nodes go back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OnFailure {
+    /// The one that is not found good. The others stay where they are, and the upgrade waits for a person.
+    #[default]
+    Node,
+    /// All.
+    All,
+}
+
+/// When changes may begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = maintenance_rules()))]
+pub struct Maintenance {
+    /// When automatic updates and `auto` sizes may begin: days and hours in UTC; from a later to an earlier hour is over
+    /// midnight. Left out, at any time. What a person changes begins at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::window", example = &"Sat 02:00-06:00")]
+    pub window: Option<String>,
+    /// Whether the cluster goes to newer images by itself, as soon as one is supported that may take the place of its own.
+    #[serde(default)]
+    pub auto_update: bool,
+}
+
+fn maintenance_rules() -> Vec<Value> {
+    vec![rule(
+        "!has(self.window) || self.window.size() < 11 || \
+         self.window.substring(self.window.size() - 11, self.window.size() - 6) != self.window.substring(self.window.size() - 5)",
+        "the window has no length",
+    )]
+}
+
+/// What is known of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantClusterStatus {
+    /// The generation of the spec that this was judged by.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub observed_generation: i64,
+    /// How the cluster is, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<Condition>,
+    /// What was left open in the spec, as it was decided once: it stays until the spec says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<Resolved>,
+    /// The version of Kubernetes that all control nodes run, such as `1.36.3`; none while they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub version: Option<String>,
+    /// The control nodes.
+    #[serde(default)]
+    pub control_plane: ControlPlaneStatus,
+    /// The workers of all pools.
+    #[serde(default)]
+    pub nodes: NodesStatus,
+    /// The Operation that is under way, or was the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::name")]
+    pub operation: Option<String>,
+    /// UID of the cluster's namespace `kube-system`: whatever answers with another one is not this cluster.
+    #[serde(default, rename = "clusterUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::uuid")]
+    pub cluster_uid: Option<String>,
+}
+
+/// What was left open in the spec.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Resolved {
+    /// The NodeImage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::name")]
+    pub image: Option<String>,
+    /// Its digest: another object of the same name is not taken for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::digest")]
+    pub digest: Option<String>,
+    /// Virtual processors of each control node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 128))]
+    pub processors: Option<u32>,
+    /// Memory of each control node in MiB.
+    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1024, max = 4194304))]
+    pub memory_mib: Option<u32>,
+    /// Data disk of each control node in GiB.
+    #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 4, max = 63488))]
+    pub data_disk_gib: Option<u32>,
+    /// The address of the Kubernetes API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::ipv4")]
+    pub endpoint: Option<String>,
+}
+
+/// The control nodes as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControlPlaneStatus {
+    /// How many there are.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub replicas: i32,
+    /// How many of them are Ready.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub ready: i32,
+    /// How many of them are made as the spec has it.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub updated: i32,
+}
+
+/// The workers as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodesStatus {
+    /// How many all pools want.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub wanted: i32,
+    /// How many there are.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub replicas: i32,
+    /// How many of them are Ready.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub ready: i32,
+}
+
+fn one() -> u8 {
+    1
+}
+
+fn auto() -> String {
+    super::AUTO.to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// As `kaas upgrade` has it.
+fn gate_seconds() -> u32 {
+    900
+}
+
+/// As `kaas upgrade` has it.
+fn drain_seconds() -> u32 {
+    300
+}
+
+reasons! {
+    /// Why a condition of a cluster is as it is.
+    TenantClusterReason:
+    /// All that the cluster needs can be had. It is judged before the first VM, and again before each change.
+    Preflight {
+        /// Nothing is in the way.
+        Possible = True,
+        /// The Provider, a zone, a network, a class, a pool or an image of the spec is not there; the message names each.
+        ReferenceMissing = False,
+        /// The namespace is none of those that the Provider allows: ask who runs it.
+        NamespaceNotAllowed = False,
+        /// The Provider is not Ready: look at its conditions.
+        ProviderNotReady = False,
+        /// Processors, memory, room on a datastore or what the Provider's limits leave do not suffice; the message has the
+        /// numbers.
+        CapacityMissing = False,
+        /// A pool has too few free addresses; the message names it.
+        AddressesMissing = False,
+        /// A range of the cluster overlaps a subnet of its nodes, or its endpoint is not in the subnet of the control nodes.
+        RangesOverlap = False,
+        /// The image does not carry the minor, may not take the place of the one before, has expired, or is of a format that
+        /// this controller does not know; the message says which.
+        ImageUnsuitable = False,
+        /// A Secret that the spec names is not there or lacks a key; the message names it.
+        SecretMissing = False,
+        /// Something that has to be known is not.
+        PreflightNotKnown as NotKnown = Unknown,
+    }
+    /// The Kubernetes API is served by all control nodes.
+    ControlPlaneReady {
+        /// All control nodes are Ready.
+        ControlNodesReady as AllReady = True,
+        /// The control plane is being made.
+        Forming = False,
+        /// One of three is not Ready; the API is served. It is replaced where its VM is lost.
+        Degraded = False,
+        /// Too few control nodes are Ready: the message names those that are not, and why.
+        NoQuorum = False,
+        /// The cluster does not answer.
+        ControlPlaneNotReached as NotReached = Unknown,
+    }
+    /// All workers that the pools want are Ready.
+    NodesReady {
+        /// They are.
+        WorkersReady as AllReady = True,
+        /// Some come, go or are not Ready; the message names pools, whose conditions say why.
+        WorkersMissing = False,
+        /// The cluster does not answer.
+        NodesNotReached as NotReached = Unknown,
+    }
+    /// Everything is as the spec has it: image, minor, size, site.
+    UpToDate {
+        /// It is.
+        Current = True,
+        /// Something differs, and an Operation changes it.
+        Changing = False,
+        /// Something differs, and waits for the maintenance window.
+        AwaitsWindow = False,
+        /// The new image waits for a person's commit, or for its ten minutes.
+        AwaitsCommit = False,
+        /// A change failed and waits for a person; the Operation says why, and what can be done.
+        ChangeFailed = False,
+        /// What there is cannot be told.
+        UpToDateNotKnown as NotKnown = Unknown,
+    }
+    /// All add-ons of the spec run.
+    AddonsReady {
+        /// They do.
+        AddonsRun as AllReady = True,
+        /// Some do not; the message names them.
+        AddonsMissing as SomeMissing = False,
+        /// The cluster does not answer.
+        AddonsNotReached as NotReached = Unknown,
+    }
+    /// Something is being done.
+    Progressing {
+        /// An Operation is under way.
+        OperationRuns = True,
+        /// VMs come or go.
+        WorkersChange = True,
+        /// The cluster is being deleted.
+        Deleting = True,
+        /// There is nothing to do.
+        Settled = False,
+        /// `paused` is set: nothing further is begun.
+        Paused = False,
+        /// The controller's database is older than the VMs: nothing is changed or deleted until a person has adopted what there
+        /// is.
+        Drifted = False,
+        /// Something is in the way that only a person can change; the other conditions say what.
+        Stuck = False,
+    }
+    /// The cluster can be used.
+    Ready {
+        /// It can.
+        Serves = True,
+        /// It is being made.
+        Making = False,
+        /// Another condition says what is in the way.
+        NotReady = False,
+        /// It is being deleted.
+        Leaving = False,
+        /// The cluster does not answer.
+        NotReached = Unknown,
+    }
+}

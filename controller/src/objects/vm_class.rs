@@ -1,0 +1,67 @@
+//! `VMClass`: how large VMs are.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::rules::unchanged;
+
+/// A size of VMs.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kaas.local",
+    version = "v1alpha1",
+    kind = "VMClass",
+    plural = "vmclasses",
+    doc = "A size of VMs, by a name that clusters and pools choose it by. It stays as it is, so that no change of it replaces nodes \
+           of many clusters at once.",
+    derive = "PartialEq",
+    category = "kaas",
+    shortname = "vmc",
+    validation = (
+        "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.') && self.metadata.name != 'auto'",
+        "the name is no DNS label of at most 63 characters, or is auto, which stands for a size by the number of nodes"
+    ),
+    printcolumn(name = "Processors", type_ = "integer", json_path = ".spec.processors"),
+    printcolumn(name = "Memory", type_ = "integer", json_path = ".spec.memoryMiB", description = "MiB"),
+    printcolumn(name = "Disk", type_ = "integer", json_path = ".spec.dataDiskGiB", description = "GiB"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = class_rules()))]
+pub struct VMClassSpec {
+    /// Virtual processors.
+    #[schemars(range(min = 2, max = 128), example = 4)]
+    pub processors: u32,
+    /// Memory in MiB.
+    #[serde(rename = "memoryMiB")]
+    #[schemars(range(min = 2048, max = 4194304), extend("multipleOf" = 4), example = 16384)]
+    pub memory_mib: u32,
+    /// Data disk in GiB. A control node has one, of 32 GiB where nothing is said; a worker has one for local volumes where
+    /// something is said.
+    #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 4, max = 63488), example = 40)]
+    pub data_disk_gib: Option<u32>,
+    /// What hosts keep free for each VM.
+    #[serde(default)]
+    pub reservation: Reservation,
+}
+
+fn class_rules() -> Vec<Value> {
+    vec![unchanged("a class stays as it is: make another one, and name it in clusters and pools")]
+}
+
+/// What hosts keep free for each VM, in percent of what it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Reservation {
+    /// Of its processors.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 100))]
+    pub processor_percent: u8,
+    /// Of its memory. With 100 a datastore holds no swap file for it.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 100))]
+    pub memory_percent: u8,
+}
