@@ -145,9 +145,9 @@ mod tests {
     struct Names(BTreeMap<String, IPAddressSpec>);
 
     impl Names {
-        fn make(&mut self, object: &IPAddress) -> Result<(), IPAddressSpec> {
+        fn make(&mut self, object: &IPAddress) -> Result<(), Box<IPAddressSpec>> {
             match self.0.entry(object.metadata.name.clone().unwrap()) {
-                std::collections::btree_map::Entry::Occupied(there) => Err(there.get().clone()),
+                std::collections::btree_map::Entry::Occupied(there) => Err(Box::new(there.get().clone())),
                 std::collections::btree_map::Entry::Vacant(free) => {
                     free.insert(object.spec.clone());
                     Ok(())
@@ -174,7 +174,7 @@ mod tests {
                         // It was made, and nobody was told.
                         Ok(()) if losses > 0 => losses -= 1,
                         Ok(()) => break address,
-                        Err(there) => seen.push(there),
+                        Err(there) => seen.push(*there),
                     },
                     Allocation::Exhausted => panic!("there are as many addresses as claimants"),
                 }

@@ -9,6 +9,7 @@
 //!   whose rules could take too long (Kubernetes, "Validation rules", "Resource use by validation functions").
 //! - Units stand in names: `memoryMiB`, `drainSeconds`.
 //! - What stands in the cluster's file or in the OVF form too has the same words here.
+#![allow(clippy::duplicated_attributes, reason = "each column of a kind has a type, and several are texts")]
 
 mod all;
 mod condition;

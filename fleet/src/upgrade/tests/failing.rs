@@ -256,7 +256,7 @@ async fn what_a_drain_deletes_for_good_is_named_before_a_node_leaves_its_work_on
     let said = Mutex::new(Vec::new());
     let watch = |notice: &Notice<'_>| {
         if let Notice::Losses { node, words } = notice {
-            let asked = (world.called("begin_swap"), world.called("evacuate"));
+            let asked = ["begin_swap", "evacuate"].map(|call| world.called(call));
             said.lock().unwrap().push((asked, (*node).to_owned(), (*words).to_owned()));
         }
     };
@@ -267,14 +267,13 @@ async fn what_a_drain_deletes_for_good_is_named_before_a_node_leaves_its_work_on
     going(Verb::Rollback).await;
     let back = said.into_inner().unwrap();
     let words = "when it is drained, these pods have no controller and are deleted: web/debug";
-    let ways: [(_, fn((usize, usize)) -> usize); 2] = [(&forward, |asked| asked.0), (&back, |asked| asked.1)];
-    for (way, count) in ways {
+    for (way, call) in [(&forward, 0), (&back, 1)] {
         let mut nodes: Vec<&str> = way.iter().map(|(_, node, _)| &**node).collect();
         nodes.sort_unstable();
         assert_eq!(nodes, ["cp1", "cp2", "cp3"]);
         assert!(way.iter().all(|(.., said)| said == words), "{way:?}");
         // Each is asked twice: it begins, and is done.
-        assert_eq!(way.iter().map(|(asked, ..)| count(*asked)).collect::<Vec<_>>(), [0, 2, 4]);
+        assert_eq!(way.iter().map(|(asked, ..)| asked[call]).collect::<Vec<_>>(), [0, 2, 4]);
     }
 }
 

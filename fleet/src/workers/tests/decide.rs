@@ -309,10 +309,10 @@ fn a_vm_that_carries_a_machines_stamp_and_was_not_made_for_it_is_left_alone() {
     // Whoever may change a VM's settings can write a stamp, and take one away.
     assert_eq!(seen(2, stamp.clone()).vm(&machine), Found::Odd);
     assert_eq!(seen(1, None).vm(&machine), Found::Odd);
-    let [action] = <[Action; 1]>::try_from(next(&pool, &[machine.clone()], &half).actions).unwrap();
+    let [action] = <[Action; 1]>::try_from(next(&pool, std::slice::from_ref(&machine), &half).actions).unwrap();
     // Half a VM: the machine leaves with it, and another one is made by another name.
     assert!(matches!(&action, Action::Leave(_, why) if why.code == reason::GIVEN_UP), "{action:?}");
-    assert_eq!(next(&pool, &[machine.clone()], &seen(2, stamp)).actions, []);
+    assert_eq!(next(&pool, std::slice::from_ref(&machine), &seen(2, stamp)).actions, []);
     // Of an earlier journal nothing is known but the stamp.
     let earlier = Machine { drawn: None, ..machine.clone() };
     let found = seen(2, Some(earlier.stamp(DEPLOYMENT)));
