@@ -37,13 +37,13 @@ pub mod short {
         let workload = pods_and_services_are_reached(&scenario);
         let policy = Policy::made(&scenario);
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
-        let policy = policy.is_said_to_be_enforced_by_nobody();
+        let policy = policy.nobody_enforces_it();
         every_node_answers_at_its_endpoint(&scenario);
         a_namespace_editor_cannot_open_a_node(&scenario);
         root_gives_the_administrators_their_rights_back(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
         one_line_vouches_for_ssh_on_every_address(&scenario);
-        policy.is_told_of_no_more();
+        policy.nobody_speaks_of_it_any_more();
         let cluster = Cluster::of(&scenario);
         the_node_with_the_virtual_address_is_lost_and_returns(&scenario, &cluster);
         a_blank_first_node_stays_out(&scenario, &cluster);
@@ -268,7 +268,7 @@ impl<'a> Policy<'a> {
     }
 
     /// Each node says so. Then it is deleted.
-    fn is_said_to_be_enforced_by_nobody(self) -> Self {
+    fn nobody_enforces_it(self) -> Self {
         for node in ALL {
             self.0.wait(&format!("{node} to say that nothing enforces the policy"), CHECK, || {
                 has(self.0, node, "network-policy.not-enforced")
@@ -278,7 +278,7 @@ impl<'a> Policy<'a> {
         self
     }
 
-    fn is_told_of_no_more(self) {
+    fn nobody_speaks_of_it_any_more(self) {
         for node in ALL {
             self.0.wait(&format!("{node} to say nothing of policies any more"), CHECK, || {
                 Ok(!has(self.0, node, "network-policy.not-enforced")?)
