@@ -166,6 +166,14 @@ fn destroyed(cluster: &str, disks: bool, also: &[Vm], kept: Option<Kept>, vms: &
         let (own, left) = std::mem::take(&mut kept.left).into_iter().partition(|disk| kept.is_own_disk(disk.uuid));
         kept.left = left;
         kept.discarded.extend::<Vec<DiskRef>>(own);
+    } else {
+        // An earlier one may have said that disks go, and was ended: what was used and is still there stays now.
+        let is_blank = |disk: &DiskRef| {
+            !kept.formed && kept.nodes.iter().any(|node| node.disk == Some(disk.uuid) && !node.started)
+        };
+        let (blank, used) = kept.discarded.iter().cloned().partition(is_blank);
+        kept.discarded = blank;
+        kept.left.extend::<Vec<DiskRef>>(used);
     }
     Ok(kept)
 }

@@ -42,8 +42,8 @@ macro_rules! entries {
 const SCENARIOS: &[Entry] = entries![
     qemu::short::a_node_is_swapped_onto_vspheres_devices,
     tenant::short::a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload,
-    upgrade::short::three_nodes_are_swapped_one_after_the_other_while_a_client_writes,
     three_nodes::short::a_cluster_forms_against_all_odds_and_survives,
+    upgrade::short::three_nodes_are_swapped_one_after_the_other_while_a_client_writes,
     swap::short::a_node_is_swapped_to_another_image_and_back_by_hand,
     bad_input::short::bad_properties_are_named_and_nothing_is_formatted,
     bad_input::short::wrong_disks_networks_and_clocks_are_named,

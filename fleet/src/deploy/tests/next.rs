@@ -99,7 +99,13 @@ fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volum
     vm.disks.push(Disk { reference: volume.clone(), kind, parent: None, controller: "c".to_owned() });
     assert_eq!(kept.noting(&vm, &data).unwrap().left, std::slice::from_ref(&data));
     let all = Kept { removes_disks: true, ..kept };
-    assert_eq!(all.noting(&vm, &data).unwrap().discarded, [data]);
+    let noted = all.noting(&vm, &data).unwrap();
+    assert_eq!(noted.discarded.as_slice(), [data.clone()].as_slice());
+    // Who takes that word back keeps what is still there.
+    let kept = Wish::Destroy { cluster: &noted.cluster.clone(), disks: false, also: &[] };
+    let kept = kept.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
+    assert_eq!((kept.left.as_slice(), kept.discarded.len()), ([data].as_slice(), 0));
+    assert!(!next(&kept, &Seen::default()).actions.iter().any(|action| matches!(action, Action::DeleteDisk(_))));
     let noted = all.noting(&vm, &volume).unwrap();
     assert_eq!((noted.left.as_slice(), noted.discarded.len()), ([volume.clone()].as_slice(), 0));
     // Nor later, when what was left goes as well.
