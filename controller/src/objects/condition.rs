@@ -2,7 +2,7 @@
 //! kind: each has its own conditions and reasons, in its file.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::shapes;
@@ -40,6 +40,17 @@ pub struct Condition {
     /// Why it is so, and what to do, for people.
     #[schemars(schema_with = "shapes::sentence")]
     pub message: String,
+}
+
+/// What a kind's conditions look like: one of each type.
+pub(super) fn list(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "items": generator.subschema_for::<Condition>(),
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    })
 }
 
 /// Why a condition of one kind is as it is. The reason says which condition and how it stands: no other pair can be written.

@@ -105,10 +105,7 @@ pub struct IPPoolStatus {
     pub observed_generation: i64,
     /// Whether addresses can be had, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// How many addresses may be given out.
     #[serde(default)]

@@ -172,10 +172,7 @@ pub struct MachineStatus {
     pub observed_generation: i64,
     /// How the node is, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// How far it is.
     #[serde(default)]

@@ -106,10 +106,7 @@ pub struct NodeImageStatus {
     pub observed_generation: i64,
     /// Whether VMs can be made of it, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// The name of the appliance, as its templates have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

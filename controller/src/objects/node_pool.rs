@@ -200,10 +200,7 @@ pub struct NodePoolStatus {
     pub observed_generation: i64,
     /// How the pool is, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// How many workers there are, those that leave left out.
     #[serde(default)]

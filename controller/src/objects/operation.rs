@@ -133,10 +133,7 @@ pub struct PlannedStep {
 pub struct OperationStatus {
     /// How it stands, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// The journal: each entry is kept before anything follows from it. None is changed, and none goes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

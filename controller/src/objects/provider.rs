@@ -286,10 +286,7 @@ pub struct ProviderStatus {
     pub observed_generation: i64,
     /// Whether it can be used, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// The vCenter's own version.
     #[serde(default, skip_serializing_if = "Option::is_none")]

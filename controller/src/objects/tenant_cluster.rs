@@ -318,10 +318,7 @@ pub struct TenantClusterStatus {
     pub observed_generation: i64,
     /// How the cluster is, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
+    #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
     /// What was left open in the spec, as it was decided once: it stays until the spec says otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
