@@ -28,4 +28,5 @@ pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
 pub use holder::{Holder, Process};
 pub use standing::{Held, Lost, Standing, standing};
 pub(crate) use standing::{is_of_hold, sorted};
+pub(crate) use store::name_of;
 pub use store::{Snapshots, Store, number_of};

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::Holder;
 
 /// The name of a numbered directory. Leading zeros let listings sort.
-pub(super) fn name_of(number: u64) -> String {
+pub(crate) fn name_of(number: u64) -> String {
     format!("{number:06}")
 }
 

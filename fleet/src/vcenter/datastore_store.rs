@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use vsphere::{Client, DatastorePath, Unguarded};
 
 use super::datastore_directory::DatastoreDirectory;
-use crate::authority::Store;
+use crate::authority::{Store, name_of, number_of};
 
 /// Numbered directories in a directory of a datastore.
 pub struct DatastoreStore(DatastoreDirectory);
@@ -23,7 +23,7 @@ impl DatastoreStore {
     }
 
     fn numbered(&self, number: u64) -> DatastoreDirectory {
-        self.0.below(&name(number))
+        self.0.below(&name_of(number))
     }
 }
 
@@ -34,21 +34,11 @@ impl fmt::Display for DatastoreStore {
     }
 }
 
-/// The name of a numbered directory. Leading zeros let listings sort.
-fn name(number: u64) -> String {
-    format!("{number:06}")
-}
-
-/// The number of a directory, if it is named as one: `7` is not 000007.
-fn number(directory: &str) -> Option<u64> {
-    directory.parse().ok().filter(|number| name(*number) == directory)
-}
-
 #[async_trait]
 impl Store for DatastoreStore {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
         let listed = self.0.listed().await?.unwrap_or_default();
-        Ok(listed.iter().filter_map(|file| number(&file.name)).collect())
+        Ok(listed.iter().filter_map(|file| number_of(&file.name)).collect())
     }
 
     async fn exists(&self, number: u64) -> anyhow::Result<bool> {
