@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::fake::fault::At;
 use super::fake::{World, new, old};
-use crate::authority::{Hold, Holder, TakeOver};
+use crate::authority::{Hold, Standing, TakeOver, standing};
 use crate::upgrade::{Arrived, Deployment, Entry, Journal, Notice, Outcome, UpgradeStatus, Verb, journal};
 
 /// How long a run waits in the fakes' time.
@@ -75,10 +75,16 @@ pub async fn begin(world: &World) {
     hold.release().await;
 }
 
-/// Whether the last command was killed before it had said its name: for all that others know, it may be alive.
-pub fn is_nameless(world: &World) -> bool {
-    let named = |text: &String| serde_json::from_str::<Holder>(text).is_ok();
-    world.store().holds.values().next_back().is_some_and(|hold| !hold.get("holder.json").is_some_and(named))
+/// Whether the deployment is held by a command that was killed before it had said its name: for all that others know, it
+/// may be alive.
+pub async fn is_nameless(world: &World) -> bool {
+    world.fault(None);
+    matches!(standing(world).await, Ok(Standing::Held(held)) if held.holder.is_none())
+}
+
+/// From whom a person takes the deployment who has looked at its status.
+pub async fn over(world: &World) -> TakeOver {
+    if is_nameless(world).await { TakeOver::FromAnyone } else { TakeOver::FromTheDead }
 }
 
 /// Gives a command with something going wrong on its way.
@@ -94,8 +100,8 @@ pub async fn give_within(
     at: Option<At>,
     pause_limit: Duration,
 ) -> Given {
+    let over = over(world).await;
     world.fault(at);
-    let over = if is_nameless(world) { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
     let deployment = Deployment { pause_limit, ..deployment(world, &|_| {}) };
     let given = tokio::select! {
         biased;

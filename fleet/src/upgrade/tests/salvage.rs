@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::command::{deployment, end, entries, give};
+use super::command::{deployment, end, entries, give, over};
 use super::failing::{before, stop_before, world};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World};
@@ -93,8 +93,7 @@ async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
             assert!(call > 20, "{call}");
             return;
         }
-        world.fault(None);
-        let over = if super::command::is_nameless(&world) { TakeOver::FromAnyone } else { TakeOver::FromTheDead };
+        let over = over(&world).await;
         // Before its first entry it is damaged still; afterwards resuming ends it.
         match deployment.go_on(Verb::Resume, None, over).await {
             Err(error) => assert!(

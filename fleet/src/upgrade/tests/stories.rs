@@ -131,7 +131,7 @@ proptest! {
             world.strangers_are_untouched();
             // A cluster whose nodes all do their part can be upgraded again.
             world.lock().machines.retain(|machine| machine.ours);
-            if world.images().len() == story.nodes && !is_nameless(&world) {
+            if world.images().len() == story.nodes && !is_nameless(&world).await {
                 let refusals = refusals(&world).await;
                 let allowed = ["upgrade.vm-name", "upgrade.nothing-to-do"];
                 assert!(refusals.iter().all(|code| allowed.contains(code)), "{refusals:?}");
