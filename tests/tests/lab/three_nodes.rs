@@ -37,15 +37,15 @@ pub mod short {
         let workload = pods_and_services_are_reached(&scenario);
         let policy = Policy::made(&scenario);
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
-        let policy = policy.nobody_enforces_it();
         every_node_answers_at_its_endpoint(&scenario);
         a_namespace_editor_cannot_open_a_node(&scenario);
         root_gives_the_administrators_their_rights_back(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");
+        let policy = policy.nobody_enforces_it();
         one_line_vouches_for_ssh_on_every_address(&scenario);
-        policy.nobody_speaks_of_it_any_more();
         let cluster = Cluster::of(&scenario);
         the_node_with_the_virtual_address_is_lost_and_returns(&scenario, &cluster);
+        policy.nobody_speaks_of_it_any_more();
         a_blank_first_node_stays_out(&scenario, &cluster);
     }
 }
