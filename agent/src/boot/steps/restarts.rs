@@ -1,0 +1,60 @@
+//! Restarts of etcd on a node that runs: what is about to stop is never taken for what starts.
+
+use std::fs;
+
+use super::StepContext;
+use super::cuts::{Machine, in_a_namespace, steps, take};
+use crate::boot::plan::Step;
+use crate::cluster::etcd;
+use crate::host::fake_systemd::FakeSystemd;
+use crate::host::files;
+use crate::intake::config::Config;
+use crate::intake::config::fixture::one_node;
+
+/// A node whose etcd has started.
+fn begun(machine: &Machine, systemd: &FakeSystemd) -> StepContext {
+    let mut context = machine.decide_with(systemd).unwrap();
+    let etcd = |step: &Step| matches!(step, Step::Etcd);
+    let until = steps(&context).iter().position(etcd).unwrap();
+    for step in &steps(&context)[..=until] {
+        take(&mut context, step).unwrap();
+    }
+    context
+}
+
+/// Gives etcd another configuration.
+fn restart(context: &mut StepContext) {
+    let Config::ControlPlane(config) = &mut context.node.config else { panic!("it is no control node") };
+    config.timeout_factor += 1;
+    take(context, &Step::Etcd).unwrap();
+}
+
+#[test]
+fn an_etcd_that_gets_another_configuration_has_started_when_it_runs_with_that() {
+    in_a_namespace("restarted", || {
+        let machine = Machine::new(one_node());
+        let systemd = FakeSystemd::new(machine.root());
+        let mut context = begun(&machine, &systemd);
+        let laid = || fs::read_to_string(files::below(machine.root(), etcd::CONFIGURATION)).unwrap();
+        let before = laid();
+        assert_eq!(systemd.etcd_configuration(), before);
+
+        restart(&mut context);
+        assert_ne!(laid(), before);
+        assert_eq!(systemd.etcd_configuration(), laid(), "the process of before has answered");
+    });
+}
+
+#[test]
+fn an_etcd_that_somebody_stops_has_not_started_however_well_it_says_it_is() {
+    in_a_namespace("told", || {
+        let machine = Machine::new(one_node());
+        let mut context = begun(&machine, &FakeSystemd::new(machine.root()));
+        let stopping = files::below(machine.root(), etcd::STOPPING);
+        fs::write(&stopping, "").unwrap();
+        let waits = take(&mut context, &Step::Etcd).unwrap_err().to_string();
+        assert!(waits.contains("waiting for etcd, which was told to stop"), "{waits}");
+        fs::remove_file(stopping).unwrap();
+        take(&mut context, &Step::Etcd).unwrap();
+    });
+}
