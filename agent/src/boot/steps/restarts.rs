@@ -1,4 +1,5 @@
-//! Restarts of etcd on a node that runs: what is about to stop is never taken for what starts.
+//! Restarts of etcd and of the agent on a node that runs: what is about to stop is never taken for what starts, and
+//! what works is not given up.
 
 use std::fs;
 
@@ -6,10 +7,11 @@ use super::StepContext;
 use super::cuts::{Machine, in_a_namespace, steps, take};
 use crate::boot::plan::Step;
 use crate::cluster::etcd;
+use crate::cluster::virtual_address;
 use crate::host::fake_systemd::FakeSystemd;
 use crate::host::files;
 use crate::intake::config::Config;
-use crate::intake::config::fixture::one_node;
+use crate::intake::config::fixture::{one_node, three_nodes};
 
 /// A node whose etcd has started.
 fn begun(machine: &Machine, systemd: &FakeSystemd) -> StepContext {
@@ -27,6 +29,11 @@ fn restart(context: &mut StepContext) {
     let Config::ControlPlane(config) = &mut context.node.config else { panic!("it is no control node") };
     config.timeout_factor += 1;
     take(context, &Step::Etcd).unwrap();
+}
+
+/// What keepalived was told last.
+fn told(machine: &Machine) -> String {
+    fs::read_to_string(files::below(machine.root(), virtual_address::HEALTH)).unwrap()
 }
 
 #[test]
@@ -56,5 +63,25 @@ fn an_etcd_that_somebody_stops_has_not_started_however_well_it_says_it_is() {
         assert!(waits.contains("waiting for etcd, which was told to stop"), "{waits}");
         fs::remove_file(stopping).unwrap();
         take(&mut context, &Step::Etcd).unwrap();
+    });
+}
+
+#[test]
+fn a_node_that_is_alone_keeps_the_address_when_the_agent_restarts_and_another_lets_it_go() {
+    in_a_namespace("kept", || {
+        let config = three_nodes();
+        let address = config.cluster.virtual_address.unwrap();
+        let mut alone = config.clone();
+        alone.cluster.control_nodes.truncate(1);
+        let machine = Machine::new(config.clone());
+        for (config, after) in [(config, "-254\n"), (alone, "0\n")] {
+            let mut context = machine.decide().unwrap();
+            context.node.config = Config::ControlPlane(config);
+            take(&mut context, &Step::VirtualAddress).unwrap();
+            assert_eq!(told(&machine), "-254\n", "since power-on its API was not seen to serve");
+            virtual_address::tell(machine.root(), address, true).unwrap();
+            take(&mut context, &Step::VirtualAddress).unwrap();
+            assert_eq!(told(&machine), after);
+        }
     });
 }
