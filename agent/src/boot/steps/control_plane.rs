@@ -109,7 +109,7 @@ impl StepContext {
 
     /// Until the API here has been seen to serve, this node does not compete for the virtual IP. One that is alone keeps
     /// what it has through a restart of the agent: nobody could take it.
-    fn give_address_up(&self) -> anyhow::Result<()> {
+    pub(super) fn give_address_up(&self) -> anyhow::Result<()> {
         let config = self.node.control_plane()?;
         let keeps = config.peers().next().is_none() && self.node.path(virtual_address::HEALTH).exists();
         if let Some(address) = config.cluster.virtual_address

@@ -409,7 +409,7 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
 }
 
 /// A member of three that holds its keys, while the first node that handed them out is gone.
-fn member() -> (Machine, Uuid) {
+pub(super) fn member() -> (Machine, Uuid) {
     let mut config = three_nodes();
     config.cluster.control_nodes.rotate_left(1);
     assert_eq!(config.cluster.control_nodes[0].name, "node2");

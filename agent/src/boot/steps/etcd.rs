@@ -110,6 +110,8 @@ impl StepContext {
     fn configure_etcd(&self, content: &str) -> anyhow::Result<()> {
         let laid = self.node.path(etcd::CONFIGURATION);
         if !fs::read(&laid).is_ok_and(|present| present == content.as_bytes()) {
+            // Nobody watches the API of a node whose agent has just started.
+            self.give_address_up()?;
             self.node.services().stop(etcd::UNIT, self.node.config.timeout(STOP_LIMIT))?;
             files::write_atomically(&laid, content.as_bytes(), 0o600)?;
         }

@@ -4,7 +4,7 @@
 use std::fs;
 
 use super::StepContext;
-use super::cuts::{Machine, in_a_namespace, steps, take};
+use super::cuts::{Machine, in_a_namespace, member, steps, take};
 use crate::boot::plan::Step;
 use crate::cluster::etcd;
 use crate::cluster::virtual_address;
@@ -84,4 +84,20 @@ fn a_node_that_is_alone_keeps_the_address_when_the_agent_restarts_and_another_le
             assert_eq!(told(&machine), after);
         }
     });
+}
+
+#[test]
+fn a_node_among_others_gives_the_address_up_for_a_restart_of_its_etcd_and_one_alone_does_not() {
+    let address = three_nodes().cluster.virtual_address;
+    for (name, is_alone, after) in [("among", false, "-254\n"), ("alone", true, "0\n")] {
+        in_a_namespace(name, move || {
+            let mut config = one_node();
+            config.cluster.virtual_address = address;
+            let machine = if is_alone { Machine::new(config) } else { member().0 };
+            let mut context = begun(&machine, &FakeSystemd::new(machine.root()));
+            virtual_address::tell(machine.root(), address.unwrap(), true).unwrap();
+            restart(&mut context);
+            assert_eq!(told(&machine), after);
+        });
+    }
 }
