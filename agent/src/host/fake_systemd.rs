@@ -1,7 +1,8 @@
 //! For the tests: systemd, hostnamed and networkd at the other end of a socket. A unit that is started is active, and no
-//! more. One that is told to stop or to start again is only going to: it goes on until somebody asks for its state.
+//! more. One that is told to stop or to start again is only going to: that is queued, and begins when somebody has asked for
+//! its state once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -41,8 +42,8 @@ struct Described {
 #[derive(Default)]
 struct Units {
     active: BTreeSet<String>,
-    /// Those of them that were told to stop.
-    stopping: BTreeSet<String>,
+    /// Those of them that were told to stop, and whether they have begun to.
+    stopping: BTreeMap<String, bool>,
     /// Those of these that start again then.
     again: BTreeSet<String>,
     asked: String,
@@ -102,7 +103,7 @@ impl FakeSystemd {
 
     fn start(&self, unit: &str) {
         let mut units = self.units.lock().unwrap();
-        if units.stopping.contains(unit) {
+        if units.stopping.contains_key(unit) {
             units.again.insert(unit.to_owned());
         } else if !units.active.contains(unit) {
             self.begin(&mut units, unit);
@@ -112,7 +113,7 @@ impl FakeSystemd {
     fn stop(&self, unit: &str, again: bool) {
         let mut units = self.units.lock().unwrap();
         if units.active.contains(unit) {
-            units.stopping.insert(unit.to_owned());
+            units.stopping.entry(unit.to_owned()).or_default();
             units.again.remove(unit);
         }
         drop(units);
@@ -131,11 +132,13 @@ impl FakeSystemd {
         units.active.insert(unit.to_owned());
     }
 
-    /// The state of the unit that was asked for last. One that was told to stop has by the next time.
+    /// The state of the unit that was asked for last. One that was told to stop is still active, then about to stop, then
+    /// stopped.
     fn state(&self) -> &'static str {
         let mut units = self.units.lock().unwrap();
         let unit = units.asked.clone();
-        if units.stopping.remove(&unit) {
+        let queued = units.stopping.get_mut(&unit).is_some_and(|begun| !std::mem::replace(begun, true));
+        if !queued && units.stopping.remove(&unit).is_some() {
             units.active.remove(&unit);
             if units.again.remove(&unit) {
                 self.begin(&mut units, &unit);
