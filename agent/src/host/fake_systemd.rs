@@ -1,7 +1,8 @@
 //! For the tests: systemd, hostnamed and networkd at the other end of a socket. A unit that is started is active, and no
-//! more.
+//! more. One that is told to stop or to start again is only going to: that is queued, and begins when somebody has asked for
+//! its state once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ const NETWORKD: &str = "/org/freedesktop/network1";
 const LINK: &str = "/org/freedesktop/network1/link/any";
 /// All units are found here: the one that was asked for last.
 const UNIT: &str = "/org/freedesktop/systemd1/unit/asked";
+const ETCD: &str = "etcd.service";
 
 /// The units since power-on, of the system below a directory.
 #[derive(Clone)]
@@ -40,7 +42,13 @@ struct Described {
 #[derive(Default)]
 struct Units {
     active: BTreeSet<String>,
+    /// Those of them that were told to stop, and whether they have begun to.
+    stopping: BTreeMap<String, bool>,
+    /// Those of these that start again then.
+    again: BTreeSet<String>,
     asked: String,
+    /// What etcd was started with last.
+    etcd: String,
 }
 
 impl FakeSystemd {
@@ -88,12 +96,59 @@ impl FakeSystemd {
         bus::over(ours)
     }
 
+    /// The configuration that etcd's last process was started with.
+    pub(crate) fn etcd_configuration(&self) -> String {
+        self.units.lock().unwrap().etcd.clone()
+    }
+
     fn start(&self, unit: &str) {
-        if unit == "etcd.service" {
+        let mut units = self.units.lock().unwrap();
+        if units.stopping.contains_key(unit) {
+            units.again.insert(unit.to_owned());
+        } else if !units.active.contains(unit) {
+            self.begin(&mut units, unit);
+        }
+    }
+
+    fn stop(&self, unit: &str, again: bool) {
+        let mut units = self.units.lock().unwrap();
+        if units.active.contains(unit) {
+            units.stopping.entry(unit.to_owned()).or_default();
+            units.again.remove(unit);
+        }
+        drop(units);
+        if again {
+            self.start(unit);
+        }
+    }
+
+    /// A new process.
+    fn begin(&self, units: &mut Units, unit: &str) {
+        if unit == ETCD {
             // From its first moment on it has a log.
             fs::create_dir_all(files::below(&self.root, "/var/lib/etcd/member/wal")).unwrap();
+            units.etcd = fs::read_to_string(files::below(&self.root, "/run/kaas/etcd.yaml")).unwrap_or_default();
         }
-        self.units.lock().unwrap().active.insert(unit.to_owned());
+        units.active.insert(unit.to_owned());
+    }
+
+    /// The state of the unit that was asked for last. One that was told to stop is still active, then about to stop, then
+    /// stopped.
+    fn state(&self) -> &'static str {
+        let mut units = self.units.lock().unwrap();
+        let unit = units.asked.clone();
+        let queued = units.stopping.get_mut(&unit).is_some_and(|begun| !std::mem::replace(begun, true));
+        if !queued && units.stopping.remove(&unit).is_some() {
+            units.active.remove(&unit);
+            if units.again.remove(&unit) {
+                self.begin(&mut units, &unit);
+            }
+            "deactivating"
+        } else if units.active.contains(&unit) {
+            "active"
+        } else {
+            "inactive"
+        }
     }
 }
 
@@ -116,12 +171,12 @@ impl Manager {
     }
 
     fn restart_unit(&self, name: String, _mode: String) -> OwnedObjectPath {
-        self.0.start(&name);
+        self.0.stop(&name, true);
         found()
     }
 
     fn stop_unit(&self, name: String, _mode: String) -> OwnedObjectPath {
-        self.0.units.lock().unwrap().active.remove(&name);
+        self.0.stop(&name, false);
         found()
     }
 }
@@ -132,8 +187,7 @@ struct Unit(FakeSystemd);
 impl Unit {
     #[zbus(property)]
     fn active_state(&self) -> String {
-        let units = self.0.units.lock().unwrap();
-        if units.active.contains(&units.asked) { "active".to_owned() } else { "inactive".to_owned() }
+        self.0.state().to_owned()
     }
 }
 

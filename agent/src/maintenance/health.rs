@@ -3,6 +3,8 @@
 //! and keeps the status fresh.
 
 mod judgement;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow};
 use contract::node::VirtualAddress;
 use judgement::{Judgement, Look};
 
@@ -30,7 +32,8 @@ const PACE: Duration = Duration::from_secs(1);
 /// The pause between two questions to the API itself while it serves. The looks between them ask etcd alone.
 const ASKING: Duration = Duration::from_secs(3);
 
-/// The pause between two looks while the API is found wanting, or serves not yet.
+/// The pause between two looks while the API is found wanting, or serves not yet; and between two looks for whether etcd
+/// was told to stop.
 const HASTE: Duration = Duration::from_millis(500);
 
 /// How long the API may take to say that it serves, times the timeout factor. With an etcd that is away it would take
@@ -172,8 +175,9 @@ impl Following {
     fn follow(mut self, shared: &Weak<Shared>) {
         while let Some(shared) = shared.upgrade() {
             let pause = self.look(&shared);
+            let root = shared.root.clone();
             drop(shared);
-            thread::sleep(pause);
+            rest(&root, pause);
         }
     }
 
@@ -181,35 +185,51 @@ impl Following {
     fn look(&mut self, shared: &Shared) -> Duration {
         shared.reporter.alive("the watch of the API", shared.config.timeout(ROUND));
         let began = Instant::now();
-        let seen = self.ask(&shared.config, &shared.root);
-        let look = match &seen {
-            Ok(()) => Look::Serves,
-            Err(error) if is_late(error) => Look::Late,
-            Err(_) => Look::Refuses,
-        };
+        let (look, why) = self.ask(&shared.config, &shared.root);
         let ended = self.judgement.note(look, began, Instant::now());
-        if let (true, Err(error)) = (ended, &seen) {
-            log::warn!("the API on this node does not serve: {error:#}");
+        if let (true, Some(why)) = (ended, why) {
+            log::warn!("the API on this node does not serve: {why:#}");
         }
-        let serves = self.judgement.serves();
-        if let Some(address) = shared.config.cluster.virtual_address
-            && let Err(error) = virtual_address::tell(&shared.root, address, serves)
+        let told = self.judgement.told(shared.config.peers().next().is_none());
+        if let (Some(address), Some(may_hold)) = (shared.config.cluster.virtual_address, told)
+            && let Err(error) = virtual_address::tell(&shared.root, address, may_hold)
         {
             log::warn!("telling keepalived about the API: {error}");
         }
+        let serves = self.judgement.serves();
         shared.reporter.update(|status| status.health.get_or_insert_default().api = serves);
-        if seen.is_ok() { shared.config.timeout(PACE) } else { HASTE }
+        if look == Look::Serves { shared.config.timeout(PACE) } else { HASTE }
     }
 
-    /// Asks etcd on this node, and the API as well if that is due.
-    fn ask(&mut self, config: &ControlPlane, root: &Path) -> anyhow::Result<()> {
-        ensure!(!member::own_is_stopping(root), "etcd on this node was told to stop");
-        ensure!(!member::own_is_away(config.timeout(KNOWN)), "etcd on this node is off or sees no leader");
+    /// Asks etcd on this node, and the API as well if that is due. Says what it sees, and why if that is no service.
+    fn ask(&mut self, config: &ControlPlane, root: &Path) -> (Look, Option<anyhow::Error>) {
+        if member::own_is_stopping(root) {
+            return (Look::Stops, Some(anyhow!("etcd on this node was told to stop")));
+        }
+        if member::own_is_away(config.timeout(KNOWN)) {
+            return (Look::Refuses, Some(anyhow!("etcd on this node is off or sees no leader")));
+        }
         if !self.judgement.doubts() && self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
-            return Ok(());
+            return (Look::Serves, None);
         }
         self.asked = Some(Instant::now());
-        self.api.get(config).ready()
+        match self.api.get(config).ready() {
+            Ok(()) => (Look::Serves, None),
+            Err(late) if is_late(&late) => (Look::Late, Some(late)),
+            Err(refusal) => (Look::Refuses, Some(refusal)),
+        }
+    }
+}
+
+/// Waits for so long, or until etcd is told to stop.
+fn rest(root: &Path, pause: Duration) {
+    let until = Instant::now() + pause;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        thread::sleep(left.min(HASTE));
+        if left <= HASTE || member::own_is_stopping(root) {
+            return;
+        }
     }
 }
 

@@ -99,15 +99,26 @@ impl StepContext {
     pub(super) fn virtual_address(&mut self) -> Result<StepOutcome, StepError> {
         let device = address::device(self.node.address()?)?;
         let config = self.node.control_plane()?;
-        let address = config.cluster.virtual_address.context("there is no virtual IP")?;
-        let content = virtual_address::configuration(config, &device).context("this node is none of the cluster's")?;
-        if self.health.is_none() {
-            // Until the API here has been seen to serve, this node does not compete.
-            virtual_address::tell(self.node.root(), address, false)?;
-        }
+        let content =
+            virtual_address::configuration(config, &device).context("there is no virtual IP for this node")?;
+        self.give_address_up()?;
         let changed =
             files::ensure_content(&self.node.path(virtual_address::CONFIGURATION), content.as_bytes(), 0o600)?;
         Ok(self.node.services().start_with(virtual_address::UNIT, changed)?.into())
+    }
+
+    /// Until the API here has been seen to serve, this node does not compete for the virtual IP. One that is alone keeps
+    /// what it has through a restart of the agent: nobody could take it.
+    pub(super) fn give_address_up(&self) -> anyhow::Result<()> {
+        let config = self.node.control_plane()?;
+        let keeps = config.peers().next().is_none() && self.node.path(virtual_address::HEALTH).exists();
+        if let Some(address) = config.cluster.virtual_address
+            && self.health.is_none()
+            && !keeps
+        {
+            virtual_address::tell(self.node.root(), address, false)?;
+        }
+        Ok(())
     }
 
     pub(super) fn kubelet(&mut self) -> Result<StepOutcome, StepError> {

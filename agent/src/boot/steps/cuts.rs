@@ -177,6 +177,11 @@ impl Machine {
 
     /// A boot up to the decision. What is in memory is gone before.
     pub(super) fn decide(&self) -> anyhow::Result<StepContext> {
+        self.decide_with(&FakeSystemd::new(self.root()))
+    }
+
+    /// The same with this systemd.
+    pub(super) fn decide_with(&self, systemd: &FakeSystemd) -> anyhow::Result<StepContext> {
         for entry in fs::read_dir(self.root().join("run/kaas"))? {
             let path = entry?.path();
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
@@ -197,7 +202,7 @@ impl Machine {
         let data_disk = DataDisk::Ours { disk, identity: self.identity() };
         let reporter = Reporter::new(self.root(), Status::default());
         let programs = Box::new(Programs { root: self.root().to_owned(), broken: self.broken });
-        let host = (FakeSystemd::new(self.root()).bus(), programs as _);
+        let host = (systemd.bus(), programs as _);
         let node = NodeContext::new(platform, self.image.clone(), config, data_disk, reporter, host);
         let secret = match records.config()? {
             Some(_) => records.secret()?,
@@ -215,7 +220,7 @@ pub(super) fn steps(context: &StepContext) -> Vec<Step> {
 }
 
 /// Takes a step as the boot flow does, but without trying again after a failure.
-fn take(context: &mut StepContext, step: &Step) -> anyhow::Result<()> {
+pub(super) fn take(context: &mut StepContext, step: &Step) -> anyhow::Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         match context.run(step) {
@@ -404,7 +409,7 @@ fn a_first_node_works_while_another_is_away_and_keeps_its_keys_for_it() {
 }
 
 /// A member of three that holds its keys, while the first node that handed them out is gone.
-fn member() -> (Machine, Uuid) {
+pub(super) fn member() -> (Machine, Uuid) {
     let mut config = three_nodes();
     config.cluster.control_nodes.rotate_left(1);
     assert_eq!(config.cluster.control_nodes[0].name, "node2");

@@ -1,5 +1,6 @@
 //! The step that starts this node's member of etcd: nothing that is not the cluster's own and newest comes near its store.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -27,6 +28,9 @@ use crate::upgrade::swap::peers::{self, Verdict};
 /// How long the others may take to say whether the data disk is an old copy, times the timeout factor. Nodes that start
 /// together come to it within seconds of each other; where a firewall keeps them apart, the cluster still starts.
 pub(super) const ANSWERING: Duration = Duration::from_secs(180);
+
+/// How long etcd may take to stop, times the timeout factor. systemd ends it after 90 s (`DefaultTimeoutStopSec=`).
+const STOP_LIMIT: Duration = Duration::from_secs(100);
 
 impl StepContext {
     pub(super) fn etcd_certificates(&mut self) -> Result<StepOutcome, StepError> {
@@ -72,18 +76,20 @@ impl StepContext {
         let record = self.node.records.rendezvous()?;
         let joining = record.admitted() && !self.progress.etcd;
         let laid = self.node.path(etcd::CONFIGURATION);
-        let changed = if joining && member::has_data(self.node.root()) && laid.exists() {
-            false
-        } else {
+        if !(joining && member::has_data(self.node.root()) && laid.exists()) {
             let beginning = self.beginning(&record, joining)?;
             let others = if joining { self.others_database()? } else { 0 };
             let quota = quota::settle(self.node.root(), &self.node.records, others, before, self.generation()?)?;
             let configuration = member::configuration(self.node.control_plane()?, &beginning, quota)
                 .context("this node has no etcd member")?;
-            files::ensure_content(&laid, format!("{configuration:#}\n").as_bytes(), 0o600)?
-        };
+            self.configure_etcd(&format!("{configuration:#}\n"))?;
+        }
         data_version::note(&self.node.records, &self.node.image.etcd)?;
-        let started = self.node.services().start_with(etcd::UNIT, changed)?;
+        let started = self.node.services().start(etcd::UNIT)?;
+        // Somebody else's restart of it.
+        if member::own_is_stopping(self.node.root()) {
+            return Err(StepError::Waiting("waiting for etcd, which was told to stop, to start again".to_owned()));
+        }
         if !member::own_healthy(self.node.config.timeout(REQUEST)) {
             return Err(StepError::Waiting(self.missing_members()));
         }
@@ -96,6 +102,20 @@ impl StepContext {
         }
         self.node.reporter.update(|status| status.times.etcd = status.times.etcd.or_else(status::since_power_on));
         Ok((self.save_progress(|progress| progress.etcd = true)? || started).into())
+    }
+
+    /// Lays etcd's configuration, while nothing runs by another one: a restart is only queued when systemd answers, and
+    /// what is about to stop says that it is well. So whoever answers later was started with this. Cut off at any point,
+    /// it is done anew.
+    fn configure_etcd(&self, content: &str) -> anyhow::Result<()> {
+        let laid = self.node.path(etcd::CONFIGURATION);
+        if !fs::read(&laid).is_ok_and(|present| present == content.as_bytes()) {
+            // Nobody watches the API of a node whose agent has just started.
+            self.give_address_up()?;
+            self.node.services().stop(etcd::UNIT, self.node.config.timeout(STOP_LIMIT))?;
+            files::write_atomically(&laid, content.as_bytes(), 0o600)?;
+        }
+        Ok(())
     }
 
     /// An old copy of the data disk must not come near the cluster's store.

@@ -11,6 +11,8 @@ mod etcd;
 mod host;
 mod join;
 mod lease;
+#[cfg(test)]
+mod restarts;
 mod volumes;
 #[cfg(test)]
 mod waits;

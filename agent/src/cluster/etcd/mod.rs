@@ -35,7 +35,7 @@ pub const UNIT: &str = "etcd.service";
 /// Is there from when systemd stops the member until it starts again. A member that stops hears no new request, waits up to
 /// seven seconds for watches that do not end, and says all the while that it is well (`GracefulStop` in etcd's
 /// server/embed/serve.go).
-const STOPPING: &str = "/run/kaas/etcd-stopping";
+pub const STOPPING: &str = "/run/kaas/etcd-stopping";
 
 /// Where the API server reaches this node's own member, and no other: one that is handed the other members as well
 /// goes on sending them every third request for as long as the network drops them silently. kubeadm gives the API

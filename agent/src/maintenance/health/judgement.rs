@@ -21,9 +21,12 @@ pub(super) enum Look {
     Late,
     /// It says no, cannot be reached, or has no etcd.
     Refuses,
+    /// Its etcd was told to stop.
+    Stops,
 }
 
-/// Whether the API on this node serves: at once when it does, no longer after some looks in a row that say otherwise.
+/// Whether the API on this node serves: at once when it does, no longer when its etcd was told to stop, or after some
+/// looks in a row that say otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     serves: bool,
@@ -45,6 +48,13 @@ impl Judgement {
         self.serves
     }
 
+    /// What keepalived is told: whether this node may hold the virtual IP. Nothing new while the API of a node that is
+    /// `alone` does not serve: nobody could take the address, and giving it up would only end clients' connections, for
+    /// longer than a restart of etcd lasts.
+    pub(super) fn told(&self, alone: bool) -> Option<bool> {
+        (self.serves || !alone).then_some(self.serves)
+    }
+
     /// Whether the last look found it wanting.
     pub(super) fn doubts(&self) -> bool {
         self.doubt.is_some()
@@ -61,14 +71,16 @@ impl Judgement {
         doubt.refusals = if look == Look::Refuses { doubt.refusals.saturating_add(1) } else { 0 };
         // One that answers no, after it was late when it was asked, has said so more than once.
         let least = if doubt.refusals > 1 { REFUSING } else { LATE };
-        let over = doubt.looks >= LOOKS && now.duration_since(doubt.since) >= least;
+        let lasts = doubt.looks >= LOOKS && now.duration_since(doubt.since) >= least;
+        // A stop is certain, and lasts for seconds.
+        let over = look == Look::Stops || lasts;
         over && std::mem::replace(&mut self.serves, false)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Look::{Late, Refuses, Serves};
+    use super::Look::{Late, Refuses, Serves, Stops};
     use super::*;
 
     /// Whether the API serves after each of some looks that begin and end so many milliseconds from now.
@@ -100,6 +112,23 @@ mod tests {
         let away = |from: u64| (from, from, Refuses);
         let looks = [(0, 0, Serves), away(1000), away(1500), away(2000), away(2500), away(3000)];
         assert_eq!(judged(&looks), [true, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn an_etcd_that_was_told_to_stop_ends_it_at_once() {
+        assert_eq!(judged(&[(0, 0, Serves), (1000, 1000, Stops), (1500, 1500, Serves)]), [true, false, true]);
+    }
+
+    #[test]
+    fn a_node_that_is_alone_never_gives_the_address_up() {
+        let now = Instant::now();
+        let mut judgement = Judgement::default();
+        for (look, with_others, alone) in
+            [(Refuses, Some(false), None), (Serves, Some(true), Some(true)), (Stops, Some(false), None)]
+        {
+            judgement.note(look, now, now);
+            assert_eq!((judgement.told(false), judgement.told(true)), (with_others, alone), "{look:?}");
+        }
     }
 
     #[test]
