@@ -63,6 +63,7 @@ impl Acting<'_> {
             Action::Import(_) => self.import(records, machine).await,
             Action::Invite(_) => self.invite(records, seen, machine).await,
             Action::PowerOn(_) => self.power_on(records, seen, machine).await,
+            Action::Hear(_, key) => save(records, Machine { key: Some(key.clone()), ..machine }).await,
             Action::Joined(_) => {
                 // Of one that joins again it is how long it took at first.
                 let took = seen.now.saturating_sub(machine.since);
@@ -187,7 +188,7 @@ impl Acting<'_> {
     async fn invite(&self, records: &mut Records<'_>, seen: &Seen, machine: Machine) -> Result<Acted, Trouble> {
         let pool = records.kept().pool.clone();
         let token = Token::new(&machine.name, (self.workers.clock)(), machine.timeout_factor);
-        let noted = Machine { token: Some(token.id.clone()), expires: token.expires, ..machine };
+        let noted = Machine { token: Some(token.id.clone()), expires: token.expires, key: None, ..machine };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
         let properties = self.workers.site.properties(&pool, &noted, &token);

@@ -101,6 +101,13 @@ pub trait Cluster: Send + Sync {
     /// When the API does not answer.
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>>;
 
+    /// The keys that control nodes have let in last by the names of these nodes, as far as they note them and for these objects, by
+    /// name: each as the VM says it that is the node ([`contract::statement::Statement::key`]).
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>>;
+
     /// Makes a join token that may be used once it is there. One of the same identifier stays as it is.
     ///
     /// # Errors

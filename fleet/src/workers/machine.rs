@@ -88,6 +88,10 @@ pub struct Machine {
     /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
     #[serde(default)]
     pub was_on: bool,
+    /// The key with which its VM asks to join with its last token, as it said before its kubelet was heard: programs of pods may
+    /// say another one later.
+    #[serde(default)]
+    pub key: Option<String>,
 }
 
 impl Machine {
@@ -112,6 +116,7 @@ impl Machine {
             discards: Discards::default(),
             heard: None,
             was_on: false,
+            key: None,
         }
     }
 

@@ -66,7 +66,7 @@ impl Api {
             }
             let is_its_own = tokens[id].as_ref().is_some_and(|token| token.node().is_some());
             let own = is_its_own.then(|| id.to_owned());
-            records.insert(name, Record { key: Some(asked.key), ..Record::of_joining(own, None, now) });
+            records.insert(name, Record::of_key(asked.key, own, None, now));
         }
         Ok(records)
     }

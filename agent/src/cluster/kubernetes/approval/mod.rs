@@ -293,7 +293,7 @@ impl Api {
                 if let Some(records) = records {
                     records.lets_in(&who, own.as_deref(), *now)?;
                 }
-                Ok(Some((who.name, Record { key: Some(who.key), ..Record::of_joining(own, known, *now) })))
+                Ok(Some((who.name, Record::of_key(who.key, own, known, *now))))
             })));
         }
         Ok(renewal::worker_of(spec, config).map(|name| renewal::judge(name, spec, nodes, complete).map(|()| None)))

@@ -308,7 +308,12 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
     // Once its kubelet serves, there is no such token, and it joins again by another one.
     cluster.store.lock().unwrap().requests.clear();
     assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved, ["csr-0 of system:node:new"]);
-    assert!(!cluster.noted("new").unwrap().contains("key"), "it is the object's now");
+    let noted = cluster.noted("new").unwrap();
+    assert!(!noted.contains("key"), "it is the object's now");
+    // Whoever has made its VM still sees with which one it was let in.
+    let key = anew.asked(&joining::USAGES).unwrap().key;
+    let let_in = contract::worker_records::LetIn::read(&noted).unwrap();
+    assert_eq!((let_in.key_of("new-9"), let_in.key_of("another")), (Some(key.as_str()), None));
     cluster.store.lock().unwrap().requests.clear();
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
 }

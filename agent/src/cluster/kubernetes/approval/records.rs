@@ -62,6 +62,10 @@ pub(super) struct Record {
     /// ([`super::csr::Asked::key`]): nobody else is let in by its name, or with that token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The same of the key that was let in last, also once it has served: whoever has made its VM compares that with the key that
+    /// the VM says ([`contract::worker_records::LetIn`]). None of one that was there before anything was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub let_in: Option<String>,
     /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
     /// (`addons::comers`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +79,12 @@ impl Record {
     /// That of a worker that is let in now, for the first time or again: its address is free to be another one.
     pub fn of_joining(token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
         let joined = humantime::format_rfc3339_seconds(now).to_string();
-        Self { joined, token, key: None, uid: known.map(|node| node.uid().to_owned()), address: None }
+        Self { joined, token, key: None, let_in: None, uid: known.map(|node| node.uid().to_owned()), address: None }
+    }
+
+    /// The same, with the key that is let in.
+    pub fn of_key(key: String, token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
+        Self { key: Some(key.clone()), let_in: Some(key), ..Self::of_joining(token, known, now) }
     }
 
     /// That of a worker whose Node object this is. Its key counts as long as its token does.
