@@ -1,5 +1,7 @@
 //! The pool under one hold, looked at again and again: what a command loops over until it is done, and a controller for ever.
 
+use std::sync::Mutex;
+
 use super::act::{Acted, Acting};
 use super::action::Action;
 use super::crew::{Notice, Workers};
@@ -36,6 +38,7 @@ impl<'a> Rounds<'a> {
             workers,
             hypervisor: GuardedHypervisor::new(workers.hypervisor, hold),
             cluster: GuardedCluster { cluster: workers.cluster, hold },
+            turns: Mutex::default(),
         };
         Self { acting, records, in_doubt: true, missing: Missing::default() }
     }

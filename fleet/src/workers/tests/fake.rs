@@ -140,6 +140,8 @@ pub struct State {
     pub blocked: BTreeSet<String>,
     /// Pods that a webhook lets nobody evict, by name.
     pub unevictable: BTreeSet<String>,
+    /// Pods of which an eviction is not answered, by name.
+    pub unanswered: BTreeSet<String>,
     /// Nodes on which another pod takes the place of each that goes, at once.
     pub coming_back: BTreeSet<String>,
     /// How long the API takes to list the pods of a node.
@@ -698,6 +700,11 @@ impl State {
         pods.insert(0, Pod { seen, ended: None });
     }
 
+    /// The names of the pods of a worker.
+    pub fn pods_on(&self, node: &str) -> Vec<String> {
+        self.pods.get(node).into_iter().flatten().map(|pod| pod.seen.name.clone()).collect()
+    }
+
     /// The pods of a worker lose their controller.
     pub fn bare(&mut self, node: &str) {
         for pod in self.pods.get_mut(node).into_iter().flatten() {
@@ -1024,6 +1031,9 @@ impl Cluster for World {
             state.leads_nothing_on(&node, now);
             if state.blocked.contains(&node) {
                 return Ok(Evicted::Blocked("its disruption budget".to_owned()));
+            }
+            if state.unanswered.contains(&seen.name) {
+                bail!("nobody answers for {}", seen.name);
             }
             if state.unevictable.contains(&seen.name) {
                 return Ok(Evicted::Blocked("a webhook denies it".to_owned()));

@@ -257,7 +257,55 @@ async fn a_drain_of_many_pods_that_an_api_is_slow_to_keep_ends_when_it_is_late_a
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(took < 450 && waits[0].reason.code == "workers.drain-blocked", "{took} s: {waits:?}");
     // Some are named.
-    assert!(waits[0].reason.words.starts_with("web/stuck999: a webhook denies it; web/stuck998: "), "{waits:?}");
+    let named = waits[0].reason.words.split("; ").take(3);
+    assert!(named.clone().count() == 3 && named.clone().all(|one| one.ends_with(": a webhook denies it")), "{waits:?}");
+    assert_eq!(world.lock().pods_on("t-w1").len(), 1000, "the one that nothing keeps is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_take_all_of_a_rounds_time_keep_no_other_one() {
+    let world = World::with(2).await;
+    for number in 0..6 {
+        let name = format!("a-slow{number}");
+        world.lock().add_pod("t-w1", &name);
+        world.lock().unevictable.insert(name);
+    }
+    world.lock().evicting = Duration::from_secs(10);
+    let two_rounds = async {
+        tokio::time::sleep(Duration::from_secs(150)).await;
+        world.lock().pods_on("t-w1")
+    };
+    let (given, left) = tokio::join!(world.give(remove("t-w1")), two_rounds);
+    assert!(left.len() == 6 && left.iter().all(|pod| pod.starts_with("a-slow")), "{left:?}");
+    assert_eq!(codes(&given.arrived().0), ["workers.drain-blocked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_eviction_nobody_answers_keeps_no_other_one_and_is_named() {
+    let world = World::with(2).await;
+    for name in ["a-silent", "b-stuck"] {
+        world.lock().add_pod("t-w1", name);
+    }
+    world.lock().unanswered.insert("a-silent".to_owned());
+    world.lock().unevictable.insert("b-stuck".to_owned());
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let words = waits[0].to_string();
+    assert_eq!(
+        words,
+        "t-w1: web/a-silent: it was not answered: nobody answers for a-silent; web/b-stuck: a webhook denies it \
+         [workers.drain-blocked]"
+    );
+    assert_eq!(world.lock().pods_on("t-w1").len(), 2, "the one that nothing keeps is there");
+    // Where nobody answers at all, that is what is waited for.
+    world.lock().unevictable.clear();
+    let mended = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.lock().unanswered.clear();
+    };
+    let (given, ()) = tokio::join!(world.give(Wish::GoOn), mended);
+    given.done();
+    assert_eq!(world.own(), ["t-w2"]);
 }
 
 #[tokio::test(start_paused = true)]
