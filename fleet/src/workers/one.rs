@@ -107,6 +107,11 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     // With its own code, if it says one.
     let late = |words: String| match seen.trouble(machine) {
         Some(own) => fail(&own.code, format!("{words}: {}", own.words)),
+        None if machine.has_joined() && seen.waits(machine) => {
+            let why = "its VM waits for its certificate. Where control nodes hold its name for somebody else \
+                       (worker.name-held), another token does not help: remove the worker";
+            fail(reason::NOT_JOINED, format!("{words}: {why}"))
+        }
         None => fail(reason::NOT_JOINED, words),
     };
     // Nobody waits for what it has said will not be.
@@ -129,7 +134,11 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
             return fail(reason::SKEW, words);
         }
         _ if seen.now.saturating_sub(machine.since) <= limit => {}
-        Node::Foreign => return fail(reason::NAME_IN_USE, "a node of its name runs on something else".to_owned()),
+        Node::Foreign => {
+            let words = "a node of its name runs on something else. Unless somebody has made that on purpose, he came by this \
+                         worker's token: remove the worker, and delete that node, which control nodes name then as unknown";
+            return fail(reason::NAME_IN_USE, words.to_owned());
+        }
         Node::Own(_) => {
             let not_ready = || late(format!("it has joined, and is not Ready after {limit} s"));
             return unproved.map_or_else(not_ready, |why| Step::Does(Action::Fail(name(machine), why)));

@@ -151,6 +151,11 @@ impl Seen {
         Some(Reason::new(said.code.as_deref()?, &said.words))
     }
 
+    /// Whether a machine's VM waits for the certificate that it has asked for, and has no trouble of its own.
+    pub fn waits(&self, machine: &Machine) -> bool {
+        self.said(machine).is_some_and(|said| said.phase == Phase::Waiting && said.key.is_some() && said.code.is_none())
+    }
+
     /// Whether a machine's VM refuses what waiting does not mend, and has done so more than once: an API server that has just
     /// started may know no token yet.
     pub fn refuses(&self, machine: &Machine) -> bool {

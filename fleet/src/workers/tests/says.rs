@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::statement::{Phase, Statement};
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, Given, World, done, pool, remove, vm};
+use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, pool, remove, vm};
 use super::stories::codes;
 use crate::hypervisor::{Kind, PowerState, Vm};
 use crate::workers::{Action, Arrived, Machine, NodeSeen, Seen, State, Wish, next};
@@ -316,6 +316,20 @@ async fn a_vm_that_nobody_can_ask_is_waited_for_and_why_is_told() {
     assert_eq!(world.status().await.unwrap().unwrap().available, 2);
     world.lock().is_deaf = None;
     assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_its_certificate_when_it_joins_again_is_not_sent_for_another_token() {
+    let world = World::with(2).await;
+    world.lock().expire("t-w1");
+    // Somebody was let in by an earlier token, and does nothing that could be seen.
+    world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
+    let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
+    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    assert_eq!(codes(&arrived), ["workers.not-joined"]);
+    assert!(why[0].reason.words.ends_with("another token does not help: remove the worker"), "{why:?}");
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert_eq!(world.own(), ["t-w2"]);
 }
 
 /// What follows for a worker that has a token, where its node is Ready and was let in with the key `own`: it has noted a key or

@@ -319,6 +319,35 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
 }
 
 #[test]
+fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() {
+    let cluster = Cluster::noting(19, vec![node("worker1", &["10.0.0.21"], 2)]);
+    cluster.token(Some("worker1"));
+    // Who has read the first token asks before the VM does, and does nothing else that could be seen.
+    assert_eq!(cluster.asks(&joins_as("worker1")).approved.len(), 1);
+    let first = cluster.noted("worker1").unwrap();
+    cluster.store.lock().unwrap().requests.clear();
+    let mut own = joins_as("worker1");
+    own.username = "system:bootstrap:ghijkl".to_owned();
+    let waits = cluster.asks(&own);
+    assert!(
+        waits.approved.is_empty() && waits.waiting[0].contains("another token has let another key in as worker1"),
+        "{waits:?}"
+    );
+    assert_eq!(cluster.noted("worker1").unwrap(), first, "it gives way");
+    let told = |minutes: u64| {
+        let at = now() + Duration::from_secs(minutes * 60);
+        cluster.api().follow_workers(&cluster.config, true, at).unwrap().to_string()
+    };
+    assert!(!told(1).contains("worker.name-held"));
+    let held = told(16);
+    assert!(held.contains("worker.name-held") && held.contains("worker1 (its node is there"), "{held}");
+    // Its kubelet serves: it was its own.
+    assert_eq!(cluster.asks(&serving("worker1", "10.0.0.21")).approved.len(), 1);
+    assert!(!told(16).contains("worker.name-held"));
+    assert_eq!(cluster.decides(now()).approved, ["csr-0 of system:bootstrap:ghijkl"]);
+}
+
+#[test]
 fn who_has_a_token_without_a_name_takes_no_later_workers_names() {
     let cluster = Cluster::noting(11, vec![]);
     cluster.token(None);

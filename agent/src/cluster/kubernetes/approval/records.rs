@@ -58,8 +58,8 @@ pub(super) struct Record {
     /// The token that it was let in with, by its public half, until that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// What tells the key from others that it was let in with, until it has a Node object and its token is no more
-    /// ([`super::csr::Asked::key`]): nobody else is let in by its name, or with that token.
+    /// What tells the key from others that it was let in with ([`super::csr::Asked::key`]), until its kubelet has a certificate to
+    /// serve with, or, of a token without a name, until it has a Node object: nobody else is let in by its name until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The same of the key that was let in last, also once it has served: whoever has made its VM compares that with the key that
@@ -113,8 +113,16 @@ impl Record {
     }
 
     fn has_joined_within(&self, limit: Duration, now: SystemTime) -> bool {
-        let joined = humantime::parse_rfc3339(&self.joined);
-        self.uid.is_none() && joined.is_ok_and(|joined| now < joined + limit)
+        self.uid.is_none() && self.is_younger_than(limit, now)
+    }
+
+    /// Whether it has a Node object, and a key was let in for it, a while ago, that has asked for no certificate to serve with.
+    fn does_not_serve(&self, now: SystemTime) -> bool {
+        self.uid.is_some() && self.key.is_some() && !self.is_younger_than(LATE, now)
+    }
+
+    fn is_younger_than(&self, limit: Duration, now: SystemTime) -> bool {
+        humantime::parse_rfc3339(&self.joined).is_ok_and(|joined| now < joined + limit)
     }
 }
 
@@ -209,7 +217,13 @@ impl Records {
                      token of its own; if not, delete the token, since others have it"
                 )));
             }
-            Some(_) | None => {}
+            Some(_) => {
+                return Err(Refusal::Now(format!(
+                    "another token has let another key in as {name}, which has not served since: who has that would be the same \
+                     node. Remove that worker, and give the one that takes its place another name"
+                )));
+            }
+            None => {}
         }
         let held = || self.of.values().filter(|record| record.is_of_no_named_token());
         let is_new = token.is_none() && known.is_none_or(|record| record.uid.is_some());
@@ -230,13 +244,16 @@ impl Records {
         Ok(())
     }
 
-    /// The names that are nobody else's for who has not come in a while, those first that a token without a name has let in.
+    /// The names that are nobody else's for who has not come in a while, those first that a token without a name has let in; and
+    /// those of nodes whose last key has not served in as long: somebody else may have asked with that.
     pub fn held(&self, now: SystemTime) -> Vec<String> {
         let is_late = |record: &Record| record.is_held(now) && !record.has_joined_within(LATE, now);
         let (own, free): (Vec<_>, Vec<_>) =
             self.of.iter().filter(|(_, record)| is_late(record)).partition(|(_, record)| record.token.is_some());
         let own = own.into_iter().map(|(name, _)| format!("{name} (by a token of its own)"));
-        free.into_iter().map(|(name, _)| name.clone()).chain(own).collect()
+        let unserved = self.of.iter().filter(|(_, record)| record.does_not_serve(now));
+        let unserved = unserved.map(|(name, _)| format!("{name} (its node is there, and has not served since)"));
+        free.into_iter().map(|(name, _)| name.clone()).chain(own).chain(unserved).collect()
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
