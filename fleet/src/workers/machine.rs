@@ -162,8 +162,13 @@ impl Machine {
 
     /// The number in its name; zero in a name without one.
     pub fn number(&self) -> u64 {
-        self.name.rsplit_once("-w").and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
+        numbered(&self.name).unwrap_or_default()
     }
+}
+
+/// The number in a machine's name, if it has one.
+pub(super) fn numbered(name: &str) -> Option<u64> {
+    name.rsplit_once("-w")?.1.parse().ok()
 }
 
 /// The factor of machines that are told none.
