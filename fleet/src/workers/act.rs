@@ -118,8 +118,10 @@ impl Acting<'_> {
                 Ok(Acted::Changed)
             }
             Action::Forget(_) => {
-                // Its VM is gone: who was let in by its name and has made no node is somebody else.
-                if matches!(seen.node(&machine), Node::Absent) {
+                // Its VM is gone: who was let in by its name is somebody else, whether he has made a node by it or bides his
+                // time. One that has never had a token has let nobody in: a node of its name was somebody's before.
+                let had_token = machine.expires > 0;
+                if had_token || matches!(seen.node(&machine), Node::Absent) {
                     self.cluster.release_name(&machine.name).await.map_err(Trouble::api)?;
                 }
                 records.forget(&machine.name).await.map_err(Trouble::store)?;

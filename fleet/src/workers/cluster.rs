@@ -138,10 +138,10 @@ pub trait Cluster: Send + Sync {
     /// When it may still be there.
     async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()>;
 
-    /// Lets control nodes forget whom they have let in by a name of which there is no node: nobody makes one by it from now on
-    /// without another token.
+    /// Lets control nodes forget whom they have let in by a name: nobody makes a node by it from now on without another token, and
+    /// one that is there is a stranger to them, whom they name and give no certificate.
     ///
     /// # Errors
-    /// When somebody may still make one.
+    /// When they may still know him.
     async fn release_name(&self, name: &str) -> anyhow::Result<()>;
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::fake::{ANOTHER, Does, Fault, Given, World, pool, remove, replace, template};
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
 use crate::workers::missing::Missing;
-use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, Seen, State, Wish};
+use crate::workers::{Arrived, Changes, Discards, Machine, NodeSeen, Pool, Seen, State, Wish};
 
 pub fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -855,12 +856,34 @@ async fn a_node_of_its_name_that_runs_on_something_else_or_does_not_say_on_what_
             heard: String::new(),
         };
         world.lock().nodes.push(other.clone());
+        // He came by the worker's token, as control nodes have noted.
+        world.lock().let_in.insert("t-w2".to_owned(), ANOTHER.to_owned());
         let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
         assert_eq!(codes(&arrived), ["workers.name-in-use"], "{provider:?}");
+        let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+        assert!(why[0].reason.words.contains("delete that node"), "{why:?}");
         let status = world.give(Wish::GoOn).await.done();
         assert_eq!(status.workers.last().unwrap().name, "t-w3");
         assert!(world.lock().nodes.contains(&other), "it was changed");
+        assert!(!world.lock().let_in.contains_key("t-w2"), "control nodes know him, and name him to nobody");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_there_before_a_worker_of_its_name_had_a_token_stays_known() {
+    let world = World::with(1).await;
+    let node = NodeSeen { name: "t-w2".to_owned(), uid: "other".to_owned(), ..world.lock().nodes[0].clone() };
+    world.lock().nodes.push(NodeSeen { provider: String::new(), ..node });
+    world.lock().let_in.insert("t-w2".to_owned(), "its own".to_owned());
+    // Somebody wants fewer before its token is made.
+    let mut kept = world.kept().await.unwrap();
+    kept.pool.made += 1;
+    let mut new = Machine::new(&kept.pool, Uuid::from_u128(9), None, world.now());
+    new.state = State::Leaving;
+    kept.machines.push(new);
+    world.keep(kept).await;
+    world.give(Wish::GoOn).await.done();
+    assert!(world.kept().await.unwrap().machines.len() == 1 && world.lock().let_in.contains_key("t-w2"));
 }
 
 #[tokio::test(start_paused = true)]
