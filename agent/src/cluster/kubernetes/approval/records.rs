@@ -66,6 +66,9 @@ pub(super) struct Record {
     /// the VM says ([`contract::worker_records::LetIn`]). None of one that was there before anything was noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub let_in: Option<String>,
+    /// Whether two keys were let in by its name before anything was noted: who has the other one's certificate is the same node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_disputed: bool,
     /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
     /// (`addons::comers`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +82,8 @@ impl Record {
     /// That of a worker that is let in now, for the first time or again: its address is free to be another one.
     pub fn of_joining(token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
         let joined = humantime::format_rfc3339_seconds(now).to_string();
-        Self { joined, token, key: None, let_in: None, uid: known.map(|node| node.uid().to_owned()), address: None }
+        let uid = known.map(|node| node.uid().to_owned());
+        Self { joined, token, key: None, let_in: None, is_disputed: false, uid, address: None }
     }
 
     /// The same, with the key that is let in.
@@ -88,7 +92,7 @@ impl Record {
     }
 
     /// That of a worker whose Node object this is. Its key counts as long as its token does.
-    fn with(&self, node: &Node) -> Self {
+    pub fn with(&self, node: &Node) -> Self {
         let key = self.key.clone().filter(|_| self.token.is_some());
         Self { uid: Some(node.uid().to_owned()), key, ..self.clone() }
     }
@@ -169,6 +173,21 @@ impl From<Object> for Records {
 pub(super) type Changes = BTreeMap<String, Option<Record>>;
 
 impl Records {
+    /// What is known of those that were let in lately where nothing is noted yet.
+    pub fn of_requests(of: BTreeMap<String, Record>) -> Self {
+        Self { of, ..Self::default() }
+    }
+
+    /// The same of one more.
+    pub fn remember(&mut self, name: String, record: Record) {
+        self.of.insert(name, record);
+    }
+
+    /// Whether two keys were let in by a name before anything was noted.
+    pub fn are_disputed(&self, name: &str) -> bool {
+        self.of.get(name).is_some_and(|record| record.is_disputed)
+    }
+
     /// Whether everybody is noted who has been let in.
     pub fn are_complete(&self) -> bool {
         self.complete
@@ -253,7 +272,10 @@ impl Records {
         let own = own.into_iter().map(|(name, _)| format!("{name} (by a token of its own)"));
         let unserved = self.of.iter().filter(|(_, record)| record.does_not_serve(now));
         let unserved = unserved.map(|(name, _)| format!("{name} (its node is there, and has not served since)"));
-        free.into_iter().map(|(name, _)| name.clone()).chain(own).chain(unserved).collect()
+        let disputed = self.of.iter().filter(|(_, record)| record.is_disputed);
+        let disputed =
+            disputed.map(|(name, _)| format!("{name} (two keys were let in by it before anything was noted)"));
+        disputed.chain(free.into_iter().map(|(name, _)| name.clone())).chain(own).chain(unserved).collect()
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
@@ -302,7 +324,10 @@ impl Records {
         let coming = joining.iter().filter(|(name, _)| is_new(name));
         let coming = coming.map(|(name, record)| (name.clone(), Some(record.clone())));
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
-            let known = self.of(node).cloned().unwrap_or_else(|_| Record::of_joining(None, None, now));
+            // Its token has done its work, or ends soon.
+            let asked = joining.get(node.name()).cloned().map(|asked| Record { token: None, key: None, ..asked });
+            let known = self.of(node).ok().cloned().or(asked);
+            let known = known.unwrap_or_else(|| Record::of_joining(None, None, now));
             (node.name().to_owned(), Some(Record { address: own(node), ..known.with(node) }))
         });
         coming.chain(there).collect()
