@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use contract::minor::Minor;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -122,7 +123,9 @@ impl Acting<'_> {
                 // time. One that has never had a token has let nobody in: a node of its name was somebody's before.
                 let had_token = machine.expires > 0;
                 if had_token || matches!(seen.node(&machine), Node::Absent) {
-                    self.cluster.release_name(&machine.name).await.map_err(Trouble::api)?;
+                    let released = self.cluster.release_name(&machine.name).await;
+                    let what = "freeing its name in the record of workers, where its VM is gone already";
+                    released.context(what).map_err(Trouble::api)?;
                 }
                 records.forget(&machine.name).await.map_err(Trouble::store)?;
                 Ok(Acted::Changed)

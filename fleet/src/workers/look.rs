@@ -24,7 +24,8 @@ const LAST: Duration = Duration::from_secs(15);
 pub(super) async fn look(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Trouble> {
     let limit = if *workers.cancelled.borrow() { LAST } else { LIMIT };
     let seen = tokio::time::timeout(limit, looked(workers.hypervisor, workers.cluster, kept, (workers.clock)())).await;
-    let endless = || Reason::new(reason::API, format!("the cluster was not looked at within {} s", limit.as_secs()));
+    let endless =
+        || Reason::new(reason::API, format!("VMs, nodes and pods were not looked at within {} s", limit.as_secs()));
     seen.unwrap_or_else(|_| Err(Trouble::Later(endless())))
 }
 

@@ -228,8 +228,16 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
 /// Why the node of one that has joined is not Ready, or gone, as its VM says. Whoever reads it decides: nothing is done for it.
 fn not_ready(machine: &Machine, seen: &Seen, own: &Reason, late: bool) -> Wait {
     let token = mends::token_mends(machine, &own.code);
-    let is = if matches!(seen.node(machine), Node::Absent) { "gone" } else { "not Ready" };
-    let words = format!("its node is {is}: {}{}", own.words, if token { ". A new token mends it" } else { "" });
+    let is_gone = matches!(seen.node(machine), Node::Absent);
+    let mends = match (token, is_gone) {
+        (false, _) => "",
+        (true, false) => ". A new token mends it",
+        // Root on it says what asks for a token, too.
+        (true, true) => {
+            ". If somebody has deleted that to be rid of this worker, remove the worker; if it is to stay, a new token mends it"
+        }
+    };
+    let words = format!("its node is {}: {}{mends}", if is_gone { "gone" } else { "not Ready" }, own.words);
     Wait { lasting: late || seen.refuses(machine), token, ..Wait::passing(machine, &own.code, words) }
 }
 

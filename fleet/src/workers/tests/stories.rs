@@ -576,7 +576,8 @@ async fn what_a_worker_asks_for_whose_node_was_removed_is_heard_before_anybody_i
     world.lock().refusing.insert("t-w1".to_owned(), ("join.certificate-expired", true));
     let waits = world.status().await.unwrap().unwrap().waits;
     assert!(waits.len() == 1 && waits[0].token && waits[0].reason.code == "join.certificate-expired", "{waits:?}");
-    assert!(waits[0].reason.words.starts_with("its node is gone: "), "{waits:?}");
+    let words = &waits[0].reason.words;
+    assert!(words.starts_with("its node is gone: ") && words.contains("to be rid of this worker, remove"), "{words}");
     // After a power cut it has said nothing yet.
     world.lock().lose_power("t-w1");
     world.set_fault(None);
