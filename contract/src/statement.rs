@@ -1,5 +1,6 @@
-//! What a node says of itself where its hypervisor shows it: how far it is, and what it refuses. Not secret. Programs in the
-//! VM may have written it: it is good for telling a person why, and for giving up what the VM has refused to do anyway.
+//! What a node says of itself where its hypervisor shows it: how far it is, what it refuses, and with which key it joins. Not
+//! secret. Programs in the VM may have written it: it is good for telling a person why, for giving up what the VM has refused to
+//! do anyway, and against somebody outside of the VM who joins in its place.
 
 use std::fmt;
 
@@ -11,6 +12,9 @@ use crate::console;
 
 /// Longer texts are no statements of a node, in bytes.
 const LONGEST: usize = 4096;
+
+/// The most digits that tell a key from others.
+const DIGITS: usize = 64;
 
 /// The most that is said in words, in characters.
 const WORDS: usize = 600;
@@ -49,6 +53,10 @@ pub struct Statement {
     pub times: u32,
     /// The public half of the join token that the VM was given, once it has tried to join with it.
     pub token: Option<String>,
+    /// What tells the key from others by which the cluster is to know this worker, once it asks for its certificate: half of the
+    /// SHA-256 of the public one, in hexadecimal. Control nodes note the same of whom they let in
+    /// ([`crate::worker_records::LetIn`]). An earlier image says none.
+    pub key: Option<String>,
     /// When it was said, in seconds of Unix time by the node's clock.
     pub at: u64,
 }
@@ -112,7 +120,12 @@ impl Statement {
         let read: Self = if text.len() > LONGEST { None } else { serde_json::from_slice(text).ok() }?;
         let is_code =
             |code: &str| code.bytes().all(|byte| byte.is_ascii_lowercase() || b"0123456789.-".contains(&byte));
-        read.code.as_deref().is_none_or(|code| code.len() <= 64 && is_code(code)).then_some(read)
+        let is_key = |key: &str| {
+            key.len() <= DIGITS && key.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase())
+        };
+        let is_one = read.code.as_deref().is_none_or(|code| code.len() <= 64 && is_code(code))
+            && read.key.as_deref().is_none_or(is_key);
+        is_one.then_some(read)
     }
 
     /// The last one that a node has said on its console; none if it has said none since its power-on.
@@ -149,6 +162,7 @@ mod tests {
             lasting: true,
             times: 2,
             token: Some("abcdef".to_owned()),
+            key: Some("0123456789abcdef".to_owned()),
             at: 1_700_000_000,
         }
     }
@@ -165,11 +179,23 @@ mod tests {
     }
 
     #[test]
+    fn what_an_earlier_image_says_is_understood() {
+        let mut said = serde_json::to_value(refusal()).unwrap();
+        said.as_object_mut().unwrap().remove("key");
+        let said = Statement::read(said.to_string().as_bytes());
+        assert_eq!(said, Some(Statement { key: None, ..refusal() }));
+    }
+
+    #[test]
     fn what_is_no_statement_is_none() {
         let with = |code: &str| Statement { code: Some(code.to_owned()), ..refusal() }.to_string();
         assert!(Statement::read(with("join.wrong-ca").as_bytes()).is_some());
         assert_eq!(Statement::read(with("\u{1b}[31m").as_bytes()), None);
         assert_eq!(Statement::read(with(&"a".repeat(65)).as_bytes()), None);
+        for key in ["\u{1b}[31m", &"a".repeat(65)] {
+            let said = Statement { key: Some(key.to_owned()), ..refusal() }.to_string();
+            assert_eq!(Statement::read(said.as_bytes()), None);
+        }
         let long = Statement { words: "x".repeat(LONGEST), ..refusal() }.to_string();
         assert_eq!(Statement::read(long.as_bytes()), None);
         let longest = Statement { words: Statement::words(&"\u{1f600}".repeat(LONGEST)), ..refusal() }.to_string();

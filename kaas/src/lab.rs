@@ -254,27 +254,34 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     };
     let hardware = if arguments.vsphere_hardware { Hardware::Vsphere } else { Hardware::Quick };
     let engine = arguments.engine.record(&Tools::at(&tools), hardware, &|what| say!("{what}"))?;
-    let lab = OpenLab::import_cluster(
-        state,
-        Up {
-            wishes: Wishes {
-                name: arguments.lab.name,
-                nodes: arguments.nodes,
-                properties,
-                timeout_factor: engine.timeout_factor(),
-                ..Wishes::default()
+    let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
+    let asking = Asking { what: "lab up", over: arguments.over.take(), say: &|what: &str| say!("{what}") };
+    // One that was killed half way is gone on with.
+    let begun = OpenLab::begun(state, &arguments.lab.name)?.map(|lab| lab.complete(size, &asking)).transpose();
+    let lab = match begun.map_err(advised)?.flatten() {
+        Some(lab) => lab,
+        None => OpenLab::import_cluster(
+            state,
+            Up {
+                wishes: Wishes {
+                    name: arguments.lab.name,
+                    nodes: arguments.nodes,
+                    properties,
+                    timeout_factor: engine.timeout_factor(),
+                    ..Wishes::default()
+                },
+                engine,
+                replacements: engine,
+                workers: engine,
+                source,
+                tools,
+                size,
+                beside: None,
             },
-            engine,
-            replacements: engine,
-            workers: engine,
-            source,
-            tools,
-            size: NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 },
-            beside: None,
-        },
-        &Asking { what: "lab up", over: arguments.over.take(), say: &|what: &str| say!("{what}") },
-    )
-    .map_err(advised)?;
+            &asking,
+        )
+        .map_err(advised)?,
+    };
     for vm in lab.vms()? {
         lab.power_on(&vm)?;
         say!("{vm} is on; its console log is {}", lab.console(&vm).display());

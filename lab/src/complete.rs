@@ -1,5 +1,6 @@
 //! A lab's control nodes as they were planned: made where they are not, and powered on.
 
+use std::path::Path;
 use std::{fs, io};
 
 use anyhow::Context;
@@ -60,6 +61,22 @@ impl Lab {
             entries => entries.with_context(|| format!("reading {}", disks.display()))?.next().is_some(),
         };
         Ok(!has_disks && self.vms()?.is_empty())
+    }
+
+    /// The lab of this name, if a command that was killed has begun to make it, lacks VMs of control nodes, and has powered none on:
+    /// [`Lab::complete`] makes them. A tenant is none of these.
+    ///
+    /// # Errors
+    /// When the lab's directory cannot be read.
+    pub fn begun(state: &Path, name: &str) -> anyhow::Result<Option<Self>> {
+        if !Self::exists(state, name)? {
+            return Ok(None);
+        }
+        let lab = Self::open(state, name)?;
+        let records = lab.stamped_nodes()?;
+        let were_on = records.iter().any(|vm| lab.was_on(vm));
+        let lacks = |lab: &Self| lab.plan().nodes.iter().any(|node| lab.made(node, &records) != Made::Whole);
+        Ok(Some(lab).filter(|lab| lab.record.beside.is_none() && !were_on && lacks(lab)))
     }
 
     /// Makes the control nodes' VMs that a command which was killed has not made, or not to the end. That was before any of
@@ -194,7 +211,7 @@ mod tests {
     use tempfile::TempDir;
     use uuid::Uuid;
 
-    use super::super::{EngineRecord, fixture};
+    use super::super::{EngineRecord, fixture, records};
     use super::*;
 
     /// A lab of three planned nodes without VMs.
@@ -262,6 +279,23 @@ mod tests {
         assert!(why.contains("making the CD-ROM"), "{why}");
         assert_eq!(lab.vms().unwrap(), ["cp1", "cp2", "cp3"]);
         assert_eq!(lab.directory.load_vm("cp3").unwrap().memory, 2048);
+    }
+
+    #[test]
+    fn a_lab_that_was_begun_is_gone_on_with_until_one_of_its_vms_was_on() {
+        let (state, lab) = lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        let begun = || Lab::begun(state.path(), "x").unwrap().is_some();
+        assert!(Lab::begun(state.path(), "y").unwrap().is_none());
+        assert!(begun());
+        add(&lab, "cp1", "cp1", None, true);
+        assert!(begun(), "two of its three nodes have no VM");
+        lab.directory.mark_power_on("cp1").unwrap();
+        assert!(!begun(), "who lets the others in is on");
+        let (state, lab) = self::lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        ["cp1", "cp2", "cp3"].iter().for_each(|node| add(&lab, node, node, None, true));
+        assert!(Lab::begun(state.path(), "x").unwrap().is_none(), "nothing of it is missing");
     }
 
     #[test]

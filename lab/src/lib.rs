@@ -479,19 +479,8 @@ impl Lab {
             self.end_leases()?;
             self.network.remove()?;
         }
+        self.remove_files()?;
         let directory = self.directory.path();
-        let removing = |path: &Path| format!("removing {}", path.display());
-        // The record goes last: until then the lab can be found and removed again.
-        let record = self.directory.record();
-        for entry in fs::read_dir(directory).with_context(|| removing(directory))? {
-            let entry = entry.with_context(|| removing(directory))?;
-            let (path, is_directory) = (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            if path != record {
-                let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-                removed.with_context(|| removing(&path))?;
-            }
-        }
-        fs::remove_file(&record).with_context(|| removing(&record))?;
         match fs::remove_dir(directory) {
             // Somebody makes another one of this name already.
             Err(error) if error.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
@@ -500,6 +489,39 @@ impl Lab {
             Ok(()) | Err(_) => Ok(()),
         }
     }
+
+    /// Removes all files of the lab, of whoever has its lock. Whoever is cut on the way leaves a lab without the VMs that are gone
+    /// by then: VMs and disks go before what is kept of them, then the record, until which the lab can be found and removed again,
+    /// and the lock last: somebody else has it only once nothing is there.
+    fn remove_files(&self) -> anyhow::Result<()> {
+        for path in self.files_to_remove()? {
+            let is_directory = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
+            let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.with_context(|| removing(&path))?;
+        }
+        Ok(())
+    }
+
+    /// What is in the lab's directory, in that order.
+    fn files_to_remove(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let directory = self.directory.path();
+        let (first, last) =
+            (["vms", "disks"].map(|name| directory.join(name)), [self.directory.record(), self.directory.lock_file()]);
+        let place = |path: &PathBuf| {
+            let of = |all: &[PathBuf]| all.iter().position(|one| one == path);
+            of(&first).or_else(|| of(&last).map(|at| first.len() + 1 + at)).unwrap_or(first.len())
+        };
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(directory).with_context(|| removing(directory))? {
+            paths.push(entry.with_context(|| removing(directory))?.path());
+        }
+        paths.sort_by_key(place);
+        Ok(paths)
+    }
+}
+
+fn removing(path: &Path) -> String {
+    format!("removing {}", path.display())
 }
 
 /// The tools trees that this user's labs and vCenters work with.
@@ -526,4 +548,27 @@ pub fn tools_in_use() -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     Ok(tools)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_labs_vms_go_before_what_is_kept_of_them_and_its_lock_goes_last() {
+        let state = tempfile::tempdir().unwrap();
+        let lab = fixture::lab(state.path(), 1, fixture::source(&state.path().join("tree")));
+        let _lock = lab.directory.lock().unwrap();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        let directory = lab.directory.path().to_owned();
+        for kept in ["workers/000001", "vms/cp1", "upgrades/000001", "disks", "dhcp"] {
+            fs::create_dir_all(directory.join(kept)).unwrap();
+        }
+        fs::write(directory.join("ssh-key"), "").unwrap();
+        let order = lab.files_to_remove().unwrap();
+        let order: Vec<_> = order.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!((&order[..2], &order[6..]), (&["vms", "disks"][..], &["lab.json", "lock"][..]), "{order:?}");
+        lab.remove_files().unwrap();
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
 }

@@ -151,6 +151,11 @@ impl LabDirectory {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// The file that whoever is at work has locked.
+    pub fn lock_file(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
     /// Where it is kept who may change its deployment.
     pub fn upgrades(&self) -> PathBuf {
         self.path.join("upgrades")
@@ -325,7 +330,7 @@ impl LabDirectory {
     /// As [`LabDirectory::lock`].
     pub fn lock_within(&self, limit: Duration) -> anyhow::Result<File> {
         fs::create_dir_all(&self.path).with_context(|| format!("making {}", self.path.display()))?;
-        let file = File::options().create(true).truncate(false).write(true).open(self.path.join("lock"))?;
+        let file = File::options().create(true).truncate(false).write(true).open(self.lock_file())?;
         let locked = until("another command to end", limit, || Ok(file.try_lock().is_ok()));
         locked.map_err(|_| {
             anyhow!("another command is at work on the lab in {}; wait until it has ended", self.path.display())

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::statement::Told;
 use super::{Phase, Status};
 
 /// A terminal that nobody reads must not hold the agent up, and opening one
@@ -18,8 +19,8 @@ pub(super) struct Consoles {
     findings: String,
     /// The fingerprints that were said, and whether all steps were done then.
     fingerprints: (String, bool),
-    /// What was refused when the node's statement was said, and how often.
-    refused: (String, u32),
+    /// What the node's statement has said last.
+    told: Told,
 }
 
 impl Consoles {
@@ -29,12 +30,12 @@ impl Consoles {
             summary: String::new(),
             findings: String::new(),
             fingerprints: Default::default(),
-            refused: Default::default(),
+            told: Told::default(),
         }
     }
 
     /// Shows a status, and the node's statement where that has changed. A missing or broken terminal is no trouble.
-    pub(super) fn show(&mut self, status: &Status, statement: Option<((String, u32), String)>) {
+    pub(super) fn show(&mut self, status: &Status, statement: Option<(Told, String)>) {
         let summary = format!("kaas: {}\r\n", status.summary());
         let findings: String = status.findings.iter().map(|finding| format!("kaas: {finding}\r\n")).collect();
         let line = status.fingerprints.map_or_else(String::new, |fingerprints| format!("{}\r\n", fingerprints.line()));
@@ -46,11 +47,11 @@ impl Consoles {
             return;
         }
         // What stands last is how the node is, here too.
-        if let Some((refused, line)) = statement
-            && refused != self.refused
+        if let Some((told, line)) = statement
+            && told != self.told
         {
             write(&self.lines, &format!("{line}\r\n{summary}{findings}"));
-            (self.summary, self.findings, self.refused) = (summary, findings, refused);
+            (self.summary, self.findings, self.told) = (summary, findings, told);
             return;
         }
         // Findings are said again when they change, not with each step.

@@ -107,6 +107,9 @@ pub struct Status {
     /// The public half of the token that this worker has tried to join with since the agent's start.
     #[serde(skip)]
     pub token: Option<String>,
+    /// What tells the key from others that this worker has asked a certificate for, or has joined with, since the agent's start.
+    #[serde(skip)]
+    pub key: Option<String>,
     /// The plan's progress, once there is a plan.
     pub work: Option<Work>,
     /// What is wrong, or worth knowing.

@@ -15,6 +15,19 @@ use crate::host::platform::Platform;
 use crate::host::vmware::backdoor::Port;
 use crate::intake::environment::guestinfo::GuestInfo;
 
+/// What of a statement has to be said on a console as it changes: nobody who looks there needs each step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// What is refused.
+    code: String,
+    /// How often: more than twice is no news.
+    times: u32,
+    /// The key that a worker joins with.
+    key: Option<String>,
+    /// Whether it has.
+    is_done: bool,
+}
+
 /// Where it is said, and what was said last.
 #[derive(Default)]
 pub(super) struct Sayings {
@@ -58,12 +71,13 @@ impl Sayings {
         Ok(())
     }
 
-    /// The line for a console that is all that the hypervisor shows, while something is refused and once more thereafter;
-    /// and what tells one that has to be said from one that was.
-    pub(super) fn line(&self) -> Option<((String, u32), String)> {
+    /// The line for a console that is all that the hypervisor shows, while something is refused and once more thereafter, when a
+    /// worker asks for its certificate, and when it has joined; and what tells one that has to be said from one that was.
+    pub(super) fn line(&self) -> Option<(Told, String)> {
         let last = self.last.as_ref()?;
         let code = last.code.clone().filter(|_| last.phase == Phase::Refused).unwrap_or_default();
-        Some(((code, last.times.min(2)), last.line()))
+        let is_done = last.key.is_some() && last.phase == Phase::Done;
+        Some((Told { code, times: last.times.min(2), key: last.key.clone(), is_done }, last.line()))
     }
 }
 
@@ -81,6 +95,7 @@ fn statement(status: &Status, machine: Option<Uuid>, now: SystemTime) -> Stateme
         lasting: first.is_some_and(|one| lasts(&one.code)),
         times: status.refusals,
         token: status.token.clone(),
+        key: status.key.clone(),
         at,
     }
 }
@@ -127,6 +142,25 @@ mod tests {
         sayings.say(&status, Some(&mut guestinfo), at(140)).unwrap();
         let there = Statement::read(&fs::read(&file).unwrap()).unwrap();
         assert_eq!((there.phase, there.code, there.lasting, there.times), (Phase::Waiting, None, false, 0));
+    }
+
+    #[test]
+    fn a_console_is_told_the_key_that_a_worker_joins_with_and_that_it_has() {
+        let mut sayings = Sayings::default();
+        let mut told = |status: &Status| {
+            sayings.say::<Hypervisor>(status, None, SystemTime::UNIX_EPOCH).unwrap();
+            sayings.line().unwrap()
+        };
+        let (nothing, _) = told(&Status { phase: Phase::Working, ..Status::default() });
+        assert_eq!(nothing, Told::default(), "a control node says nothing there");
+        let key = Some("0123456789abcdef".to_owned());
+        let asks = Status { phase: Phase::Working, key: key.clone(), ..Status::default() };
+        let (asked, line) = told(&asks);
+        assert_eq!(Statement::last_said(&line).unwrap().key, key);
+        let (waits, _) = told(&Status { phase: Phase::Waiting, ..asks.clone() });
+        let (done, line) = told(&Status { phase: Phase::Done, ..asks });
+        assert!(asked != nothing && waits == asked && done != asked);
+        assert_eq!(Statement::last_said(&line).unwrap().phase, Phase::Done);
     }
 
     #[test]

@@ -30,6 +30,12 @@ const PAUSE: Duration = Duration::from_secs(60);
 const PREFIX: &str = "Correct the subnet in the DHCP server, or look who else answers in its place; the node asks again each minute. If the network \
                       is such a one now, replace the worker";
 
+/// What to do about a subnet that leads elsewhere what was behind a router when the node joined. What was wrong then may be right now:
+/// nobody but a person knows.
+const SWALLOWED: &str = "Look who answers as a DHCP server: by this subnet the node would look among its neighbours for what it reached by a \
+                         router. If it was wrong when the node joined and is right now, replace the worker, which keeps nothing that \
+                         has to outlive it; the node asks again each minute";
+
 /// What the node has of a DHCP server now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
@@ -173,7 +179,7 @@ fn swallowed(worker: &Worker, joined_with: &Lease, lease: &Lease) -> Findings {
     let seen = format!(
         "the DHCP server says that this node is in {subnet}, which {first} would be in as well: the node has joined in {former}"
     );
-    codes::ADDRESS_PREFIX.finding(properties::ADDRESS, seen, PREFIX).into()
+    codes::ADDRESS_PREFIX.finding(properties::ADDRESS, seen, SWALLOWED).into()
 }
 
 /// Refuses a lease that contradicts the form: what a static address is checked against before anything is done. networkd has
@@ -288,6 +294,17 @@ mod tests {
         assert_eq!(unfit(&worker, "10.0.0.21/24", "10.0.0.21/32"), ["address.prefix"]);
         // The control nodes are behind a router.
         assert_eq!(unfit(&worker, "10.0.0.131/25", "10.0.0.131/24"), ["address.prefix"]);
+        // Whoever has corrected the server knows which of both was wrong.
+        let Standing::Unfit(findings) =
+            standing(&worker, &lease("10.0.0.131/28"), &Seen::Leased(lease("10.0.0.131/24")))
+        else {
+            panic!("it is taken")
+        };
+        let finding = findings.iter().next().unwrap();
+        assert!(
+            finding.seen.contains("10.0.0.128/28") && finding.action.contains("was wrong when the node joined"),
+            "{finding}"
+        );
         assert!(unfit(&worker, "10.0.0.131/25", "10.0.0.131/26").is_empty());
         // Before the node has joined, nobody but the form says where the cluster is.
         worker.cluster.said = None;

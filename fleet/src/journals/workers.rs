@@ -26,6 +26,12 @@ pub(crate) fn change(file: &str) -> Option<(usize, &str)> {
     Some((number.parse().ok()?, of.strip_suffix(".json")?))
 }
 
+/// The machine that a file is of; none if it is another one.
+pub(crate) fn machine_of(file: &str) -> Option<&str> {
+    let begun = || file.strip_prefix("machine-")?.strip_suffix(".json");
+    change(file).map(|(_, of)| of).filter(|of| *of != "pool").or_else(begun)
+}
+
 /// Whether a file is of such a journal.
 pub(super) fn owns(name: &str) -> bool {
     let is_machine = name.strip_prefix("machine-").is_some_and(|rest| rest.ends_with(".json"));

@@ -1,14 +1,17 @@
 //! Does one thing for a worker. What follows from a note is done after the note is kept; where a call's answer is lost,
 //! the next look says what has become of it.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use contract::minor::Minor;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::action::Action;
-use super::cluster::{Cluster as _, Evicted, NodeSeen};
+use super::cluster::{Cluster as _, Evicted, NodeSeen, PodSeen};
 use super::crew::Workers;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
@@ -45,6 +48,8 @@ pub(super) struct Acting<'a> {
     pub(super) workers: &'a Workers<'a>,
     pub(super) hypervisor: GuardedHypervisor<'a>,
     pub(super) cluster: GuardedCluster<'a>,
+    /// Of each worker that leaves, the pod that was asked last to move away, by namespace and name. Kept for one command.
+    pub(super) turns: Mutex<BTreeMap<String, (String, String)>>,
 }
 
 impl Acting<'_> {
@@ -63,6 +68,7 @@ impl Acting<'_> {
             Action::Import(_) => self.import(records, machine).await,
             Action::Invite(_) => self.invite(records, seen, machine).await,
             Action::PowerOn(_) => self.power_on(records, seen, machine).await,
+            Action::Hear(_, key) => save(records, Machine { key: Some(key.clone()), ..machine }).await,
             Action::Joined(_) => {
                 // Of one that joins again it is how long it took at first.
                 let took = seen.now.saturating_sub(machine.since);
@@ -113,9 +119,13 @@ impl Acting<'_> {
                 Ok(Acted::Changed)
             }
             Action::Forget(_) => {
-                // Its VM is gone: who was let in by its name and has made no node is somebody else.
-                if matches!(seen.node(&machine), Node::Absent) {
-                    self.cluster.release_name(&machine.name).await.map_err(Trouble::api)?;
+                // Its VM is gone: who was let in by its name is somebody else, whether he has made a node by it or bides his
+                // time. One that has never had a token has let nobody in: a node of its name was somebody's before.
+                let had_token = machine.expires > 0;
+                if had_token || matches!(seen.node(&machine), Node::Absent) {
+                    let released = self.cluster.release_name(&machine.name).await;
+                    let what = "freeing its name in the record of workers, where its VM is gone already";
+                    released.context(what).map_err(Trouble::api)?;
                 }
                 records.forget(&machine.name).await.map_err(Trouble::store)?;
                 Ok(Acted::Changed)
@@ -187,7 +197,7 @@ impl Acting<'_> {
     async fn invite(&self, records: &mut Records<'_>, seen: &Seen, machine: Machine) -> Result<Acted, Trouble> {
         let pool = records.kept().pool.clone();
         let token = Token::new(&machine.name, (self.workers.clock)(), machine.timeout_factor);
-        let noted = Machine { token: Some(token.id.clone()), expires: token.expires, ..machine };
+        let noted = Machine { token: Some(token.id.clone()), expires: token.expires, key: None, ..machine };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
         let properties = self.workers.site.properties(&pool, &noted, &token);
@@ -241,27 +251,64 @@ impl Acting<'_> {
     }
 
     /// Asks each pod to move away, and says which may not. An API that takes its time is left for the next round, also when the
-    /// command is to end: those that were not asked stay as they are.
+    /// command is to end: those that were not asked stay as they are, and come first then. What is not answered of one pod keeps
+    /// no other one.
     async fn drain(&self, seen: &Seen, machine: &Machine) -> Result<Acted, Trouble> {
-        let pods = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
         let (mut went, mut blocked, mut more) = (false, Vec::new(), 0);
+        let (mut is_answered, mut unanswered) = (false, None);
         let begun = Instant::now();
-        for pod in pods.iter().filter(|pod| !pod.ending) {
+        for pod in self.in_turn(seen, machine) {
             if *self.workers.cancelled.borrow() || begun.elapsed() >= EVICTING {
                 break;
             }
-            match self.cluster.evict(pod).await.map_err(Trouble::api)? {
-                Evicted::Going => went = true,
-                Evicted::Blocked(words) if blocked.len() < NAMED => {
-                    blocked.push(format!("{}: {words}", pod.full_name()));
+            self.turns().insert(machine.name.clone(), (pod.namespace.clone(), pod.name.clone()));
+            let words = match self.cluster.evict(pod).await.map_err(Trouble::api) {
+                Ok(Evicted::Going) => {
+                    (is_answered, went) = (true, true);
+                    continue;
                 }
-                Evicted::Blocked(_) => more += 1,
+                Ok(Evicted::Blocked(words)) => {
+                    is_answered = true;
+                    words
+                }
+                Err(Trouble::Later(why)) => {
+                    let words = format!("it was not answered: {}", why.words);
+                    unanswered.get_or_insert(Trouble::Later(why));
+                    words
+                }
+                // This command may not go on.
+                Err(trouble) => return Err(trouble),
+            };
+            if blocked.len() < NAMED {
+                blocked.push(format!("{}: {words}", pod.full_name()));
+            } else {
+                more += 1;
             }
+        }
+        if let Some(trouble) = unanswered.filter(|_| !is_answered) {
+            return Err(trouble);
         }
         if went || blocked.is_empty() {
             return Ok(Acted::Changed);
         }
         Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, some_of(&blocked, more))))
+    }
+
+    /// The pods of a worker that were not told to end, in an order that does not change, from the one on that follows the last that
+    /// was asked: a few that take all of a round do not come first in each.
+    fn in_turn<'s>(&self, seen: &'s Seen, machine: &Machine) -> Vec<&'s PodSeen> {
+        let all = seen.pods.get(&machine.name).map(Vec::as_slice).unwrap_or_default();
+        let mut pods: Vec<&PodSeen> = all.iter().filter(|pod| !pod.ending).collect();
+        pods.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        if let Some((namespace, name)) = self.turns().get(&machine.name) {
+            let asked = pods.partition_point(|pod| (&pod.namespace, &pod.name) <= (namespace, name));
+            pods.rotate_left(asked);
+        }
+        pods
+    }
+
+    fn turns(&self) -> MutexGuard<'_, BTreeMap<String, (String, String)>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn power_off(&self, machine: &Machine, vm: &Vm) -> Result<Acted, Trouble> {

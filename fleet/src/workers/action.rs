@@ -19,6 +19,8 @@ pub enum Action {
     Invite(String),
     /// Powers its VM on.
     PowerOn(String),
+    /// Notes with which key its VM asks to join, as it said before anything else ran there.
+    Hear(String, String),
     /// Notes that it has joined.
     Joined(String),
     /// Notes that it did not.
@@ -53,6 +55,7 @@ impl Action {
             Self::Import(name)
             | Self::Invite(name)
             | Self::PowerOn(name)
+            | Self::Hear(name, _)
             | Self::Joined(name)
             | Self::Fail(name, _)
             | Self::Leave(name, _)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
+use contract::worker_records::LetIn;
 use contract::{join_token, worker_records};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,6 +63,11 @@ impl Cluster for Client {
         let path = format!("{ANNOUNCEMENTS}?labelSelector=metallb.io%2Fnode%3D{node}&limit={PAGE}");
         let answer = self.ask_api(Method::GET, &path, None).await?;
         announced(&answer, node)
+    }
+
+    async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
+        let answer = self.ask_api(Method::GET, &worker_records::path(), None).await?;
+        let_in(&answer, nodes)
     }
 
     async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
@@ -192,6 +198,20 @@ fn announced(answer: &Answer, node: &str) -> anyhow::Result<Vec<String>> {
     let all = list["items"].as_array().into_iter().flatten().map(|one| &one["status"]);
     let own = all.filter(|status| status["node"] == node);
     Ok(own.map(|status| format!("{}/{}", text(&status["serviceNamespace"]), text(&status["serviceName"]))).collect())
+}
+
+/// The keys that are noted for these nodes. 404: nothing is noted yet.
+fn let_in(answer: &Answer, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
+    if answer.status == 404 {
+        return Ok(BTreeMap::new());
+    }
+    expect(answer, &[200])?;
+    let noted: Value = answer.json()?;
+    let key = |node: &NodeSeen| {
+        let noted = LetIn::read(noted["data"][&node.name].as_str()?)?;
+        noted.key_of(&node.uid).map(str::to_owned)
+    };
+    Ok(nodes.iter().filter_map(|node| Some((node.name.clone(), key(node)?))).collect())
 }
 
 /// What became of an eviction. 429 is a PodDisruptionBudget, 500 several of them for one pod; 409 another pod of its name. What a

@@ -35,6 +35,10 @@ impl Cluster for Away {
         self.answer()
     }
 
+    async fn let_in(&self, _: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
+        self.answer()
+    }
+
     async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
         self.answer()
     }

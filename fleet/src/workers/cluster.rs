@@ -101,6 +101,13 @@ pub trait Cluster: Send + Sync {
     /// When the API does not answer.
     async fn announced(&self, node: &str) -> anyhow::Result<Vec<String>>;
 
+    /// The keys that control nodes have let in last by the names of these nodes, as far as they note them and for these objects, by
+    /// name: each as the VM says it that is the node ([`contract::statement::Statement::key`]).
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>>;
+
     /// Makes a join token that may be used once it is there. One of the same identifier stays as it is.
     ///
     /// # Errors
@@ -131,10 +138,10 @@ pub trait Cluster: Send + Sync {
     /// When it may still be there.
     async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()>;
 
-    /// Lets control nodes forget whom they have let in by a name of which there is no node: nobody makes one by it from now on
-    /// without another token.
+    /// Lets control nodes forget whom they have let in by a name: nobody makes a node by it from now on without another token, and
+    /// one that is there is a stranger to them, whom they name and give no certificate.
     ///
     /// # Errors
-    /// When somebody may still make one.
+    /// When they may still know him.
     async fn release_name(&self, name: &str) -> anyhow::Result<()>;
 }

@@ -39,6 +39,10 @@ impl Cluster for GuardedCluster<'_> {
         self.cluster.announced(node).await
     }
 
+    async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
+        self.cluster.let_in(nodes).await
+    }
+
     async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
         self.may().await?;
         self.cluster.add_token(token).await

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, NodeSeen};
 use super::crew::Workers;
-use super::machine::State;
+use super::machine::{Machine, State};
 use super::reason;
 use super::records::Kept;
 use super::seen::{Found, Node, Seen};
@@ -24,7 +24,8 @@ const LAST: Duration = Duration::from_secs(15);
 pub(super) async fn look(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Trouble> {
     let limit = if *workers.cancelled.borrow() { LAST } else { LIMIT };
     let seen = tokio::time::timeout(limit, looked(workers.hypervisor, workers.cluster, kept, (workers.clock)())).await;
-    let endless = || Reason::new(reason::API, format!("the cluster was not looked at within {} s", limit.as_secs()));
+    let endless =
+        || Reason::new(reason::API, format!("VMs, nodes and pods were not looked at within {} s", limit.as_secs()));
     seen.unwrap_or_else(|_| Err(Trouble::Later(endless())))
 }
 
@@ -55,19 +56,29 @@ async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept,
             vms.extend(copies.filter(|vm| !others(vm)));
         }
     }
-    let mut said_of = BTreeMap::new();
     let nodes = cluster.nodes().await.map_err(Trouble::api)?;
     let mut seen = Seen { now, vms, nodes, ..Seen::default() };
-    for machine in kept.machines.iter().filter(|machine| !seen.is_ready(machine)) {
+    // Before the VMs are asked: what has joined since then says so.
+    let may_join = |machine: &&Machine| machine.state != State::Member;
+    let ready = kept.machines.iter().filter(may_join).filter_map(|machine| seen.node(machine).own());
+    let ready: Vec<&NodeSeen> = ready.filter(|node| node.ready).collect();
+    if !ready.is_empty() {
+        seen.let_in = cluster.let_in(&ready).await.map_err(Trouble::api)?;
+    }
+    let (mut said_of, mut unheard) = (BTreeMap::new(), BTreeMap::new());
+    for machine in kept.machines.iter().filter(|machine| may_join(machine) || !seen.is_ready(machine)) {
         let Found::Vm(vm) = seen.vm(machine) else { continue };
-        // It only says why: what it does not say is seen otherwise, later.
-        if vm.power == PowerState::On
-            && let Ok(Some(said)) = hypervisor.statement(&vm.reference).await
-        {
-            said_of.insert(machine.name.clone(), said);
+        if vm.power != PowerState::On {
+            continue;
+        }
+        // It only says why, or whose a node is: nothing is done that it would have to say first.
+        match hypervisor.statement(&vm.reference).await {
+            Ok(Some(said)) => drop(said_of.insert(machine.name.clone(), said)),
+            Ok(None) => {}
+            Err(error) => drop(unheard.insert(machine.name.clone(), format!("{:#}", error.source))),
         }
     }
-    seen.said = said_of;
+    (seen.said, seen.unheard) = (said_of, unheard);
     let mut may_keep = Vec::new();
     for machine in kept.machines.iter().filter(|machine| machine.state == State::Leaving) {
         let (name, node) = (machine.name.clone(), seen.node(machine));

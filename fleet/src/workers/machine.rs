@@ -88,6 +88,10 @@ pub struct Machine {
     /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
     #[serde(default)]
     pub was_on: bool,
+    /// The key with which its VM asks to join with its last token, as it said before its kubelet was heard: programs of pods may
+    /// say another one later.
+    #[serde(default)]
+    pub key: Option<String>,
 }
 
 impl Machine {
@@ -112,6 +116,7 @@ impl Machine {
             discards: Discards::default(),
             heard: None,
             was_on: false,
+            key: None,
         }
     }
 
@@ -157,8 +162,13 @@ impl Machine {
 
     /// The number in its name; zero in a name without one.
     pub fn number(&self) -> u64 {
-        self.name.rsplit_once("-w").and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
+        numbered(&self.name).unwrap_or_default()
     }
+}
+
+/// The number in a machine's name, if it has one.
+pub(super) fn numbered(name: &str) -> Option<u64> {
+    name.rsplit_once("-w")?.1.parse().ok()
 }
 
 /// The factor of machines that are told none.

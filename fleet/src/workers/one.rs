@@ -9,7 +9,7 @@ use super::machine::{Machine, State};
 use super::mends;
 use super::pool::Pool;
 use super::reason;
-use super::seen::{Found, Node, Seen};
+use super::seen::{Found, Node, Seen, Whose};
 use super::wait::Wait;
 use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::Reason;
@@ -107,34 +107,73 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     // With its own code, if it says one.
     let late = |words: String| match seen.trouble(machine) {
         Some(own) => fail(&own.code, format!("{words}: {}", own.words)),
+        None if machine.has_joined() && seen.waits(machine) => {
+            let why = "its VM waits for its certificate. Where control nodes hold its name for somebody else \
+                       (worker.name-held), another token does not help: remove the worker";
+            fail(reason::NOT_JOINED, format!("{words}: {why}"))
+        }
         None => fail(reason::NOT_JOINED, words),
     };
     // Nobody waits for what it has said will not be.
     if let Some(why) = seen.refusal(machine).filter(|_| !seen.is_ready(machine)) {
         return Step::Does(Action::Fail(name(machine), why));
     }
+    if let Some(key) = seen.early_key(machine) {
+        return Step::Does(Action::Hear(name(machine), key.to_owned()));
+    }
+    let unproved = seen.is_ready(machine).then(|| unproved(machine, seen)).flatten();
     match node {
         Node::Absent if is_too_late(machine, seen) => {
             return late("its token has ended, and it has not joined".to_owned());
         }
-        Node::Own(node) if seen.is_ready(machine) && is_older(node, machine) => {
+        Node::Own(node) if seen.is_ready(machine) && unproved.is_none() => {
+            if !is_older(node, machine) {
+                return Step::Does(Action::Joined(name(machine)));
+            }
             let words = format!("it runs Kubernetes {}, and {} is wanted", node.kubelet, machine.template.kubernetes);
             return fail(reason::SKEW, words);
         }
-        Node::Own(_) if seen.is_ready(machine) => return Step::Does(Action::Joined(name(machine))),
         _ if seen.now.saturating_sub(machine.since) <= limit => {}
-        Node::Foreign => return fail(reason::NAME_IN_USE, "a node of its name runs on something else".to_owned()),
-        Node::Own(_) => return late(format!("it has joined, and is not Ready after {limit} s")),
+        Node::Foreign => {
+            let words = "a node of its name runs on something else. Unless somebody has made that on purpose, he came by this \
+                         worker's token: remove the worker, and delete that node, which control nodes name then as unknown";
+            return fail(reason::NAME_IN_USE, words.to_owned());
+        }
+        Node::Own(_) => {
+            let not_ready = || late(format!("it has joined, and is not Ready after {limit} s"));
+            return unproved.map_or_else(not_ready, |why| Step::Does(Action::Fail(name(machine), why)));
+        }
         Node::Absent => return late(format!("it has not joined after {limit} s")),
     }
     match vm.power {
         PowerState::Off => Step::Does(Action::PowerOn(name(machine))),
-        PowerState::On => Step::Waits(match seen.trouble(machine) {
-            Some(own) => Wait::passing(machine, &own.code, format!("it has not joined yet: {}", own.words)),
-            None => Wait::passing(machine, reason::JOINING, "it has not joined yet"),
+        PowerState::On => Step::Waits(match (unproved, seen.trouble(machine)) {
+            (Some(why), _) => Wait::passing(machine, &why.code, &why.words),
+            (None, Some(own)) => Wait::passing(machine, &own.code, format!("it has not joined yet: {}", own.words)),
+            (None, None) => Wait::passing(machine, reason::JOINING, "it has not joined yet"),
         }),
         _ => odd_power(machine, vm),
     }
+}
+
+/// Why a node that is Ready, and says that it runs on the machine's VM, is not taken for that, unless its VM has said the same.
+/// Whoever could read the token in its form could read its identity as well, and make that node.
+fn unproved(machine: &Machine, seen: &Seen) -> Option<Reason> {
+    let words = match seen.whose(machine) {
+        Whose::Its => return None,
+        Whose::Another => {
+            let words = "its node was let in with another key than its VM's: somebody else has joined by its name and its \
+                         token. Remove the worker, and that node goes with it";
+            return Some(Reason::new(reason::NAME_IN_USE, words));
+        }
+        Whose::Unsaid => match (seen.said(machine), seen.unheard.get(&machine.name)) {
+            (Some(said), _) => format!("it says: {}", said.words),
+            (None, Some(error)) => format!("it could not be asked: {error}"),
+            (None, None) => "it says nothing".to_owned(),
+        },
+    };
+    let words = format!("its node is Ready, and its VM has not said that it has joined: {words}");
+    Some(Reason::new(reason::UNPROVED, words))
 }
 
 /// Whether its token has ended without a node: nothing lets it in any more. One that got its certificate at the last moment
@@ -189,8 +228,16 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
 /// Why the node of one that has joined is not Ready, or gone, as its VM says. Whoever reads it decides: nothing is done for it.
 fn not_ready(machine: &Machine, seen: &Seen, own: &Reason, late: bool) -> Wait {
     let token = mends::token_mends(machine, &own.code);
-    let is = if matches!(seen.node(machine), Node::Absent) { "gone" } else { "not Ready" };
-    let words = format!("its node is {is}: {}{}", own.words, if token { ". A new token mends it" } else { "" });
+    let is_gone = matches!(seen.node(machine), Node::Absent);
+    let mends = match (token, is_gone) {
+        (false, _) => "",
+        (true, false) => ". A new token mends it",
+        // Root on it says what asks for a token, too.
+        (true, true) => {
+            ". If somebody has deleted that to be rid of this worker, remove the worker; if it is to stay, a new token mends it"
+        }
+    };
+    let words = format!("its node is {}: {}{mends}", if is_gone { "gone" } else { "not Ready" }, own.words);
     Wait { lasting: late || seen.refuses(machine), token, ..Wait::passing(machine, &own.code, words) }
 }
 
@@ -202,7 +249,11 @@ fn returning(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> St
     };
     match vm.power {
         // It does its part: it was mended otherwise, or had joined again when somebody asked for it once more.
-        PowerState::On if seen.is_ready(machine) => Step::Does(Action::Joined(name(machine))),
+        PowerState::On if seen.is_ready(machine) => match unproved(machine, seen) {
+            None => Step::Does(Action::Joined(name(machine))),
+            Some(why) if is_late(pool, machine, seen) => Step::Does(Action::Fail(name(machine), why)),
+            Some(why) => Step::Waits(Wait::passing(machine, &why.code, &why.words)),
+        },
         // What it asks for it says once it has looked: until then nobody knows it.
         PowerState::Off if is_without_node(machine, seen) && !is_late(pool, machine, seen) => {
             Step::Does(Action::PowerOn(name(machine)))
@@ -266,6 +317,10 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     }
     match (vm, node) {
         (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
+        // Who is in its place moves nothing away, and ends no pod: what was on that node is started elsewhere without it.
+        (Some(vm), Some(_)) if vm.power == PowerState::On && seen.whose(machine) == Whose::Another => {
+            Step::Does(Action::PowerOff(name(machine)))
+        }
         (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
         (Some(vm), None) if vm.power == PowerState::On => Step::Does(Action::PowerOff(name(machine))),
         // Its pods have ended with a VM that is gone; one that is off can still be powered on by whoever wants them back.

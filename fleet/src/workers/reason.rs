@@ -9,7 +9,8 @@ codes! {
     NOT_JOINED, "workers.not-joined", "A worker did not join in time. Its VM stays on: its console says why.";
     TOO_SLOW, "workers.too-slow", "Making a worker's VM took so long that its token leaves no time to join. Allow less time to join, or see to the host.";
     REFUSED, "workers.refused", "The hypervisor refuses to make a worker's VM, and will refuse again.";
-    NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else. It is left alone.";
+    NAME_IN_USE, "workers.name-in-use", "A node of the worker's name runs on something else, or was let in with another key than that of the worker's VM.";
+    UNPROVED, "workers.unproved", "A worker's node is Ready, and its VM does not say that it has joined: somebody else may have done so in its place.";
     NO_CONTROL_NODE, "workers.no-control-node", "The cluster has no control node's VM to put a further worker beside.";
     NO_ADDRESS, "workers.no-address", "All addresses of the pool are in use.";
     DRAINING, "workers.draining", "Pods, or addresses of services, are moving away from a worker.";

@@ -12,13 +12,16 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::machine::{Machine, State};
+use super::machine::{Machine, State, numbered};
 use super::pool::Pool;
 use super::reason;
 use crate::authority::{Hold, Store, sorted};
-use crate::journals::workers::{ALL, POOL, change, changed, journal};
+use crate::journals::workers::{ALL, POOL, change, changed, journal, machine_of};
 use crate::journals::{beginning, whole};
 use crate::upgrade::Reason;
+
+/// What a person adds to the names of files that are damaged, for the hold before to count.
+const ASIDE: &str = ".damaged";
 
 /// One line, or one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,14 +210,25 @@ fn line(record: &Record) -> anyhow::Result<String> {
 /// # Errors
 /// When the store cannot be read, or what it has is damaged.
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
+    let mut made = 0;
     for number in sorted(store).await.context("looking for the workers' journals")?.into_iter().rev() {
         let kept = of_hold(store, number).await;
         let kept = kept.with_context(|| format!("reading the workers' journals of hold {number}"))?;
-        if kept.is_some() {
-            return Ok(kept);
+        if let Some(mut kept) = kept {
+            kept.pool.made = kept.pool.made.max(made);
+            return Ok(Some(kept));
         }
+        made = made.max(put_aside(store, number).await?);
     }
     Ok(None)
+}
+
+/// The highest number that a machine has whose journal a person has put aside, as the names of the files have it, whatever they
+/// say: who has a certificate by that name would be the next machine of it.
+async fn put_aside(store: &dyn Store, number: u64) -> anyhow::Result<u64> {
+    let files = store.files(number).await.with_context(|| format!("listing the files of hold {number}"))?;
+    let names = files.iter().filter_map(|file| machine_of(file.strip_suffix(ASIDE)?));
+    Ok(names.filter_map(numbered).max().unwrap_or_default())
 }
 
 /// What a hold has; none if its command had begun nothing.

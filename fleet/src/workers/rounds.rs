@@ -1,5 +1,7 @@
 //! The pool under one hold, looked at again and again: what a command loops over until it is done, and a controller for ever.
 
+use std::sync::Mutex;
+
 use super::act::{Acted, Acting};
 use super::action::Action;
 use super::crew::{Notice, Workers};
@@ -36,6 +38,7 @@ impl<'a> Rounds<'a> {
             workers,
             hypervisor: GuardedHypervisor::new(workers.hypervisor, hold),
             cluster: GuardedCluster { cluster: workers.cluster, hold },
+            turns: Mutex::default(),
         };
         Self { acting, records, in_doubt: true, missing: Missing::default() }
     }
@@ -148,7 +151,7 @@ fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
     let is = |state| machine.is_some_and(|machine| machine.state == state);
     let is_given_up = |machine: &Machine| machine.reason.as_ref().is_some_and(|why| why.code == reason::GIVEN_UP);
     match action {
-        Action::Add { .. } => false,
+        Action::Add { .. } | Action::Hear(..) => false,
         Action::RemoveToken(_) if is(State::Returning) => false,
         Action::Leave(..) | Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => {
             !is(State::New) && !machine.is_some_and(is_given_up)

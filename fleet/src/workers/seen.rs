@@ -29,8 +29,12 @@ pub struct Seen {
     pub announced: BTreeMap<String, Vec<String>>,
     /// Machines whose VMs are gone: no look of the last minute has found them, or they were removed for good.
     pub gone: BTreeSet<String>,
-    /// What VMs that are on say of themselves, by machine, where its node is not Ready.
+    /// What VMs that are on say of themselves, by machine, where it is no member or its node is not Ready.
     pub said: BTreeMap<String, Statement>,
+    /// Why VMs could not be asked that, by machine.
+    pub unheard: BTreeMap<String, String>,
+    /// The keys that control nodes have let in last, by machine, where it is no member and its node is Ready.
+    pub let_in: BTreeMap<String, String>,
 }
 
 /// What there is of a machine's VM.
@@ -53,6 +57,18 @@ pub enum Node<'a> {
     Own(&'a NodeSeen),
     /// A node of its name that runs on something else. It is left alone.
     Foreign,
+}
+
+/// Whose a node is that looks like a machine's own. What it runs on, it says itself, and who has read the VM's form and identity
+/// says the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The VM's, as that says: the key that was let in is its own.
+    Its,
+    /// Somebody else's: another key was let in.
+    Another,
+    /// The VM has not said.
+    Unsaid,
 }
 
 impl<'a> Node<'a> {
@@ -135,6 +151,11 @@ impl Seen {
         Some(Reason::new(said.code.as_deref()?, &said.words))
     }
 
+    /// Whether a machine's VM waits for the certificate that it has asked for, and has no trouble of its own.
+    pub fn waits(&self, machine: &Machine) -> bool {
+        self.said(machine).is_some_and(|said| said.phase == Phase::Waiting && said.key.is_some() && said.code.is_none())
+    }
+
     /// Whether a machine's VM refuses what waiting does not mend, and has done so more than once: an API server that has just
     /// started may know no token yet.
     pub fn refuses(&self, machine: &Machine) -> bool {
@@ -142,16 +163,41 @@ impl Seen {
         self.said(machine).is_some_and(|said| refuses(said) && said.times > machine.timeout_factor.max(1))
     }
 
+    /// Whose a machine's node is, by what its VM says. One of an earlier image says no key, and of some keys nothing is noted, as
+    /// where control nodes had not begun to: then that it has done all that makes it a node.
+    pub fn whose(&self, machine: &Machine) -> Whose {
+        let said = self.said(machine);
+        let own: Vec<&String> = machine.key.iter().chain(said.and_then(|said| said.key.as_ref())).collect();
+        match self.let_in.get(&machine.name) {
+            Some(key) if own.contains(&key) => Whose::Its,
+            Some(_) if !own.is_empty() => Whose::Another,
+            _ if said.is_some_and(|said| said.phase == Phase::Done) => Whose::Its,
+            _ => Whose::Unsaid,
+        }
+    }
+
+    /// The key with which a machine's VM asks to join, where that is news and no pod can have said it: nobody was heard by the
+    /// node's name since the VM was given its token.
+    pub fn early_key(&self, machine: &Machine) -> Option<&str> {
+        let said = self.said(machine).filter(|said| machine.token.is_some() && said.token == machine.token)?;
+        let key = said.key.as_deref().filter(|key| machine.key.as_deref() != Some(*key))?;
+        (!self.was_heard(machine)).then_some(key)
+    }
+
+    /// Whether a machine's kubelet was heard since its VM was powered on to join.
+    fn was_heard(&self, machine: &Machine) -> bool {
+        match self.node(machine) {
+            Node::Own(node) => node.heard != machine.heard.clone().unwrap_or_default(),
+            Node::Absent | Node::Foreign => false,
+        }
+    }
+
     /// Why a machine's VM will not join, as it refuses since it was powered on. Once its kubelet was heard, programs of pods may
     /// say it, and it has joined anyway. One that asks for the token that it was given has not seen its form yet.
     pub fn refusal(&self, machine: &Machine) -> Option<Reason> {
-        let was_heard = match self.node(machine) {
-            Node::Own(node) => node.heard != machine.heard.clone().unwrap_or_default(),
-            Node::Absent | Node::Foreign => false,
-        };
         let is_of_now = self.said(machine)?.at >= machine.since;
         let why = self.trouble(machine).filter(|why| !asks_for_token(&why.code))?;
-        (self.refuses(machine) && is_of_now && !was_heard).then_some(why)
+        (self.refuses(machine) && is_of_now && !self.was_heard(machine)).then_some(why)
     }
 
     /// A machine's node.

@@ -41,7 +41,7 @@ pub struct WorkerStatus {
     pub joined_seconds: Option<u64>,
     /// Why it failed, or leaves.
     pub reason: Option<Reason>,
-    /// What its VM says of itself while its node is not Ready; none if it says nothing.
+    /// What its VM says of itself while it is no member or its node is not Ready; none if it says nothing.
     pub says: Option<Says>,
     /// What may be lost with it when it leaves.
     pub discards: Discards,

@@ -120,7 +120,10 @@ fn up(state: &Path, arguments: &UpArguments) -> anyhow::Result<ExitCode> {
     };
     lab.power_on_nodes(&asking).map_err(advised)?;
     if let Some(lost) = lab.lost_node()? {
-        bail!("{lost}; the other control nodes are on");
+        let name = &at.name;
+        bail!(
+            "{lost}, once the other control nodes, which are on, are Ready: `kaas lab status --name {name}` says when"
+        );
     }
     if let Err(error) = lab.wait_until_ready(Duration::from_secs(arguments.limit * 60)) {
         let kept: Vec<String> = lab.keep_evidence().iter().map(|path| path.display().to_string()).collect();

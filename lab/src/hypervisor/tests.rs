@@ -122,6 +122,7 @@ async fn what_a_vm_says_of_itself_is_read_where_its_engine_shows_it() {
         words: "it is not taken".to_owned(),
         lasting: true,
         times: 2,
+        key: None,
         token: Some("abcdef".to_owned()),
         at: 7,
     };

@@ -34,6 +34,9 @@ impl StepContext {
         let config = Config::Worker(worker.clone());
         self.node.records.update_config(&config, None)?;
         let joining = self.joining(&worker);
+        // Before it asks: whoever has made this VM knows by it whom the cluster has let in.
+        let key = joining.key()?;
+        self.node.reporter.update(|status| status.key = Some(key));
         let certificate = joining.certificate(&admission).map_err(|error| refused(error, &standing))?;
         credentials::lay(&joining, &admission.authority, &certificate)?;
         self.node.config = config;
@@ -61,7 +64,8 @@ impl StepContext {
         self.secret = None;
         let erased = self.node.records.erase_token()?;
         let certificates = certificates::inventory(self.node.root());
-        self.node.reporter.update(|status| status.certificates = certificates);
+        let key = credentials::key(self.node.root());
+        self.node.reporter.update(|status| (status.certificates, status.key) = (certificates, key));
         Ok((formed || erased).into())
     }
 

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use contract::ports;
 use contract::secret::Secret;
+use rcgen::{KeyPair, PublicKeyData as _};
 use zeroize::Zeroizing;
 
 use super::{Joining, discovery, request};
@@ -85,6 +86,15 @@ pub fn renew(root: &Path, worker: &Worker) -> anyhow::Result<bool> {
         changed |= files::ensure_content(&files::below(root, path), text.as_bytes(), 0o600)?;
     }
     Ok(changed)
+}
+
+/// What tells the key from others that the worker has joined with, whatever its kubelet has renewed since; none where it has not
+/// joined.
+pub fn key(root: &Path) -> Option<String> {
+    let text = fs::read_to_string(files::below(root, kubelet::KUBECONFIG)).map(Zeroizing::new).ok()?;
+    let own = pki::embedded(&text).ok()?;
+    let key = KeyPair::from_pem(own.key.expose()).ok()?;
+    Some(pki::digits(&key.subject_public_key_info()))
 }
 
 /// When the worker's certificate ends.

@@ -149,6 +149,15 @@ impl Joining<'_> {
         })
     }
 
+    /// What tells the key from others that a certificate is asked for, as control nodes note it of whom they let in. It is saved
+    /// by then.
+    ///
+    /// # Errors
+    /// It cannot be made or saved.
+    pub fn key(&self) -> anyhow::Result<String> {
+        request::digits(self)
+    }
+
     /// The certificate by which the cluster knows this node.
     ///
     /// # Errors

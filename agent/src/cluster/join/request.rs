@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::{Error, Joining, refused_token};
 use crate::cluster::kubernetes::answer;
-use crate::cluster::pki::Certified;
+use crate::cluster::pki::{self, Certified};
 use crate::host::files;
 use crate::host::hex;
 use crate::host::https::Client;
@@ -92,6 +92,11 @@ pub(super) fn certificate(joining: &Joining<'_>, client: &Client, known: bool) -
     let decoded = BASE64_STANDARD.decode(encoded).context("decoding the worker's certificate")?;
     let certificate = String::from_utf8(decoded).context("reading the worker's certificate")?;
     Ok(Certified { certificate, key: Secret::new(key.serialize_pem()) })
+}
+
+/// What tells the key from others that a certificate is asked for.
+pub(super) fn digits(joining: &Joining<'_>) -> anyhow::Result<String> {
+    Ok(pki::digits(&key(joining)?.subject_public_key_info()))
 }
 
 /// Forgets the key: it is in use elsewhere, or of no use.

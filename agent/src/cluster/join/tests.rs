@@ -316,6 +316,26 @@ fn a_request_that_is_cut_off_is_asked_again_and_a_denied_one_anew() {
 }
 
 #[test]
+fn the_key_that_a_worker_says_is_the_one_that_it_asks_for_and_has_joined_with() {
+    let cluster = Cluster::start(12);
+    let root = cluster.root.path();
+    assert_eq!(credentials::key(root), None);
+    let asks = cluster.joining().key().unwrap();
+    assert_eq!((asks.len(), cluster.joining().key().unwrap()), (32, asks.clone()));
+    cluster.join().unwrap();
+    assert_eq!(credentials::key(root), Some(asks.clone()));
+    // Whatever its kubelet shows later.
+    let renewed =
+        Leaf::client("system:node:worker1").issue(&cluster.authorities.kubernetes, SystemTime::now()).unwrap();
+    let pem = [renewed.certificate.as_str(), renewed.key.expose()].concat();
+    let current = files::below(root, "/var/lib/kubelet/pki/kubelet-client-current.pem");
+    files::write_atomically(&current, pem.as_bytes(), 0o600).unwrap();
+    assert_eq!(credentials::key(root), Some(asks.clone()));
+    // It joins again with another one.
+    assert_ne!(cluster.joining().key().unwrap(), asks);
+}
+
+#[test]
 fn without_a_token_a_worker_says_why_it_needs_one() {
     assert_eq!(no_token(&Standing::Outside).code, "join.token-missing");
     let expired = no_token(&Standing::Expired(SystemTime::UNIX_EPOCH));

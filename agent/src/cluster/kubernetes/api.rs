@@ -1,6 +1,7 @@
 //! The API server as the agent sees it: is it ready, which nodes are there.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -83,6 +84,15 @@ impl Api {
         keep: impl Fn(&T) -> bool,
     ) -> anyhow::Result<Vec<T>> {
         pages::items_that(path, |path| pages::unless_too_long(self.get(path)), keep)
+    }
+
+    /// Gives the objects of a list one after the other, until `take` has enough.
+    pub(super) fn each<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        take: impl FnMut(T) -> ControlFlow<()>,
+    ) -> anyhow::Result<()> {
+        pages::each(path, |path| pages::unless_too_long(self.get(path)), take)
     }
 
     /// The object at a path, if there is one.

@@ -1,6 +1,8 @@
 //! Lists of the API server, page by page (Kubernetes API concepts, "Retrieving large results sets in chunks"): however long a
 //! list is, and whatever somebody has put into it, each answer is read whole.
 
+use std::ops::ControlFlow;
+
 use anyhow::{Context as _, anyhow};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -51,15 +53,36 @@ where
 /// As [`items`].
 pub fn items_that<T, E>(
     path: &str,
-    mut get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>,
+    get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>,
     keep: impl Fn(&T) -> bool,
 ) -> Result<Vec<T>, E>
 where
     T: DeserializeOwned,
     E: From<anyhow::Error>,
 {
+    let mut items = Vec::new();
+    each(path, get, |item| {
+        items.extend(Some(item).filter(&keep));
+        ControlFlow::Continue(())
+    })?;
+    Ok(items)
+}
+
+/// Gives them one after the other, until `take` has enough: no more than a page is held.
+///
+/// # Errors
+/// As [`items`].
+pub fn each<T, E>(
+    path: &str,
+    mut get: impl FnMut(&str) -> Result<Option<Vec<u8>>, E>,
+    mut take: impl FnMut(T) -> ControlFlow<()>,
+) -> Result<(), E>
+where
+    T: DeserializeOwned,
+    E: From<anyhow::Error>,
+{
     let joint = if path.contains('?') { '&' } else { '?' };
-    let (mut items, mut from, mut singles) = (Vec::new(), String::new(), 0_usize);
+    let (mut from, mut singles) = (String::new(), 0_usize);
     loop {
         let limit = if singles > 0 { 1 } else { PAGE };
         let body = match get(&format!("{path}{joint}limit={limit}{from}"))? {
@@ -72,9 +95,8 @@ where
         };
         singles = singles.saturating_sub(1);
         let page: Page<T> = serde_json::from_slice(&body).context("understanding a page of a list")?;
-        items.extend(page.items.into_iter().filter(&keep));
-        if page.metadata.next.is_empty() {
-            return Ok(items);
+        if page.items.into_iter().try_for_each(&mut take).is_break() || page.metadata.next.is_empty() {
+            return Ok(());
         }
         let next: String = url::form_urlencoded::byte_serialize(page.metadata.next.as_bytes()).collect();
         from = format!("&continue={next}");

@@ -43,6 +43,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use contract::secret::Secret;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::host::hex;
 
 pub use authorities::{Authorities, ServiceAccountKeys};
 pub use bundle::{MemberBundle, ensure_member};
@@ -63,6 +66,12 @@ pub fn pem(label: &str, der: &[u8]) -> String {
     let encoded = BASE64_STANDARD.encode(der);
     let lines: Vec<&str> = encoded.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+/// What tells a public key from others, of its `SubjectPublicKeyInfo` in DER: half of the SHA-256, in hexadecimal. A worker
+/// says it of the key that it joins with ([`contract::statement::Statement::key`]), control nodes note it.
+pub fn digits(public: &[u8]) -> String {
+    hex::lower(&Sha256::digest(public)[..16])
 }
 
 /// A certificate and its private key, both in PEM. The key is zeroed when dropped.

@@ -211,6 +211,22 @@ fn a_list_that_does_not_end_is_left_after_so_many_pages() {
 }
 
 #[test]
+fn keys_are_those_that_are_noted_for_these_very_objects() {
+    let node = |name: &str, uid: &str| node(&json!({"metadata": {"name": name, "uid": uid}}));
+    let (one, two, three) = (node("w1", "u1"), node("w2", "u2"), node("w3", "u3"));
+    let data = json!({
+        "w1": json!({"joined": "t", "let_in": "a", "uid": "u1"}).to_string(),
+        "w2": json!({"joined": "t", "let_in": "b", "uid": "another"}).to_string(),
+        "w3": "damaged", "_complete": "yes",
+    });
+    let noted = let_in(&answer(200, &json!({"data": data})), &[&one, &two, &three]).unwrap();
+    assert_eq!(noted, BTreeMap::from([("w1".to_owned(), "a".to_owned())]));
+    assert!(let_in(&answer(404, &json!({})), &[&one]).unwrap().is_empty(), "nothing is noted yet");
+    assert!(let_in(&answer(200, &json!({})), &[&one]).unwrap().is_empty());
+    assert!(let_in(&answer(403, &json!({})), &[&one]).is_err());
+}
+
+#[test]
 fn a_name_is_released_by_taking_out_what_is_noted_of_it_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = crate::node::tests::client(format!("http://{}", listener.local_addr().unwrap()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, pool, template, vm};
+use super::fake::{DEPLOYMENT, done, pool, template, vm};
 use crate::hypervisor::{PowerState, Stamp, Vm, VmRef};
 use crate::upgrade::Reason;
 use crate::workers::reason;
@@ -136,6 +136,7 @@ impl Model {
                 if machine.state == State::Member {
                     return;
                 }
+                self.seen.said.insert(name.clone(), done(machine.vm));
                 machine.state = State::Joining;
                 if let Some(node) = self.seen.nodes.iter_mut().find(|node| node.name == name) {
                     node.ready = true;
@@ -157,6 +158,7 @@ impl Model {
                 };
                 self.seen.nodes.push(node);
             }
+            Action::Hear(_, key) => machine.key = Some(key),
             Action::Joined(_) => machine.state = State::Member,
             Action::Fail(_, why) => (machine.state, machine.reason) = (State::Failed, Some(why)),
             Action::Leave(_, why) => (machine.state, machine.reason) = (State::Leaving, Some(why)),

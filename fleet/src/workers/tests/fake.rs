@@ -26,8 +26,12 @@ use crate::workers::{
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
 /// When the world begins, in seconds of Unix time.
 const BEGINNING: u64 = 1_000_000;
+/// How long a VM takes until it asks to join.
+const ASKS: Duration = Duration::from_secs(2);
 /// How long a VM takes to join.
 const JOINS: Duration = Duration::from_secs(5);
+/// The key of who joins in another one's place.
+pub const ANOTHER: &str = "another";
 /// How long a pod takes to end.
 const ENDS: Duration = Duration::from_secs(3);
 
@@ -104,8 +108,16 @@ pub struct State {
     pub nodes: Vec<NodeSeen>,
     pods: BTreeMap<String, Vec<Pod>>,
     pub tokens: BTreeMap<String, u64>,
-    /// By which names somebody was let in, as control nodes have noted.
-    pub let_in: BTreeSet<String>,
+    /// With which key somebody was let in last, by name, as control nodes have noted.
+    pub let_in: BTreeMap<String, String>,
+    /// Whether control nodes note no keys: those of an earlier image, or before they have begun to.
+    pub notes_no_keys: bool,
+    /// Whether workers say no key: those of an earlier image.
+    pub say_no_key: bool,
+    /// Why the hypervisor does not say what VMs say.
+    pub is_deaf: Option<&'static str>,
+    /// Workers in whose place somebody joins who has read the form, as soon as that has a token and the VM is on.
+    pub intruded: BTreeSet<String>,
     pub claims: BTreeMap<String, Vec<String>>,
     holds: BTreeMap<u64, BTreeMap<String, String>>,
     pub calls: Vec<(&'static str, Does)>,
@@ -128,6 +140,8 @@ pub struct State {
     pub blocked: BTreeSet<String>,
     /// Pods that a webhook lets nobody evict, by name.
     pub unevictable: BTreeSet<String>,
+    /// Pods of which an eviction is not answered, by name.
+    pub unanswered: BTreeSet<String>,
     /// Nodes on which another pod takes the place of each that goes, at once.
     pub coming_back: BTreeSet<String>,
     /// How long the API takes to list the pods of a node.
@@ -233,6 +247,21 @@ pub fn remove(worker: &str) -> Wish {
     Wish::Remove { worker: worker.to_owned(), discards: Discards::default() }
 }
 
+/// What a VM says that has joined.
+pub fn done(machine: Option<Uuid>) -> Statement {
+    Statement {
+        machine,
+        phase: Phase::Done,
+        code: None,
+        words: "well".to_owned(),
+        lasting: false,
+        times: 0,
+        token: None,
+        key: None,
+        at: 0,
+    }
+}
+
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
     Vm {
         reference: VmRef { uuid, id: name.to_owned() },
@@ -301,6 +330,11 @@ impl World {
         let state = self.lock();
         let own = state.machines.iter().filter(|machine| is_ours(&machine.vm));
         own.map(|machine| machine.vm.name.clone()).collect()
+    }
+
+    /// A person takes a file out of a hold.
+    pub fn lose_file(&self, number: u64, file: &str) {
+        self.lock().holds.get_mut(&number).expect("a hold").remove(file);
     }
 
     pub async fn kept(&self) -> Option<Kept> {
@@ -471,7 +505,25 @@ fn is_ours(vm: &Vm) -> bool {
     vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT)
 }
 
+impl Machine {
+    /// The key that it asks to join with.
+    fn key(&self) -> String {
+        format!("{}of{}", self.token, self.vm.uuid().simple())
+    }
+}
+
 impl State {
+    /// Somebody joins in a worker's place who has read its form: the node says that it runs on that VM, is Ready, and ends no
+    /// pod.
+    fn intrude(&mut self, vm: &Vm, now: u64) {
+        self.let_in.insert(vm.name.clone(), ANOTHER.to_owned());
+        let own = format!("vsphere://{}", vm.uuid());
+        match self.nodes.iter_mut().find(|node| node.provider == own) {
+            Some(node) => (node.ready, node.heard) = (true, now.to_string()),
+            None => self.add_node(vm.name.clone(), vm.uuid(), now),
+        }
+    }
+
     fn count(&mut self) {
         let serves = self.nodes.iter().filter(|node| node.ready && !node.cordoned).count();
         self.fewest = self.fewest.min(serves);
@@ -486,16 +538,22 @@ impl State {
             let known = self.nodes.iter().any(|node| node.name == machine.vm.name);
             let good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
             let image = machine.vm.version.as_str();
-            let refuses = self.refusing.contains_key(&machine.vm.name);
+            let refuses = self.refusing.contains_key(&machine.vm.name) || self.is_anothers(machine);
             if due && !known && good && !refuses && !self.ill.contains(image) {
-                joined.push((machine.vm.name.clone(), machine.vm.uuid()));
+                joined.push((machine.vm.name.clone(), machine.vm.uuid(), machine.key()));
             }
         }
+        let intruded: BTreeSet<String> = self
+            .machines
+            .iter()
+            .filter(|machine| self.is_anothers(machine))
+            .map(|machine| machine.vm.name.clone())
+            .collect();
         for machine in &mut self.machines {
             let own = format!("vsphere://{}", machine.vm.uuid());
             let mut nodes = self.nodes.iter_mut();
             let is_good = self.tokens.get(&machine.token).is_some_and(|expires| *expires > now);
-            let refuses = self.refusing.contains_key(&machine.vm.name);
+            let refuses = self.refusing.contains_key(&machine.vm.name) || intruded.contains(&machine.vm.name);
             let is_known = !refuses && (is_good || !self.expired.contains(&machine.vm.name));
             let runs = machine.vm.power == PowerState::On;
             let due = runs && machine.returns && machine.powered.is_some_and(|at| at + JOINS <= instant) && is_known;
@@ -503,42 +561,55 @@ impl State {
                 (node.ready, machine.returns) = (true, false);
                 self.expired.remove(&machine.vm.name);
                 node.heard = now.to_string();
+                if is_good {
+                    self.let_in.insert(machine.vm.name.clone(), machine.key());
+                }
             }
         }
-        for (name, uuid) in joined {
-            self.let_in.insert(name.clone());
-            self.made += 1;
-            let uid = format!("node-{}", self.made);
-            let provider = format!("vsphere://{uuid}");
-            let address = u8::try_from(self.made).ok().map(|last| [10, 9, 0, last].into());
-            let pod = PodSeen {
-                namespace: "web".to_owned(),
-                name: format!("of-{name}"),
-                uid: uid.clone(),
-                ending: false,
-                bare: false,
-            };
-            self.pods.insert(name.clone(), vec![Pod { seen: pod, ended: None }]);
+        for (name, uuid, key) in joined {
+            self.let_in.insert(name.clone(), key);
             for machine in self.machines.iter_mut().filter(|machine| machine.vm.uuid() == uuid) {
                 machine.returns = false;
             }
-            let kubelet = self.kubelet.clone();
-            self.nodes.push(NodeSeen {
-                name,
-                uid,
-                provider,
-                ready: true,
-                cordoned: false,
-                excluded: false,
-                control: false,
-                kubelet,
-                address,
-                heard: now.to_string(),
-            });
+            self.add_node(name, uuid, now);
         }
-        for pods in self.pods.values_mut() {
+        let others = &self.let_in;
+        let ends = |node: &String| others.get(node).is_none_or(|key| key != ANOTHER);
+        for (_, pods) in self.pods.iter_mut().filter(|(node, _)| ends(node)) {
             pods.retain(|pod| pod.ended.is_none_or(|at| at > instant));
         }
+    }
+
+    /// A node that is Ready, with a pod.
+    fn add_node(&mut self, name: String, vm: Uuid, now: u64) {
+        self.made += 1;
+        let uid = format!("node-{}", self.made);
+        let address = u8::try_from(self.made).ok().map(|last| [10, 9, 0, last].into());
+        let pod = PodSeen {
+            namespace: "web".to_owned(),
+            name: format!("of-{name}"),
+            uid: uid.clone(),
+            ending: false,
+            bare: false,
+        };
+        self.pods.insert(name.clone(), vec![Pod { seen: pod, ended: None }]);
+        self.nodes.push(NodeSeen {
+            name,
+            uid,
+            provider: format!("vsphere://{vm}"),
+            ready: true,
+            cordoned: false,
+            excluded: false,
+            control: false,
+            kubelet: self.kubelet.clone(),
+            address,
+            heard: now.to_string(),
+        });
+    }
+
+    /// Whether somebody else was let in by a worker's name.
+    fn is_anothers(&self, machine: &Machine) -> bool {
+        self.let_in.get(&machine.vm.name).is_some_and(|key| key == ANOTHER)
     }
 
     fn has_pods(&self, node: &str) -> bool {
@@ -549,20 +620,18 @@ impl State {
     fn said(&self, vm: &VmRef, now: u64, instant: Instant) -> Option<Statement> {
         let machine = self.machines.iter().find(|machine| machine.vm.reference == *vm)?;
         let name = &machine.vm.name;
-        let since = instant.checked_duration_since(machine.powered? + JOINS)?.as_secs();
+        let asks = instant.checked_duration_since(machine.powered? + ASKS)?.as_secs();
+        let key = Some(machine.key()).filter(|_| !self.say_no_key);
+        let token = Some(machine.token.clone()).filter(|token| !token.is_empty());
         let Some((code, lasting)) = self.refusing.get(name).copied() else {
-            let is_well = self.let_in.contains(name) && !self.expired.contains(name);
-            return is_well.then(|| Statement {
-                machine: Some(vm.uuid),
-                phase: Phase::Done,
-                code: None,
-                words: "well".to_owned(),
-                lasting: false,
-                times: 0,
-                token: None,
-                at: now - since,
-            });
+            let is_well = self.let_in.get(name) == Some(&machine.key()) && !self.expired.contains(name);
+            let is_done = is_well && asks >= (JOINS - ASKS).as_secs();
+            let words = if is_done { "well" } else { "waiting for the cluster to sign its certificate" };
+            let phase = if is_done { Phase::Done } else { Phase::Waiting };
+            let (words, token, at) = (words.to_owned(), token.filter(|_| !is_done), now - asks);
+            return Some(Statement { phase, words, token, key, at, ..done(Some(vm.uuid)) });
         };
+        let since = instant.checked_duration_since(machine.powered? + JOINS)?.as_secs();
         Some(Statement {
             machine: Some(vm.uuid),
             phase: Phase::Refused,
@@ -570,7 +639,8 @@ impl State {
             words: format!("{code}, in words"),
             lasting,
             times: u32::try_from(since / 30 + 1).unwrap(),
-            token: Some(machine.token.clone()).filter(|token| !token.is_empty()),
+            token,
+            key: None,
             at: now - since % 30,
         })
     }
@@ -635,6 +705,11 @@ impl State {
         pods.insert(0, Pod { seen, ended: None });
     }
 
+    /// The names of the pods of a worker.
+    pub fn pods_on(&self, node: &str) -> Vec<String> {
+        self.pods.get(node).into_iter().flatten().map(|pod| pod.seen.name.clone()).collect()
+    }
+
     /// The pods of a worker lose their controller.
     pub fn bare(&mut self, node: &str) {
         for pod in self.pods.get_mut(node).into_iter().flatten() {
@@ -668,7 +743,10 @@ impl State {
         if self.unnoticed {
             return;
         }
-        for node in self.nodes.iter_mut().filter(|node| node.provider == format!("vsphere://{vm}")) {
+        let others = &self.let_in;
+        let is_its = |node: &NodeSeen| others.get(&node.name).is_none_or(|key| key != ANOTHER);
+        let own = format!("vsphere://{vm}");
+        for node in self.nodes.iter_mut().filter(|node| node.provider == own && is_its(node)) {
             node.ready = false;
         }
     }
@@ -704,6 +782,9 @@ impl Hypervisor for World {
 
     async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
         let (vm, now, instant) = (vm.clone(), self.now(), Instant::now());
+        if let Some(why) = self.lock().is_deaf {
+            return Err(Error::transient(anyhow::anyhow!(why)));
+        }
         self.look("statement", move |state| state.said(&vm, now, instant)).await
     }
 
@@ -802,7 +883,7 @@ impl Hypervisor for World {
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
-        let (seen, now) = (vm.clone(), Instant::now());
+        let (seen, now, seconds) = (vm.clone(), Instant::now(), self.now());
         self.change("power_on", permit, move |state| {
             if state.stay_off {
                 bail!(Error::refused("it lacks a value"));
@@ -812,6 +893,10 @@ impl Hypervisor for World {
             assert_eq!(machine.vm.power, PowerState::Off, "{seen} is powered on twice");
             (machine.vm.power, machine.powered) = (PowerState::On, Some(now));
             machine.returns = true;
+            let is_given = !machine.token.is_empty();
+            if is_given && state.intruded.remove(&seen.name) {
+                state.intrude(&seen, seconds);
+            }
             Ok(())
         })
         .await
@@ -822,7 +907,8 @@ impl Hypervisor for World {
         self.change("shut_down", permit, move |state| {
             let name = seen.name.clone();
             let own = format!("vsphere://{}", seen.uuid());
-            if let Some(node) = state.nodes.iter().find(|node| node.provider == own && node.ready) {
+            let is_its = state.let_in.get(&name).is_none_or(|key| key != ANOTHER);
+            if let Some(node) = state.nodes.iter().find(|node| is_its && node.provider == own && node.ready) {
                 assert!(!state.has_pods(&name), "{seen} has pods and was to be shut down");
                 state.leads_nothing_on(&node.name, now);
             }
@@ -902,6 +988,15 @@ impl Cluster for World {
         self.ask("announced", Does::Looks, move |state| Ok(state.announced(&node, now))).await
     }
 
+    async fn let_in(&self, nodes: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
+        let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        self.ask("let_in", Does::Looks, move |state| {
+            let noted = |name: &String| Some((name.clone(), state.let_in.get(name)?.clone()));
+            Ok(names.iter().filter(|_| !state.notes_no_keys).filter_map(noted).collect())
+        })
+        .await
+    }
+
     async fn add_token(&self, token: &Token) -> anyhow::Result<()> {
         let (id, expires) = (token.id.clone(), token.expires);
         self.ask("add_token", Does::ChangesCluster, move |state| {
@@ -942,6 +1037,9 @@ impl Cluster for World {
             if state.blocked.contains(&node) {
                 return Ok(Evicted::Blocked("its disruption budget".to_owned()));
             }
+            if state.unanswered.contains(&seen.name) {
+                bail!("nobody answers for {}", seen.name);
+            }
             if state.unevictable.contains(&seen.name) {
                 return Ok(Evicted::Blocked("a webhook denies it".to_owned()));
             }
@@ -975,7 +1073,10 @@ impl Cluster for World {
     async fn release_name(&self, name: &str) -> anyhow::Result<()> {
         let name = name.to_owned();
         self.ask("release_name", Does::ChangesCluster, move |state| {
-            assert!(!state.nodes.iter().any(|node| node.name == name), "{name} has a node and was to be released");
+            let own: BTreeSet<String> =
+                state.machines.iter().map(|machine| format!("vsphere://{}", machine.vm.uuid())).collect();
+            let node = state.nodes.iter().find(|node| node.name == name);
+            assert!(node.is_none_or(|node| !own.contains(&node.provider)), "{name} is a node and was to be released");
             let own = |machine: &Machine| is_ours(&machine.vm) && machine.vm.name == name;
             assert!(!state.machines.iter().any(own), "{name} has a VM and was to be released");
             state.let_in.remove(&name);

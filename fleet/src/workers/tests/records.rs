@@ -1,6 +1,6 @@
 //! What is kept, what is cut, and what an earlier hold has left.
 
-use super::fake::{World, pool};
+use super::fake::{World, pool, remove};
 use crate::authority::{Hold, Store, TakeOver};
 use crate::workers::{Arrived, Kept, Machine, Pool, Records, Wish, records};
 
@@ -116,6 +116,34 @@ async fn a_damaged_change_says_nothing_where_a_later_one_says_all_of_its_machine
     records.forget("t-w3").await.unwrap();
     assert_eq!(world.kept().await.unwrap(), before);
     first.release().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_a_damaged_hold_has_given_is_given_no_more_once_that_is_put_aside() {
+    let world = World::with(2).await;
+    let before = world.numbers().await.unwrap();
+    world.give(Wish::Add(2)).await.done();
+    world.give(remove("t-w4")).await.done();
+    let holds: Vec<u64> =
+        world.numbers().await.unwrap().into_iter().filter(|number| !before.contains(number)).collect();
+    // By the page: its files get another name, and its workers' VMs and nodes go.
+    for number in holds {
+        for file in world.files(number).await.unwrap() {
+            let is_journal = file == "pool.jsonl" || file.starts_with("machine-") || file.starts_with("worker-");
+            if let Some(text) = world.read(number, &file).await.unwrap().filter(|_| is_journal) {
+                world.write(number, &format!("{file}.damaged"), &text).await.unwrap();
+                world.lose_file(number, &file);
+            }
+        }
+    }
+    let lost = |name: &str| name == "t-w3";
+    world.lock().nodes.retain(|node| !lost(&node.name));
+    world.lock().machines.retain(|machine| !lost(&machine.vm.name));
+    assert_eq!(world.kept().await.unwrap().machines.len(), 2);
+    assert_eq!(world.give(Wish::Add(1)).await.done().available, 3);
+    assert_eq!(world.own(), ["t-w1", "t-w2", "t-w5"], "somebody has a certificate by the name of another one");
+    // That is kept from then on.
+    assert_eq!(world.kept().await.unwrap().pool.made, 5);
 }
 
 #[tokio::test(start_paused = true)]

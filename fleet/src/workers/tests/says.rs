@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::statement::{Phase, Statement};
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, Given, World, pool, remove, vm};
+use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, pool, remove, vm};
 use super::stories::codes;
 use crate::hypervisor::{Kind, PowerState, Vm};
 use crate::workers::{Action, Arrived, Machine, NodeSeen, Seen, State, Wish, next};
@@ -172,6 +172,7 @@ fn says(change: impl FnOnce(&mut Machine, &mut Statement, &mut Seen)) -> Option<
         lasting: true,
         times: 2,
         token: Some("abcdef".to_owned()),
+        key: None,
         at: 1040,
     };
     change(&mut machine, &mut said, &mut seen);
@@ -234,4 +235,151 @@ async fn what_cannot_be_asked_of_a_vm_hinders_nothing() {
     let world = World::with(1).await;
     world.set_fault(Some((at, super::fake::Fault::Fails)));
     assert!(matches!(world.give(Wish::Add(1)).await, Given::Arrived(Arrived::Done, _)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_read_a_form_and_the_identity_of_its_vm_passes_for_no_worker() {
+    // Without a key that is noted, what the VM says of itself counts.
+    let ways = [
+        (false, "workers.name-in-use", "let in with another key than its VM's"),
+        (true, "workers.unproved", "it says: waiting for the cluster to sign its certificate"),
+    ];
+    for (notes_no_keys, code, words) in ways {
+        let world = World::with(1).await;
+        world.lock().notes_no_keys = notes_no_keys;
+        world.lock().intruded.insert("t-w2".to_owned());
+        let told = async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            world.status().await.unwrap().unwrap().waits[0].reason.code.clone()
+        };
+        let (given, told) = tokio::join!(world.give(Wish::Add(1)), told);
+        let (arrived, status) = given.arrived();
+        assert_eq!((codes(&arrived), told.as_str(), status.available), (vec![code], code, 1));
+        let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+        assert!(why[0].reason.words.contains(words), "{why:?}");
+        if notes_no_keys {
+            // He ends no pod, and nobody knows that it is he.
+            world.lock().lose_power("t-w2");
+        }
+        // He goes with the VM, and another one is made by another name.
+        assert_eq!(world.give(Wish::GoOn).await.done().available, 2);
+        assert_eq!(world.own(), ["t-w1", "t-w3"]);
+        let state = world.lock();
+        assert!(state.nodes.iter().all(|node| node.name != "t-w2") && !state.let_in.contains_key("t-w2"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_read_the_form_of_one_that_joins_again_passes_for_it_as_little() {
+    let world = World::with(2).await;
+    // What its node says then is news.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.lock().expire("t-w1");
+    world.lock().intruded.insert("t-w1".to_owned());
+    let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
+    assert_eq!((codes(&arrived), status.workers[0].state), (vec!["workers.name-in-use"], State::Failed));
+    // Nor is it well because its node is Ready when somebody goes on.
+    let (arrived, _) = world.give(Wish::GoOn).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.name-in-use"]);
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert_eq!((world.own(), world.lock().nodes.len()), (vec!["t-w2".to_owned()], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_of_an_earlier_image_and_of_control_nodes_of_one_join_as_soon_as_they_say_that_they_are_done() {
+    for (notes_no_keys, say_no_key) in [(true, false), (false, true), (true, true)] {
+        let world = World::new();
+        (world.lock().notes_no_keys, world.lock().say_no_key) = (notes_no_keys, say_no_key);
+        let status = world.give(Wish::Create(Box::new(pool(2)))).await.done();
+        assert!(status.workers.iter().all(|worker| worker.joined_seconds.is_some_and(|took| took < 60)), "{status:?}");
+        world.lock().expire("t-w1");
+        world.give(rejoin("t-w1")).await.done();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_nobody_can_ask_is_waited_for_and_why_is_told() {
+    let world = World::with(1).await;
+    world.lock().is_deaf = Some("the account may not read it");
+    let mended = async {
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        world.lock().is_deaf = None;
+    };
+    let (given, ()) = tokio::join!(world.give(Wish::Add(1)), mended);
+    assert_eq!(given.done().available, 2);
+    world.lock().is_deaf = Some("the account may not read it");
+    let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
+    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    assert_eq!(codes(&arrived), ["workers.unproved"]);
+    assert!(why[0].reason.words.ends_with("it could not be asked: the account may not read it"), "{why:?}");
+    // What does its part already does it all the same.
+    assert_eq!(world.status().await.unwrap().unwrap().available, 2);
+    world.lock().is_deaf = None;
+    assert_eq!(world.give(Wish::GoOn).await.done().available, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_its_certificate_when_it_joins_again_is_not_sent_for_another_token() {
+    let world = World::with(2).await;
+    world.lock().expire("t-w1");
+    // Somebody was let in by an earlier token, and does nothing that could be seen.
+    world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
+    let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
+    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    assert_eq!(codes(&arrived), ["workers.not-joined"]);
+    assert!(why[0].reason.words.ends_with("another token does not help: remove the worker"), "{why:?}");
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert_eq!(world.own(), ["t-w2"]);
+}
+
+/// What follows for a worker that has a token, where its node is Ready and was let in with the key `own`: it has noted a key or
+/// none, and its VM says one or none.
+fn joins(noted: Option<&str>, says: Option<&str>) -> Vec<Action> {
+    let pool = pool(1);
+    let uuid = Uuid::from_u128(1);
+    let key = |key: Option<&str>| key.map(str::to_owned);
+    let mut machine = Machine { key: key(noted), ..Machine::new(&pool, Uuid::from_u128(2), None, 1000) };
+    (machine.name, machine.state, machine.vm) = ("t-w1".to_owned(), State::Joining, Some(uuid));
+    (machine.token, machine.expires) = (Some("abcdef".to_owned()), 5000);
+    let own = Vm { power: PowerState::On, ..vm("t-w1", uuid, Some(machine.stamp(DEPLOYMENT))) };
+    let node = NodeSeen {
+        name: "t-w1".to_owned(),
+        uid: "1".to_owned(),
+        provider: format!("vsphere://{uuid}"),
+        ready: true,
+        cordoned: false,
+        address: None,
+        excluded: false,
+        control: false,
+        kubelet: String::new(),
+        heard: "now".to_owned(),
+    };
+    let said = Statement { phase: Phase::Waiting, token: machine.token.clone(), key: key(says), ..done(Some(uuid)) };
+    let mut seen = Seen { now: 1050, vms: vec![own], nodes: vec![node], ..Seen::default() };
+    seen.said.insert(machine.name.clone(), said);
+    seen.let_in.insert(machine.name.clone(), "own".to_owned());
+    next(&pool, &[machine], &seen).actions
+}
+
+#[test]
+fn a_key_that_a_vm_has_said_before_its_kubelet_was_heard_is_its_own_whatever_a_pod_says_later() {
+    let joined = [Action::Joined("t-w1".to_owned())];
+    assert_eq!(joins(Some("own"), Some("a pod's")), joined);
+    assert_eq!(joins(Some("own"), None), joined);
+    assert_eq!(joins(None, Some("own")), joined);
+    // It is noted no more once a pod may say it.
+    for (noted, says) in [(Some("other"), Some("a pod's")), (None, Some("a pod's")), (None, None)] {
+        assert_eq!(joins(noted, says), []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_of_each_token_is_noted_once() {
+    let world = World::with(1).await;
+    let key = async || world.kept().await.unwrap().machines[0].key.clone().unwrap();
+    let first = key().await;
+    world.lock().expire("t-w1");
+    world.give(rejoin("t-w1")).await.done();
+    let second = key().await;
+    assert!(first != second && world.lock().let_in["t-w1"] == second, "{first} {second}");
 }

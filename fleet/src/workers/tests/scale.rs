@@ -154,6 +154,7 @@ async fn a_look_at_many_that_leave_has_an_end_and_asks_for_volumes_once() {
     let before = world.now();
     let status = world.status().await.unwrap().unwrap();
     assert!(!status.looked && status.waits[0].reason.code == "workers.api-silent", "{status:?}");
+    assert!(status.waits[0].reason.words.starts_with("VMs, nodes and pods"), "{status:?}");
     assert!(world.now() - before <= 301, "it took {} s", world.now() - before);
     // Whoever ends the command does not wait for that.
     let before = world.now();

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
+use uuid::Uuid;
 
-use super::fake::{Does, Fault, Given, World, pool, remove, replace, template};
+use super::fake::{ANOTHER, Does, Fault, Given, World, pool, remove, replace, template};
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Size};
 use crate::workers::missing::Missing;
-use crate::workers::{Arrived, Changes, Discards, NodeSeen, Pool, Seen, State, Wish};
+use crate::workers::{Arrived, Changes, Discards, Machine, NodeSeen, Pool, Seen, State, Wish};
 
 pub fn codes(arrived: &Arrived) -> Vec<&str> {
     match arrived {
@@ -257,7 +258,55 @@ async fn a_drain_of_many_pods_that_an_api_is_slow_to_keep_ends_when_it_is_late_a
     let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
     assert!(took < 450 && waits[0].reason.code == "workers.drain-blocked", "{took} s: {waits:?}");
     // Some are named.
-    assert!(waits[0].reason.words.starts_with("web/stuck999: a webhook denies it; web/stuck998: "), "{waits:?}");
+    let named = waits[0].reason.words.split("; ").take(3);
+    assert!(named.clone().count() == 3 && named.clone().all(|one| one.ends_with(": a webhook denies it")), "{waits:?}");
+    assert_eq!(world.lock().pods_on("t-w1").len(), 1000, "the one that nothing keeps is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_take_all_of_a_rounds_time_keep_no_other_one() {
+    let world = World::with(2).await;
+    for number in 0..6 {
+        let name = format!("a-slow{number}");
+        world.lock().add_pod("t-w1", &name);
+        world.lock().unevictable.insert(name);
+    }
+    world.lock().evicting = Duration::from_secs(10);
+    let two_rounds = async {
+        tokio::time::sleep(Duration::from_secs(150)).await;
+        world.lock().pods_on("t-w1")
+    };
+    let (given, left) = tokio::join!(world.give(remove("t-w1")), two_rounds);
+    assert!(left.len() == 6 && left.iter().all(|pod| pod.starts_with("a-slow")), "{left:?}");
+    assert_eq!(codes(&given.arrived().0), ["workers.drain-blocked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_eviction_nobody_answers_keeps_no_other_one_and_is_named() {
+    let world = World::with(2).await;
+    for name in ["a-silent", "b-stuck"] {
+        world.lock().add_pod("t-w1", name);
+    }
+    world.lock().unanswered.insert("a-silent".to_owned());
+    world.lock().unevictable.insert("b-stuck".to_owned());
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    let words = waits[0].to_string();
+    assert_eq!(
+        words,
+        "t-w1: web/a-silent: it was not answered: nobody answers for a-silent; web/b-stuck: a webhook denies it \
+         [workers.drain-blocked]"
+    );
+    assert_eq!(world.lock().pods_on("t-w1").len(), 2, "the one that nothing keeps is there");
+    // Where nobody answers at all, that is what is waited for.
+    world.lock().unevictable.clear();
+    let mended = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.lock().unanswered.clear();
+    };
+    let (given, ()) = tokio::join!(world.give(Wish::GoOn), mended);
+    given.done();
+    assert_eq!(world.own(), ["t-w2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -527,7 +576,8 @@ async fn what_a_worker_asks_for_whose_node_was_removed_is_heard_before_anybody_i
     world.lock().refusing.insert("t-w1".to_owned(), ("join.certificate-expired", true));
     let waits = world.status().await.unwrap().unwrap().waits;
     assert!(waits.len() == 1 && waits[0].token && waits[0].reason.code == "join.certificate-expired", "{waits:?}");
-    assert!(waits[0].reason.words.starts_with("its node is gone: "), "{waits:?}");
+    let words = &waits[0].reason.words;
+    assert!(words.starts_with("its node is gone: ") && words.contains("to be rid of this worker, remove"), "{words}");
     // After a power cut it has said nothing yet.
     world.lock().lose_power("t-w1");
     world.set_fault(None);
@@ -770,10 +820,10 @@ async fn who_was_let_in_by_the_name_of_a_worker_that_goes_makes_no_node_by_it_la
     world.lock().ill.insert("one".to_owned());
     assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
     // Somebody who has read its form was, and bides his time.
-    world.lock().let_in.insert("t-w2".to_owned());
+    world.lock().let_in.insert("t-w2".to_owned(), ANOTHER.to_owned());
     world.lock().ill.clear();
     world.give(Wish::GoOn).await.done();
-    let let_in = world.lock().let_in.iter().cloned().collect::<Vec<_>>();
+    let let_in = world.lock().let_in.keys().cloned().collect::<Vec<_>>();
     assert_eq!((world.own(), let_in), (vec!["t-w1".into(), "t-w3".into()], vec!["t-w1".into(), "t-w3".into()]));
 }
 
@@ -807,12 +857,34 @@ async fn a_node_of_its_name_that_runs_on_something_else_or_does_not_say_on_what_
             heard: String::new(),
         };
         world.lock().nodes.push(other.clone());
+        // He came by the worker's token, as control nodes have noted.
+        world.lock().let_in.insert("t-w2".to_owned(), ANOTHER.to_owned());
         let (arrived, _) = world.give(Wish::Add(1)).await.arrived();
         assert_eq!(codes(&arrived), ["workers.name-in-use"], "{provider:?}");
+        let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+        assert!(why[0].reason.words.contains("delete that node"), "{why:?}");
         let status = world.give(Wish::GoOn).await.done();
         assert_eq!(status.workers.last().unwrap().name, "t-w3");
         assert!(world.lock().nodes.contains(&other), "it was changed");
+        assert!(!world.lock().let_in.contains_key("t-w2"), "control nodes know him, and name him to nobody");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_there_before_a_worker_of_its_name_had_a_token_stays_known() {
+    let world = World::with(1).await;
+    let node = NodeSeen { name: "t-w2".to_owned(), uid: "other".to_owned(), ..world.lock().nodes[0].clone() };
+    world.lock().nodes.push(NodeSeen { provider: String::new(), ..node });
+    world.lock().let_in.insert("t-w2".to_owned(), "its own".to_owned());
+    // Somebody wants fewer before its token is made.
+    let mut kept = world.kept().await.unwrap();
+    kept.pool.made += 1;
+    let mut new = Machine::new(&kept.pool, Uuid::from_u128(9), None, world.now());
+    new.state = State::Leaving;
+    kept.machines.push(new);
+    world.keep(kept).await;
+    world.give(Wish::GoOn).await.done();
+    assert!(world.kept().await.unwrap().machines.len() == 1 && world.lock().let_in.contains_key("t-w2"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,6 @@ use std::net::Ipv4Addr;
 use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use sha2::{Digest, Sha256};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
@@ -56,7 +55,7 @@ pub(super) struct Asked {
     pub names: Vec<String>,
     /// Addresses, in order.
     pub addresses: Vec<Ipv4Addr>,
-    /// What tells its public key from others: half of the SHA-256 of that, in hexadecimal.
+    /// What tells its public key from others ([`pki::digits`]).
     pub key: String,
 }
 
@@ -93,7 +92,7 @@ impl Asked {
         let written = [VERSION, info.subject.as_raw(), info.subject_pki.raw, &names.attributes()].concat();
         ensure!(is_whole(&der, &value(tag::SEQUENCE, &[&written])), "it says more than was understood");
         let Names { names, addresses, .. } = names;
-        let key = Sha256::digest(info.subject_pki.raw).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let key = pki::digits(info.subject_pki.raw);
         Ok(Self { organization, common_name, names, addresses, key })
     }
 }
@@ -194,7 +193,7 @@ fn value(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{Attribute, CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+    use rcgen::{Attribute, CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SanType};
 
     fn params() -> CertificateParams {
         let mut params = CertificateParams::default();
@@ -233,6 +232,10 @@ mod tests {
         assert_eq!(asked.addresses, [Ipv4Addr::new(10, 0, 0, 21), Ipv4Addr::new(10, 0, 0, 22)]);
         let bare = read(&pem(&params())).unwrap();
         assert!(bare.names.is_empty() && bare.addresses.is_empty());
+        // What a worker says of its key is what is noted of it.
+        let key = KeyPair::generate().unwrap();
+        let asked = read(&params().serialize_request(&key).unwrap().pem().unwrap()).unwrap();
+        assert_eq!(asked.key, pki::digits(&key.subject_public_key_info()));
         // Made by Go's crypto/x509, as a kubelet's is, with a trailing line end and without one.
         let go = include_str!("kubelet.csr");
         let asked = read(go).unwrap();

@@ -22,11 +22,11 @@ impl Api {
     pub fn follow_workers(&self, config: &ControlPlane, may: bool, now: SystemTime) -> anyhow::Result<Findings> {
         let mut records = self.worker_records()?;
         let adopting = records.as_ref().is_some_and(|records| records.are_to_be_completed(now));
+        let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
         let joining = match adopting {
-            true => self.joining(now)?,
+            true => self.joining(&nodes, now)?,
             false => BTreeMap::new(),
         };
-        let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
         let mut findings = ranges(&nodes, config);
         let Some(records) = &mut records else {
             if may {
@@ -48,13 +48,14 @@ impl Api {
         Ok(findings)
     }
 
-    /// The nodes that were let in lately, as they would have been noted then: of two by one name the later one.
-    fn joining(&self, now: SystemTime) -> anyhow::Result<BTreeMap<String, Record>> {
+    /// The nodes that were let in lately, as they would have been noted then: of two by one name the later one, and that there were
+    /// two.
+    pub(super) fn joining(&self, nodes: &[Node], now: SystemTime) -> anyhow::Result<BTreeMap<String, Record>> {
         let is_approved = |one: &Request| one.status.conditions.iter().any(|condition| condition.kind == APPROVED);
         let mut all = self.requests(joining::SIGNER, is_approved)?;
         all.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
         let mut tokens = BTreeMap::new();
-        let mut records = BTreeMap::new();
+        let mut records: BTreeMap<String, Record> = BTreeMap::new();
         for Request { spec, .. } in &all {
             let (Some(name), Some(id), Ok(asked)) =
                 (joining::node_of(spec), joining::token_of(spec), spec.asked(&joining::USAGES))
@@ -66,7 +67,12 @@ impl Api {
             }
             let is_its_own = tokens[id].as_ref().is_some_and(|token| token.node().is_some());
             let own = is_its_own.then(|| id.to_owned());
-            records.insert(name, Record { key: Some(asked.key), ..Record::of_joining(own, None, now) });
+            let known = nodes.iter().find(|node| node.name() == name);
+            let record = Record::of_key(asked.key, own, known, now);
+            let before = records.get(&name);
+            let is_disputed = before.is_some_and(|before| before.is_disputed || before.let_in != record.let_in);
+            let record = known.map_or_else(|| record.clone(), |node| record.with(node));
+            records.insert(name, Record { is_disputed, ..record });
         }
         Ok(records)
     }

@@ -7,6 +7,7 @@ mod csr;
 mod follow;
 mod joining;
 mod node;
+mod open;
 #[cfg(test)]
 mod record_tests;
 pub mod records;
@@ -68,6 +69,8 @@ struct Pass<'a> {
     config: &'a ControlPlane,
     nodes: Vec<Node>,
     now: SystemTime,
+    /// Whether what is noted is kept.
+    is_kept: bool,
     /// The tokens that were asked for, by their names: many requests may come with one.
     tokens: BTreeMap<String, Option<joining::Token>>,
 }
@@ -208,12 +211,14 @@ impl Api {
     }
 
     fn decide(&self, config: &ControlPlane, now: SystemTime, decided: &mut Decided) -> anyhow::Result<()> {
-        if self.open_requests()?.is_empty() {
+        if !self.has_open_requests()? {
             return Ok(());
         }
         // Before all else is looked at: what another control node notes and decides meanwhile counts.
-        let mut records = self.worker_records()?;
-        let (open, strange): (Vec<_>, Vec<_>) = self.open_requests()?.into_iter().partition(Request::has_plain_name);
+        let kept = self.worker_records()?;
+        let open = self.open_requests()?;
+        decided.waiting.extend(open.left());
+        let (open, strange): (Vec<_>, Vec<_>) = open.into_requests().into_iter().partition(Request::has_plain_name);
         if !strange.is_empty() {
             // Their names say nothing that a person or a path could do with.
             decided
@@ -221,11 +226,16 @@ impl Api {
                 .push(format!("{} requests have names that no kubelet gives, and are left alone", strange.len()));
         }
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
-        let mut pass = Pass { config, nodes, now, tokens: BTreeMap::new() };
+        // As long as nothing is noted, who was let in lately is known by that.
+        let (mut records, is_kept) = match kept {
+            Some(kept) => (kept, true),
+            None => (Records::of_requests(self.joining(&nodes, now)?), false),
+        };
+        let mut pass = Pass { config, nodes, now, is_kept, tokens: BTreeMap::new() };
         let (mut failures, mut decisions) = (Vec::new(), 0);
         for request in &in_turn(open) {
             // What waits takes nobody's turn.
-            let Some(judged) = self.judge(request, &mut pass, records.as_ref())? else { continue };
+            let Some(judged) = self.judge(request, &mut pass, &records)? else { continue };
             let (kind, why) = match judged {
                 Ok(news) => match self.note(&mut records, news, &mut pass)? {
                     true => (APPROVED, "a control node has judged it".to_owned()),
@@ -259,24 +269,16 @@ impl Api {
         self.list_that(&path, keep).context("listing the requests for certificates")
     }
 
-    /// Those that nobody has decided yet.
-    fn open_requests(&self) -> anyhow::Result<Vec<Request>> {
-        let is_open = |one: &Request| one.status.conditions.is_empty();
-        let mut open = self.requests(joining::SIGNER, is_open)?;
-        open.extend(self.requests(serving::SIGNER, is_open)?);
-        Ok(open)
-    }
-
     /// Judges a request, unless it is not ours. Gives what is to be noted before it is approved.
     fn judge(
         &self,
         request: &Request,
         pass: &mut Pass<'_>,
-        records: Option<&Records>,
+        records: &Records,
     ) -> anyhow::Result<Option<Result<Option<News>, Refusal>>> {
-        let Pass { config, nodes, now, tokens } = pass;
+        let Pass { config, nodes, now, tokens, .. } = pass;
         let spec = &request.spec;
-        let complete = records.filter(|records| records.are_complete());
+        let complete = Some(records).filter(|records| records.are_complete());
         if spec.signer_name == serving::SIGNER {
             return Ok(Some(serving::judge(spec, config, nodes, complete)));
         }
@@ -290,18 +292,22 @@ impl Api {
                 let known = nodes.iter().find(|node| node.name() == who.name);
                 // A token without a name may be for others too.
                 let own = token.and_then(|token| token.node().map(|_| id.to_owned()));
-                if let Some(records) = records {
-                    records.lets_in(&who, own.as_deref(), *now)?;
-                }
-                Ok(Some((who.name, Record { key: Some(who.key), ..Record::of_joining(own, known, *now) })))
+                records.lets_in(&who, own.as_deref(), *now)?;
+                let record = Record::of_key(who.key, own, known, *now);
+                Ok(Some((who.name.clone(), Record { is_disputed: records.are_disputed(&who.name), ..record })))
             })));
         }
         Ok(renewal::worker_of(spec, config).map(|name| renewal::judge(name, spec, nodes, complete).map(|()| None)))
     }
 
-    /// Notes what is news, if anything is noted yet. Says whether it did: not if somebody else has noted something meanwhile.
-    fn note(&self, records: &mut Option<Records>, news: Option<News>, pass: &mut Pass<'_>) -> anyhow::Result<bool> {
-        let (Some(records), Some((name, record))) = (records, news) else { return Ok(true) };
+    /// Notes what is news, for this pass alone if nothing is kept yet. Says whether it did: not if somebody else has noted
+    /// something meanwhile.
+    fn note(&self, records: &mut Records, news: Option<News>, pass: &mut Pass<'_>) -> anyhow::Result<bool> {
+        let Some((name, record)) = news else { return Ok(true) };
+        if !pass.is_kept {
+            records.remember(name, record);
+            return Ok(true);
+        }
         // Once its kubelet serves, nobody needs its token: who else has that cannot become this node while it restarts.
         if let Some(used) = records.token_of(&name).filter(|_| record.token.is_none()) {
             self.delete(&join_token::path(used)).context("deleting the token of a worker that has joined")?;

@@ -308,9 +308,43 @@ fn a_name_is_for_the_key_that_was_let_in_until_its_token_is_no_more() {
     // Once its kubelet serves, there is no such token, and it joins again by another one.
     cluster.store.lock().unwrap().requests.clear();
     assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved, ["csr-0 of system:node:new"]);
-    assert!(!cluster.noted("new").unwrap().contains("key"), "it is the object's now");
+    let noted = cluster.noted("new").unwrap();
+    assert!(!noted.contains("key"), "it is the object's now");
+    // Whoever has made its VM still sees with which one it was let in.
+    let key = anew.asked(&joining::USAGES).unwrap().key;
+    let let_in = contract::worker_records::LetIn::read(&noted).unwrap();
+    assert_eq!((let_in.key_of("new-9"), let_in.key_of("another")), (Some(key.as_str()), None));
     cluster.store.lock().unwrap().requests.clear();
     assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+}
+
+#[test]
+fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() {
+    let cluster = Cluster::noting(19, vec![node("worker1", &["10.0.0.21"], 2)]);
+    cluster.token(Some("worker1"));
+    // Who has read the first token asks before the VM does, and does nothing else that could be seen.
+    assert_eq!(cluster.asks(&joins_as("worker1")).approved.len(), 1);
+    let first = cluster.noted("worker1").unwrap();
+    cluster.store.lock().unwrap().requests.clear();
+    let mut own = joins_as("worker1");
+    own.username = "system:bootstrap:ghijkl".to_owned();
+    let waits = cluster.asks(&own);
+    assert!(
+        waits.approved.is_empty() && waits.waiting[0].contains("another token has let another key in as worker1"),
+        "{waits:?}"
+    );
+    assert_eq!(cluster.noted("worker1").unwrap(), first, "it gives way");
+    let told = |minutes: u64| {
+        let at = now() + Duration::from_secs(minutes * 60);
+        cluster.api().follow_workers(&cluster.config, true, at).unwrap().to_string()
+    };
+    assert!(!told(1).contains("worker.name-held"));
+    let held = told(16);
+    assert!(held.contains("worker.name-held") && held.contains("worker1 (its node is there"), "{held}");
+    // Its kubelet serves: it was its own.
+    assert_eq!(cluster.asks(&serving("worker1", "10.0.0.21")).approved.len(), 1);
+    assert!(!told(16).contains("worker.name-held"));
+    assert_eq!(cluster.decides(now()).approved, ["csr-0 of system:bootstrap:ghijkl"]);
 }
 
 #[test]
@@ -533,4 +567,59 @@ fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_not
             "{other:?}"
         );
     }
+}
+
+#[test]
+fn of_two_keys_by_one_name_the_second_waits_also_before_anything_is_noted() {
+    for (last, is_same_pass) in [(20, false), (21, true)] {
+        let cluster = Cluster::start(last, vec![]);
+        cluster.token(Some("new"));
+        let both = [joins_as("new"), joins_as("new")];
+        let decided = if is_same_pass {
+            let mut store = cluster.store.lock().unwrap();
+            store.requests.insert("csr-0".to_owned(), request("csr-0", &both[0]));
+            drop(store);
+            cluster.asks(&both[1])
+        } else {
+            assert_eq!(cluster.asks(&both[0]).approved.len(), 1);
+            cluster.asks(&both[1])
+        };
+        assert!(cluster.noted("new").is_none(), "nothing is noted yet");
+        assert_eq!(decided.approved.len(), usize::from(is_same_pass), "{decided:?}");
+        assert!(decided.waiting[0].contains("the same token has let another key in as new"), "{decided:?}");
+    }
+}
+
+#[test]
+fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
+    for (last, nodes) in [(22, vec![]), (23, vec![node("new", &["10.0.0.30"], 9)])] {
+        let cluster = Cluster::start(last, nodes);
+        cluster.token(Some("new"));
+        for number in 0..2 {
+            let mut approved = request(&format!("csr-{number}"), &joins_as("new"));
+            approved["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
+            cluster.store.lock().unwrap().requests.insert(format!("csr-{number}"), approved);
+        }
+        cluster.follow();
+        let told = cluster.follow();
+        assert!(cluster.noted("_complete").is_some());
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were let in by it"), "{told:?}");
+        // Nor is that forgotten when its node is there.
+        cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
+        assert_eq!(cluster.follow(), told);
+    }
+}
+
+#[test]
+fn of_one_who_asks_again_and_again_so_many_requests_are_held_and_that_is_told() {
+    let cluster = Cluster::noting(24, vec![ready(node("busy", &[], 2))]);
+    cluster.token(Some("new"));
+    let user = "system:node:busy";
+    let waits = spec(&Serving { user, common: user, names: &["busy"], ..GOOD });
+    let flood = (0..1000).map(|number| (format!("csr-a{number}"), request(&format!("csr-a{number}"), &waits)));
+    cluster.store.lock().unwrap().requests.extend(flood);
+    let decided = cluster.asks(&joins_as("new"));
+    assert_eq!(decided.approved, ["csr-1000 of system:bootstrap:abcdef"]);
+    assert_eq!(decided.waiting.len(), open::OF_ONE + 1);
+    assert!(decided.waiting[0].starts_with("system:node:busy has 700 more requests than are looked at"), "{decided:?}");
 }

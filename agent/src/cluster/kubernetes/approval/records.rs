@@ -58,10 +58,17 @@ pub(super) struct Record {
     /// The token that it was let in with, by its public half, until that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// What tells the key from others that it was let in with, until it has a Node object and its token is no more
-    /// ([`super::csr::Asked::key`]): nobody else is let in by its name, or with that token.
+    /// What tells the key from others that it was let in with ([`super::csr::Asked::key`]), until its kubelet has a certificate to
+    /// serve with, or, of a token without a name, until it has a Node object: nobody else is let in by its name until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The same of the key that was let in last, also once it has served: whoever has made its VM compares that with the key that
+    /// the VM says ([`contract::worker_records::LetIn`]). None of one that was there before anything was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub let_in: Option<String>,
+    /// Whether two keys were let in by its name before anything was noted: who has the other one's certificate is the same node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_disputed: bool,
     /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
     /// (`addons::comers`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,11 +82,17 @@ impl Record {
     /// That of a worker that is let in now, for the first time or again: its address is free to be another one.
     pub fn of_joining(token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
         let joined = humantime::format_rfc3339_seconds(now).to_string();
-        Self { joined, token, key: None, uid: known.map(|node| node.uid().to_owned()), address: None }
+        let uid = known.map(|node| node.uid().to_owned());
+        Self { joined, token, key: None, let_in: None, is_disputed: false, uid, address: None }
+    }
+
+    /// The same, with the key that is let in.
+    pub fn of_key(key: String, token: Option<String>, known: Option<&Node>, now: SystemTime) -> Self {
+        Self { key: Some(key.clone()), let_in: Some(key), ..Self::of_joining(token, known, now) }
     }
 
     /// That of a worker whose Node object this is. Its key counts as long as its token does.
-    fn with(&self, node: &Node) -> Self {
+    pub fn with(&self, node: &Node) -> Self {
         let key = self.key.clone().filter(|_| self.token.is_some());
         Self { uid: Some(node.uid().to_owned()), key, ..self.clone() }
     }
@@ -104,8 +117,16 @@ impl Record {
     }
 
     fn has_joined_within(&self, limit: Duration, now: SystemTime) -> bool {
-        let joined = humantime::parse_rfc3339(&self.joined);
-        self.uid.is_none() && joined.is_ok_and(|joined| now < joined + limit)
+        self.uid.is_none() && self.is_younger_than(limit, now)
+    }
+
+    /// Whether it has a Node object, and a key was let in for it, a while ago, that has asked for no certificate to serve with.
+    fn does_not_serve(&self, now: SystemTime) -> bool {
+        self.uid.is_some() && self.key.is_some() && !self.is_younger_than(LATE, now)
+    }
+
+    fn is_younger_than(&self, limit: Duration, now: SystemTime) -> bool {
+        humantime::parse_rfc3339(&self.joined).is_ok_and(|joined| now < joined + limit)
     }
 }
 
@@ -152,6 +173,21 @@ impl From<Object> for Records {
 pub(super) type Changes = BTreeMap<String, Option<Record>>;
 
 impl Records {
+    /// What is known of those that were let in lately where nothing is noted yet.
+    pub fn of_requests(of: BTreeMap<String, Record>) -> Self {
+        Self { of, ..Self::default() }
+    }
+
+    /// The same of one more.
+    pub fn remember(&mut self, name: String, record: Record) {
+        self.of.insert(name, record);
+    }
+
+    /// Whether two keys were let in by a name before anything was noted.
+    pub fn are_disputed(&self, name: &str) -> bool {
+        self.of.get(name).is_some_and(|record| record.is_disputed)
+    }
+
     /// Whether everybody is noted who has been let in.
     pub fn are_complete(&self) -> bool {
         self.complete
@@ -200,7 +236,13 @@ impl Records {
                      token of its own; if not, delete the token, since others have it"
                 )));
             }
-            Some(_) | None => {}
+            Some(_) => {
+                return Err(Refusal::Now(format!(
+                    "another token has let another key in as {name}, which has not served since: who has that would be the same \
+                     node. Remove that worker, and give the one that takes its place another name"
+                )));
+            }
+            None => {}
         }
         let held = || self.of.values().filter(|record| record.is_of_no_named_token());
         let is_new = token.is_none() && known.is_none_or(|record| record.uid.is_some());
@@ -221,13 +263,19 @@ impl Records {
         Ok(())
     }
 
-    /// The names that are nobody else's for who has not come in a while, those first that a token without a name has let in.
+    /// The names that are nobody else's for who has not come in a while, those first that a token without a name has let in; and
+    /// those of nodes whose last key has not served in as long: somebody else may have asked with that.
     pub fn held(&self, now: SystemTime) -> Vec<String> {
         let is_late = |record: &Record| record.is_held(now) && !record.has_joined_within(LATE, now);
         let (own, free): (Vec<_>, Vec<_>) =
             self.of.iter().filter(|(_, record)| is_late(record)).partition(|(_, record)| record.token.is_some());
         let own = own.into_iter().map(|(name, _)| format!("{name} (by a token of its own)"));
-        free.into_iter().map(|(name, _)| name.clone()).chain(own).collect()
+        let unserved = self.of.iter().filter(|(_, record)| record.does_not_serve(now));
+        let unserved = unserved.map(|(name, _)| format!("{name} (its node is there, and has not served since)"));
+        let disputed = self.of.iter().filter(|(_, record)| record.is_disputed);
+        let disputed =
+            disputed.map(|(name, _)| format!("{name} (two keys were let in by it before anything was noted)"));
+        disputed.chain(free.into_iter().map(|(name, _)| name.clone())).chain(own).chain(unserved).collect()
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
@@ -276,7 +324,10 @@ impl Records {
         let coming = joining.iter().filter(|(name, _)| is_new(name));
         let coming = coming.map(|(name, record)| (name.clone(), Some(record.clone())));
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
-            let known = self.of(node).cloned().unwrap_or_else(|_| Record::of_joining(None, None, now));
+            // Its token has done its work, or ends soon.
+            let asked = joining.get(node.name()).cloned().map(|asked| Record { token: None, key: None, ..asked });
+            let known = self.of(node).ok().cloned().or(asked);
+            let known = known.unwrap_or_else(|| Record::of_joining(None, None, now));
             (node.name().to_owned(), Some(Record { address: own(node), ..known.with(node) }))
         });
         coming.chain(there).collect()
