@@ -56,6 +56,10 @@ pub enum Event {
         /// The disk that it takes away from its VM: once detached, only the path leads to it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         disk: Option<DiskRef>,
+        /// BIOS UUID that the VM is given which it makes: half of it is known by that, for anybody may write a stamp who may
+        /// change a VM's settings. None of other steps, nor in a journal of before this was noted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vm: Option<Uuid>,
     },
     /// A step is done.
     Done {

@@ -1,5 +1,5 @@
-//! The VMs that the last upgrade of a deployment has noted, for who removes the deployment's VMs: those that it made, and those
-//! that an operator was shown in its plan. A stamp alone proves nothing.
+//! The VMs that the last upgrade of a deployment has noted, for who removes the deployment's VMs: those that it made or has begun
+//! to make, and those that an operator was shown in its plan. A stamp alone proves nothing.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub async fn noted_vms(store: &dyn Store) -> anyhow::Result<BTreeSet<Uuid>> {
 fn of_entry(entry: &Entry) -> Vec<Uuid> {
     match &entry.event {
         Event::Planned { plan } => of_plan(plan).collect(),
-        Event::Done { vm, .. } => vm.iter().copied().collect(),
+        Event::Begun { vm, .. } | Event::Done { vm, .. } => vm.iter().copied().collect(),
         _ => Vec::new(),
     }
 }

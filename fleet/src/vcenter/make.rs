@@ -21,6 +21,7 @@ impl VcenterHypervisor {
         let image = self.image(replacement.image).await?;
         let place = self.place(Some(&like), replacement.placement).await?;
         let spec = self.stamped(&replacement.stamp).processors(like.processors).memory(like.memory);
+        let spec = spec.bios_uuid(&replacement.uuid.to_string());
         let form = &image.template.properties;
         let values = filled(form, &image.note.defaults, taken_over(form, &like.properties))?;
         let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
