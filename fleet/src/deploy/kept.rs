@@ -87,6 +87,10 @@ pub struct Kept {
     /// hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted: Vec<Granted>,
+    /// The upgrade that was the last one when the cluster was gone: it has ended with it. One that begins later is of VMs that
+    /// have taken its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<Uuid>,
     /// Data disks that are left where they are, noted before they are detached.
     #[serde(default)]
     pub left: Vec<DiskRef>,

@@ -76,6 +76,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         authority: None,
         removes_disks: false,
         granted: Vec::new(),
+        upgrade: None,
         left: before.map(|kept| kept.left).unwrap_or_default(),
         discarded: Vec::new(),
     })
@@ -190,12 +191,25 @@ fn adopted(cluster: &str) -> Kept {
         authority: None,
         removes_disks: false,
         granted: Vec::new(),
+        upgrade: None,
         left: Vec::new(),
         discarded: Vec::new(),
     }
 }
 
 impl Kept {
+    /// The same with those of an upgrade's disks noted as left that no VM holds: nothing else leads to them once its journal goes.
+    #[must_use]
+    pub(super) fn with_unheld(mut self, disks: &[DiskRef], vms: &[Vm]) -> Self {
+        for disk in disks {
+            let is_noted = self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == disk.uuid);
+            if !is_noted && vms.iter().all(|vm| vm.disk(disk.uuid).is_none()) {
+                self.left.push(disk.clone());
+            }
+        }
+        self
+    }
+
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
     /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
     /// the cluster is somebody's.

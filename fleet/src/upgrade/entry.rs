@@ -161,6 +161,14 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
     Ok(entries)
 }
 
+/// Where a node's disk was when it was last taken from a VM; none if it was not.
+pub fn disk_of(entries: &[Entry], node: usize) -> Option<&DiskRef> {
+    entries.iter().rev().find_map(|entry| match &entry.event {
+        Event::Begun { step, disk: Some(disk), .. } if step.node == Some(node) => Some(disk),
+        _ => None,
+    })
+}
+
 /// The plan that a journal begins with.
 pub fn plan_of(entries: &[Entry]) -> Option<&Plan> {
     match entries.first() {

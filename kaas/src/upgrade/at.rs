@@ -195,7 +195,7 @@ fn read(path: &Path, network: Option<&PathBuf>) -> anyhow::Result<Given> {
 /// What a node gives for the deployer's key, good for a day.
 async fn issued(deployer: &Deployer, place: &Place, nodes: &[(String, Ipv4Addr)]) -> anyhow::Result<Given> {
     let mut last = anyhow::anyhow!("no VM of the deployment is on");
-    let pinned = fleet::deploy::authority(&*place.store).await?;
+    let pinned = fleet::deploy::authority(&*place.store, place.hypervisor.deployment()).await?;
     for (address, vm) in running(nodes, &place.hypervisor.vms().await?) {
         match asked(deployer, &*place.hypervisor, address, vm, pinned).await {
             Ok(given) => return Ok(given),

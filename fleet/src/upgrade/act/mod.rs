@@ -16,7 +16,7 @@ mod vm;
 use uuid::Uuid;
 
 use super::context::StepContext;
-use super::entry::{Direction, Event};
+use super::entry::{Direction, disk_of};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
 use super::plan::{Action, Plan, PlannedNode, Step};
@@ -284,9 +284,5 @@ impl Vms {
 
 /// Where a node's disk was when it was last taken from a VM, or else when the plan was made.
 pub(super) fn place(journal: &Journal<'_>, node: usize) -> DiskRef {
-    let moved = journal.entries().iter().rev().find_map(|entry| match &entry.event {
-        Event::Begun { step, disk: Some(disk), .. } if step.node == Some(node) => Some(disk.clone()),
-        _ => None,
-    });
-    moved.unwrap_or_else(|| journal.plan().nodes[node].disk.clone())
+    disk_of(journal.entries(), node).unwrap_or(&journal.plan().nodes[node].disk).clone()
 }

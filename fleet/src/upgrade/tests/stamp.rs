@@ -9,7 +9,7 @@ use super::fake::operator::{STRANGERS, Stranger};
 use super::fake::{Ill, World, old_vm, stamp};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 use crate::upgrade::entry::Event;
-use crate::upgrade::{Action, Mode, Outcome, Step, Verb, plan};
+use crate::upgrade::{Action, LastUpgrade, Mode, Outcome, Step, Verb, plan};
 
 /// Why there is no plan; nothing if there is one.
 pub async fn refusals(world: &World) -> Vec<&'static str> {
@@ -207,7 +207,8 @@ async fn a_new_vm_has_the_bios_uuid_that_was_noted_before_and_half_of_it_is_know
     assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
     let half = world.lock().machines.iter().find(|machine| !machine.whole).map(|machine| machine.vm.uuid());
     assert_eq!(half, Some(drawn[0]));
-    assert!(crate::upgrade::noted_vms(&world).await.unwrap().contains(&drawn[0]), "who removes the cluster knows it");
+    let last = LastUpgrade::find(&world).await.unwrap().unwrap();
+    assert!(last.vms.contains(&drawn[0]), "who removes the cluster knows it");
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
     assert_eq!(world.new_vm("cp1").uuid(), drawn[0]);
     assert_eq!(noted().await, drawn, "one is enough");
