@@ -95,13 +95,22 @@ impl VcenterHypervisor {
         placement: &Placement,
     ) -> Result<Option<Staged>> {
         let at = self.datastore_beside(like, placement).await?;
+        let mut unknown = None;
         for note in self.laid.of(digest).await? {
             let Some(seal) = note.seal.as_ref().filter(|_| note.datastore == at.datastore.id) else { continue };
-            if let Standing::Whole(_) = self.standing(seal).await? {
-                return Ok(Some(as_staged(&seal.reference, digest)));
+            match self.standing(seal).await {
+                Ok(Standing::Whole(_)) => return Ok(Some(as_staged(&seal.reference, digest))),
+                Ok(Standing::Gone | Standing::Altered(_)) => {}
+                // Another one may be whole.
+                Err(error) => {
+                    unknown.get_or_insert(error.context(format!("looking at the template {}", note.name)));
+                }
             }
         }
-        Ok(None)
+        match unknown {
+            Some(error) => Err(error),
+            None => Ok(None),
+        }
     }
 
     /// The datastore where images for a placement are laid.
@@ -120,6 +129,8 @@ impl VcenterHypervisor {
         match self.client.vm(&MoRef::vm(&seal.reference)).await {
             Ok(vm) => Ok(seal.broken(&vm).map_or_else(|| Standing::Whole(Box::new(vm)), Standing::Altered)),
             Err(error) if error.outcome() == Outcome::NotFound => Ok(Standing::Gone),
+            // Moved to where the account has no right, or the right was taken away.
+            Err(error) if error.outcome() == Outcome::Denied => Ok(Standing::Altered("this account may not read it")),
             Err(error) => Err(error.into()),
         }
     }

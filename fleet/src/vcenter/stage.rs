@@ -46,18 +46,29 @@ impl VcenterHypervisor {
     }
 
     /// Ends what earlier commands of this deployment have left half done, and says of which templates of this image none is
-    /// used. Nobody else lays images for this deployment: whoever has its permit is the only one.
-    async fn tidy(&self, digest: &str, permit: &dyn Permit) -> Result<()> {
+    /// used. Nobody else lays images for this deployment: whoever has its permit is the only one. What cannot be looked at of
+    /// another image, or of what is half done, hinders nothing: it is named, and the next command looks again.
+    pub(super) async fn tidy(&self, digest: &str, permit: &dyn Permit) -> Result<()> {
         let mut altered = Vec::new();
         for note in self.laid.all().await? {
             let Some(seal) = &note.seal else {
-                self.end_half(&note, permit).await?;
+                match self.end_half(&note, permit).await {
+                    Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => return Err(error),
+                    Err(error) => {
+                        log::warn!("{} was left half laid ready, and cannot be looked at: {error}", note.name);
+                    }
+                    Ok(()) => {}
+                }
                 continue;
             };
-            match self.standing(seal).await? {
-                Standing::Gone => self.laid.forget(&note, permit).await?,
-                Standing::Altered(what) if note.digest == digest => altered.push(format!("{}: {what}", note.name)),
-                Standing::Altered(_) | Standing::Whole(_) => {}
+            match self.standing(seal).await {
+                Ok(Standing::Gone) => self.laid.forget(&note, permit).await?,
+                Ok(Standing::Altered(what)) if note.digest == digest => altered.push(format!("{}: {what}", note.name)),
+                Ok(Standing::Altered(_) | Standing::Whole(_)) => {}
+                Err(error) if note.digest == digest => {
+                    return Err(error.context(format!("looking at the template {}", note.name)));
+                }
+                Err(error) => log::warn!("the template {} cannot be looked at: {error}", note.name),
             }
         }
         let words = altered.join("; ");

@@ -1,9 +1,11 @@
 //! Templates that others make, change or take away: nothing of that becomes a node, and nothing of theirs is removed.
 
+use serde_json::json;
 use vsphere::{ConfigSpec, MoRef, Unguarded};
 
 use super::others::by_hand;
 use super::*;
+use crate::vcenter::laid::Note;
 
 async fn staged(hypervisor: &VcenterHypervisor, ova: &Ova) -> Option<Staged> {
     hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap()
@@ -169,4 +171,41 @@ async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
     assert_eq!(staged(&hypervisor, &ova).await, None);
     hypervisor.lay(&ova).await;
     assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+}
+
+#[tokio::test]
+async fn a_template_that_cannot_be_read_hinders_neither_another_whole_one_nor_another_image() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let [note]: [Note; 1] = hypervisor.laid.of(&ova.digest).await.unwrap().try_into().unwrap();
+    bed.count_anew().await;
+    assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
+    // What is looked at last is the first template by name.
+    let looks = bed.count("RetrievePropertiesEx").await;
+    let first = Note { name: note.name.replace(&note.name[note.name.len() - 8..], "00000000"), ..note.clone() };
+    hypervisor.laid.seal(&first, note.seal.clone().unwrap(), &Free).await.unwrap();
+    for fault in ["NoPermission", "NotSupported"] {
+        bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": fault, "skip": looks - 1 })).await;
+        assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()), "{fault}");
+        assert!(bed.has_spoilt().await, "{fault}");
+        bed.spoil_nothing().await;
+    }
+    // Where none can be read, nobody says that there is none, unless that lasts until somebody gives a right back.
+    for (fault, says) in [("NoPermission", Ok(None)), ("NotSupported", Err(()))] {
+        bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": fault, "skip": looks - 1, "times": -1 })).await;
+        let found = hypervisor.staged(&ova.digest, None, &Placement::default()).await;
+        assert_eq!(found.map_err(|error| assert!(error.to_string().contains(&first.name), "{error}")), says, "{fault}");
+        bed.spoil_nothing().await;
+    }
+    // Who lays another image looks at these two last.
+    bed.count_anew().await;
+    hypervisor.tidy("another image", &Free).await.unwrap();
+    let looks = bed.count("RetrievePropertiesEx").await;
+    for fault in ["NoPermission", "NotSupported"] {
+        bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": fault, "skip": looks - 2, "times": -1 })).await;
+        hypervisor.tidy("another image", &Free).await.unwrap();
+        assert!(bed.has_spoilt().await, "{fault}");
+        bed.spoil_nothing().await;
+    }
 }
