@@ -32,7 +32,7 @@ impl Deploy<'_> {
         self.applied(wish).await?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Hold::take(self.store, self.what, over, &say).await?;
-        journals::prune(&hold).await;
+        journals::prune_beside_upgrades(&hold).await;
         let gone = async {
             // What a command before this one had begun has arrived, and is waited for.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
