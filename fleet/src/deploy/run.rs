@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use tokio::time::Instant;
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::act::Acting;
@@ -76,6 +77,15 @@ impl Deploy<'_> {
             }
             None => Ok(None),
         }
+    }
+
+    /// Whether it was said of an earlier command, and noted, that a VM of this BIOS UUID goes with the cluster.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn has_granted(&self, vm: Uuid) -> anyhow::Result<bool> {
+        let kept = records::read(self.store).await?;
+        Ok(kept.is_some_and(|kept| kept.granted.iter().any(|granted| granted.vm == vm)))
     }
 
     /// Removes a place that a command which was killed has made, and nothing else. False if there is something of a cluster:
