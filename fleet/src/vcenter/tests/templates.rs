@@ -6,6 +6,7 @@ use vsphere::{ConfigSpec, MoRef, Unguarded};
 use super::others::by_hand;
 use super::*;
 use crate::vcenter::laid::Note;
+use crate::vcenter::{Clones, Site};
 
 async fn staged(hypervisor: &VcenterHypervisor, ova: &Ova) -> Option<Staged> {
     hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap()
@@ -208,4 +209,37 @@ async fn a_template_that_cannot_be_read_hinders_neither_another_whole_one_nor_an
         assert!(bed.has_spoilt().await, "{fault}");
         bed.spoil_nothing().await;
     }
+}
+
+#[tokio::test]
+async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken() {
+    let bed = Bed::start(&[]);
+    let site = Site { clones: Clones::Full, ..bed.site() };
+    let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
+    let staged = hypervisor.lay(&ova).await;
+    let place = hypervisor.place(None, &Placement::default()).await.unwrap();
+    let (looked_at, spec) = (hypervisor.image(&staged).await.unwrap(), ConfigSpec::new());
+    assert!(!looked_at.template.devices.others.is_empty(), "the image has a CD drive");
+    hypervisor.clone_of(&looked_at, "whole", &place, (&spec, 0), &Free).await.unwrap();
+    // What was looked at had no drive, was on fewer networks, or had no disk: all that came in between.
+    type Change = fn(&mut vsphere::Vm);
+    let changes: [(&str, Change); 3] = [
+        ("a VirtualCdrom", |template| template.devices.others.clear()),
+        ("network adapters", |template| template.devices.adapters.clear()),
+        ("1 disks", |template| template.devices.disks.clear()),
+    ];
+    for (number, (strange, change)) in changes.into_iter().enumerate() {
+        let mut before = hypervisor.image(&staged).await.unwrap();
+        change(&mut before.template);
+        let name = format!("strange-{number}");
+        let refused = hypervisor.clone_of(&before, &name, &place, (&spec, 0), &Free).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::InDoubt, "{refused}");
+        let words = refused.to_string();
+        // That it is no whole template without a disk is found before.
+        assert!(words.contains(strange) || (number == 2 && words.contains("was changed while")), "{words}");
+    }
+    // Nor one that tells its guest what the template does not.
+    let told = ConfigSpec::new().extra("guestinfo.told", "x");
+    let refused = hypervisor.clone_of(&looked_at, "told", &place, (&told, 0), &Free).await.unwrap_err();
+    assert!(refused.to_string().contains("the entry guestinfo.told"), "{refused}");
 }
