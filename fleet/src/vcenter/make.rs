@@ -143,7 +143,8 @@ fn strange(template: &vsphere::Vm, made: &vsphere::Vm, new_disks: usize) -> Opti
     changed.map(|key| format!("the entry {key}"))
 }
 
-/// Whether all that a clone takes from its template is the same. That it was cloned may itself count as a change of its settings.
+/// Whether all that a clone takes from its template is the same. That it was cloned may itself count as a change of its settings: these
+/// come to the same then ([`super::laid::settings`]).
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
     let rest = |seal: Seal| Seal { version: String::new(), ..seal };
     Seal::of(before).map(rest) == Seal::of(after).map(rest)
