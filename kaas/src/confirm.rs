@@ -13,14 +13,14 @@ const LIMIT: Duration = Duration::from_secs(10 * 60);
 /// No answer is longer, in bytes.
 const LONGEST: u64 = 4096;
 
-/// Asks on the terminal, and returns the line that was typed, without what is around it. `instead` says how it is answered
-/// without one.
+/// Asks on standard error, for standard output may be a script's, and returns the line that was typed, without what is
+/// around it. `instead` says how it is answered without one.
 ///
 /// # Errors
 /// When nobody has answered within ten minutes, or there is nobody to ask.
 pub fn ask(question: &str, instead: &str) -> anyhow::Result<String> {
     let from = || std::io::stdin().lock();
-    asked(question, instead, LIMIT, from, &mut std::io::stdout().lock())
+    asked(question, instead, LIMIT, from, &mut std::io::stderr())
 }
 
 fn asked<From: BufRead>(
@@ -54,6 +54,7 @@ fn asked<From: BufRead>(
 #[cfg(test)]
 mod tests {
     use std::io::BufReader;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -77,5 +78,23 @@ mod tests {
         let told = asked("Sure?", "give --yes", limit, move || BufReader::new(silent), &mut shown).unwrap_err();
         assert_eq!(told.to_string(), "nobody has answered within 1 min; nothing was changed");
         assert_eq!(String::from_utf8(shown).unwrap(), "Sure? (within 1 min): ");
+    }
+
+    /// Whether this process only asks, for the one that has started it.
+    const ASKS: &str = "KAAS_TEST_ASKS";
+
+    #[test]
+    fn a_question_is_no_part_of_what_a_script_reads() {
+        if std::env::var_os(ASKS).is_some() {
+            ask("Sure?", "give --yes").unwrap_err();
+            return;
+        }
+        let name = "confirm::tests::a_question_is_no_part_of_what_a_script_reads";
+        let mut asks = Command::new(std::env::current_exe().unwrap());
+        asks.args(["--exact", name, "--nocapture"]).env(ASKS, "1").stdin(Stdio::null());
+        let said = asks.output().unwrap();
+        let [to_read, to_people] = [said.stdout, said.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(said.status.success() && to_read.contains("1 passed"), "{to_read}{to_people}");
+        assert!(to_people.contains("Sure? (within 10 min): ") && !to_read.contains("Sure?"), "{to_read}");
     }
 }

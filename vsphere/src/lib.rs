@@ -89,5 +89,5 @@ pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
     Adapter, AdapterNetwork, CloneDisks, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode, Entries,
-    ExistingDisk, Extra, ManagedBy, NewDisk, Power, Property, ShutDown, Snapshot, Vm,
+    ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
 };

@@ -28,6 +28,8 @@ pub(super) struct Acting<'a> {
     pub(super) wanted: Option<&'a Wanted>,
     /// BIOS UUIDs of the VMs that an upgrade has noted.
     pub(super) upgraded: BTreeSet<Uuid>,
+    /// That upgrade.
+    pub(super) upgrade: Option<Uuid>,
 }
 
 impl Acting<'_> {
@@ -59,7 +61,9 @@ impl Acting<'_> {
                 kept.discarded.retain(|other| other != disk);
                 save(records, kept).await
             }
-            Action::Gone => save(records, Kept { goal: Goal::Gone, ..records.kept().clone() }).await,
+            Action::Gone => {
+                save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade, ..records.kept().clone() }).await
+            }
         }
     }
 

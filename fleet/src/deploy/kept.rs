@@ -57,6 +57,10 @@ pub struct Granted {
     pub vm: Uuid,
     /// UUIDs of the data disks that it held then.
     pub disks: Vec<Uuid>,
+    /// Whether that was said of an earlier command. Its disks are the cluster's; itself it goes only where it is shown and named
+    /// again: it may have become something else since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub earlier: bool,
 }
 
 /// One cluster.
@@ -87,6 +91,10 @@ pub struct Kept {
     /// hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted: Vec<Granted>,
+    /// The upgrade that was the last one when the cluster was gone: it has ended with it. One that begins later is of VMs that
+    /// have taken its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<Uuid>,
     /// Data disks that are left where they are, noted before they are detached.
     #[serde(default)]
     pub left: Vec<DiskRef>,
@@ -132,9 +140,9 @@ impl Kept {
         }
     }
 
-    /// Whether an operator has said that a VM goes as well.
+    /// Whether an operator has said of this command that a VM goes as well.
     pub(super) fn is_granted(&self, vm: Uuid) -> bool {
-        self.granted.iter().any(|granted| granted.vm == vm)
+        self.granted.iter().any(|granted| granted.vm == vm && !granted.earlier)
     }
 
     /// Whether a disk is the cluster's: a node was made with it, or a VM held it of which an operator has said that it goes.

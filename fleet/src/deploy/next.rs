@@ -159,6 +159,7 @@ fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
 }
 
 fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
+    let mut known = Vec::new();
     for vm in &seen.vms {
         // What is a node's by its identity alone was restamped, or lost its stamp: a person says whose it is.
         if vm.stamp.is_none() || kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && !node.owns(vm)) {
@@ -170,11 +171,30 @@ fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
             next.waits.push(unknown(vm));
             continue;
         }
+        known.push(vm);
+    }
+    // Looked at before the first one is powered off: from then on the cluster would be off for as long as a backup takes, and
+    // there is no way back.
+    let snapshots: Vec<Wait> = known.iter().filter(|vm| !vm.snapshots.is_empty()).map(|vm| snapshots(vm)).collect();
+    if !snapshots.is_empty() {
+        next.waits.extend(snapshots);
+        return;
+    }
+    for vm in known {
         match vm.power {
             PowerState::On => next.actions.push(Action::PowerOff(vm.reference.clone())),
             _ => removed(vm, next),
         }
     }
+}
+
+fn snapshots(vm: &Vm) -> Wait {
+    let names: Vec<String> = vm.snapshots.iter().map(|name| clean(name)).collect();
+    let words = format!(
+        "{vm} has snapshots ({}), which may name disks that would go with it: nothing is powered off while there are some",
+        names.join(", ")
+    );
+    Wait::passing(&vm.name, reason::VM_SNAPSHOT, words)
 }
 
 /// One that carries the stamp, which whoever may change a VM's settings can write, or copy with the VM.

@@ -5,8 +5,9 @@
 
 use anyhow::Context;
 use contract::deployer::Fingerprint;
+use uuid::Uuid;
 
-use super::kept::Kept;
+use super::kept::{Goal, Kept};
 use crate::authority::{Hold, Store};
 use crate::journals::deployment::{self, Note, file};
 
@@ -76,10 +77,12 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
     kept.map(Some).with_context(|| format!("reading the deployment's journal of hold {hold}: understanding {file}"))
 }
 
-/// Fingerprint of the authority that the store's cluster has formed with; none if that was not noted.
+/// Fingerprint of the authority that the cluster of a deployment has formed with; none if that was not noted, or what was is of a
+/// cluster that is gone, or of another deployment: one that was imported by hand since has its own.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub async fn authority(store: &dyn Store) -> anyhow::Result<Option<Fingerprint>> {
-    Ok(read(store).await?.and_then(|kept| kept.authority))
+pub async fn authority(store: &dyn Store, deployment: Uuid) -> anyhow::Result<Option<Fingerprint>> {
+    let kept = read(store).await?.filter(|kept| kept.goal != Goal::Gone && kept.is_of(deployment).is_ok());
+    Ok(kept.and_then(|kept| kept.authority))
 }

@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use tokio::time::Instant;
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::act::Acting;
@@ -16,7 +17,7 @@ use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
 use crate::journals;
-use crate::upgrade::{GuardedHypervisor, OpenUpgrade, noted_vms};
+use crate::upgrade::{GuardedHypervisor, LastUpgrade, OpenUpgrade};
 use crate::workers::Trouble;
 
 impl Deploy<'_> {
@@ -32,20 +33,25 @@ impl Deploy<'_> {
         self.applied(wish).await?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Hold::take(self.store, self.what, over, &say).await?;
-        journals::prune(&hold).await;
+        journals::prune_beside_upgrades(&hold).await;
         let gone = async {
             // What a command before this one had begun has arrived, and is waited for.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
             hypervisor.settle().await?;
-            let (kept, before) = self.applied(wish).await?;
+            let Applied { kept, before, last } = self.applied(wish).await?;
             let mut records = Records::begin(&hold, kept).await?;
-            if before == Some(Goal::Gone) {
+            // Another cluster's may lie in the same place: it is not known here what it still stands on.
+            let is_own = last.as_ref().is_none_or(|last| last.deployment == self.hypervisor.deployment());
+            if is_own && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
                 // What is left of the journals of the cluster that was destroyed, an upgrade's among them.
                 journals::clear(&hold).await;
             }
-            let arrived = self.run(wish, &hold, &mut records).await?;
+            let arrived = self.run(wish, &hold, &mut records, last).await?;
             let status = self.status_of(records.kept()).await?;
-            if arrived == Arrived::Gone {
+            if arrived == Arrived::Gone && !is_own {
+                log::warn!("the journals stay: the last upgrade in them is another deployment's");
+            }
+            if arrived == Arrived::Gone && is_own {
                 journals::clear(&hold).await;
                 if status.left.is_empty() {
                     hold.confirm().await?;
@@ -71,6 +77,15 @@ impl Deploy<'_> {
             }
             None => Ok(None),
         }
+    }
+
+    /// Whether it was said of an earlier command, and noted, that a VM of this BIOS UUID goes with the cluster.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn has_granted(&self, vm: Uuid) -> anyhow::Result<bool> {
+        let kept = records::read(self.store).await?;
+        Ok(kept.is_some_and(|kept| kept.granted.iter().any(|granted| granted.vm == vm)))
     }
 
     /// Removes a place that a command which was killed has made, and nothing else. False if there is something of a cluster:
@@ -103,20 +118,36 @@ impl Deploy<'_> {
         Ok(records::read(self.store).await?.is_none() && self.hypervisor.vms().await?.is_empty())
     }
 
-    /// What is kept once it is wanted, and what was to come of the cluster before.
-    async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<(Kept, Option<Goal>)> {
-        let kept = records::read(self.store).await?;
-        let before = kept.as_ref().map(|kept| kept.goal);
-        // One of a cluster that was destroyed since has ended with it.
-        let may_be_open = matches!(wish, Wish::Deploy(_)) && before != Some(Goal::Gone);
-        if may_be_open && OpenUpgrade::find(self.store).await?.is_some() {
-            bail!("an upgrade of this cluster is open: end it first");
+    /// What is kept once it is wanted.
+    async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Applied> {
+        let noted = records::read(self.store).await?;
+        let before = noted.as_ref().map(|kept| kept.goal);
+        let ended = noted.as_ref().and_then(|kept| kept.upgrade);
+        let last = LastUpgrade::find(self.store).await?;
+        // One of a cluster that was destroyed since has ended with it; one that began later is of VMs that took its place.
+        let goes_on = last.as_ref().filter(|last| Some(last.id) != ended);
+        if let Wish::Deploy(_) = wish {
+            let is_open = match before {
+                Some(Goal::Gone) => goes_on.is_some_and(|last| last.is_open),
+                _ => OpenUpgrade::find(self.store).await?.is_some(),
+            };
+            if is_open {
+                bail!("an upgrade of this cluster is open: end it first");
+            }
         }
-        Ok((wish.applied(self.hypervisor.deployment(), kept, &self.hypervisor.vms().await?)?, before))
+        let (deployment, vms) = (self.hypervisor.deployment(), self.hypervisor.vms().await?);
+        let kept = wish.applied(deployment, noted, &vms)?;
+        let own = goes_on.filter(|last| last.deployment == deployment);
+        let kept = match (wish, own) {
+            // What one that is gone on with had to note it has noted.
+            (Wish::Destroy { .. }, Some(last)) if before != Some(Goal::Down) => kept.with_unheld(&last.disks, &vms),
+            _ => kept,
+        };
+        Ok(Applied { kept, before, last })
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
-        let upgraded = noted_vms(self.store).await?;
+        let upgraded = LastUpgrade::find(self.store).await?.map(|last| last.vms).unwrap_or_default();
         match look(self.hypervisor, self.guests, kept, &upgraded).await {
             Ok((seen, _)) => Ok(DeployStatus::of(kept, Ok(&seen))),
             Err(Trouble::Stop(error)) => Err(error),
@@ -126,13 +157,20 @@ impl Deploy<'_> {
         }
     }
 
-    async fn run(&self, wish: Wish<'_>, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
+    /// Nobody upgrades while the hold is held: `last` stays the last upgrade.
+    async fn run(
+        &self,
+        wish: Wish<'_>,
+        hold: &Hold<'_>,
+        records: &mut Records<'_>,
+        last: Option<LastUpgrade>,
+    ) -> anyhow::Result<Arrived> {
         let acting = Acting {
             deploy: self,
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
-            // Nobody upgrades while the hold is held.
-            upgraded: noted_vms(self.store).await?,
+            upgrade: last.as_ref().map(|last| last.id),
+            upgraded: last.map(|last| last.vms).unwrap_or_default(),
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
@@ -219,6 +257,16 @@ impl Deploy<'_> {
         }
         look(self.hypervisor, self.guests, kept, &acting.upgraded).await
     }
+}
+
+/// A wish, before anything follows from it.
+struct Applied {
+    /// What is kept then.
+    kept: Kept,
+    /// What was to come of the cluster before.
+    before: Option<Goal>,
+    /// The last upgrade that there is in the store.
+    last: Option<LastUpgrade>,
 }
 
 /// What one look has led to.

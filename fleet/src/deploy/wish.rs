@@ -1,5 +1,7 @@
 //! What a person wants, as it is noted before anything follows from it.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, bail, ensure};
 
 use uuid::Uuid;
@@ -76,6 +78,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         authority: None,
         removes_disks: false,
         granted: Vec::new(),
+        upgrade: None,
         left: before.map(|kept| kept.left).unwrap_or_default(),
         discarded: Vec::new(),
     })
@@ -127,7 +130,8 @@ fn same(wanted: &Wanted, kept: Kept) -> anyhow::Result<Kept> {
 }
 
 fn destroyed(cluster: &str, disks: bool, also: &[Vm], kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
-    let mut granted = kept.as_ref().map(|kept| kept.granted.clone()).unwrap_or_default();
+    let before = kept.as_ref().map(|kept| kept.granted.clone()).unwrap_or_default().into_iter();
+    let mut granted: Vec<Granted> = before.map(|granted| Granted { earlier: true, ..granted }).collect();
     for vm in also {
         let of_uuid: Vec<&Vm> = vms.iter().filter(|other| other.uuid() == vm.uuid()).collect();
         let [now] = of_uuid.as_slice() else {
@@ -141,14 +145,17 @@ fn destroyed(cluster: &str, disks: bool, also: &[Vm], kept: Option<Kept>, vms: &
             now.reference == vm.reference && now.disks == vm.disks && now.stamp == vm.stamp,
             "{vm} is not as it was shown any more: nothing was changed"
         );
-        granted.retain(|granted| granted.vm != vm.uuid());
-        granted.push(Granted { vm: vm.uuid(), disks: vm.data_disks().map(|disk| disk.reference.uuid).collect() });
+        // What was detached from it since it was named first is its own as well.
+        let before = granted.extract_if(.., |granted| granted.vm == vm.uuid()).flat_map(|granted| granted.disks);
+        let held = vm.data_disks().map(|disk| disk.reference.uuid);
+        let disks: BTreeSet<Uuid> = before.chain(held).collect();
+        granted.push(Granted { vm: vm.uuid(), disks: disks.into_iter().collect(), earlier: false });
     }
     let kept = match kept {
         Some(kept) => kept,
         None => {
             let rest: Vec<String> =
-                vms.iter().filter(|vm| !granted.iter().any(|it| it.vm == vm.uuid())).map(Vm::to_string).collect();
+                vms.iter().filter(|vm| !also.iter().any(|it| it.uuid() == vm.uuid())).map(Vm::to_string).collect();
             ensure!(!vms.is_empty(), "there is nothing of the cluster {cluster}");
             ensure!(
                 rest.is_empty(),
@@ -190,12 +197,25 @@ fn adopted(cluster: &str) -> Kept {
         authority: None,
         removes_disks: false,
         granted: Vec::new(),
+        upgrade: None,
         left: Vec::new(),
         discarded: Vec::new(),
     }
 }
 
 impl Kept {
+    /// The same with those of an upgrade's disks noted as left that no VM holds: nothing else leads to them once its journal goes.
+    #[must_use]
+    pub(super) fn with_unheld(mut self, disks: &[DiskRef], vms: &[Vm]) -> Self {
+        for disk in disks {
+            let is_noted = self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == disk.uuid);
+            if !is_noted && vms.iter().all(|vm| vm.disk(disk.uuid).is_none()) {
+                self.left.push(disk.clone());
+            }
+        }
+        self
+    }
+
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
     /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
     /// the cluster is somebody's.

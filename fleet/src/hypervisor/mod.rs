@@ -32,6 +32,8 @@ pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 pub struct Replacement<'a> {
     /// Its name in the inventory.
     pub name: &'a str,
+    /// BIOS UUID that it is given, which its maker has noted before: half of it is known by that.
+    pub uuid: Uuid,
     /// What it is made from.
     pub image: &'a Staged,
     /// The VM whose place it takes: it gets the same size, networks and properties.
@@ -182,8 +184,8 @@ pub trait Hypervisor: Send + Sync {
         permit: &dyn Permit,
     ) -> Result<Staged>;
 
-    /// Makes a VM, powered off, without a data disk, and returns its BIOS UUID. Its stamp is there from its first
-    /// moment: half a VM that an error leaves behind can be found and destroyed.
+    /// Makes a VM, powered off, without a data disk, and returns its BIOS UUID, which is the one that was asked for. Both that
+    /// and its stamp are there from its first moment: half a VM that an error leaves behind can be found and destroyed.
     ///
     /// # Errors
     /// When the name is taken, the hypervisor refuses, or what was staged is gone ([`Kind::NotFound`]), has been changed since

@@ -6,7 +6,8 @@
 //! here for all of them, and only by whoever holds the store:
 //!
 //! 1. a command takes the hold;
-//! 2. [`prune`]: too many old holds go, the lowest first. What a kind has nowhere else is copied into the new hold before;
+//! 2. [`prune`]: too many old holds go, the lowest first. What a kind has nowhere else is copied into the new hold before; while
+//!    such a copy may still land, no journal of its kind is begun there;
 //! 3. it writes its journal, and does its work;
 //! 4. [`clear`], where it has noted that nothing of the cluster is left: all holds below its own go;
 //! 5. it gives the hold back. Until then nobody else has begun, so nothing is removed that another one stands on.
@@ -57,14 +58,34 @@ async fn kinds(hold: &Hold<'_>, number: u64) -> anyhow::Result<Option<BTreeSet<K
     Ok(files.iter().filter(|file| !is_of_hold(file)).map(|file| Kind::of(file)).collect())
 }
 
+/// A write of a copy that failed. A new upgrade begins with a file of the same name: it must not begin in this hold.
+#[derive(Debug, thiserror::Error)]
+#[error("a copy of the last upgrade's journal could not be kept, and may still land: give the command again")]
+struct MayStillLand;
+
 /// Lets go of old holds, if there are too many, but of nothing that counts. What hinders that hinders nothing else.
-pub(crate) async fn prune(hold: &Hold<'_>) {
+///
+/// # Errors
+/// A copy of an upgrade's journal may still land in this hold: whoever writes one of his own gives the hold back first.
+pub(crate) async fn prune(hold: &Hold<'_>) -> anyhow::Result<()> {
     for &number in hold.old() {
         match let_go(hold, number).await {
             Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => return log::debug!("hold {number} stays: {error:#}"),
+            Ok(false) => break,
+            Err(error) if error.is::<MayStillLand>() => return Err(error),
+            Err(error) => {
+                log::debug!("hold {number} stays: {error:#}");
+                break;
+            }
         }
+    }
+    Ok(())
+}
+
+/// The same for who writes no journal of an upgrade.
+pub(crate) async fn prune_beside_upgrades(hold: &Hold<'_>) {
+    if let Err(error) = prune(hold).await {
+        log::debug!("old holds stay: {error:#}");
     }
 }
 
@@ -115,10 +136,10 @@ async fn is_kept_above(hold: &Hold<'_>, kind: Kind, number: u64) -> anyhow::Resu
     if counts <= number {
         let (file, text) = copy;
         hold.confirm().await?;
-        hold.store()
-            .write(hold.number(), &file, &text)
-            .await
-            .with_context(|| format!("copying {file} of hold {counts}"))?;
+        let written = hold.store().write(hold.number(), &file, &text).await;
+        let written = written.with_context(|| format!("copying {file} of hold {counts}"));
+        let written = if kind == Kind::Upgrade { written.context(MayStillLand) } else { written };
+        written?;
     }
     Ok(true)
 }

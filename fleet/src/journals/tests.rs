@@ -18,7 +18,7 @@ async fn take(store: &DirectoryStore) -> Hold<'_> {
 /// A command that begins with this file, after what is too much has gone.
 async fn command(store: &DirectoryStore, file: Option<(&str, &str)>) {
     let hold = take(store).await;
-    prune(&hold).await;
+    prune(&hold).await.unwrap();
     if let Some((file, text)) = file {
         store.write(hold.number(), file, text).await.unwrap();
     }

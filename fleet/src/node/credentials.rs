@@ -6,9 +6,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
+use contract::deployer::Fingerprint;
 use contract::kubeconfig::Kubeconfig;
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, ClientBuilder, Identity};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
 /// How long reaching a server may take, and how long it may say nothing.
@@ -55,6 +58,18 @@ impl Credentials {
     /// When they end; none if that cannot be told.
     pub fn ends(&self) -> Option<SystemTime> {
         self.0.ends()
+    }
+
+    /// Fingerprints of the authorities that servers are known by, each of its public key.
+    ///
+    /// # Errors
+    /// When one of them is no certificate.
+    pub fn authorities(&self) -> anyhow::Result<Vec<Fingerprint>> {
+        let certificates = CertificateDer::pem_slice_iter(self.0.authority.as_bytes());
+        let fingerprint = |certificate: Result<CertificateDer<'_>, _>| -> anyhow::Result<Fingerprint> {
+            Fingerprint::of_key_of(&certificate?).context("it is no certificate")
+        };
+        certificates.map(fingerprint).collect::<Result<_, _>>().context("reading the kubeconfig's authority")
     }
 
     /// The text of a kubeconfig with them, its private key inside. `user` names the entry and the context.

@@ -209,6 +209,9 @@ impl Deployment<'_> {
     }
 
     /// Takes the hold, waits for it as long as that is wanted, and clears away what old holds have left.
+    ///
+    /// # Errors
+    /// Somebody else has it, or something may still be written into it: nothing was begun.
     pub(super) async fn take(&self, over: TakeOver) -> anyhow::Result<Hold<'_>> {
         // Asked to end while it waits for another command's end, it is as one that was killed then.
         let (waits, mut cancelled) = (Notify::new(), self.cancelled.clone());
@@ -226,8 +229,13 @@ impl Deployment<'_> {
             hold = Hold::take(self.store, self.what, over, &say) => hold?,
             () = ended => return Err(Cancelled.into()),
         };
-        journals::prune(&hold).await;
-        Ok(hold)
+        match journals::prune(&hold).await {
+            Ok(()) => Ok(hold),
+            Err(error) => {
+                hold.release().await;
+                Err(error)
+            }
+        }
     }
 
     pub(super) fn tell(&self, notice: &Notice<'_>) {

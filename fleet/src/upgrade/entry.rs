@@ -56,6 +56,10 @@ pub enum Event {
         /// The disk that it takes away from its VM: once detached, only the path leads to it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         disk: Option<DiskRef>,
+        /// BIOS UUID that the VM is given which it makes: half of it is known by that, for anybody may write a stamp who may
+        /// change a VM's settings. None of other steps, nor in a journal of before this was noted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vm: Option<Uuid>,
     },
     /// A step is done.
     Done {
@@ -155,6 +159,14 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Entry>> {
         bail!("its plan names a node that it does not have");
     }
     Ok(entries)
+}
+
+/// Where a node's disk was when it was last taken from a VM; none if it was not.
+pub fn disk_of(entries: &[Entry], node: usize) -> Option<&DiskRef> {
+    entries.iter().rev().find_map(|entry| match &entry.event {
+        Event::Begun { step, disk: Some(disk), .. } if step.node == Some(node) => Some(disk),
+        _ => None,
+    })
 }
 
 /// The plan that a journal begins with.

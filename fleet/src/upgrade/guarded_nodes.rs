@@ -25,13 +25,19 @@ impl<'a> GuardedNodes<'a> {
         Self { nodes, hold }
     }
 
+    /// Credentials are had before: to be given some may take longer than a confirmation is good for.
     async fn may(&self) -> anyhow::Result<()> {
+        self.nodes.ready().await?;
         may(self.hold).await.map_err(|error| error.source)
     }
 }
 
 #[async_trait]
 impl Nodes for GuardedNodes<'_> {
+    async fn ready(&self) -> anyhow::Result<()> {
+        self.nodes.ready().await
+    }
+
     async fn cluster(&self) -> anyhow::Result<Uuid> {
         self.nodes.cluster().await
     }

@@ -56,6 +56,7 @@ impl Deployment<'_> {
                     GuardedNodes::new(self.nodes, hold).upgrade_kubernetes(first.address, &request).await?
                 }
                 HoldView::AsItIs | HoldView::TakenOver => {
+                    self.nodes.ready().await?;
                     self.nodes.upgrade_kubernetes(first.address, &request).await?
                 }
             };

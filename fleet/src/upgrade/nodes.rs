@@ -38,6 +38,15 @@ pub enum Asked {
 /// The nodes and their cluster.
 #[async_trait]
 pub trait Nodes: Send + Sync {
+    /// Makes sure that what nodes are asked with is at hand. It may take minutes where that is asked for first: who has to ask within
+    /// a time calls this before that begins. What changes a node asks with what is at hand, and waits for nothing else.
+    ///
+    /// # Errors
+    /// When nothing is at hand, nor to be had.
+    async fn ready(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// The UID of the namespace kube-system: what tells one cluster from another.
     ///
     /// # Errors

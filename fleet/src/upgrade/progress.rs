@@ -31,6 +31,8 @@ pub struct Progress {
     done: Vec<Step>,
     /// The VMs that were made, by node.
     made: BTreeMap<usize, Uuid>,
+    /// BIOS UUIDs that were drawn for VMs before they are made, by node.
+    drawn: BTreeMap<usize, Uuid>,
     /// The nodes that an operator has replaced.
     replaced: BTreeSet<usize>,
     /// The step that the last entries say cannot be taken, for how many seconds it was looked at, and when last.
@@ -73,6 +75,7 @@ impl Progress {
             begun: Vec::new(),
             done: Vec::new(),
             made: BTreeMap::new(),
+            drawn: BTreeMap::new(),
             replaced: BTreeSet::new(),
             stuck: None,
         };
@@ -86,7 +89,10 @@ impl Progress {
             };
             match &entry.event {
                 Event::Planned { .. } => {}
-                Event::Begun { step, .. } => progress.begun.push(*step),
+                Event::Begun { step, vm, .. } => {
+                    progress.begun.push(*step);
+                    progress.drawn.extend(step.node.zip(*vm));
+                }
                 Event::Done { step, vm, replaced, .. } => {
                     progress.done.push(*step);
                     progress.made.extend(step.node.zip(*vm));
@@ -167,6 +173,11 @@ impl Progress {
         self.made.get(&node).copied()
     }
 
+    /// BIOS UUID of the VM that was made for a node, or is to be: none other that carries the stamp of its swap is its.
+    pub fn noted(&self, node: usize) -> Option<Uuid> {
+        self.made(node).or_else(|| self.drawn.get(&node).copied())
+    }
+
     /// Whether an operator has replaced a node that was lost.
     pub fn is_replaced(&self, node: usize) -> bool {
         self.replaced.contains(&node)
@@ -207,6 +218,7 @@ impl Progress {
                 self.begun.retain(|step| step.node != Some(node));
                 self.done.retain(|step| step.node != Some(node));
                 self.made.remove(&node);
+                self.drawn.remove(&node);
                 self.replaced.remove(&node);
             }
         }

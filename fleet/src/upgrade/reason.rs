@@ -73,7 +73,7 @@ codes! {
     VM_UNASKABLE, "upgrade.vm-unaskable", "A guest cannot be asked to shut down: VMware Tools do not run in it. Its power is not cut for that.";
     VM_COPIED, "upgrade.vm-copied", "Two VMs carry the same identity: one is a copy of the other. Neither is touched until one is removed.";
     VM_GONE, "upgrade.vm-gone", "A VM that the upgrade needs is gone.";
-    VM_LEFT, "upgrade.vm-left", "There is a VM of the swap already, before one was made.";
+    VM_LEFT, "upgrade.vm-left", "A VM carries the stamp of the swap, and nothing is noted of having made it. It stays until a person removes it or takes its stamp away.";
     DISK_HELD, "upgrade.disk-held", "A data disk is not where the step needs it: another VM holds it, or it has just moved.";
     OVA, "upgrade.ova", "The OVA cannot be read, is damaged, or is not the one that was planned with.";
     HERE, "upgrade.here", "The machine that drives the upgrade cannot do its part: it has no room, for example.";

@@ -1,18 +1,18 @@
 //! The nodes, asked with credentials that are had when they are needed and renewed before they end: a run lasts for hours, and
-//! may begin while all nodes are off. Knows nothing of where credentials come from.
+//! may begin while all nodes are off. What changes a node never waits for that: a permission to change something is good for
+//! seconds, and whoever asks for credentials may wait for minutes. Knows nothing of where credentials come from.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use anyhow::bail;
+use anyhow::anyhow;
 use async_trait::async_trait;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::swap;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -56,6 +56,8 @@ pub struct Renewed<'a> {
     /// What is used where nothing else is to be had.
     last: Option<Given>,
     now: Mutex<Now>,
+    /// Of whoever asks for credentials: one at a time does.
+    asking: tokio::sync::Mutex<()>,
 }
 
 /// What there is now.
@@ -69,7 +71,8 @@ impl<'a> Renewed<'a> {
     /// Nodes that are asked with the `first`, if there are some, for as long as they last; then with what `renew` gives; and
     /// with the `last` as long as it gives none.
     pub fn new(first: Option<Given>, last: Option<Given>, renew: impl Fn() -> Asking<'a> + Send + Sync + 'a) -> Self {
-        Self { renew: Box::new(renew), last, now: Mutex::new(Now { given: first, failed: None }) }
+        let now = Mutex::new(Now { given: first, failed: None });
+        Self { renew: Box::new(renew), last, now, asking: tokio::sync::Mutex::new(()) }
     }
 
     /// Whether there are credentials now.
@@ -80,26 +83,50 @@ impl<'a> Renewed<'a> {
         self.nodes().await.map(drop)
     }
 
+    /// With credentials that are renewed if they end soon.
     async fn nodes(&self) -> anyhow::Result<Arc<dyn Nodes>> {
-        let mut now = self.now.lock().await;
-        if let Some(given) = now.given.as_ref().filter(|given| given.lasts(ENDING)) {
-            return Ok(Arc::clone(&given.nodes));
+        if let Some(nodes) = self.lasting() {
+            return Ok(nodes);
         }
-        let words = match &now.failed {
-            Some((at, words)) if at.elapsed() < PAUSE => words.clone(),
+        let _asking = self.asking.lock().await;
+        if let Some(nodes) = self.lasting() {
+            return Ok(nodes);
+        }
+        let failed = self.now().failed.clone();
+        let words = match failed {
+            Some((at, words)) if at.elapsed() < PAUSE => words,
             _ => match (self.renew)().await {
                 Ok(given) => {
                     let nodes = Arc::clone(&given.nodes);
-                    (now.given, now.failed) = (Some(given), None);
+                    *self.now() = Now { given: Some(given), failed: None };
                     return Ok(nodes);
                 }
                 Err(error) => {
                     let words = format!("{error:#}");
-                    now.failed = Some((Instant::now(), words.clone()));
+                    self.now().failed = Some((Instant::now(), words.clone()));
                     words
                 }
             },
         };
+        self.found().map_err(|ended| anyhow!("{ended}{words}"))
+    }
+
+    /// With what is at hand: nobody is waited for.
+    fn at_hand(&self) -> anyhow::Result<Arc<dyn Nodes>> {
+        self.found().map_err(|ended| anyhow!("{ended}no credentials are at hand"))
+    }
+
+    /// With what does not end soon; none if nothing lasts.
+    fn lasting(&self) -> Option<Arc<dyn Nodes>> {
+        self.now().given.as_ref().filter(|given| given.lasts(ENDING)).map(|given| Arc::clone(&given.nodes))
+    }
+
+    /// With what has not ended, however soon it does.
+    ///
+    /// # Errors
+    /// What has, in words for people.
+    fn found(&self) -> Result<Arc<dyn Nodes>, String> {
+        let now = self.now();
         let mut ended = String::new();
         for given in now.given.iter().chain(&self.last) {
             if given.lasts(Duration::ZERO) {
@@ -107,12 +134,20 @@ impl<'a> Renewed<'a> {
             }
             ended += &format!("{}; ", given.ended());
         }
-        bail!("{ended}{words}")
+        Err(ended)
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
 impl Nodes for Renewed<'_> {
+    async fn ready(&self) -> anyhow::Result<()> {
+        Renewed::ready(self).await
+    }
+
     async fn cluster(&self) -> anyhow::Result<Uuid> {
         self.nodes().await?.cluster().await
     }
@@ -126,27 +161,27 @@ impl Nodes for Renewed<'_> {
     }
 
     async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
-        self.nodes().await?.begin_swap(node, swap).await
+        self.at_hand()?.begin_swap(node, swap).await
     }
 
     async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.nodes().await?.cancel_swap(node, swap).await
+        self.at_hand()?.cancel_swap(node, swap).await
     }
 
     async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.nodes().await?.evacuate(node, request).await
+        self.at_hand()?.evacuate(node, request).await
     }
 
     async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
-        self.nodes().await?.cancel_evacuation(node, id).await
+        self.at_hand()?.cancel_evacuation(node, id).await
     }
 
     async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        self.nodes().await?.commit(node, swap).await
+        self.at_hand()?.commit(node, swap).await
     }
 
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        self.nodes().await?.upgrade_kubernetes(node, request).await
+        self.at_hand()?.upgrade_kubernetes(node, request).await
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {

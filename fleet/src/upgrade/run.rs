@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::act::{StepOutcome, old_of, place};
 use super::context::StepContext;
 use super::entry::{Direction, Event, Outcome};
@@ -136,13 +138,16 @@ impl<'a> Run<'a> {
         // A step that is tried again and again is noted once, before anything of it is done; again if its disk is
         // elsewhere now.
         let moved = step.node.zip(disk.as_ref()).is_some_and(|(node, disk)| place(journal, node) != *disk);
-        if !again || moved {
-            self.note(journal, Event::Begun { step, disk }).await?;
+        // The VM of one that an earlier version has begun is not known: whatever is there of it is named, and stays.
+        let makes = step.node.filter(|_| step.action == Action::Import);
+        let vm = makes.filter(|node| journal.progress().noted(*node).is_none()).map(|_| Uuid::new_v4());
+        if !again || moved || vm.is_some() {
+            self.note(journal, Event::Begun { step, disk, vm }).await?;
         }
         if pausing.since.is_none() {
             (self.context.watch)(&Notice::Step { plan, step, index, total, again });
         }
-        let StepOutcome { note, vm, replaced } = self.context.act(plan, journal, step, again).await?;
+        let StepOutcome { note, vm, replaced } = self.context.act(plan, journal, step).await?;
         (self.context.watch)(&Notice::Done { note: &note });
         self.note(journal, Event::Done { step, note, vm, replaced }).await
     }

@@ -10,10 +10,10 @@ use ova::ovf::Descriptor;
 use vsphere::{MoRef, Outcome};
 
 use super::VcenterHypervisor;
-use super::laid::{Note, Seal};
+use super::laid::{CHANGED, Note, Seal, settings};
 use super::place::At;
 use super::trouble::changed;
-use crate::hypervisor::{Error, Placement, Result, Staged, Vm};
+use crate::hypervisor::{Error, Kind, Placement, Result, Staged, Vm};
 
 /// What there is of a template that was sealed.
 pub(super) enum Standing {
@@ -95,13 +95,22 @@ impl VcenterHypervisor {
         placement: &Placement,
     ) -> Result<Option<Staged>> {
         let at = self.datastore_beside(like, placement).await?;
+        let mut unknown = None;
         for note in self.laid.of(digest).await? {
             let Some(seal) = note.seal.as_ref().filter(|_| note.datastore == at.datastore.id) else { continue };
-            if let Standing::Whole(_) = self.standing(seal).await? {
-                return Ok(Some(as_staged(&seal.reference, digest)));
+            match self.standing(seal).await {
+                Ok(Standing::Whole(_)) => return Ok(Some(as_staged(&seal.reference, digest))),
+                Ok(Standing::Gone | Standing::Altered(_)) => {}
+                // Another one may be whole.
+                Err(error) => {
+                    unknown.get_or_insert(error.context(format!("looking at the template {}", note.name)));
+                }
             }
         }
-        Ok(None)
+        match unknown {
+            Some(error) => Err(error),
+            None => Ok(None),
+        }
     }
 
     /// The datastore where images for a placement are laid.
@@ -118,10 +127,33 @@ impl VcenterHypervisor {
     /// What there is of a template that was sealed.
     pub(super) async fn standing(&self, seal: &Seal) -> Result<Standing> {
         match self.client.vm(&MoRef::vm(&seal.reference)).await {
-            Ok(vm) => Ok(seal.broken(&vm).map_or_else(|| Standing::Whole(Box::new(vm)), Standing::Altered)),
+            Ok(vm) => match seal.broken(&vm) {
+                None => Ok(Standing::Whole(Box::new(vm))),
+                Some(CHANGED) if self.comes_to_the_same(seal, &vm).await? => Ok(Standing::Whole(Box::new(vm))),
+                Some(what) => Ok(Standing::Altered(what)),
+            },
             Err(error) if error.outcome() == Outcome::NotFound => Ok(Standing::Gone),
+            // Moved to where the account has no right, or the right was taken away.
+            Err(error) if error.outcome() == Outcome::Denied => Ok(Standing::Altered("this account may not read it")),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether a template's settings, though they have another version, are what was sealed.
+    async fn comes_to_the_same(&self, seal: &Seal, seen: &vsphere::Vm) -> Result<bool> {
+        let Some(sealed) = &seal.settings else { return Ok(false) };
+        match self.settings_of(&seen.reference).await {
+            Ok((version, settings)) => Ok(version == seen.change_version && settings == *sealed),
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Denied) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the settings of a template come to, and their version.
+    pub(super) async fn settings_of(&self, template: &MoRef) -> Result<(String, String)> {
+        let seen = self.client.look(template, &["config"]).await?;
+        let config = seen.need("config")?;
+        Ok((config.text_of("changeVersion").unwrap_or_default().to_owned(), settings(config)))
     }
 
     /// What was staged, as it was sealed.

@@ -5,13 +5,15 @@
 //! An import is noted before it is begun, with the name and the BIOS UUID that its VM is given: half of one is known by these.
 //! Once it is a whole template the note is sealed with what vCenter calls it and with the version of its settings: `changeVersion`
 //! is "a unique identifier for a given version of the configuration. Each change to the configuration updates this value"
-//! (vSphere Web Services API, `VirtualMachineConfigInfo`).
+//! (vSphere Web Services API, `VirtualMachineConfigInfo`). Whether a clone counts as a change of what is cloned, or that another host
+//! registers it, is not said: so it is sealed with all of its settings as well.
 
 use std::collections::BTreeMap;
 
+use ova::Sha256;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-use vsphere::MoRef;
+use vsphere::{Element, MoRef};
 
 use super::datastore_directory::DatastoreDirectory;
 use super::trouble::Asking;
@@ -56,6 +58,10 @@ pub(super) struct Seal {
     pub(super) instance: String,
     /// The version of its settings.
     pub(super) version: String,
+    /// What these come to, its version and what else is the host's left aside. Of a template whose settings have another version and
+    /// come to the same, nothing was changed: vCenter may count what is done with it as a change. None in a note of before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) settings: Option<String>,
     /// What clones are made from.
     pub(super) snapshot: String,
     /// Its disk's file, and those that it stands on.
@@ -71,12 +77,14 @@ impl Seal {
             reference: vm.reference.id.clone(),
             instance: vm.instance_uuid.clone(),
             version: vm.change_version.clone(),
+            settings: None,
             snapshot: snapshot.id.clone(),
             disk: disk.path.iter().chain(&disk.parents).cloned().collect(),
         })
     }
 
-    /// What of a template is not as it was sealed; none if all is.
+    /// What of a template is not as it was sealed; none if all is. Where its settings have another version these are still to be
+    /// looked at.
     pub(super) fn broken(&self, now: &vsphere::Vm) -> Option<&'static str> {
         let Some(seen) = Self::of(now) else { return Some("it is no whole template any more") };
         let rest = (&seen.reference, &seen.instance) == (&self.reference, &self.instance);
@@ -84,9 +92,52 @@ impl Seal {
             (false, ..) => Some("it is another one"),
             (_, false, _) => Some("its snapshot is another one"),
             (.., false) => Some("its disk is another one"),
-            _ if seen.version != self.version => Some("its settings were changed"),
+            _ if seen.version != self.version => Some(CHANGED),
             _ => None,
         }
+    }
+}
+
+/// A template whose settings have another version than when it was sealed.
+pub(super) const CHANGED: &str = "its settings were changed";
+
+/// What of a template's settings is not its own: their version, and what the host says on which it is registered just now.
+const NOT_ITS_OWN: [&str; 3] = ["changeVersion", "modified", "datastoreUrl"];
+/// What vCenter lists in any order.
+const UNORDERED: [&str; 2] = ["extraConfig", "device"];
+
+/// What a template's settings come to: `VirtualMachineConfigInfo` as vCenter gives it.
+pub(super) fn settings(config: &Element) -> String {
+    let mut texts: Vec<(&str, String)> = Vec::new();
+    for part in config.children().iter().filter(|part| !NOT_ITS_OWN.contains(&part.name())) {
+        // An entry without a value is one that was taken away.
+        let is_gone = part.name() == "extraConfig" && part.text_of("value").is_none_or(str::is_empty);
+        if !is_gone {
+            texts.push((part.name(), text_of(part)));
+        }
+    }
+    order(&mut texts);
+    let texts: Vec<String> = texts.into_iter().map(|(_, text)| text).collect();
+    Sha256::of(texts.concat().as_bytes()).to_string()
+}
+
+/// An element, so that no two that differ come to the same.
+fn text_of(element: &Element) -> String {
+    let mut parts: Vec<(&str, String)> = element.children().iter().map(|part| (part.name(), text_of(part))).collect();
+    order(&mut parts);
+    let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
+    let (name, kind, value) = (element.name(), element.kind().unwrap_or_default(), element.value());
+    serde_json::json!([name, kind, value, parts]).to_string()
+}
+
+/// Brings those into one order that have none.
+fn order(parts: &mut [(&str, String)]) {
+    for unordered in UNORDERED {
+        let mut of_it: Vec<String> =
+            parts.iter().filter(|(name, _)| *name == unordered).map(|(_, text)| text.clone()).collect();
+        of_it.sort();
+        let places = parts.iter_mut().filter(|(name, _)| *name == unordered);
+        places.zip(of_it).for_each(|((_, text), sorted)| *text = sorted);
     }
 }
 
@@ -228,4 +279,35 @@ impl Laid {
 
 fn text(note: &Note) -> Result<String> {
     serde_json::to_string(note).map_err(Error::refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_come_to_the_same_in_whatever_order_and_version_and_to_something_else_with_any_change() {
+        let entry = |key: &str, value: &str| {
+            Element::new("extraConfig").with([Element::text("key", key), Element::text("value", value)])
+        };
+        let boot = |disk: i32| Element::new("bootOrder").with([Element::text("deviceKey", disk)]);
+        let config = |version: &str, entries: &[(&str, &str)], order: &[i32], host: &str| {
+            let entries = entries.iter().map(|(key, value)| entry(key, value));
+            let options = Element::new("bootOptions").with(order.iter().map(|disk| boot(*disk)));
+            let head = [Element::text("changeVersion", version), Element::text("name", "x")];
+            let url = Element::new("datastoreUrl").with([Element::text("url", host)]);
+            settings(&Element::new("config").with(head).with([url, options]).with(entries))
+        };
+        let sealed = config("1", &[("a", "1"), ("b", "2")], &[7, 8], "ds:///one");
+        assert_eq!(config("2", &[("b", "2"), ("a", "1")], &[7, 8], "ds:///two"), sealed);
+        assert_eq!(config("3", &[("a", "1"), ("b", "2"), ("c", "")], &[7, 8], "ds:///one"), sealed);
+        for other in [
+            config("1", &[("a", "1"), ("b", "3")], &[7, 8], "ds:///one"),
+            config("1", &[("a", "1")], &[7, 8], "ds:///one"),
+            config("1", &[("a", "1"), ("b", "2"), ("c", "3")], &[7, 8], "ds:///one"),
+            config("1", &[("a", "1"), ("b", "2")], &[8, 7], "ds:///one"),
+        ] {
+            assert_ne!(other, sealed);
+        }
+    }
 }

@@ -15,17 +15,21 @@ use super::stamp;
 use super::trouble::{Asking, after_it_began, changed};
 use crate::hypervisor::{Addition, Error, Permit, Replacement, Result};
 
+/// How the entries of `extraConfig` begin that a guest reads.
+const GUESTINFO: &str = "guestinfo.";
+
 impl VcenterHypervisor {
     pub(super) async fn make_replacement(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
         let like = self.as_seen(replacement.like).await?;
         let image = self.image(replacement.image).await?;
         let place = self.place(Some(&like), replacement.placement).await?;
         let spec = self.stamped(&replacement.stamp).processors(like.processors).memory(like.memory);
+        let spec = spec.bios_uuid(&replacement.uuid.to_string());
         let form = &image.template.properties;
         let values = filled(form, &image.note.defaults, taken_over(form, &like.properties))?;
         let spec = spec.properties(form, values.iter().map(|(name, value)| (name.as_str(), *value)))?;
         let spec = wired(spec, &image.template, &self.wires_of(&like).await?)?;
-        self.clone_of(&image, replacement.name, &place, &spec, permit).await
+        self.clone_of(&image, replacement.name, &place, (&spec, 0), permit).await
     }
 
     pub(super) async fn make_addition(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
@@ -58,17 +62,19 @@ impl VcenterHypervisor {
             Some(bytes) => with_data_disk(spec, &image.template, bytes)?,
             None => spec,
         };
-        self.clone_of(&image, addition.name, &place, &spec, permit).await
+        let new_disks = usize::from(size.data_disk.is_some());
+        self.clone_of(&image, addition.name, &place, (&spec, new_disks), permit).await
     }
 
     /// One request that changes something. A clone cannot be tied to the settings that its template was seen with, so these are
-    /// looked at again afterwards.
-    async fn clone_of(
+    /// looked at again afterwards; and what was made is held against what the template had, whatever became of that since. With its
+    /// settings comes how many disks these add.
+    pub(super) async fn clone_of(
         &self,
         image: &Image,
         name: &str,
         place: &Place,
-        spec: &ConfigSpec,
+        (spec, new_disks): (&ConfigSpec, usize),
         permit: &dyn Permit,
     ) -> Result<Uuid> {
         let template = &image.template;
@@ -104,11 +110,41 @@ impl VcenterHypervisor {
             return Err(after_it_began(changed(words)));
         }
         let vm = self.client.vm(&made).await.map_err(after_it_began)?;
+        if let Some(strange) = strange(template, &vm, new_disks) {
+            let words = format!(
+                "{name} was made with {strange}, which is not as in the template {}: it was changed meanwhile",
+                template.name
+            );
+            return Err(after_it_began(changed(words)));
+        }
         uuid(&vm).map_err(after_it_began)
     }
 }
 
-/// Whether all that a clone takes from its template is the same. That it was cloned may itself count as a change of its settings.
+/// What leads out of a new VM, or is told to its guest, and is not as in the template that was looked at; none if all is. A full
+/// clone has what its template had at that moment, which may be changed back by now.
+fn strange(template: &vsphere::Vm, made: &vsphere::Vm, new_disks: usize) -> Option<String> {
+    let (had, has) = (&template.devices, &made.devices);
+    if has.disks.len() != had.disks.len() + new_disks {
+        return Some(format!("{} disks", has.disks.len()));
+    }
+    if has.adapters.len() != had.adapters.len() {
+        return Some(format!("{} network adapters", has.adapters.len()));
+    }
+    let mut known = had.others.clone();
+    for other in &has.others {
+        let Some(at) = known.iter().position(|known| known == other) else {
+            return Some(format!("a {} ({} {})", other.kind, other.backing, other.leads_to));
+        };
+        known.remove(at);
+    }
+    let mut told = made.extra.keys().filter(|key| key.starts_with(GUESTINFO));
+    let changed = told.find(|key| made.extra.get(key) != template.extra.get(key));
+    changed.map(|key| format!("the entry {key}"))
+}
+
+/// Whether all that a clone takes from its template is the same. That it was cloned may itself count as a change of its settings: these
+/// come to the same then ([`super::laid::settings`]).
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
     let rest = |seal: Seal| Seal { version: String::new(), ..seal };
     Seal::of(before).map(rest) == Seal::of(after).map(rest)

@@ -1,7 +1,7 @@
 //! Laying an OVA ready as a template. What an earlier command has left half done is not gone on with, but removed: who could say
 //! what has become of it meanwhile?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vsphere::{ConfigSpec, Import, MoRef, Outcome, Power};
@@ -46,36 +46,59 @@ impl VcenterHypervisor {
     }
 
     /// Ends what earlier commands of this deployment have left half done, and says of which templates of this image none is
-    /// used. Nobody else lays images for this deployment: whoever has its permit is the only one.
-    async fn tidy(&self, digest: &str, permit: &dyn Permit) -> Result<()> {
+    /// used. Nobody else lays images for this deployment: whoever has its permit is the only one. What cannot be looked at of
+    /// another image, or of what is half done, hinders nothing: it is named, and the next command looks again.
+    pub(super) async fn tidy(&self, digest: &str, permit: &dyn Permit) -> Result<()> {
         let mut altered = Vec::new();
         for note in self.laid.all().await? {
             let Some(seal) = &note.seal else {
-                self.end_half(&note, permit).await?;
+                match self.end_half(&note, permit).await {
+                    Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => return Err(error),
+                    Err(error) => {
+                        log::warn!("{} was left half laid ready, and cannot be looked at: {error}", note.name);
+                    }
+                    Ok(()) => {}
+                }
                 continue;
             };
-            match self.standing(seal).await? {
-                Standing::Gone => self.laid.forget(&note, permit).await?,
-                Standing::Altered(what) if note.digest == digest => altered.push(format!("{}: {what}", note.name)),
-                Standing::Altered(_) | Standing::Whole(_) => {}
+            match self.standing(seal).await {
+                Ok(Standing::Gone) => self.laid.forget(&note, permit).await?,
+                Ok(Standing::Altered(what)) if note.digest == digest => {
+                    altered.push((format!("{}: {what}", note.name), seal.disk.clone()));
+                }
+                Ok(Standing::Altered(_) | Standing::Whole(_)) => {}
+                Err(error) if note.digest == digest => {
+                    return Err(error.context(format!("looking at the template {}", note.name)));
+                }
+                Err(error) => log::warn!("the template {} cannot be looked at: {error}", note.name),
             }
         }
-        let words = altered.join("; ");
-        match altered.len() {
-            0 => Ok(()),
-            1..MOST_ALTERED => {
+        // One that a VM of the deployment stands on nobody can remove, and there are no more of these than VMs.
+        let stood_on = if altered.len() < MOST_ALTERED { BTreeSet::new() } else { self.stood_on().await? };
+        let count = altered.iter().filter(|(_, disk)| !disk.iter().any(|disk| stood_on.contains(disk))).count();
+        let words: Vec<String> = altered.into_iter().map(|(words, _)| words).collect();
+        let words = words.join("; ");
+        match count {
+            _ if words.is_empty() => Ok(()),
+            0..MOST_ALTERED => {
                 log::warn!(
                     "what this deployment has laid ready is not as it was then: {words}. It is not used, and the image is laid \
                      ready anew"
                 );
                 Ok(())
             }
-            count => Err(not_now(format!(
+            _ => Err(not_now(format!(
                 "{count} templates that this deployment has laid ready are not as they were then: {words}. Remove them where no \
                  VM stands on them, and see to it that nobody else changes templates in {}",
                 self.places.templates_path
             ))),
         }
+    }
+
+    /// The disks that the deployment's VMs stand on.
+    async fn stood_on(&self) -> Result<BTreeSet<String>> {
+        let disks = self.all_own().await?.into_iter().flat_map(|vm| vm.devices.disks);
+        Ok(disks.flat_map(|disk| disk.parents).collect())
     }
 
     /// Removes half of a template. It is known by the name and the BIOS UUID that were noted before it was begun, never had more
@@ -179,7 +202,11 @@ impl VcenterHypervisor {
         let is_it = now.name == note.name && is_noted(note, &now);
         match Seal::of(&now).filter(|_| is_it) {
             Some(seal) => {
-                self.laid.seal(note, seal, permit).await?;
+                let (version, settings) = self.settings_of(made).await?;
+                if version != seal.version {
+                    return Err(not_now(format!("the settings of {} were changed just now: it is not used", now.name)));
+                }
+                self.laid.seal(note, Seal { settings: Some(settings), ..seal }, permit).await?;
                 Ok(as_staged(&made.id, &note.digest))
             }
             None => Err(Error::transient(anyhow::anyhow!("{} was laid ready and is no whole template", now.name))),

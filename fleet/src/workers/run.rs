@@ -36,7 +36,7 @@ impl Workers<'_> {
         wish.applied(records::read(self.store).await?, (self.clock)())?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Hold::take(self.store, self.what, over, &say).await?;
-        journals::prune(&hold).await;
+        journals::prune_beside_upgrades(&hold).await;
         let gone = async {
             let kept = wish.applied(records::read(self.store).await?, (self.clock)())?;
             hold.confirm().await?;

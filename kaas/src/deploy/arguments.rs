@@ -60,7 +60,7 @@ pub struct Destroy {
     #[arg(long)]
     pub(super) data_disks: bool,
     /// A VM that goes as well though nothing is noted of how it was made, by its BIOS UUID: one that was adopted, or took another
-    /// one's place by hand. It must carry the deployment's stamp. Once for each; they are shown before they go.
+    /// one's place by hand. It must carry the deployment's stamp. Once for each; they are shown before they go, and named again where the command is given again.
     #[arg(long, value_name = "UUID")]
     pub(super) also_vm: Vec<uuid::Uuid>,
     #[command(flatten)]

@@ -199,7 +199,19 @@ impl<'a> Run<'a> {
         if uuids.is_empty() {
             return Ok(Vec::new());
         }
-        let all = self.with(place, None, async |deploy| Ok(deploy.hypervisor.vms().await?))?;
+        let (all, gone) = self.with(place, None, async |deploy| {
+            let (all, mut gone) = (deploy.hypervisor.vms().await?, Vec::new());
+            for uuid in uuids {
+                // Of a command that was interrupted some have gone by now.
+                if deploy.has_granted(*uuid).await? && deploy.hypervisor.with_bios_uuid(*uuid).await?.is_empty() {
+                    gone.push(*uuid);
+                }
+            }
+            Ok((all, gone))
+        })?;
+        for uuid in &gone {
+            self.output.tell(&format!("no VM has the BIOS UUID {uuid} any more: it has gone with an earlier command"));
+        }
         let of = |uuid: &Uuid| {
             let found: Vec<&Vm> = all.iter().filter(|vm| vm.uuid() == *uuid).collect();
             match found.as_slice() {
@@ -211,7 +223,7 @@ impl<'a> Run<'a> {
                 ),
             }
         };
-        uuids.iter().map(of).collect()
+        uuids.iter().filter(|uuid| !gone.contains(uuid)).map(of).collect()
     }
 
     fn with<T>(

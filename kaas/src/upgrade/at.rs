@@ -149,12 +149,16 @@ impl Named {
     /// How nodes are asked: with the kubeconfig that is given, as long as it lasts, and then with what the place itself keeps or
     /// a node gives for the deployer's key; where neither is to be had, with what was put where the file says.
     fn nodes<'p>(&self, given: Option<&Path>, place: &'p Place) -> anyhow::Result<Renewed<'p>> {
-        let first = given.map(|path| read(path, place.network.as_ref())).transpose()?;
+        let first = given.map(|path| Read::of(path, place.network.as_ref())).transpose()?;
         let last = self.file.as_ref().map(|file| &file.kubeconfig).filter(|path| path.try_exists().unwrap_or_default());
         let last = last.filter(|_| given.is_none()).and_then(|path| {
-            let read = read(path, place.network.as_ref());
+            let read = Read::of(path, place.network.as_ref());
             read.inspect_err(|error| warn(&format!("warning: {error:#}; it is not used"))).ok()
         });
+        // Also what has ended says which cluster it was of.
+        let authorities = |read: &Option<Read>| read.as_ref().map(|read| read.authorities.clone()).unwrap_or_default();
+        let known = Known { given: authorities(&first), kept: authorities(&last) };
+        let (first, last) = (first.map(|read| read.given), last.map(|read| read.given));
         if let Some(kept) = &place.kubeconfig {
             let (kept, network) = (Arc::clone(kept), place.network.clone());
             return Ok(Renewed::new(first, last, move || {
@@ -162,7 +166,7 @@ impl Named {
                 Box::pin(async move {
                     let path =
                         tokio::task::spawn_blocking(move || kept()).await.context("renewing the kubeconfig")??;
-                    read(&path, network.as_ref())
+                    Ok(Read::of(&path, network.as_ref())?.given)
                 })
             }));
         }
@@ -171,33 +175,79 @@ impl Named {
         let deployer = key.map(|key| place.deployer(key)).transpose()?;
         let (nodes, key) = (file.addresses(), file.deployer_key.display().to_string());
         Ok(Renewed::new(first, last, move || {
-            let (deployer, nodes, key) = (deployer.clone(), nodes.clone(), key.clone());
+            let (deployer, nodes, key, known) = (deployer.clone(), nodes.clone(), key.clone(), known.clone());
             Box::pin(async move {
                 let why = "no node gives its deployer credentials: give a --kubeconfig";
                 let deployer = deployer.with_context(|| format!("there is no {key}")).context(why)?;
-                issued(&deployer, place, &nodes).await.context(why)
+                issued(&deployer, place, &nodes, &known).await.context(why)
             })
         }))
     }
 }
 
 /// What a kubeconfig gives.
-fn read(path: &Path, network: Option<&PathBuf>) -> anyhow::Result<Given> {
-    let ends =
-        Credentials::read(path)?.ends().with_context(|| format!("{}: its certificate is none", path.display()))?;
-    let client = match network {
-        Some(network) => Client::from_inside(path, network.clone())?,
-        None => Client::of_kubeconfig(path)?,
-    };
-    Ok(Given { nodes: Arc::new(client), ends, whence: path.display().to_string() })
+struct Read {
+    given: Given,
+    /// Fingerprints of the authorities that it knows servers by.
+    authorities: Vec<Fingerprint>,
+}
+
+impl Read {
+    fn of(path: &Path, network: Option<&PathBuf>) -> anyhow::Result<Self> {
+        let credentials = Credentials::read(path)?;
+        let ends = credentials.ends().with_context(|| format!("{}: its certificate is none", path.display()))?;
+        let authorities = credentials.authorities().with_context(|| path.display().to_string())?;
+        let client = match network {
+            Some(network) => Client::from_inside(path, network.clone())?,
+            None => Client::of_kubeconfig(path)?,
+        };
+        Ok(Self { given: Given { nodes: Arc::new(client), ends, whence: path.display().to_string() }, authorities })
+    }
+}
+
+/// What kubeconfigs say of the cluster's authority. What a node shows through the hypervisor its guests can write, and others who
+/// may change the VM's settings: it does not say which cluster this is.
+#[derive(Clone, Default)]
+struct Known {
+    /// The one that the command line names.
+    given: Vec<Fingerprint>,
+    /// The one that is where the description says.
+    kept: Vec<Fingerprint>,
+}
+
+impl Known {
+    /// The authorities of which a node may be, by what the cluster has formed with if that was noted.
+    ///
+    /// # Errors
+    /// Nothing says it, or the kubeconfig that was given is of another cluster.
+    fn believed(&self, noted: Option<Fingerprint>) -> anyhow::Result<Vec<Fingerprint>> {
+        match noted {
+            Some(noted) if !self.given.is_empty() && !self.given.contains(&noted) => bail!(
+                "the kubeconfig that was given knows servers by another authority than {noted}, with which the cluster has formed"
+            ),
+            Some(noted) => Ok(vec![noted]),
+            None if !self.given.is_empty() => Ok(self.given.clone()),
+            None if !self.kept.is_empty() => Ok(self.kept.clone()),
+            None => bail!(
+                "nothing says which authority is the cluster's: neither was it noted when that formed, nor is there a kubeconfig \
+                 where the description says"
+            ),
+        }
+    }
 }
 
 /// What a node gives for the deployer's key, good for a day.
-async fn issued(deployer: &Deployer, place: &Place, nodes: &[(String, Ipv4Addr)]) -> anyhow::Result<Given> {
+async fn issued(
+    deployer: &Deployer,
+    place: &Place,
+    nodes: &[(String, Ipv4Addr)],
+    known: &Known,
+) -> anyhow::Result<Given> {
     let mut last = anyhow::anyhow!("no VM of the deployment is on");
-    let pinned = fleet::deploy::authority(&*place.store).await?;
+    let noted = fleet::deploy::authority(&*place.store, place.hypervisor.deployment()).await?;
+    let believed = known.believed(noted)?;
     for (address, vm) in running(nodes, &place.hypervisor.vms().await?) {
-        match asked(deployer, &*place.hypervisor, address, vm, pinned).await {
+        match asked(deployer, &*place.hypervisor, address, vm, &believed).await {
             Ok(given) => return Ok(given),
             Err(error) => last = error.context(vm.name.clone()),
         }
@@ -215,18 +265,18 @@ fn running<'v>(nodes: &[(String, Ipv4Addr)], vms: &'v [Vm]) -> Vec<(Ipv4Addr, &'
     vms.iter().filter_map(of).collect()
 }
 
-/// What one node gives. It is known by what the hypervisor shows of it, and by what the cluster has formed with if that was
-/// noted: guests can write what is shown.
+/// What one node gives. It is known by what the hypervisor shows of it, and that has to be of an authority that is believed.
 async fn asked(
     deployer: &Deployer,
     hypervisor: &dyn Hypervisor,
     address: Ipv4Addr,
     vm: &Vm,
-    pinned: Option<Fingerprint>,
+    believed: &[Fingerprint],
 ) -> anyhow::Result<Given> {
     let shown = hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
-    if let Some(pinned) = pinned.filter(|pinned| *pinned != shown.authority) {
-        bail!("it shows the authority {}, and the cluster has formed with {pinned}", shown.authority);
+    if !believed.contains(&shown.authority) {
+        let believed: Vec<String> = believed.iter().map(ToString::to_string).collect();
+        bail!("it shows the authority {}, and the cluster's is {}", shown.authority, believed.join(" or "));
     }
     let credentials = deployer.credentials(address, &shown).await?;
     let ends = credentials.ends().context("what it gives does not say when it ends")?;
@@ -261,5 +311,21 @@ mod tests {
         let running: Vec<_> =
             running(&nodes, &vms).into_iter().map(|(address, vm)| (address.octets()[3], vm.name.as_str())).collect();
         assert_eq!(running, [(1, "b"), (2, "c")]);
+    }
+
+    #[test]
+    fn what_a_node_shows_is_held_against_the_note_or_else_against_a_kubeconfig_and_is_never_believed_alone() {
+        let [own, other] = ["own", "other"].map(|key| Fingerprint::of(key.as_bytes()));
+        let known = |given: &[Fingerprint], kept: &[Fingerprint]| Known { given: given.to_vec(), kept: kept.to_vec() };
+        assert_eq!(known(&[], &[]).believed(Some(own)).unwrap(), [own]);
+        assert_eq!(known(&[own], &[]).believed(Some(own)).unwrap(), [own]);
+        // What lies where the description says may be an earlier cluster's.
+        assert_eq!(known(&[], &[other]).believed(Some(own)).unwrap(), [own]);
+        assert_eq!(known(&[own, other], &[]).believed(None).unwrap(), [own, other]);
+        assert_eq!(known(&[], &[own]).believed(None).unwrap(), [own]);
+        let refused = known(&[other], &[]).believed(Some(own)).unwrap_err().to_string();
+        assert!(refused.contains("by another authority than"), "{refused}");
+        let refused = known(&[], &[]).believed(None).unwrap_err().to_string();
+        assert!(refused.contains("nothing says which authority"), "{refused}");
     }
 }

@@ -249,9 +249,9 @@ impl Hypervisor for LabHypervisor {
             like: replacement.like.clone(),
             stamp: replacement.stamp.clone(),
         };
-        let lock = self.locked(permit).await?;
+        let (uuid, lock) = (replacement.uuid, self.locked(permit).await?);
         let new = self.with(move |lab| lab.replacement(&wanted)).await?;
-        self.make(new, Uuid::new_v4(), lock, permit).await
+        self.make(new, uuid, lock, permit).await
     }
 
     /// The first VMs are run by what the lab was made with; those beside others by what runs such.

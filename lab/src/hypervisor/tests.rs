@@ -149,9 +149,9 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
     let before = records(&lab);
     let (none, disk) = (Times::of(0), lab.0.disk_reference(Uuid::from_u128(1)));
     let (image, placement) = (staged(&state), Placement::default());
-    let stamp = own.stamp.clone().unwrap();
+    let (stamp, uuid) = (own.stamp.clone().unwrap(), Uuid::from_u128(9));
     let replacement =
-        Replacement { name: "new", image: &image, like: &own, stamp: stamp.clone(), placement: &placement };
+        Replacement { name: "new", uuid, image: &image, like: &own, stamp: stamp.clone(), placement: &placement };
     let limit = Duration::from_secs(1);
     let refused = [
         lab.stamp(&other, &stamp, &none).await,
@@ -184,14 +184,15 @@ async fn an_import_whose_caller_is_overtaken_in_the_middle_leaves_half_a_vm_that
     let (image, placement) = (staged(&state), Placement::default());
     let stamp = Stamp { swap: Some(Uuid::from_u128(2)), ..own.stamp.clone().unwrap() };
     let import = async |times: usize| {
-        let replacement =
-            Replacement { name: "new", image: &image, like: &own, stamp: stamp.clone(), placement: &placement };
+        let (uuid, stamp) = (Uuid::from_u128(9), stamp.clone());
+        let replacement = Replacement { name: "new", uuid, image: &image, like: &own, stamp, placement: &placement };
         lab.import(&replacement, &Times::of(times)).await.unwrap_err().kind
     };
     assert_eq!(import(1).await, Kind::Fenced);
     assert_eq!(lab.vms().await.unwrap().len(), 1, "it was not made");
     assert_eq!(import(2).await, Kind::Fenced);
     let made = lab.vms().await.unwrap().into_iter().find(|vm| vm.stamp.as_ref() == Some(&stamp)).unwrap();
+    assert_eq!(made.uuid(), Uuid::from_u128(9), "the one that its maker has noted");
     assert!(!lab.0.directory.environment(&made.name).exists(), "nothing was given to it");
 }
 
@@ -203,8 +204,8 @@ async fn a_vm_of_the_longest_name_is_replaced_by_one_with_its_build_behind_and_n
     let stamp = Stamp { swap: Some(Uuid::from_u128(2)), ..own.stamp.clone().unwrap() };
     let longest = format!("{}-abcdef1", "a".repeat(LONGEST_VM));
     let import = async |name: &str| {
-        let stamp = stamp.clone();
-        let replacement = Replacement { name, image: &image, like: &own, stamp, placement: &placement };
+        let (uuid, stamp) = (Uuid::from_u128(9), stamp.clone());
+        let replacement = Replacement { name, uuid, image: &image, like: &own, stamp, placement: &placement };
         // Overtaken before it is finished.
         lab.import(&replacement, &Times::of(2)).await.unwrap_err().kind
     };
@@ -258,8 +259,8 @@ async fn an_image_that_is_gone_or_another_one_is_not_imported() {
     let own = lab.vms().await.unwrap().remove(0);
     let placement = Placement::default();
     let import = async |image: &Staged| {
-        let stamp = own.stamp.clone().unwrap();
-        let replacement = Replacement { name: "new", image, like: &own, stamp, placement: &placement };
+        let (uuid, stamp) = (Uuid::from_u128(9), own.stamp.clone().unwrap());
+        let replacement = Replacement { name: "new", uuid, image, like: &own, stamp, placement: &placement };
         lab.import(&replacement, &Times::of(9)).await.unwrap_err().kind
     };
     let image = staged(&state);

@@ -62,6 +62,8 @@ type Timer interface {
 type Switches struct {
 	// EditPropertiesWhileOn lets properties of a running machine be edited. Whether vCenter does is not certain (govmomi 2201).
 	EditPropertiesWhileOn bool `json:"edit_properties_while_on"`
+	// ClonesChangeTheirSource counts a clone as a change of the settings of what is cloned. Whether vCenter does is not certain.
+	ClonesChangeTheirSource bool `json:"clones_change_their_source"`
 }
 
 // Bed is a running vCenter.

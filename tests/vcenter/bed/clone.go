@@ -17,6 +17,9 @@ func (m *machine) CloneVMTask(ctx *vcsim.Context, asked *types.CloneVM_Task) soa
 		if failed != nil {
 			return nil, failed
 		}
+		if m.world.bed.Switches().ClonesChangeTheirSource {
+			m.world.registry.WithLock(ctx, m.VirtualMachine, func() { m.world.changed(ctx, m.VirtualMachine) })
+		}
 		return made.Self, nil
 	})
 	return &methods.CloneVM_TaskBody{Res: &types.CloneVM_TaskResponse{Returnval: task}}

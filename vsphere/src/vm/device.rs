@@ -104,7 +104,22 @@ impl Controller {
     }
 }
 
-/// A VM's disks, adapters and controllers.
+/// What every VM has, and what leads nowhere out of it (`VirtualMachineDefaultDevices`, and what vCenter adds by itself).
+const EVERYWHERE: [&str; 4] =
+    ["VirtualKeyboard", "VirtualPointingDevice", "VirtualMachineVideoCard", "VirtualMachineVMCIDevice"];
+
+/// A device that is neither disk, adapter nor controller, nor what every VM has: a drive, a port, a device that is passed through.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Other {
+    /// Its type, such as `VirtualCdrom`.
+    pub kind: String,
+    /// The type of what is behind it, such as `VirtualCdromIsoBackingInfo`; empty if nothing is.
+    pub backing: String,
+    /// The file or the address of what is behind it; empty where that is a host's own device, or nothing.
+    pub leads_to: String,
+}
+
+/// A VM's disks, adapters, controllers, and whatever else somebody has given it.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     /// Disks.
@@ -113,6 +128,8 @@ pub struct Devices {
     pub adapters: Vec<Adapter>,
     /// Controllers of disks.
     pub controllers: Vec<Controller>,
+    /// All others, sorted.
+    pub others: Vec<Other>,
 }
 
 impl Devices {
@@ -129,8 +146,11 @@ impl Devices {
             } else if CONTROLLERS.iter().any(|part| kind.contains(part)) {
                 let bus = device.parsed("busNumber").unwrap_or_default();
                 found.controllers.push(Controller { key, kind: kind.to_owned(), bus, taken: BTreeSet::new() });
+            } else if !kind.ends_with("Controller") && !EVERYWHERE.contains(&kind) {
+                found.others.push(other(kind, device));
             }
         }
+        found.others.sort();
         for controller in &mut found.controllers {
             let on_it =
                 devices.children().iter().filter(|device| device.parsed("controllerKey") == Some(controller.key));
@@ -176,6 +196,16 @@ fn disk(key: i32, device: &Element) -> Disk {
     }
 }
 
+fn other(kind: &str, device: &Element) -> Other {
+    let backing = device.child("backing");
+    let text = |name: &str| backing.and_then(|backing| backing.text_of(name)).filter(|text| !text.is_empty());
+    Other {
+        kind: kind.to_owned(),
+        backing: backing.and_then(Element::kind).unwrap_or_default().to_owned(),
+        leads_to: text("fileName").or_else(|| text("serviceURI")).unwrap_or_default().to_owned(),
+    }
+}
+
 fn adapter(key: i32, device: &Element) -> Adapter {
     let connectable = device.child("connectable");
     let flag = |name: &str| connectable.is_some_and(|connectable| connectable.flag(name));
@@ -198,5 +228,38 @@ fn network(backing: &Element) -> AdapterNetwork {
         (_, Some(id), _) => AdapterNetwork::Opaque(id.to_owned()),
         (_, _, Some(name)) => AdapterNetwork::Standard(name.to_owned()),
         _ => AdapterNetwork::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_has_given_a_vm_is_seen_beside_what_every_vm_has() {
+        let device = |key: i32, kind: &str| Element::new("VirtualDevice").of(kind).with([Element::text("key", key)]);
+        let behind = |kind: &str, part: Element| Element::new("backing").of(kind).with([part]);
+        let iso = behind("VirtualCdromIsoBackingInfo", Element::text("fileName", "[ds] x.iso"));
+        let uri = behind("VirtualSerialPortURIBackingInfo", Element::text("serviceURI", "tcp://10.0.0.9:1"));
+        let own = behind("VirtualCdromAtapiBackingInfo", Element::text("deviceName", "/dev/cdrom"));
+        let devices = Element::new("device").with([
+            device(600, "VirtualKeyboard"),
+            device(15000, "VirtualAHCIController"),
+            device(7000, "VirtualUSBXHCIController"),
+            device(9000, "VirtualSerialPort").with([uri]),
+            device(3001, "VirtualCdrom").with([iso]),
+            device(3002, "VirtualCdrom").with([own]),
+            device(12000, "VirtualMachineVMCIDevice"),
+        ]);
+        let found = Devices::read(&devices).others;
+        let told: Vec<String> = found.iter().map(|it| format!("{} {} {}", it.kind, it.backing, it.leads_to)).collect();
+        assert_eq!(
+            told,
+            [
+                "VirtualCdrom VirtualCdromAtapiBackingInfo ",
+                "VirtualCdrom VirtualCdromIsoBackingInfo [ds] x.iso",
+                "VirtualSerialPort VirtualSerialPortURIBackingInfo tcp://10.0.0.9:1",
+            ]
+        );
     }
 }

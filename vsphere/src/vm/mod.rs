@@ -16,7 +16,7 @@ mod tests;
 
 pub use clone::{CloneDisks, CloneVm};
 pub use config_spec::{ConfigSpec, DiskMode, ExistingDisk, NewDisk};
-pub use device::{Adapter, AdapterNetwork, Controller, Devices, Disk};
+pub use device::{Adapter, AdapterNetwork, Controller, Devices, Disk, Other};
 pub use entries::Entries;
 pub use power::{Power, ShutDown};
 pub use property::Property;

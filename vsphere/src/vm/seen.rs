@@ -47,6 +47,11 @@ impl Extra {
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
+
+    /// All keys, sorted; those of entries that were taken away among them.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
 }
 
 impl fmt::Debug for Extra {

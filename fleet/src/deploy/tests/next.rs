@@ -134,3 +134,25 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
         [Action::Destroy(old.reference), Action::Detach(new.reference.clone(), new.disks[0].reference.clone()),]
     );
 }
+
+#[test]
+fn nothing_is_powered_off_or_removed_of_a_cluster_while_one_of_its_vms_has_a_snapshot() {
+    let mut kept = Kept { goal: Goal::Down, formed: true, ..kept() };
+    let mut vms = Vec::new();
+    for (node, uuid) in kept.nodes.iter_mut().zip(1..) {
+        (node.vm, node.started) = (Some(Uuid::from_u128(uuid)), true);
+        vms.push(Vm { power: PowerState::On, ..with_disk(vm_of(&node.name, uuid)) });
+    }
+    assert_eq!(next(&kept, &seen(vms.clone())).actions.len(), 3);
+    vms[1].power = PowerState::Off;
+    vms[2].snapshots.push("a backup".to_owned());
+    let now = next(&kept, &seen(vms.clone()));
+    assert_eq!((now.actions.len(), now.waits.len()), (0, 1));
+    let wait = now.waits[0].to_string();
+    assert!(wait.contains("(a backup)") && wait.ends_with("[deploy.vm-snapshot]"), "{wait}");
+    assert!(!now.needs_a_person(), "a backup's goes by itself");
+    // That of a VM which is nobody's here holds nothing up.
+    vms[2].stamp.as_mut().unwrap().node = "payroll".to_owned();
+    kept.nodes.truncate(2);
+    assert_eq!(next(&kept, &seen(vms)).actions.len(), 2);
+}

@@ -2,8 +2,9 @@
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY_ALL, wanted};
-use crate::deploy::{Kept, Wish};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, vm, wanted};
+use crate::deploy::{Kept, Seen, Wish, next};
+use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
 /// Somebody has copied a description and put his own folder into it, or a datastore was renamed: the VMs that are seen are not
 /// those that the journal is of, so neither may they be removed, nor may it be said that the others are gone.
@@ -20,5 +21,40 @@ fn a_journal_of_another_deployment_is_left_alone() {
         // A journal of before this was noted is whoever's it is found by.
         let noted = wish.applied(other, Some(Kept { deployment: None, ..begun.clone() }), &[]).unwrap();
         assert_eq!(noted.deployment, Some(other));
+    }
+}
+
+#[test]
+fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_the_clusters() {
+    let stamp = Stamp { deployment: DEPLOYMENT, node: "cp1".to_owned(), swap: None };
+    let disk = |number: u128| {
+        let reference = DiskRef { uuid: Uuid::from_u128(number), path: format!("[ds] {number}.vmdk") };
+        Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() }
+    };
+    let with = |disks: Vec<Disk>| Vm { disks, ..vm("by hand", Uuid::from_u128(9), Some(stamp.clone())) };
+    let also = |kept: Kept, vm: &Vm| {
+        let wish = Wish::Destroy { cluster: "control", disks: true, also: std::slice::from_ref(vm) };
+        wish.applied(DEPLOYMENT, Some(kept), std::slice::from_ref(vm)).unwrap()
+    };
+    let waits = |kept: &Kept, vm: &Vm| {
+        let vms = vec![Vm { power: PowerState::On, ..vm.clone() }];
+        let now = next(kept, &Seen { vms, ..Seen::default() });
+        (now.actions.len(), now.waits.iter().map(|wait| wait.reason.code.clone()).collect::<Vec<_>>())
+    };
+    let begun = Wish::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
+    let first = also(begun, &with(vec![disk(1)]));
+    assert_eq!(waits(&first, &with(vec![disk(1)])), (1, vec![]));
+    // Ended by then; the VM has been given another disk since, and nobody was shown that.
+    let changed = with(vec![disk(2)]);
+    for wish in [DESTROY, DESTROY_ALL] {
+        let plain = wish.applied(DEPLOYMENT, Some(first.clone()), std::slice::from_ref(&changed)).unwrap();
+        assert_eq!(waits(&plain, &changed), (0, vec!["deploy.vm-unnoted".to_owned()]));
+        let noted = plain.noting(&with(vec![disk(1)]), &disk(1).reference).unwrap();
+        assert_eq!(noted.discarded.len(), usize::from(plain.removes_disks), "what was confirmed stays so");
+        let noted = plain.noting(&changed, &disk(2).reference).unwrap();
+        assert_eq!((noted.left.len(), noted.discarded.len()), (1, 0));
+        let again = also(plain, &changed);
+        assert_eq!(waits(&again, &changed), (1, vec![]));
+        assert_eq!(again.granted[0].disks.len(), 2);
     }
 }

@@ -208,3 +208,20 @@ fn no_older_tls_is_spoken() {
     assert!(deployer.wait(deployer.credentials(NODE, &cluster.shown())).is_err());
     assert!(served.join().unwrap().is_none());
 }
+
+#[test]
+fn credentials_say_by_which_authorities_servers_are_known() {
+    let (cluster, other) = (Cluster::new(), Cluster::new());
+    let key = PrivateKey::draw().unwrap();
+    let Issued { authority, certificate, server, .. } = cluster.issued(&key);
+    let of = |authority: String| {
+        let (server, certificate, key) = (server.clone(), certificate.clone(), key.pem());
+        Credentials::of(Kubeconfig { server, server_name: None, authority, certificate, key })
+    };
+    let shown = [&cluster, &other].map(|cluster| cluster.shown().authority);
+    assert_eq!(of(authority.clone()).authorities().unwrap(), [shown[0]]);
+    // While they are exchanged there are two.
+    assert_eq!(of(authority.clone() + &other.authority.pem()).authorities().unwrap(), shown);
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned();
+    assert!(of(authority + &broken).authorities().is_err(), "what is not understood is no part that may be left out");
+}

@@ -18,7 +18,7 @@ impl StepContext<'_> {
         // A disk that is attached late would be in a VM that was named to be removed.
         let settled = self.hypervisor.settle().await;
         let vms = match self.vms().await {
-            Ok(vms) => Vms::of(node, vms, journal.progress().made(index)),
+            Ok(vms) => Vms::of(node, vms, journal.progress().noted(index)),
             Err(error) => Err(error.into()),
         };
         let mut left = match vms {
@@ -78,16 +78,22 @@ pub(in crate::upgrade) fn withdrawn(what: &str, asked: anyhow::Result<Asked>) ->
 /// may delete attached disks with their VM.
 fn leftovers(vms: &Vms, disk: &DiskRef) -> String {
     let all = || vms.old.iter().chain(&vms.new).chain(&vms.others);
+    // Of a journal that cannot be read nothing is noted: the new VM is among them then.
+    let strays = || vms.strays.iter().filter(|vm| vm.power != PowerState::On);
     let idle = || all().filter(|vm| vm.power != PowerState::On);
     let mut told: Vec<String> = idle().filter_map(|vm| needed(vm, disk)).collect();
     let left: Vec<String> = idle().filter(|vm| needed(vm, disk).is_none()).map(Vm::to_string).collect();
     if !left.is_empty() {
         told.push(format!("left: {}", left.join(", ")));
     }
+    let unnoted = |vm: &Vm| {
+        format!("{vm} carries the stamp of its swap, and nothing is noted of having made it: look whose it is")
+    };
+    told.extend(strays().map(|vm| needed(vm, disk).unwrap_or_else(|| unnoted(vm))));
     if told.is_empty() {
         told.push("no other VM of it is left".to_owned());
     }
-    if all().all(|vm| vm.disk(disk.uuid).is_none()) {
+    if all().chain(&vms.strays).all(|vm| vm.disk(disk.uuid).is_none()) {
         told.push(format!("no VM holds its disk {} at {}", disk.uuid, disk.path));
     }
     told.join("; ")

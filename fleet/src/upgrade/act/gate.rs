@@ -83,7 +83,7 @@ impl StepContext<'_> {
         for (index, node) in plan.nodes.iter().enumerate() {
             self.wait(&format!("{} to be good", node.name), limit, || async move {
                 let facts = self.nodes.facts(node.address).await?;
-                let made = progress.made(index);
+                let made = progress.noted(index);
                 let vms = Vms::of(node, self.with_one_of(plan, [made, facts.holder]).await?, made)?;
                 let image = &plan.target.image;
                 let other = vms.others.iter().find(|vm| Some(vm.uuid()) == facts.holder);

@@ -71,19 +71,16 @@ impl StepContext<'_> {
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
 
-    /// Makes the new VM. One that an interrupted import has left is not trusted to be whole: it is made anew.
+    /// Makes the new VM, with the BIOS UUID that was drawn for it. One that an interrupted import has left is not trusted to
+    /// be whole: it is made anew.
     pub(super) async fn import(
         &self,
         plan: &Plan,
         node: &PlannedNode,
         vms: &Vms,
-        again: bool,
+        drawn: Uuid,
     ) -> Result<(String, Uuid), StepError> {
         if let Some(left) = &vms.new {
-            if !again {
-                let words = format!("there is a VM {left} already that was made for this swap");
-                return Err(StepError::refused(reason::VM_LEFT, words));
-            }
             removable(left)?;
             self.hypervisor.destroy(left).await.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
@@ -91,6 +88,7 @@ impl StepContext<'_> {
         let (staged, _) = self.staged(plan, old).await?;
         let replacement = Replacement {
             name: &node.new_name,
+            uuid: drawn,
             image: &staged,
             like: old,
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },

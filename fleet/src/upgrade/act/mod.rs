@@ -16,7 +16,7 @@ mod vm;
 use uuid::Uuid;
 
 use super::context::StepContext;
-use super::entry::{Direction, Event};
+use super::entry::{Direction, disk_of};
 use super::journal::Journal;
 use super::nodes::Nodes as _;
 use super::plan::{Action, Plan, PlannedNode, Step};
@@ -34,13 +34,7 @@ type Taken = Result<String, StepError>;
 
 impl StepContext<'_> {
     /// Takes a step and says what it changed or found.
-    pub(super) async fn act(
-        &self,
-        plan: &Plan,
-        journal: &Journal<'_>,
-        step: Step,
-        again: bool,
-    ) -> Result<StepOutcome, StepError> {
+    pub(super) async fn act(&self, plan: &Plan, journal: &Journal<'_>, step: Step) -> Result<StepOutcome, StepError> {
         let Some(index) = step.node else {
             return Ok(StepOutcome::note(match step.action {
                 Action::Verify => self.verify(plan).await?,
@@ -53,7 +47,7 @@ impl StepContext<'_> {
             return Ok(StepOutcome::note(self.leave(plan, journal, index).await));
         }
         let (node, progress) = (&plan.nodes[index], journal.progress());
-        let vms = Vms::of(node, self.vms().await?, progress.made(index))?;
+        let vms = Vms::of(node, self.vms().await?, progress.noted(index))?.without_strays()?;
         if let Some(did) = self.replacement(plan, node, &vms, step, &progress).await? {
             return Ok(did);
         }
@@ -62,7 +56,8 @@ impl StepContext<'_> {
             self.new_is_gone(plan, node, made).await?;
         }
         if step.action == Action::Import {
-            let (note, vm) = self.import(plan, node, &vms, again).await?;
+            let drawn = progress.noted(index).ok_or_else(|| misplaced(step.action))?;
+            let (note, vm) = self.import(plan, node, &vms, drawn).await?;
             return Ok(StepOutcome { vm: Some(vm), ..StepOutcome::note(note) });
         }
         self.act_on(plan, journal, step, &vms).await.map(StepOutcome::note)
@@ -123,7 +118,8 @@ impl StepContext<'_> {
         step: Step,
     ) -> Result<Option<DiskRef>, StepError> {
         let Some(node) = step.node.filter(|_| step.detaches()).map(|index| &plan.nodes[index]) else { return Ok(None) };
-        let vms = Vms::of(node, self.vms().await?, step.node.and_then(|index| journal.progress().made(index)))?;
+        let noted = step.node.and_then(|index| journal.progress().noted(index));
+        let vms = Vms::of(node, self.vms().await?, noted)?.without_strays()?;
         let vm = if step.action == Action::Detach { &vms.old } else { &vms.new };
         Ok(vm.as_ref().and_then(|vm| vm.disk(node.disk.uuid)).map(|disk| disk.reference.clone()))
     }
@@ -226,36 +222,55 @@ pub(super) struct Vms {
     pub(super) old: Option<Vm>,
     /// The one that was made for its swap, or what an interrupted import has left.
     pub(super) new: Option<Vm>,
-    /// All others that carry its name in their stamp.
+    /// All others that carry its name in their stamp, but for the strays.
     pub(super) others: Vec<Vm>,
+    /// Those that carry the stamp of its swap, and were not noted to be made for it.
+    pub(super) strays: Vec<Vm>,
+    node: String,
     missing: String,
 }
 
 impl Vms {
-    /// Finds them by stamp and BIOS UUID. `made` is the VM that its import made, once that is done: no other one is
-    /// taken for it then, whatever stamp it carries.
+    /// Finds them by stamp and BIOS UUID. `noted` is that of the VM that its import has made, or is to make: no other one is
+    /// taken for it, whatever stamp it carries.
     ///
     /// # Errors
     /// When two could be the old one, or the new one: one of them is a copy that somebody made, stamp and all, and which
     /// one nobody can tell.
-    pub(super) fn of(node: &PlannedNode, vms: Vec<Vm>, made: Option<Uuid>) -> Result<Self, StepError> {
+    pub(super) fn of(node: &PlannedNode, vms: Vec<Vm>, noted: Option<Uuid>) -> Result<Self, StepError> {
         let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
-        let (mut swap, rest): (Vec<Vm>, Vec<Vm>) =
-            vms.into_iter().filter(is_its).partition(|vm| vm.is_of_swap(node.swap));
+        let (swap, rest): (Vec<Vm>, Vec<Vm>) = vms.into_iter().filter(is_its).partition(|vm| vm.is_of_swap(node.swap));
+        let (new, strays): (Vec<Vm>, Vec<Vm>) = swap.into_iter().partition(|vm| Some(vm.uuid()) == noted);
         let (old, others): (Vec<Vm>, Vec<Vm>) = rest.into_iter().partition(|vm| vm.uuid() == node.old);
-        for several in [&old, &swap] {
+        for several in [&old, &new] {
             if let [one, other, ..] = several.as_slice() {
                 let words = format!("{one} and {other} carry the same identity: one is a copy of the other; remove it");
                 return Err(StepError::blocked(reason::VM_COPIED, words));
             }
         }
-        swap.retain(|vm| made.is_none_or(|made| vm.uuid() == made));
         Ok(Self {
             old: old.into_iter().next(),
-            new: swap.into_iter().next(),
+            new: new.into_iter().next(),
             others,
+            strays,
+            node: node.name.clone(),
             missing: format!("the VM {} that was made for {} is gone", node.new_name, node.name),
         })
+    }
+
+    /// The same, where there are no strays. What those are no stamp says: a copy, what an earlier version of this program has
+    /// left half made, or a VM of somebody's who may write one. They are never touched.
+    ///
+    /// # Errors
+    /// They are named: a person says what becomes of them.
+    pub(super) fn without_strays(self) -> Result<Self, StepError> {
+        let Some(stray) = self.strays.first() else { return Ok(self) };
+        let words = format!(
+            "{stray}, which is {}, carries the stamp of this swap of {}, and nothing is noted of having made it: it stays. Remove \
+             it if it is a copy, or was left half made; else take its stamp away",
+            stray.power, self.node
+        );
+        Err(StepError::blocked(reason::VM_LEFT, words))
     }
 
     fn old_vm(&self) -> Result<&Vm, StepError> {
@@ -269,9 +284,5 @@ impl Vms {
 
 /// Where a node's disk was when it was last taken from a VM, or else when the plan was made.
 pub(super) fn place(journal: &Journal<'_>, node: usize) -> DiskRef {
-    let moved = journal.entries().iter().rev().find_map(|entry| match &entry.event {
-        Event::Begun { step, disk: Some(disk) } if step.node == Some(node) => Some(disk.clone()),
-        _ => None,
-    });
-    moved.unwrap_or_else(|| journal.plan().nodes[node].disk.clone())
+    disk_of(journal.entries(), node).unwrap_or(&journal.plan().nodes[node].disk).clone()
 }

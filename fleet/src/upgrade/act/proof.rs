@@ -32,7 +32,7 @@ impl StepContext<'_> {
         let (mut gone, mut is_any_off) = (BTreeSet::new(), false);
         for index in progress.needs_old(plan, only) {
             let node = &plan.nodes[index];
-            let vms = Vms::of(node, all.clone(), progress.made(index))?;
+            let vms = Vms::of(node, all.clone(), progress.noted(index))?.without_strays()?;
             if let Some(old) = &vms.old {
                 is_any_off |= [Some(old), vms.new.as_ref()].into_iter().flatten().all(|vm| vm.power == PowerState::Off);
                 continue;

@@ -25,9 +25,10 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
     let (plan, hold) = (world.plan().await, take(&world).await);
     let mut journal = Journal::begin(&hold, plan.clone()).await.unwrap();
     for event in [
-        Event::Begun { step: Step::whole(Action::Verify), disk: None },
+        Event::Begun { step: Step::whole(Action::Verify), disk: None, vm: None },
         Event::Done { step: Step::whole(Action::Verify), note: "whole".into(), vm: None, replaced: false },
-        Event::Begun { step: Step::of(Action::Detach, 1), disk: Some(disk("cp2")) },
+        Event::Begun { step: Step::of(Action::Detach, 1), disk: Some(disk("cp2")), vm: None },
+        Event::Begun { step: Step::of(Action::Import, 2), disk: None, vm: Some(Uuid::from_u128(0xb2)) },
         Event::Paused {
             step: Step::of(Action::Detach, 1),
             reason: Reason::new("upgrade.vm-task", "a task is in progress"),
@@ -52,7 +53,7 @@ async fn a_journal_is_read_as_it_was_written_and_goes_on_in_the_next_hold() {
     let again = Journal::continued(&next).await.unwrap();
     assert_eq!((again.text(), again.entries(), again.plan()), (text.clone(), &*entries, &plan));
     let own = &world.store().holds[&2][FILE];
-    assert_eq!(own, &format!("{{\"form\":2,\"entries\":7}}\n{text}"), "a copy of its own");
+    assert_eq!(own, &format!("{{\"form\":2,\"entries\":8}}\n{text}"), "a copy of its own");
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +112,7 @@ async fn the_journal_before_stays_in_its_hold() {
 async fn written<'a>(hold: &'a Hold<'a>, plan: Plan) -> Journal<'a> {
     let mut journal = Journal::begin(hold, plan).await.unwrap();
     for action in [Action::Verify, Action::Snapshot, Action::Check] {
-        journal.append(Event::Begun { step: Step::whole(action), disk: None }).await.unwrap();
+        journal.append(Event::Begun { step: Step::whole(action), disk: None, vm: None }).await.unwrap();
     }
     journal
 }
@@ -267,7 +268,7 @@ async fn old_holds_go_but_not_their_journal() {
     first.release().await;
     for _ in 0..40 {
         let hold = take(&world).await;
-        journals::prune(&hold).await;
+        journals::prune(&hold).await.unwrap();
         hold.release().await;
         assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*text));
     }
@@ -289,4 +290,37 @@ async fn commands_remove_old_holds_and_their_journals() {
     let numbers: Vec<u64> = world.store().holds.into_keys().collect();
     assert_eq!(numbers, (12..=31).collect::<Vec<_>>());
     assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_an_old_upgrades_journal_that_lands_late_takes_no_new_ones_place() {
+    use crate::upgrade::tests::command::{begin, deployment, entries, give};
+    use crate::upgrade::{Arrived, Outcome, Verb};
+    // An upgrade that has ended, in the lowest hold but two, and so many above it that it has to be copied.
+    let old = async || {
+        let world = World::of(1, Mode::Rolling, Ill::Well);
+        begin(&world).await;
+        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+        assert_eq!(give(&world, Verb::Rollback).await.outcome(), Outcome::RolledBack);
+        for _ in 0..19 {
+            take(&world).await.release().await;
+        }
+        world.fault(None);
+        world
+    };
+    let apply = async |world: &World| {
+        let ova = world.target.ova.clone();
+        deployment(world, &|_| {}).apply(&ova, &world.options, TakeOver::FromTheDead).await
+    };
+    let twin = old().await;
+    apply(&twin).await.unwrap();
+    let copied = twin.calls().iter().position(|call| call.name == "store.journal").unwrap() + 1;
+    let world = old().await;
+    world.fault(Some(At { call: copied, fault: Fault::Late, lasting: false }));
+    let refused = format!("{:#}", apply(&world).await.unwrap_err());
+    assert!(refused.contains("may still land"), "{refused}");
+    world.fault(None);
+    assert!(matches!(apply(&world).await.unwrap().0, Arrived::Ended(Outcome::Upgraded)));
+    let entries = entries(&world).await;
+    assert_eq!(entries.first().map(|entry| entry.hold), world.store().holds.keys().next_back().copied());
 }

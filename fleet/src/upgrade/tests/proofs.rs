@@ -7,10 +7,10 @@ use crate::hypervisor::{PowerState, Vm};
 use crate::upgrade::act::Vms;
 use crate::upgrade::context::StepContext;
 use crate::upgrade::plan::PlannedNode;
-use crate::upgrade::tests::command::{deployment, end, give};
+use crate::upgrade::tests::command::{deployment, end, entries, give};
 use crate::upgrade::tests::failing::{before, turns, world};
 use crate::upgrade::tests::fake::{Ill, World, data, disk, old_vm, stamp};
-use crate::upgrade::{Action, Mode, Outcome, Step, Verb};
+use crate::upgrade::{Action, Mode, Outcome, Progress, Step, Verb};
 
 /// Before the new VM of the only node is powered on.
 async fn before_power_on() -> World {
@@ -68,7 +68,8 @@ async fn refused(world: &World, act: impl AsyncFnOnce(&StepContext<'_>, &Planned
     let (deployment, node) = (deployment(world, &|_| {}), &plan.nodes[0]);
     let hold = Hold::take(world, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap();
     let run = deployment.context(&hold, None);
-    let Ok(vms) = Vms::of(node, run.vms().await.unwrap(), None) else { panic!("no VMs") };
+    let noted = Progress::of(&plan, &entries(world).await).noted(0);
+    let Ok(vms) = Vms::of(node, run.vms().await.unwrap(), noted) else { panic!("no VMs") };
     let refused = act(&run, node, &vms).await;
     assert_eq!(world.called("detach") + world.called("destroy"), 0);
     refused.expect_err("it is refused").to_string()

@@ -2,9 +2,12 @@
 
 use std::sync::Mutex as Shared;
 
+use anyhow::bail;
+
 use super::*;
-use crate::authority::TakeOver;
+use crate::authority::{Hold, Lost, TakeOver};
 use crate::hypervisor::PowerState;
+use crate::upgrade::guarded_nodes::GuardedNodes;
 use crate::upgrade::tests::command::deployment;
 use crate::upgrade::tests::failing::{stop_before, world};
 use crate::upgrade::tests::fake::{Ill, NODES, World, address, new, old};
@@ -164,4 +167,46 @@ async fn with_all_nodes_off_the_journal_and_the_hypervisor_are_enough_to_go_on_a
             world.all_run(&image, false).await;
         }
     }
+}
+
+/// Longer than a permission to change something is good for, with the time that a request may take to arrive.
+const SLOW: Duration = Duration::from_secs(40);
+
+#[tokio::test(start_paused = true)]
+async fn who_was_overtaken_while_it_waited_for_credentials_asks_no_node_to_change_anything() {
+    let world = Arc::new(world(1, Mode::Rolling, Ill::Well).await);
+    world.fault(None);
+    let hold = Hold::take(&*world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let renew = || -> Asking<'_> {
+        Box::pin(async {
+            tokio::time::sleep(SLOW).await;
+            world.overtake();
+            let ends = SystemTime::now() + DAY;
+            Ok(Given { nodes: Arc::new(InWorld(Arc::clone(&world))), ends, whence: "a node".to_owned() })
+        })
+    };
+    let nodes = Renewed::new(None, None, renew);
+    let guarded = GuardedNodes::new(&nodes, &hold);
+    let refused = guarded.cancel_swap(address(NODES[0]), Uuid::from_u128(1)).await.unwrap_err();
+    assert!(refused.is::<Lost>(), "{refused:#}");
+    assert_eq!(world.called("cancel_swap"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_a_node_is_asked_at_once_with_what_is_at_hand() {
+    let now = SystemTime::now();
+    let renew = || -> Asking<'_> { Box::pin(std::future::pending()) };
+    let nodes = Renewed::new(Some(given("the option", now + ENDING / 2)), None, renew);
+    // Also while another one waits for credentials.
+    let words = tokio::select! {
+        biased;
+        _ = nodes.cluster() => unreachable!("nobody gives any"),
+        changed = nodes.cancel_swap(Ipv4Addr::LOCALHOST, Uuid::from_u128(1)) => changed.unwrap_err().to_string(),
+        () = tokio::time::sleep(SLOW) => panic!("it waits"),
+    };
+    assert!(words.contains("the option"), "{words}");
+    let nodes = Renewed::new(None, Some(given("the file", now - DAY)), renew);
+    let asked = nodes.commit(Ipv4Addr::LOCALHOST, Uuid::from_u128(1));
+    let words = tokio::time::timeout(SLOW, asked).await.expect("it does not wait").unwrap_err().to_string();
+    assert!(words.contains("the credentials of the file have ended") && words.contains("at hand"), "{words}");
 }

@@ -79,6 +79,19 @@ async fn an_upgrade_whose_journal_is_damaged_is_abandoned_by_its_plan_and_anothe
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_an_upgrade_that_is_abandoned_by_its_plan_new_vms_are_named_and_none_that_holds_a_disk_is_to_be_removed() {
+    for (action, says) in [(Action::Attach, "look whose it is"), (Action::PowerOn, "power it on, never remove it")] {
+        let world = before(1, Step::of(action, 0)).await;
+        let (id, new) = (id(&world).await, world.new_vm("cp1").to_string());
+        damage_plan(&world);
+        // The hold before has the plan still.
+        let notes = abandoned(&world, id).await.unwrap();
+        assert!(notes.contains(&new) && notes.contains(says), "{action:?}: {notes}");
+        assert!(!notes.contains(&format!("left: {new}")), "{action:?}: {notes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_salvaged_journal_never_goes_forward_wherever_its_writing_was_cut() {
     for call in 1.. {
         let (world, id) = damaged().await;

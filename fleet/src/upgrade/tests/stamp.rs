@@ -2,12 +2,14 @@
 
 use uuid::Uuid;
 
-use super::command::{begin, end, give};
+use super::command::{Given, begin, end, entries, give, give_with};
 use super::failing::stop_before;
+use super::fake::fault::{At, Fault};
 use super::fake::operator::{STRANGERS, Stranger};
 use super::fake::{Ill, World, old_vm, stamp};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
-use crate::upgrade::{Action, Mode, Outcome, Step, Verb, plan};
+use crate::upgrade::entry::Event;
+use crate::upgrade::{Action, LastUpgrade, Mode, Outcome, Step, Verb, plan};
 
 /// Why there is no plan; nothing if there is one.
 pub async fn refusals(world: &World) -> Vec<&'static str> {
@@ -143,8 +145,8 @@ async fn a_disk_that_somebody_else_has_attached_meanwhile_is_not_taken_from_him(
 #[tokio::test(start_paused = true)]
 async fn after_the_import_a_second_vm_of_the_same_swap_is_not_mistaken_for_the_new_one() {
     let world = World::of(1, Mode::Rolling, Ill::Well);
-    let plan = world.plan().await;
     begin(&world).await;
+    let plan = world.plan_of_journal().await;
     stop_before(&world, Verb::Resume, Step::of(Action::Prepare, 0)).await;
     // A backup has cloned the new VM, its stamp with it: the copy comes first in the listing.
     world.add_own("clone", Uuid::from_u128(0xc1), |machine| {
@@ -156,4 +158,98 @@ async fn after_the_import_a_second_vm_of_the_same_swap_is_not_mistaken_for_the_n
     assert!(reason.contains("clone"), "{reason}");
     world.lock().machines.remove(0);
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_somebody_has_given_the_stamp_of_a_swap_is_named_and_never_removed() {
+    for (begun, verb) in [(false, Verb::Resume), (true, Verb::Resume), (true, Verb::Rollback)] {
+        let world = world();
+        begin(&world).await;
+        // The swaps of all nodes are in the journal from its first entry on.
+        let node = world.plan_of_journal().await.nodes[1].clone();
+        world.add_own("payroll", Uuid::from_u128(0x9a), |machine| {
+            machine.vm.stamp = stamp(&node.name, Some(node.swap));
+            machine.ours = false;
+        });
+        if begun {
+            stop_before(&world, Verb::Resume, Step::of(Action::Import, 1)).await;
+        }
+        let reason = give(&world, verb).await.paused();
+        assert!(reason.starts_with("payroll (") && reason.ends_with("[upgrade.vm-left]"), "{verb:?}: {reason}");
+        // Nor at the next try, nor by who says so once more.
+        assert_eq!(give(&world, verb).await.paused(), reason);
+        let is_there = |world: &World| world.lock().machines.iter().any(|machine| machine.vm.name == "payroll");
+        assert!(is_there(&world));
+        // Its owner takes the stamp away.
+        world.lock().machines.iter_mut().filter(|it| it.vm.name == "payroll").for_each(|it| it.vm.stamp = None);
+        let outcome = if verb == Verb::Resume { Outcome::Upgraded } else { Outcome::RolledBack };
+        assert_eq!(end(&world, verb).await, outcome);
+        assert!(is_there(&world));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_vm_has_the_bios_uuid_that_was_noted_before_and_half_of_it_is_known_by_that() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    stop_before(&world, Verb::Resume, Step::of(Action::Import, 0)).await;
+    let noted = async || {
+        let entries = entries(&world).await.into_iter();
+        let noted = entries.filter_map(|entry| match entry.event {
+            Event::Begun { step, vm, .. } if step.action == Action::Import => Some(vm.expect("a BIOS UUID")),
+            _ => None,
+        });
+        noted.collect::<Vec<_>>()
+    };
+    let drawn = noted().await;
+    assert_eq!(drawn.len(), 1);
+    let at = At { call: call_of_import_finish().await, fault: Fault::CutBefore, lasting: false };
+    assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
+    let half = world.lock().machines.iter().find(|machine| !machine.whole).map(|machine| machine.vm.uuid());
+    assert_eq!(half, Some(drawn[0]));
+    let last = LastUpgrade::find(&world).await.unwrap().unwrap();
+    assert!(last.vms.contains(&drawn[0]), "who removes the cluster knows it");
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+    assert_eq!(world.new_vm("cp1").uuid(), drawn[0]);
+    assert_eq!(noted().await, drawn, "one is enough");
+}
+
+/// The call in the middle of an import, of a command that resumes where one is begun.
+async fn call_of_import_finish() -> usize {
+    let twin = World::of(1, Mode::Rolling, Ill::Well);
+    begin(&twin).await;
+    stop_before(&twin, Verb::Resume, Step::of(Action::Import, 0)).await;
+    give(&twin, Verb::Resume).await.arrived();
+    twin.calls().iter().position(|call| call.name == "import.finish").unwrap() + 1
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_import_that_an_earlier_version_has_begun_a_person_removes_what_is_left() {
+    for (is_half_made, verb, outcome) in [
+        (true, Verb::Resume, Outcome::Upgraded),
+        (true, Verb::Rollback, Outcome::RolledBack),
+        (false, Verb::Resume, Outcome::Upgraded),
+    ] {
+        let world = World::of(1, Mode::Rolling, Ill::Well);
+        begin(&world).await;
+        stop_before(&world, Verb::Resume, Step::of(Action::Import, 0)).await;
+        if is_half_made {
+            let at = At { call: call_of_import_finish().await, fault: Fault::CutBefore, lasting: false };
+            assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
+        }
+        // It noted no BIOS UUID.
+        for text in world.lock().store.holds.values_mut().flat_map(|files| files.values_mut()) {
+            while let Some(at) = text.find(",\"vm\":\"") {
+                let end = at + ",\"vm\":\"".len() + 36 + 1;
+                text.replace_range(at..end, "");
+            }
+        }
+        if is_half_made {
+            let half = world.new_vm("cp1").to_string();
+            let reason = give(&world, verb).await.paused();
+            assert!(reason.starts_with(&half) && reason.ends_with("[upgrade.vm-left]"), "{verb:?}: {reason}");
+            world.delete_vm(world.new_vm("cp1").uuid());
+        }
+        assert_eq!(end(&world, verb).await, outcome, "half made: {is_half_made}");
+    }
 }

@@ -237,6 +237,11 @@ impl Bed {
         let _: Value = self.ask(reqwest::Method::POST, "reset", json!({})).await;
     }
 
+    /// Changes how it is strict, as its `Switches` name that.
+    pub async fn switch(&self, switches: Value) {
+        let _: Value = self.ask(reqwest::Method::PUT, "switches", switches).await;
+    }
+
     /// A guest sets a variable: it is put where vCenter shows it.
     pub async fn set_guestinfo(&self, vm: &Vm, key: &str, value: &str) {
         let client = self.client().await;

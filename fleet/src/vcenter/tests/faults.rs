@@ -135,6 +135,7 @@ async fn who_was_overtaken_begins_nothing_more() {
     let (disk, adapter) = (vm.disks[1].reference.clone(), vm.adapters[0].key.clone());
     let replacement = Replacement {
         name: "cp1-new",
+        uuid: Uuid::from_u128(9),
         image: &image,
         like: &vm,
         stamp: stamp("cp1", Some(7)),

@@ -115,9 +115,11 @@ impl VcenterHypervisor {
     /// A VM that takes another one's place.
     async fn replaced(&self, like: &Vm, name: &str, image: &Staged) -> Result<Uuid> {
         let node = like.stamp.clone().unwrap().node;
-        let replacement =
-            Replacement { name, image, like, stamp: stamp(&node, Some(7)), placement: &Placement::default() };
-        self.import(&replacement, &Free).await
+        let (uuid, placement) = (Uuid::new_v4(), &Placement::default());
+        let replacement = Replacement { name, uuid, image, like, stamp: stamp(&node, Some(7)), placement };
+        let made = self.import(&replacement, &Free).await?;
+        assert_eq!(made, uuid, "the one that its maker has noted");
+        Ok(made)
     }
 
     async fn of_uuid(&self, uuid: Uuid) -> Vm {

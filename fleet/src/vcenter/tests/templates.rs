@@ -1,9 +1,12 @@
 //! Templates that others make, change or take away: nothing of that becomes a node, and nothing of theirs is removed.
 
+use serde_json::json;
 use vsphere::{ConfigSpec, MoRef, Unguarded};
 
 use super::others::by_hand;
 use super::*;
+use crate::vcenter::laid::{Note, Seal};
+use crate::vcenter::{Clones, Site};
 
 async fn staged(hypervisor: &VcenterHypervisor, ova: &Ova) -> Option<Staged> {
     hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap()
@@ -169,4 +172,109 @@ async fn what_was_cloned_from_a_template_is_never_taken_for_half_of_one() {
     assert_eq!(staged(&hypervisor, &ova).await, None);
     hypervisor.lay(&ova).await;
     assert_eq!([bed.machine("cp1").await.unwrap(), bed.machine("by-hand").await.unwrap()], before);
+}
+
+#[tokio::test]
+async fn a_template_that_cannot_be_read_hinders_neither_another_whole_one_nor_another_image() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let [note]: [Note; 1] = hypervisor.laid.of(&ova.digest).await.unwrap().try_into().unwrap();
+    bed.count_anew().await;
+    assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
+    // What is looked at last is the first template by name.
+    let looks = bed.count("RetrievePropertiesEx").await;
+    let first = Note { name: note.name.replace(&note.name[note.name.len() - 8..], "00000000"), ..note.clone() };
+    hypervisor.laid.seal(&first, note.seal.clone().unwrap(), &Free).await.unwrap();
+    for fault in ["NoPermission", "NotSupported"] {
+        bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": fault, "skip": looks - 1 })).await;
+        assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()), "{fault}");
+        assert!(bed.has_spoilt().await, "{fault}");
+        bed.spoil_nothing().await;
+    }
+    // Where none can be read, nobody says that there is none, unless that lasts until somebody gives a right back.
+    for (fault, says) in [("NoPermission", Ok(None)), ("NotSupported", Err(()))] {
+        bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": fault, "skip": looks - 1, "times": -1 })).await;
+        let found = hypervisor.staged(&ova.digest, None, &Placement::default()).await;
+        assert_eq!(found.map_err(|error| assert!(error.to_string().contains(&first.name), "{error}")), says, "{fault}");
+        bed.spoil_nothing().await;
+    }
+    // Who lays another image looks at these two last.
+    bed.count_anew().await;
+    hypervisor.tidy("another image", &Free).await.unwrap();
+    let looks = bed.count("RetrievePropertiesEx").await;
+    for fault in ["NoPermission", "NotSupported"] {
+        bed.spoil("RetrievePropertiesEx", "fault", json!({ "fault": fault, "skip": looks - 2, "times": -1 })).await;
+        hypervisor.tidy("another image", &Free).await.unwrap();
+        assert!(bed.has_spoilt().await, "{fault}");
+        bed.spoil_nothing().await;
+    }
+}
+
+#[tokio::test]
+async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken() {
+    let bed = Bed::start(&[]);
+    let site = Site { clones: Clones::Full, ..bed.site() };
+    let (hypervisor, ova) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova());
+    let staged = hypervisor.lay(&ova).await;
+    let place = hypervisor.place(None, &Placement::default()).await.unwrap();
+    let (looked_at, spec) = (hypervisor.image(&staged).await.unwrap(), ConfigSpec::new());
+    assert!(!looked_at.template.devices.others.is_empty(), "the image has a CD drive");
+    hypervisor.clone_of(&looked_at, "whole", &place, (&spec, 0), &Free).await.unwrap();
+    // What was looked at had no drive, was on fewer networks, or had no disk: all that came in between.
+    type Change = fn(&mut vsphere::Vm);
+    let changes: [(&str, Change); 3] = [
+        ("a VirtualCdrom", |template| template.devices.others.clear()),
+        ("network adapters", |template| template.devices.adapters.clear()),
+        ("1 disks", |template| template.devices.disks.clear()),
+    ];
+    for (number, (strange, change)) in changes.into_iter().enumerate() {
+        let mut before = hypervisor.image(&staged).await.unwrap();
+        change(&mut before.template);
+        let name = format!("strange-{number}");
+        let refused = hypervisor.clone_of(&before, &name, &place, (&spec, 0), &Free).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::InDoubt, "{refused}");
+        let words = refused.to_string();
+        // That it is no whole template without a disk is found before.
+        assert!(words.contains(strange) || (number == 2 && words.contains("was changed while")), "{words}");
+    }
+    // Nor one that tells its guest what the template does not.
+    let told = ConfigSpec::new().extra("guestinfo.told", "x");
+    let refused = hypervisor.clone_of(&looked_at, "told", &place, (&told, 0), &Free).await.unwrap_err();
+    assert!(refused.to_string().contains("the entry guestinfo.told"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_it_was_laid() {
+    let bed = Bed::start(&[]);
+    // Whether vCenter counts a clone as a change of what is cloned is not certain.
+    bed.switch(json!({ "clones_change_their_source": true })).await;
+    let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);
+    let image = hypervisor.lay(&ova).await;
+    let template = MoRef::vm(&image.reference);
+    let version = async || client.vm(&template).await.unwrap().change_version;
+    let before = version().await;
+    for node in ["cp1", "cp2"] {
+        hypervisor.added(node, &image).await;
+        assert_eq!(hypervisor.lay(&ova).await, image, "{node}: it is not laid again for each node");
+    }
+    assert_ne!(version().await, before);
+    // Other settings are a change, and a seal of before they were noted goes by the version alone. Yet what VMs stand on fills no
+    // datastore.
+    let [note]: [Note; 1] = hypervisor.laid.of(&ova.digest).await.unwrap().try_into().unwrap();
+    let seal = note.seal.clone().unwrap();
+    for number in 0..3 {
+        let name = format!("{}{number}", note.name);
+        let of_before = Note { name, ..note.clone() };
+        let settings = (number == 0).then(|| "those of another one".to_owned());
+        hypervisor.laid.seal(&of_before, Seal { settings, ..seal.clone() }, &Free).await.unwrap();
+    }
+    hypervisor.tidy(&ova.digest, &Free).await.unwrap();
+    for node in ["cp1", "cp2"] {
+        let vm = hypervisor.vms().await.unwrap().into_iter().find(|vm| vm.name == node).unwrap();
+        let disk = vm.data_disks().next().unwrap().reference.clone();
+        hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+        hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+    }
+    assert_eq!(hypervisor.tidy(&ova.digest, &Free).await.unwrap_err().kind, Kind::Transient);
 }

@@ -251,10 +251,9 @@ impl Hypervisor for World {
             let taken = state.machines.iter().find(has_name);
             taken.map_or(Ok(()), |taken| Err(Error::refused(format!("the name is taken, by {}", taken.vm))))
         };
-        let (stamp, name) = (replacement.stamp.clone(), replacement.name.to_owned());
+        let (stamp, name, uuid) = (replacement.stamp.clone(), replacement.name.to_owned(), replacement.uuid);
         let make = move |state: &mut State, _| {
-            state.imported += 1;
-            let uuid = Uuid::from_u128(0xb00 + state.imported);
+            state.newborn_takes(&name, uuid);
             let mut machine = state.machine_named(&name, uuid, new());
             for adapter in &mut machine.vm.adapters {
                 adapter.connected = false;

@@ -131,7 +131,6 @@ pub struct State {
     pub losses: swap::Losses,
     /// The most nodes that were away at once.
     pub most_away: usize,
-    imported: u128,
     made: u64,
     pub store: Kept,
     pub faults: Faults,
@@ -230,7 +229,6 @@ impl World {
             cluster: Uuid::from_u128(0xc0),
             losses: swap::Losses::default(),
             most_away: 0,
-            imported: 0,
             made: 0,
             store: Kept::default(),
             faults: Faults::default(),

@@ -133,6 +133,17 @@ impl World {
 }
 
 impl State {
+    /// Another deployment's VM of this name has the BIOS UUID that ours is given.
+    pub fn newborn_takes(&mut self, name: &str, uuid: Uuid) {
+        let is_it = |machine: &&mut Machine| {
+            machine.vm.name == name
+                && machine.vm.stamp.as_ref().is_some_and(|it| it.deployment != DEPLOYMENT && it.swap.is_none())
+        };
+        for machine in self.machines.iter_mut().chain(&mut self.strangers).filter(is_it) {
+            machine.vm.reference.uuid = uuid;
+        }
+    }
+
     /// Whether a node may get pods.
     pub fn is_cordoned(&self, node: &str) -> bool {
         self.contents.iter().any(|content| content.node == node && content.cordoned)
