@@ -5,6 +5,7 @@
 //! | Room | What it holds |
 //! |---|---|
 //! | [`objects`] | the kinds: their fields, rules, columns, conditions and reasons. Types alone; nothing is asked or done here |
+//! | [`records`] | what `fleet` keeps of control nodes, workers and upgrades, as fields of these, there and back |
 //! | [`decisions`] | pure: which address is next, how large a control plane is, when a worker is outdated |
 //! | [`documents`] | what is made from the kinds: their definitions for an API server, and the reference |
 //!
@@ -16,3 +17,4 @@
 pub mod decisions;
 pub mod documents;
 pub mod objects;
+pub mod records;

@@ -5,6 +5,6 @@ mod addresses;
 mod sizes;
 mod template;
 
-pub use self::addresses::{Allocation, Malformed, allocation, claimed, total};
+pub use self::addresses::{Allocation, Malformed, Named, allocation, claimed, named, total};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::template::Made;
