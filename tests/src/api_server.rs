@@ -156,6 +156,11 @@ impl ApiServer {
         })?
     }
 
+    /// Whoever asks it, as an administrator.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Asks it, as an administrator. A part of an object is patched over what is there (RFC 7386).
     ///
     /// # Errors

@@ -10,6 +10,10 @@ use super::shapes;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deployment {
+    /// The hold under which this was written: one of a lower number writes no more.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub hold: u64,
     /// What the cluster's VMs are stamped with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]

@@ -63,6 +63,8 @@ pub use self::vm_class::{Reservation, VMClass, VMClassSpec};
 pub const GROUP: &str = "kaas.local";
 /// The version of all kinds.
 pub const VERSION: &str = "v1alpha1";
+/// The namespace of the controller's own objects.
+pub const SYSTEM: &str = "kaas-system";
 /// The annotation without which a [`TenantCluster`] is not deleted: its name, as its value.
 pub const CONFIRM_DELETE: &str = "kaas.local/confirm-delete";
 /// The annotation by which a person asks something of an [`Operation`]: `resume`, `rollback`, `commit` or `abandon`.

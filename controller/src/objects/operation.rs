@@ -139,6 +139,10 @@ pub struct PlannedStep {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = journal_rules()))]
 pub struct OperationStatus {
+    /// The hold that goes on with the journal: one of a lower number adds nothing to it.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub hold: u64,
     /// How it stands, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
@@ -187,7 +191,7 @@ pub struct JournalEntry {
     /// When: seconds of Unix time.
     #[schemars(range(min = 0))]
     pub at: u64,
-    /// The transition of the Lease under which it was written.
+    /// The hold under which it was written: each take-over of the cluster's control nodes has the next number, and a Lease.
     #[schemars(range(min = 0))]
     pub hold: u64,
     /// What happened.

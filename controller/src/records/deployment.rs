@@ -7,11 +7,11 @@ use fleet::workers::Image;
 use super::text::{Mismatch, digest, digits, read, read_given};
 use crate::objects::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GrantedVm};
 
-/// What a cluster's status has of what is kept.
+/// What a cluster's status has of what is kept under a hold.
 ///
 /// # Errors
 /// When it is kept of another cluster.
-pub fn deployment_of(cluster: &str, kept: &Kept) -> Result<Deployment, Mismatch> {
+pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment, Mismatch> {
     let Kept {
         cluster: of,
         deployment,
@@ -29,6 +29,7 @@ pub fn deployment_of(cluster: &str, kept: &Kept) -> Result<Deployment, Mismatch>
         return Err(Mismatch::new("the cluster that is kept", of, format!("and this is {cluster}")));
     }
     Ok(Deployment {
+        hold,
         id: deployment.map(|id| id.to_string()),
         goal: match goal {
             deploy::Goal::Up => Goal::Up,
@@ -51,7 +52,8 @@ pub fn deployment_of(cluster: &str, kept: &Kept) -> Result<Deployment, Mismatch>
 /// # Errors
 /// When a text is not what it has to be.
 pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch> {
-    let Deployment { id, goal, image, nodes, formed, authority, removes_disks, granted, left, discarded } = deployment;
+    let Deployment { hold: _, id, goal, image, nodes, formed, authority, removes_disks, granted, left, discarded } =
+        deployment;
     let DeployedImage { name, digest } = image;
     let digest = digest.as_deref().map(|digest| digits("deployment.image.digest", digest)).transpose()?;
     let places = |places: &[DiskPlace]| places.iter().map(disk_of).collect::<Result<_, _>>();
@@ -180,7 +182,7 @@ mod tests {
             ..whole()
         };
         for kept in [whole(), begun, Kept { goal: deploy::Goal::Gone, nodes: Vec::new(), ..whole() }] {
-            let object = deployment_of("shop", &kept).unwrap();
+            let object = deployment_of(4, "shop", &kept).unwrap();
             // As the API server keeps it.
             let object: Deployment = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
             assert_eq!(kept_of("shop", &object).unwrap(), kept);
@@ -189,8 +191,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_with_its_field() {
-        assert!(deployment_of("bank", &whole()).is_err());
-        let good = deployment_of("shop", &whole()).unwrap();
+        assert!(deployment_of(4, "bank", &whole()).is_err());
+        let good = deployment_of(4, "shop", &whole()).unwrap();
         let changes: [(&str, &dyn Fn(&mut Deployment)); 5] = [
             ("deployment.id", &|it| it.id = Some("x".to_owned())),
             ("deployment.image.digest", &|it| it.image.digest = Some("0a".repeat(32))),

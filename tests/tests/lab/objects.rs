@@ -28,6 +28,8 @@ pub mod short {
         a_minor_goes_back_until_it_is_reached(&bed, &mut shown);
         what_was_begun_for_control_nodes_stays(&bed, &mut shown);
         a_journal_grows_and_changes_nowhere_but_at_its_end(&bed, &mut shown);
+        object_store::holds_and_journals_are_kept_as_objects(&bed.server);
+        bed.reached("holds and journals are kept as objects");
         labels_are_judged_as_the_form_of_a_node_judges_them(&bed);
         a_cluster_is_deleted_once_that_is_confirmed(&bed);
         assert!(bed.rules.len() > 60, "only {} rules were looked at", bed.rules.len());
@@ -47,6 +49,8 @@ use lab::obtain;
 use scenarios::api_server::ApiServer;
 use scenarios::scenario::image_under_test;
 use serde_json::{Value, json};
+
+use crate::object_store;
 
 /// How long an API server may take to know a kind or a policy.
 const MOMENT: Duration = Duration::from_secs(120);
@@ -115,7 +119,7 @@ impl Bed {
             Ok(Some(kinds).filter(|kinds| kinds.iter().filter(|kind| !is_part(kind)).count() == 9))
         };
         let kinds = obtain("the kinds to be served", MOMENT, served).unwrap_or_else(|error| panic!("{error:#}"));
-        for namespace in ["team-blue", "other"] {
+        for namespace in ["kaas-system", "team-blue", "other"] {
             bed.kubectl(&["create", "namespace", namespace], "");
         }
         let document = fs::read_to_string(workspace().join("docs/objects.md")).expect("the documentation");
