@@ -115,13 +115,19 @@ pub fn total(pool: &IPPool) -> Result<u64, Malformed> {
 fn left_out(pool: &IPPoolSpec) -> Result<BTreeSet<Ipv4Addr>, Malformed> {
     let named = pool.reserved.iter().chain(&pool.gateway).map(|text| address(text));
     let mut out = named.collect::<Result<BTreeSet<_>, _>>()?;
+    let (first, last, _) = subnet(pool)?;
+    out.extend([first, last].map(Ipv4Addr::from));
+    Ok(out)
+}
+
+/// The first and the last address of a pool's subnet, and its prefix length.
+pub(super) fn subnet(pool: &IPPoolSpec) -> Result<(u32, u32, u8), Malformed> {
     let malformed = || Malformed(pool.subnet.clone());
     let (network, prefix) = pool.subnet.split_once('/').ok_or_else(malformed)?;
-    let prefix: u32 = prefix.parse().ok().filter(|prefix| (1..=32).contains(prefix)).ok_or_else(malformed)?;
+    // Longer ones have no room for hosts between the two, and the kind takes none.
+    let prefix: u8 = prefix.parse().ok().filter(|prefix| (1..=30).contains(prefix)).ok_or_else(malformed)?;
     let network = u32::from(address(network)?);
-    out.insert(Ipv4Addr::from(network));
-    out.insert(Ipv4Addr::from(network | (u32::MAX >> (prefix - 1) >> 1)));
-    Ok(out)
+    Ok((network, network | (u32::MAX >> prefix), prefix))
 }
 
 fn ranges(pool: &IPPoolSpec) -> Result<Vec<(u32, u32)>, Malformed> {

@@ -41,10 +41,14 @@ pub(super) fn digest(digits: &str) -> Option<String> {
     (!digits.is_empty()).then(|| format!("{SCHEME}{digits}"))
 }
 
-/// The hexadecimal digits of an object's digest.
+/// The hexadecimal digits of an object's digest; none of what is none.
+pub fn digits_of(digest: &str) -> Option<String> {
+    digest.strip_prefix(SCHEME).map(str::to_owned)
+}
+
+/// The same of a field that has one.
 pub(super) fn digits(field: &'static str, digest: &str) -> Result<String, Mismatch> {
-    let digits = digest.strip_prefix(SCHEME);
-    digits.map(str::to_owned).ok_or_else(|| Mismatch::new(field, digest, "which is no SHA-256"))
+    digits_of(digest).ok_or_else(|| Mismatch::new(field, digest, "which is no SHA-256"))
 }
 
 /// Seconds of Unix time as an object has them.

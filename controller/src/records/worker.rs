@@ -160,12 +160,12 @@ fn template(spec: &MachineSpec, kubernetes: Option<&str>) -> Result<Template, Mi
             data_disk: data_disk_gib.map(|size| u64::from(size) * GIB),
         },
         labels: labels.clone(),
-        taints: taints.iter().map(taint).collect(),
+        taints: taints.iter().map(as_on_form).collect(),
     })
 }
 
 /// A taint as a node's form has it.
-fn taint(taint: &Taint) -> String {
+pub fn as_on_form(taint: &Taint) -> String {
     let Taint { key, value, effect } = taint.clone();
     let effect = match effect {
         Effect::NoSchedule => contract::properties::Effect::NoSchedule,
