@@ -5,7 +5,7 @@ pub mod authority;
 pub mod deploy;
 pub mod files;
 pub mod hypervisor;
-mod journals;
+pub mod journals;
 pub mod node;
 mod notice;
 pub mod upgrade;

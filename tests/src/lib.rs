@@ -5,6 +5,7 @@
 //! `KAAS_ROOT_TREE` names a root tree to run in containers in its place, for
 //! work on the agent. `KAAS_COMMAND` names the operator's command, otherwise the one that Cargo has built.
 
+pub mod api_server;
 pub mod asked;
 pub mod bare;
 pub mod built_ova;

@@ -11,7 +11,7 @@ const ROOMS: [&str; 10] =
     ["host", "intake", "system", "cluster", "status", "upgrade", "node", "maintenance", "boot", "faces"];
 
 /// The controller's, as its `lib.rs` lists them.
-const OF_CONTROLLER: [&str; 3] = ["objects", "decisions", "documents"];
+const OF_CONTROLLER: [&str; 5] = ["objects", "records", "decisions", "documents", "reach"];
 
 fn agent() -> PathBuf {
     workspace().join("agent/src")

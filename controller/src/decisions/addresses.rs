@@ -1,4 +1,4 @@
-//! Which address of an IPPool is taken next. Whoever makes the IPAddress of that name has it; where the API server has one of that
+//! Which address of an IPPool is taken next, and whose is one that a person has named. Whoever makes the IPAddress of that name has it; where the API server has one of that
 //! name already, it is read, added to what was seen, and decided again. So a request whose answer was lost is repeated with the
 //! same result: the object that it had made is the claimant's own.
 
@@ -28,9 +28,7 @@ pub struct Malformed(String);
 /// # Errors
 /// When the pool cannot be read.
 pub fn allocation(pool: &IPPoolSpec, seen: &[IPAddressSpec], claimant: &Claimant) -> Result<Allocation, Malformed> {
-    // Another object of the same name has another UID, and no right to the address.
-    if let Some(own) = seen.iter().find(|seen| seen.claimant.uid == claimant.uid && seen.claimant.kind == claimant.kind)
-    {
+    if let Some(own) = seen.iter().find(|seen| is_same(&seen.claimant, claimant)) {
         return address(&own.address).map(Allocation::Has);
     }
     let mut taken = left_out(pool)?;
@@ -44,6 +42,52 @@ pub fn allocation(pool: &IPPoolSpec, seen: &[IPAddressSpec], claimant: &Claimant
         }
     }
     Ok(Allocation::Exhausted)
+}
+
+/// What is to be done for an address that a person has named: an endpoint, or one of a cluster's own ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// The claimant has it in this pool.
+    Has(String),
+    /// The object of this pool is to be made; if there is one of its name, it is to be read. Nobody is given the address then.
+    Make(String),
+    /// Somebody else has it.
+    Taken(Claimant),
+    /// No pool's ranges hold it: none gives it to anybody.
+    InNoPool,
+}
+
+/// Decides for an address that a person has named, by the pools and the addresses of all of them that were seen. What a pool
+/// leaves out is taken in it as well: two clusters that name the same are told apart by that.
+///
+/// # Errors
+/// When a pool cannot be read.
+pub fn named(
+    pools: &[(&str, &IPPoolSpec)],
+    seen: &[IPAddressSpec],
+    wanted: Ipv4Addr,
+    claimant: &Claimant,
+) -> Result<Named, Malformed> {
+    let there = seen.iter().filter(|seen| seen.address == wanted.to_string()).collect::<Vec<_>>();
+    if let Some(other) = there.iter().find(|seen| !is_same(&seen.claimant, claimant)) {
+        return Ok(Named::Taken(other.claimant.clone()));
+    }
+    if let Some(own) = there.first() {
+        return Ok(Named::Has(own.pool_ref.name.clone()));
+    }
+    for (name, pool) in pools {
+        if ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&u32::from(wanted))) {
+            return Ok(Named::Make((*name).to_owned()));
+        }
+    }
+    Ok(Named::InNoPool)
+}
+
+/// Whether an address is for the same. Another object of the same name has another UID, and no right to it; and one of an
+/// endpoint is for no Service, though both are the same cluster's.
+fn is_same(one: &Claimant, other: &Claimant) -> bool {
+    let of = |claimant: &Claimant| (claimant.kind.clone(), claimant.uid.clone(), claimant.purpose, claimant.index);
+    of(one) == of(other)
 }
 
 /// The object that says that an address is a claimant's.
@@ -71,13 +115,19 @@ pub fn total(pool: &IPPool) -> Result<u64, Malformed> {
 fn left_out(pool: &IPPoolSpec) -> Result<BTreeSet<Ipv4Addr>, Malformed> {
     let named = pool.reserved.iter().chain(&pool.gateway).map(|text| address(text));
     let mut out = named.collect::<Result<BTreeSet<_>, _>>()?;
+    let (first, last, _) = subnet(pool)?;
+    out.extend([first, last].map(Ipv4Addr::from));
+    Ok(out)
+}
+
+/// The first and the last address of a pool's subnet, and its prefix length.
+pub(super) fn subnet(pool: &IPPoolSpec) -> Result<(u32, u32, u8), Malformed> {
     let malformed = || Malformed(pool.subnet.clone());
     let (network, prefix) = pool.subnet.split_once('/').ok_or_else(malformed)?;
-    let prefix: u32 = prefix.parse().ok().filter(|prefix| (1..=32).contains(prefix)).ok_or_else(malformed)?;
+    // Longer ones have no room for hosts between the two, and the kind takes none.
+    let prefix: u8 = prefix.parse().ok().filter(|prefix| (1..=30).contains(prefix)).ok_or_else(malformed)?;
     let network = u32::from(address(network)?);
-    out.insert(Ipv4Addr::from(network));
-    out.insert(Ipv4Addr::from(network | (u32::MAX >> (prefix - 1) >> 1)));
-    Ok(out)
+    Ok((network, network | (u32::MAX >> prefix), prefix))
 }
 
 fn ranges(pool: &IPPoolSpec) -> Result<Vec<(u32, u32)>, Malformed> {
@@ -93,7 +143,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::objects::AddressRange;
+    use crate::objects::{AddressRange, Purpose};
 
     fn range(first: &str, last: &str) -> AddressRange {
         AddressRange { first: first.to_owned(), last: last.to_owned() }
@@ -112,7 +162,19 @@ mod tests {
 
     fn claimant(uid: &str) -> Claimant {
         let text = str::to_owned;
-        Claimant { kind: text("Machine"), namespace: text("ns"), name: text("same"), uid: text(uid) }
+        Claimant {
+            kind: text("Machine"),
+            namespace: text("ns"),
+            name: text("same"),
+            uid: text(uid),
+            purpose: Purpose::Node,
+            index: 0,
+        }
+    }
+
+    /// The same cluster's, for each purpose that it has.
+    fn of_cluster(uid: &str, purpose: Purpose, index: u32) -> Claimant {
+        Claimant { kind: "TenantCluster".to_owned(), purpose, index, ..claimant(uid) }
     }
 
     fn held(address: &str, uid: &str) -> IPAddressSpec {
@@ -138,6 +200,54 @@ mod tests {
     fn an_address_is_named_as_the_kinds_rule_has_it() {
         let object = claimed("blue-nodes", "192.168.10.21".parse().unwrap(), claimant("a"));
         assert_eq!(object.metadata.name.as_deref(), Some("blue-nodes-192-168-10-21"));
+    }
+
+    /// Whose answers are all lost once, and who has forgotten what was decided: as after the death of a leader.
+    #[test]
+    fn a_clusters_endpoint_and_its_services_addresses_are_as_many_objects() {
+        let mut pool = pool();
+        pool.ranges = vec![range("10.0.0.10", "10.0.0.29")];
+        let mut names = Names::default();
+        let vip = |index| of_cluster("u", Purpose::ServiceVip, index);
+        let wanted = [of_cluster("u", Purpose::Endpoint, 0), vip(0), vip(1), vip(2)];
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            taken.clear();
+            for claimant in &wanted {
+                let seen: Vec<_> = names.0.values().cloned().collect();
+                taken.push(match allocation(&pool, &seen, claimant).unwrap() {
+                    Allocation::Make(address) => {
+                        names.make(&claimed("p", address, claimant.clone())).unwrap();
+                        address
+                    }
+                    Allocation::Has(address) => address,
+                    Allocation::Exhausted => panic!("there is room"),
+                });
+            }
+        }
+        assert_eq!(taken, (10..14).map(|last| Ipv4Addr::new(10, 0, 0, last)).collect::<Vec<_>>());
+        assert_eq!(names.0.len(), 4);
+    }
+
+    #[test]
+    fn an_address_that_a_person_has_named_is_taken_in_the_pool_that_would_give_it_to_others() {
+        let (blue, own) = (pool(), of_cluster("u", Purpose::Endpoint, 0));
+        let green =
+            IPPoolSpec { subnet: "10.1.0.0/24".to_owned(), ranges: vec![range("10.1.0.9", "10.1.0.9")], ..pool() };
+        let pools = [("blue", &blue), ("green", &green)];
+        let decided = |seen: &[IPAddressSpec], address: &str, claimant: &Claimant| {
+            named(&pools, seen, address.parse().unwrap(), claimant).unwrap()
+        };
+        assert_eq!(decided(&[], "10.1.0.9", &own), Named::Make("green".to_owned()));
+        // Reserved in its pool, for endpoints that are named: still one cluster's alone.
+        assert_eq!(decided(&[], "10.0.0.2", &own), Named::Make("blue".to_owned()));
+        assert_eq!(decided(&[], "10.0.0.9", &own), Named::InNoPool);
+        let taken = [claimed("green", "10.1.0.9".parse().unwrap(), own.clone()).spec];
+        assert_eq!(decided(&taken, "10.1.0.9", &own), Named::Has("green".to_owned()));
+        for other in [of_cluster("v", Purpose::Endpoint, 0), of_cluster("u", Purpose::ServiceVip, 0), claimant("u")] {
+            assert_eq!(decided(&taken, "10.1.0.9", &other), Named::Taken(own.clone()));
+        }
+        assert_eq!(allocation(&green, &taken, &claimant("m")).unwrap(), Allocation::Exhausted, "no node is given it");
     }
 
     /// What an API server does with a name.

@@ -2,9 +2,11 @@
 //! answer.
 
 mod addresses;
+mod pool;
 mod sizes;
 mod template;
 
-pub use self::addresses::{Allocation, Malformed, allocation, claimed, total};
+pub use self::addresses::{Allocation, Malformed, Named, allocation, claimed, named, total};
+pub use self::pool::{Unfit, WantedPool, wishes};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::template::Made;

@@ -1,10 +1,11 @@
-//! The kinds as CustomResourceDefinitions, and the policy that keeps a cluster from being deleted by mistake.
+//! The kinds as CustomResourceDefinitions, and with them the policies: all that an API server has to know.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
+use super::policies::policies;
 use super::yaml::document;
-use crate::objects::{CONFIRM_DELETE, GROUP, all};
+use crate::objects::all;
 
 /// A file for an API server.
 pub struct Definition {
@@ -20,8 +21,11 @@ pub fn definitions() -> Vec<Definition> {
         file: format!("{}.yaml", kind.definition.spec.names.plural),
         text: document(&definition(&kind.definition)),
     });
-    let policy = confirmation().iter().map(document).collect();
-    kinds.chain([Definition { file: "confirm-delete.yaml".to_owned(), text: policy }]).collect()
+    let policies = policies().into_iter().map(|(name, documents)| Definition {
+        file: format!("{name}.yaml"),
+        text: documents.iter().map(document).collect(),
+    });
+    kinds.chain(policies).collect()
 }
 
 /// A kind's definition, with what types say and an API server does not take put right.
@@ -64,44 +68,6 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// Whoever deletes a cluster names it. Deleting its namespace is held up by this as well.
-fn confirmation() -> [Value; 2] {
-    let name = format!("confirm-delete.{GROUP}");
-    [
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {"resourceRules": [{
-                    "apiGroups": [GROUP],
-                    "apiVersions": ["*"],
-                    "operations": ["DELETE"],
-                    "resources": ["tenantclusters"],
-                }]},
-                "validations": [{
-                    "expression": format!(
-                        "has(oldObject.metadata.annotations) && '{CONFIRM_DELETE}' in oldObject.metadata.annotations && \
-                         oldObject.metadata.annotations['{CONFIRM_DELETE}'] == oldObject.metadata.name"
-                    ),
-                    "messageExpression": format!(
-                        "'a cluster is deleted with its VMs and their disks: confirm it with kubectl annotate --namespace ' + \
-                         oldObject.metadata.namespace + ' tenantcluster ' + oldObject.metadata.name + ' {CONFIRM_DELETE}=' + \
-                         oldObject.metadata.name"
-                    ),
-                }],
-            },
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": ["Deny"]},
-        }),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -109,6 +75,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::objects::GROUP;
 
     /// Each schema below a schema, with its path.
     fn schemas<'v>(path: &str, schema: &'v Value, visit: &mut dyn FnMut(&str, &'v Value)) {

@@ -4,6 +4,7 @@
 mod definitions;
 #[cfg(test)]
 mod examples;
+mod policies;
 mod reference;
 mod yaml;
 

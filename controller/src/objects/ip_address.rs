@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::reference::Reference;
-use super::rules::unchanged;
+use super::rules::{rule, unchanged};
 use super::shapes;
 
 /// An address in use.
@@ -28,6 +28,7 @@ use super::shapes;
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.poolRef.name"),
     printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.claimant.namespace"),
     printcolumn(name = "For", type_ = "string", json_path = ".spec.claimant.name"),
+    printcolumn(name = "Purpose", type_ = "string", json_path = ".spec.claimant.purpose"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     selectable = ".spec.poolRef.name"
 )]
@@ -47,9 +48,10 @@ fn address_rules() -> Vec<Value> {
     vec![unchanged("an address in use stays as it is: it is given back, and taken anew")]
 }
 
-/// Whose an address is.
+/// Whose an address is, and for what: the same claimant has one address for each purpose and number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = claimant_rules()))]
 pub struct Claimant {
     /// The kind: `Machine` for a node's address, `TenantCluster` for an endpoint and for Services.
     #[schemars(schema_with = "shapes::word", example = &"Machine")]
@@ -63,4 +65,32 @@ pub struct Claimant {
     /// Its UID: another object of the same name has no right to the address.
     #[schemars(schema_with = "shapes::uuid")]
     pub uid: String,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Which one it is of those that are for the same, from 0.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 255))]
+    pub index: u32,
+}
+
+fn claimant_rules() -> Vec<Value> {
+    vec![
+        rule(
+            "(self.kind == 'Machine') == (self.purpose == 'Node')",
+            "a Machine's address is for its node, and a node's address is a Machine's",
+        ),
+        rule("self.purpose == 'ServiceVIP' || self.index == 0", "only for Services there are several"),
+    ]
+}
+
+/// What an address is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Purpose {
+    /// A node's own.
+    Node,
+    /// The Kubernetes API of a cluster.
+    Endpoint,
+    /// Services of the type LoadBalancer.
+    #[serde(rename = "ServiceVIP")]
+    ServiceVip,
 }

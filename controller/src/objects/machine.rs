@@ -1,4 +1,5 @@
-//! `Machine`: one node of a cluster. The controller's own: people look at it, and delete it to have a worker made anew.
+//! `Machine`: one node of a cluster. The controller's own: people look at it, and delete it to have a worker made anew. It is a
+//! node and not a VM: a control node has another VM after each swap, and two while one lasts.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use super::node_pool::Taint;
 use super::reference::Reference;
 use super::rules::{fixed, fixed_if_given, rule};
 use super::shapes;
+use super::vm_class::Reservation;
 
 /// One node.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,7 +22,8 @@ use super::shapes;
     group = "kaas.local",
     version = "v1alpha1",
     kind = "Machine",
-    doc = "One node of a TenantCluster, and its VM. The controller makes it. The VM's instance UUID is the Machine's UID.",
+    doc = "One node of a TenantCluster, whichever VM it runs in. The controller makes it. The first VM that is made for it has the \
+           Machine's UID as its BIOS UUID.",
     derive = "PartialEq",
     status = "MachineStatus",
     namespaced,
@@ -42,7 +45,7 @@ use super::shapes;
     ),
     printcolumn(name = "Kubernetes", type_ = "string", json_path = ".spec.kubernetes", priority = 1),
     printcolumn(name = "Image", type_ = "string", json_path = ".spec.image.name", priority = 1),
-    printcolumn(name = "VM", type_ = "string", json_path = ".status.vm.uuid", priority = 1),
+    printcolumn(name = "VM", type_ = "string", json_path = ".status.vms[?(@.state==\"Current\")].uuid", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     selectable = ".spec.clusterRef.name"
 )]
@@ -78,6 +81,9 @@ pub struct MachineSpec {
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488))]
     pub data_disk_gib: Option<u32>,
+    /// What hosts keep free for the VM. A worker keeps it for life.
+    #[serde(default)]
+    pub reservation: Reservation,
     /// Labels of the node when it joins. They stay.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::labels")]
@@ -114,6 +120,7 @@ fn machine_rules() -> Vec<Value> {
         of_worker("kubernetes"),
         of_worker("processors"),
         of_worker("memoryMiB"),
+        of_worker("reservation"),
     ]
 }
 
@@ -177,9 +184,17 @@ pub struct MachineStatus {
     /// How far it is.
     #[serde(default)]
     pub phase: Phase,
-    /// Its VM, once that was made whole.
+    /// Its VMs, each from when it was made whole until it is proved gone. While a control node is swapped there are two.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uuid"])
+    )]
+    pub vms: Vec<MachineVm>,
+    /// The minor of Kubernetes that it runs, where that is a newer one than `spec.kubernetes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vm: Option<MachineVm>,
+    #[schemars(schema_with = "shapes::minor")]
+    pub kubernetes: Option<String>,
     /// Its address; none until one was taken, or its DHCP server has leased one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
@@ -218,7 +233,7 @@ pub enum Phase {
     Leaving,
 }
 
-/// A VM.
+/// A VM of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineVm {
@@ -228,10 +243,27 @@ pub struct MachineVm {
     /// Its name in the inventory.
     #[schemars(length(min = 1, max = 80))]
     pub name: String,
+    /// What it is to the node.
+    pub state: VmState,
+    /// The swap that it was made for, or that takes another one in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::uuid")]
+    pub swap: Option<String>,
     /// How the vCenter refers to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"vm-1234")]
     pub reference: Option<String>,
+}
+
+/// What a VM is to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VmState {
+    /// The node runs in it, or is to.
+    Current,
+    /// The node ran in it before a swap. It is there for the way back.
+    Former,
+    /// It is made for a swap, and the node is not in it yet.
+    Coming,
 }
 
 /// A task of a vCenter.
@@ -255,9 +287,17 @@ pub struct Journal {
     /// Since when it is in its phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// Its join token, noted before that is made and until it is removed.
+    /// Its address from a pool, as it was taken for it; none where it asks for one by DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<Token>,
+    #[schemars(schema_with = "shapes::ipv4")]
+    pub address: Option<String>,
+    /// The public half of its join token, noted before that is made and until it is removed. The secret half is nowhere here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[a-z0-9]{6}$"), length(min = 6, max = 6))]
+    pub token: Option<String>,
+    /// Until when that token is good, or the last one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Time>,
     /// How many times longer than usual it may take for anything, as it was told when its VM was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
@@ -287,17 +327,6 @@ pub struct Journal {
     /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
     #[serde(default)]
     pub was_on: bool,
-}
-
-/// A join token. Its secret half is nowhere here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Token {
-    /// Its public half.
-    #[schemars(regex(pattern = "^[a-z0-9]{6}$"), length(min = 6, max = 6))]
-    pub id: String,
-    /// Until when it is good.
-    pub expires: Time,
 }
 
 reasons! {

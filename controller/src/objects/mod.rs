@@ -13,6 +13,7 @@
 
 mod all;
 mod condition;
+mod deployment;
 mod ip_address;
 mod ip_pool;
 mod machine;
@@ -30,11 +31,12 @@ mod vm_class;
 
 pub use self::all::{Described, Kind, all};
 pub use self::condition::{Condition, Reason, Standing, set};
-pub use self::ip_address::{Claimant, IPAddress, IPAddressSpec};
+pub use self::deployment::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GrantedVm};
+pub use self::ip_address::{Claimant, IPAddress, IPAddressSpec, Purpose};
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
 pub use self::machine::{
     Discards, Journal, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage,
-    Removal, Task, Token,
+    Removal, Task, VmState,
 };
 pub use self::network::{AddressRange, Endpoint, Network, ServiceVips};
 pub use self::node_image::{
@@ -61,7 +63,14 @@ pub use self::vm_class::{Reservation, VMClass, VMClassSpec};
 pub const GROUP: &str = "kaas.local";
 /// The version of all kinds.
 pub const VERSION: &str = "v1alpha1";
+/// The namespace of the controller's own objects.
+pub const SYSTEM: &str = "kaas-system";
 /// The annotation without which a [`TenantCluster`] is not deleted: its name, as its value.
 pub const CONFIRM_DELETE: &str = "kaas.local/confirm-delete";
+/// The annotation by which a person asks something of an [`Operation`]: `resume`, `rollback`, `commit` or `abandon`.
+pub const DO: &str = "kaas.local/do";
+/// The annotation by which a person says of a [`TenantCluster`] that what there is of it is to be taken as it is: its UID, as
+/// its value.
+pub const ADOPT: &str = "kaas.local/adopt";
 /// Of a [`TenantCluster`], a size for its control plane that follows from the number of its nodes.
 pub const AUTO: &str = "auto";

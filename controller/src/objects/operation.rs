@@ -21,7 +21,8 @@ use super::shapes;
     version = "v1alpha1",
     kind = "Operation",
     doc = "A change of a TenantCluster's control plane: the plan, which stays as it was decided, and what was done of it. The \
-           controller makes it. Read it before it begins with `paused` on the cluster.",
+           controller makes it. Read it before it begins with `paused` on the cluster. The annotation `kaas.local/do` asks \
+           something of it: `resume`, `rollback`, `commit` or `abandon`; the controller takes it away once that is noted.",
     derive = "PartialEq",
     status = "OperationStatus",
     namespaced,
@@ -30,6 +31,12 @@ use super::shapes;
     validation = (
         "self.metadata.name.startsWith(self.spec.clusterRef.name + '-')",
         "the name does not begin with the cluster's name and a dash"
+    ),
+    // Of the whole object: no rule of a part is asked where the part goes.
+    validation = (
+        "!has(oldSelf.status) || !has(oldSelf.status.entries) || (has(self.status) && has(self.status.entries) && \
+         self.status.entries.size() >= oldSelf.status.entries.size())",
+        "entries of a journal stay"
     ),
     printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
@@ -130,17 +137,20 @@ pub struct PlannedStep {
 /// What was done of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = journal_rules()))]
 pub struct OperationStatus {
+    /// The hold that goes on with the journal: one of a lower number adds nothing to it.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub hold: u64,
     /// How it stands, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::condition::list")]
     pub conditions: Vec<Condition>,
-    /// The journal: each entry is kept before anything follows from it. None is changed, and none goes.
+    /// The journal: each entry is kept before anything follows from it. None is changed, and none goes; but as long as a step
+    /// waits, the last entry says for what, and the next reason takes its place. `plan` of the first one is `spec.plan`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 2048),
-        extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = journal_rules())
-    )]
+    #[schemars(length(max = 2048), extend("x-kubernetes-list-type" = "atomic"))]
     pub entries: Vec<JournalEntry>,
     /// The step that is taken, or comes next, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,8 +166,22 @@ pub struct OperationStatus {
     pub outcome: Option<String>,
 }
 
+/// The first entry, the last one and the one before it stand for all: a list that was mixed up differs in one of them.
 fn journal_rules() -> Vec<Value> {
-    vec![rule("self.size() >= oldSelf.size()", "entries of a journal stay")]
+    let same = |place: &str| format!("self.entries[{place}] == oldSelf.entries[{place}]");
+    let last = "oldSelf.entries.size() - 1";
+    vec![rule(
+        format!(
+            "!has(oldSelf.entries) || oldSelf.entries.size() == 0 || !has(self.entries) || \
+                 self.entries.size() < oldSelf.entries.size() || \
+                 ((oldSelf.entries.size() < 2 || ({} && {})) && ({} || (self.entries[{last}].event == 'paused' && \
+                 oldSelf.entries[{last}].event == 'paused')))",
+            same("0"),
+            same("oldSelf.entries.size() - 2"),
+            same(last),
+        ),
+        "entries of a journal stay as they are: only the last one may be another one, if it says why a step waits",
+    )]
 }
 
 /// An entry of the journal: the same JSON as a line of `kaas upgrade`'s journal, whose further members are kept as they are.
@@ -167,7 +191,7 @@ pub struct JournalEntry {
     /// When: seconds of Unix time.
     #[schemars(range(min = 0))]
     pub at: u64,
-    /// The transition of the Lease under which it was written.
+    /// The hold under which it was written: each take-over of the cluster's control nodes has the next number, and a Lease.
     #[schemars(range(min = 0))]
     pub hold: u64,
     /// What happened.
@@ -200,10 +224,15 @@ reasons! {
         Paused = False,
         /// A step waits for something; the message says for what, and it is tried again.
         Waiting = False,
-        /// A step failed and waits for a person; the message says what can be done.
+        /// A step failed and waits for a person; the message says what can be done. With the annotation `kaas.local/do` it is tried
+        /// again (`resume`), taken back (`rollback`), or ended where it stands (`abandon`).
         Blocked = False,
-        /// All nodes are good on the new image; the commit is awaited.
+        /// All nodes are good on the new image; the commit is awaited: the annotation `kaas.local/do` with `commit`, or with
+        /// `rollback` for the way back.
         AwaitsCommit = False,
+        /// The annotation `kaas.local/do` has another word than `resume`, `rollback`, `commit` and `abandon`, or one for which it
+        /// has gone too far; the message says which.
+        NotToBeHad = False,
         /// It has ended.
         Ended = False,
         /// The control cluster itself is being upgraded: it goes on afterwards.
@@ -215,7 +244,7 @@ reasons! {
         Done = True,
         /// All nodes run what they ran before.
         RolledBack = False,
-        /// A person has ended it where it stood.
+        /// A person has ended it where it stood, with `kaas.local/do` and `abandon`.
         Abandoned = False,
         /// It goes on.
         NotEnded = Unknown,

@@ -147,7 +147,8 @@ fn vsphere_rules() -> Vec<Value> {
         at(
             "zones",
             "oldSelf.zones.all(before, self.zones.all(zone, zone.name != before.name || \
-             (zone.datastore == before.datastore && zone.cluster == before.cluster)))",
+             (zone.cluster == before.cluster && has(zone.datastore) == has(before.datastore) && \
+             (!has(zone.datastore) || zone.datastore == before.datastore))))",
             "a zone keeps its cluster and its datastore: add a zone in its place",
         ),
     ]
@@ -179,6 +180,7 @@ pub enum RestartPriority {
 /// A place for VMs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = zone_rules()))]
 pub struct Zone {
     /// Its name; nodes there carry it as `topology.kubernetes.io/zone`.
     #[schemars(schema_with = "shapes::label", example = &"a")]
@@ -190,9 +192,15 @@ pub struct Zone {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::inventory", example = &"tenants")]
     pub resource_pool: Option<String>,
-    /// The datastore. A datastore cluster is refused: no VM can be put onto the whole.
+    /// The datastore. It has to be named. A datastore cluster is refused: no VM can be put onto the whole.
+    // Not required by the schema: a later version may take a storage policy in its place, and this one has to read that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::inventory", example = &"vsan-1")]
-    pub datastore: String,
+    pub datastore: Option<String>,
+}
+
+fn zone_rules() -> Vec<Value> {
+    vec![rule("has(self.datastore)", "name the datastore that VMs are put on")]
 }
 
 /// A network for VMs.
@@ -317,7 +325,7 @@ pub struct ProviderStatus {
     pub nodes: i64,
 }
 
-/// What is free in a zone.
+/// What is free in a zone, and where it was when the first VM was put there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZoneRoom {
@@ -332,6 +340,18 @@ pub struct ZoneRoom {
     #[serde(default, rename = "freeMemoryMiB")]
     #[schemars(range(min = 0))]
     pub free_memory_mib: i64,
+    /// How many Machines are in it: as long as there are any, it stays where it is.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub machines: i64,
+    /// The vSphere cluster that they are in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::inventory")]
+    pub cluster: Option<String>,
+    /// The datastore that they are on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::inventory")]
+    pub datastore: Option<String>,
 }
 
 fn yes() -> bool {
@@ -397,6 +417,9 @@ reasons! {
         Serves = True,
         /// Another condition says what is in the way.
         NotReady = False,
+        /// A zone that Machines are in was taken out of the spec, or is there with another cluster or datastore: put it back as
+        /// it was; the message has both.
+        ZoneInUse = False,
         /// Requests failed so often that none is sent for a while; the message says until when.
         Resting = False,
         /// Something that has to be known is not.

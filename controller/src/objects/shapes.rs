@@ -173,6 +173,10 @@ lists! {
     reserved = 64 of ipv4;
     /// Minors of Kubernetes.
     minors = 8 of minor;
+    /// Disks.
+    uuids = 64 of uuid;
+    /// Addresses for Services of one cluster.
+    service_vips = 256 of ipv4;
 }
 
 /// A network by its first address, with a prefix length from `shortest` to `longest`, of addresses that hosts can have.

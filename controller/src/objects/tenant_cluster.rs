@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::condition::{Condition, reasons};
+use super::deployment::Deployment;
 use super::network::Network;
 use super::reference::Reference;
-use super::rules::{at, distinct, fixed, fixed_if_given, rule};
+use super::rules::{distinct, fixed, fixed_if_given, rule};
 use super::shapes;
 use super::site::Site;
+use super::vm_class::Reservation;
 
 /// A Kubernetes cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +30,17 @@ use super::site::Site;
         "self.metadata.name.size() <= 30 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && \
          self.metadata.name != 'localhost'",
         "the name is no DNS label of at most 30 characters that begins with a letter: names of nodes and VMs begin with it"
+    ),
+    // Of the whole object, where the status is seen: so it is asked at each write of the status too, and refuses none.
+    validation = (
+        "self.spec.version == oldSelf.spec.version || (has(self.status) && has(self.status.kubernetes) ? \
+         int(self.spec.version.split('.')[1]) - int(self.status.kubernetes.split('.')[1]) in [0, 1] : \
+         int(self.spec.version.split('.')[1]) - int(oldSelf.spec.version.split('.')[1]) in [-1, 0, 1])",
+        "Kubernetes goes up by one minor from the one that all control nodes have reached, and never below that"
+    ),
+    validation = (
+        "!has(oldSelf.status) || !has(oldSelf.status.deployment) || (has(self.status) && has(self.status.deployment))",
+        "what was begun for control nodes stays as long as the cluster: by that it is deleted"
     ),
     printcolumn(
         name = "Ready",
@@ -59,11 +72,13 @@ use super::site::Site;
 pub struct TenantClusterSpec {
     /// The Provider that runs its VMs. It stays.
     pub provider_ref: Reference,
-    /// Minor version of Kubernetes. It goes up by one at a time, to what the image carries, and never down.
+    /// Minor version of Kubernetes. It goes up by one at a time, to what the image carries. Until all control nodes have reached
+    /// it, the one before, named again, is the way back; afterwards there is none.
     #[schemars(schema_with = "shapes::minor", example = &"1.36")]
     pub version: String,
     /// The NodeImage. Left out, the newest one that is supported when the cluster is made; `status.resolved` has it from then on.
-    /// Another one is an upgrade; the one before, named again before the upgrade is committed, is the way back.
+    /// Another one is an upgrade; the one before, named again before the upgrade is committed, is the way back. With
+    /// `maintenance.autoUpdate` none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name", example = &"kaas-tenant-0.2.0")]
     pub image: Option<String>,
@@ -103,15 +118,16 @@ pub struct TenantClusterSpec {
 fn cluster_rules() -> Vec<Value> {
     vec![
         fixed("providerRef", "the Provider of a cluster stays: make another cluster there"),
-        at(
-            "version",
-            "int(self.version.split('.')[1]) - int(oldSelf.version.split('.')[1]) in [0, 1]",
-            "Kubernetes goes up by one minor at a time, and never down",
-        ),
         fixed_if_given("restore", "a snapshot is restored when a cluster is made: make another cluster for it"),
         rule(
             "!has(self.restore) || has(self.image)",
             "with restore, name the image of the cluster that the snapshot is of",
+        ),
+        // Otherwise nobody could tell an image that was left behind from one that a person goes back to.
+        rule(
+            "!self.maintenance.autoUpdate || !has(self.image)",
+            "with maintenance.autoUpdate name no image; to stay on one or go back to it, name it and set autoUpdate to false in \
+             the same edit",
         ),
     ]
 }
@@ -261,7 +277,7 @@ pub enum Commit {
     /// The controller, once all control nodes have been good for ten minutes.
     #[default]
     Auto,
-    /// A person.
+    /// A person, with the annotation `kaas.local/do: commit` on the Operation.
     Manual,
 }
 
@@ -295,7 +311,8 @@ pub struct Maintenance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::window", example = &"Sat 02:00-06:00")]
     pub window: Option<String>,
-    /// Whether the cluster goes to newer images by itself, as soon as one is supported that may take the place of its own.
+    /// Whether the cluster goes to newer images by itself, as soon as one is supported that may take the place of its own. Then
+    /// `image` is left out: `status.resolved` has the one that it is on.
     #[serde(default)]
     pub auto_update: bool,
 }
@@ -327,6 +344,11 @@ pub struct TenantClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub version: Option<String>,
+    /// The minor of Kubernetes that the cluster has reached: the lowest one that a control node runs or the cluster's own settings
+    /// name. There is no way below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::minor")]
+    pub kubernetes: Option<String>,
     /// The control nodes.
     #[serde(default)]
     pub control_plane: ControlPlaneStatus,
@@ -341,6 +363,9 @@ pub struct TenantClusterStatus {
     #[serde(default, rename = "clusterUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::uuid")]
     pub cluster_uid: Option<String>,
+    /// What was begun for the control nodes: kept before anything follows from it, for the cluster's life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<Deployment>,
 }
 
 /// What was left open in the spec.
@@ -367,10 +392,17 @@ pub struct Resolved {
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488))]
     pub data_disk_gib: Option<u32>,
+    /// What hosts keep free for each control node.
+    #[serde(default)]
+    pub reservation: Reservation,
     /// The address of the Kubernetes API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
     pub endpoint: Option<String>,
+    /// The addresses for Services that were taken from a pool, by their number.
+    #[serde(default, rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::service_vips")]
+    pub service_vips: Vec<String>,
 }
 
 /// The control nodes as they are.
@@ -489,9 +521,9 @@ reasons! {
         Changing = False,
         /// Something differs, and waits for the maintenance window.
         AwaitsWindow = False,
-        /// The new image waits for a person's commit, or for its ten minutes.
+        /// The new image waits for its ten minutes, or for a person's commit: `kaas.local/do: commit` on the Operation.
         AwaitsCommit = False,
-        /// A change failed and waits for a person; the Operation says why, and what can be done.
+        /// A change failed and waits for a person; the Operation says why, and what can be done with `kaas.local/do`.
         ChangeFailed = False,
         /// What there is cannot be told.
         UpToDateNotKnown as NotKnown = Unknown,
@@ -518,7 +550,7 @@ reasons! {
         /// `paused` is set: nothing further is begun.
         Paused = False,
         /// The controller's database is older than the VMs: nothing is changed or deleted until a person has adopted what there
-        /// is.
+        /// is, with the annotation `kaas.local/adopt` that has the cluster's UID (`status.clusterUID`).
         Drifted = False,
         /// Something is in the way that only a person can change; the other conditions say what.
         Stuck = False,

@@ -16,13 +16,19 @@ struct Head {
 }
 
 /// The text of a first file that has these lines.
-pub(crate) fn beginning(lines: &str) -> anyhow::Result<String> {
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn beginning(lines: &str) -> anyhow::Result<String> {
     let head = serde_json::to_string(&Head { form: FORM, entries: lines.lines().count() })?;
     Ok(format!("{head}\n{lines}"))
 }
 
 /// The lines of a first file; none if its writing was cut.
-pub(crate) fn whole(text: &str) -> anyhow::Result<Option<&str>> {
+///
+/// # Errors
+/// When another version wrote it.
+pub fn whole(text: &str) -> anyhow::Result<Option<&str>> {
     if !text.starts_with(HEAD) && !HEAD.starts_with(text) {
         return Ok(Some(text));
     }

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 
-pub(crate) use beginning::{beginning, whole};
+pub use beginning::{beginning, whole};
 
 use crate::authority::{Hold, is_of_hold};
 
@@ -49,6 +49,43 @@ impl Kind {
             (Self::Workers, workers::owns(file)),
         ];
         owns.into_iter().find_map(|(kind, owns)| owns.then_some(kind))
+    }
+}
+
+/// What a file in the directory of a hold is: for stores that keep journals as something else than files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File {
+    /// What was begun for a deployment's control nodes: JSON of [`crate::deploy::Kept`]. Each says all, and the last one counts.
+    Deployment,
+    /// What the journal of an upgrade begins with, as [`beginning`] makes it: the plan, or all that the hold before had.
+    UpgradeBegun,
+    /// A line that is added to it: JSON of [`crate::upgrade::Entry`].
+    UpgradeAdded {
+        /// Which attempt it is at that line, from 1: what one has written whose answer was lost may be there.
+        attempt: usize,
+    },
+    /// Something of the journals of workers.
+    Workers,
+    /// Whose the hold is, and nothing else; or something that is nobody's.
+    Other,
+}
+
+impl File {
+    /// A name of what was begun for a deployment's control nodes.
+    pub const DEPLOYMENT: &'static str = "deploy-000000.json";
+    /// The name of what the journal of an upgrade begins with.
+    pub const UPGRADE: &'static str = upgrade::FILE;
+
+    /// What the file of a name is.
+    pub fn of(name: &str) -> Self {
+        match Kind::of(name) {
+            Some(Kind::Deployment) => Self::Deployment,
+            Some(Kind::Upgrade) => {
+                upgrade::attempt(name).map_or(Self::UpgradeBegun, |attempt| Self::UpgradeAdded { attempt })
+            }
+            Some(Kind::Workers) => Self::Workers,
+            None => Self::Other,
+        }
     }
 }
 

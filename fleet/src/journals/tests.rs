@@ -134,6 +134,24 @@ async fn of_a_cluster_that_is_gone_the_last_hold_stays_alone_and_nothing_of_anyb
 }
 
 #[test]
+fn a_store_that_keeps_something_else_than_files_is_told_what_each_is() {
+    for (name, is) in [
+        (File::DEPLOYMENT, File::Deployment),
+        (&*deployment::file(0), File::Deployment),
+        (&deployment::file(7), File::Deployment),
+        (File::UPGRADE, File::UpgradeBegun),
+        (&upgrade::added(3, 1), File::UpgradeAdded { attempt: 1 }),
+        (&upgrade::added(3, 2), File::UpgradeAdded { attempt: 2 }),
+        (workers::POOL, File::Workers),
+        (&workers::changed(7, "pool"), File::Workers),
+        ("holder.json", File::Other),
+        ("journal-x.json", File::Other),
+    ] {
+        assert_eq!(File::of(name), is, "{name}");
+    }
+}
+
+#[test]
 fn each_file_is_of_one_kind_by_the_name_that_it_is_written_under() {
     let machine = workers::journal("w-1");
     let changed = workers::changed(7, "pool");

@@ -28,6 +28,11 @@ fn parsed(name: &str) -> Option<(usize, usize)> {
     Some((number.parse().ok()?, attempt.parse().ok()?))
 }
 
+/// Which attempt at its entry a file is; none if it is no entry.
+pub(super) fn attempt(name: &str) -> Option<usize> {
+    parsed(name).map(|(_, attempt)| attempt)
+}
+
 /// Whether a file is of such a journal.
 pub(super) fn owns(name: &str) -> bool {
     name == FILE || parsed(name).is_some()

@@ -25,6 +25,8 @@ pub struct Changes {
     pub drain_seconds: Option<u64>,
     /// As [`super::Rollout::join_seconds`].
     pub join_seconds: Option<u64>,
+    /// As [`super::Rollout::paused`].
+    pub paused: Option<bool>,
 }
 
 impl Changes {
@@ -40,6 +42,7 @@ impl Changes {
         set(&mut rollout.max_unavailable, &self.max_unavailable);
         set(&mut rollout.drain_seconds, &self.drain_seconds);
         set(&mut rollout.join_seconds, &self.join_seconds);
+        set(&mut rollout.paused, &self.paused);
     }
 }
 
@@ -51,6 +54,7 @@ fn set<T: Clone>(of_pool: &mut T, said: &Option<T>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pool::Rollout;
     use super::super::tests::fake::pool;
     use super::*;
 
@@ -70,12 +74,13 @@ mod tests {
             data_disk: Some(0),
             labels: Some(labels.clone()),
             taints: Some(BTreeSet::new()),
+            paused: Some(true),
             ..Changes::default()
         };
         changes.apply(&mut same);
         let template = &same.template;
         assert_eq!((template.size.memory, template.size.processors, template.size.data_disk), (4096, 2, None));
         assert_eq!((&template.labels, template.taints.len()), (&labels, 0));
-        assert_eq!(same.rollout, edge.rollout);
+        assert_eq!(same.rollout, Rollout { paused: true, ..edge.rollout });
     }
 }

@@ -12,6 +12,8 @@ mod image;
 mod join;
 mod kubernetes;
 mod maintenance;
+mod object_store;
+mod objects;
 mod partition;
 mod qemu;
 mod set_up;
@@ -48,6 +50,7 @@ const SCENARIOS: &[Entry] = entries![
     bad_input::short::bad_properties_are_named_and_nothing_is_formatted,
     bad_input::short::wrong_disks_networks_and_clocks_are_named,
     bad_input::short::a_second_adapter_gets_its_address_and_routes,
+    objects::short::an_api_server_takes_and_refuses_objects_as_their_rules_say,
     qemu::long::a_swapped_node_loses_its_power_and_goes_back,
     qemu::long::a_node_on_vsphere_hardware_forms_a_cluster,
     qemu::long::a_virtual_machine_forms_a_cluster_with_two_containers,

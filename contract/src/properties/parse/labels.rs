@@ -148,6 +148,23 @@ mod tests {
         }
     }
 
+    /// The same table is held against what a control cluster's API server refuses.
+    #[test]
+    fn keys_are_judged_as_the_table_has_it() {
+        for line in include_str!("../../../testdata/node-label-keys.txt").lines().filter(|line| !line.starts_with('#'))
+        {
+            let (judged, key) = line.split_once(' ').unwrap();
+            let found = match labels(&format!("{key}=x")) {
+                Ok(labels) => labels.iter().any(|label| label.key == key).then_some("own").unwrap_or("another key"),
+                Err(problems) if problems.iter().all(|problem| problem.code.code == "node-labels.reserved") => {
+                    "reserved"
+                }
+                Err(_) => "malformed",
+            };
+            assert_eq!(found, judged, "{key:?}");
+        }
+    }
+
     #[test]
     fn taints_have_an_effect() {
         for text in ["a=b:NoSchedule", "example.com/edge:NoExecute", "a:PreferNoSchedule"] {

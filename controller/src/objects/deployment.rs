@@ -1,0 +1,140 @@
+//! What was begun for the control nodes of a cluster, as `fleet` keeps it. It stands whole in the status of the TenantCluster, and
+//! not in several objects: one write says all of it, or nothing, and what deletion needs is there as long as the cluster is.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shapes;
+
+/// What was begun for the control nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Deployment {
+    /// The hold under which this was written: one of a lower number writes no more.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub hold: u64,
+    /// What the cluster's VMs are stamped with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::uuid")]
+    pub id: Option<String>,
+    /// What is to come of them.
+    pub goal: Goal,
+    /// What their first VMs were made of.
+    pub image: DeployedImage,
+    /// The control nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 3),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub nodes: Vec<DeployedNode>,
+    /// Whether they have formed a cluster.
+    #[serde(default)]
+    pub formed: bool,
+    /// Fingerprint of the cluster's authority, as all of them showed it then: none that shows another one is believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::digest")]
+    pub authority: Option<String>,
+    /// Whether data disks go with the cluster.
+    #[serde(default)]
+    pub removes_disks: bool,
+    /// VMs that go with the cluster by a person's word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["vm"])
+    )]
+    pub granted: Vec<GrantedVm>,
+    /// Disks that are left where they are, noted before they are detached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
+    pub left: Vec<DiskPlace>,
+    /// Disks that are removed once nobody holds them, noted before they are detached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
+    pub discarded: Vec<DiskPlace>,
+}
+
+/// What is to come of control nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Goal {
+    /// They are made, and run.
+    Up,
+    /// They are removed.
+    Down,
+    /// They were removed.
+    Gone,
+}
+
+/// What VMs were made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeployedImage {
+    /// Its name, for people.
+    #[schemars(schema_with = "shapes::word")]
+    pub name: String,
+    /// Its digest; none of VMs that others have made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::digest")]
+    pub digest: Option<String>,
+}
+
+/// A control node as it was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeployedNode {
+    /// Its name, that of its Machine, and of the VM that is made for it first.
+    #[schemars(schema_with = "shapes::label")]
+    pub name: String,
+    /// Its address.
+    #[schemars(schema_with = "shapes::ipv4")]
+    pub address: String,
+    /// What its VM is made of, in short.
+    #[schemars(schema_with = "shapes::word")]
+    pub made_of: String,
+    /// The deployment secret that its VM was told, in short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word")]
+    pub secret: Option<String>,
+    /// BIOS UUID that its VM is made with, noted before: half of it is known by that. It is the UID of its Machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::uuid")]
+    pub drawn: Option<String>,
+    /// BIOS UUID of its VM, once that was made whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::uuid")]
+    pub vm: Option<String>,
+    /// Whether that was ever powered on.
+    #[serde(default)]
+    pub started: bool,
+    /// UUID of the data disk that its VM was made with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::uuid")]
+    pub data_disk: Option<String>,
+}
+
+/// A VM that goes by a person's word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GrantedVm {
+    /// Its BIOS UUID.
+    #[schemars(schema_with = "shapes::uuid")]
+    pub vm: String,
+    /// UUIDs of the data disks that it held then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::uuids")]
+    pub disks: Vec<String>,
+}
+
+/// A disk, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskPlace {
+    /// Its UUID.
+    #[schemars(schema_with = "shapes::uuid")]
+    pub uuid: String,
+    /// Its path, in the vCenter's words.
+    #[schemars(length(max = 1024))]
+    pub path: String,
+}

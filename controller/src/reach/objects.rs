@@ -1,0 +1,57 @@
+//! What is asked of an API server: objects by name, each written only as it was read. Knows no kind.
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+/// The objects of a kind in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Collection {
+    /// Group and version, such as `kaas.local/v1alpha1`.
+    pub version: &'static str,
+    /// The kind's plural.
+    pub plural: &'static str,
+    /// The namespace.
+    pub namespace: String,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// There is no such object.
+    #[error("it is not there")]
+    Missing,
+    /// There is one of that name already.
+    #[error("there is one of that name already")]
+    Exists,
+    /// It was changed since it was read.
+    #[error("it was changed since it was read")]
+    Changed,
+    /// The API server does not take it.
+    #[error("the API server refuses: {0}")]
+    Refused(String),
+    /// Nobody knows whether it was done.
+    #[error("the API server does not answer")]
+    Unknown(#[source] anyhow::Error),
+}
+
+/// An API server, or one in memory.
+#[async_trait]
+pub trait Objects: Send + Sync {
+    /// All that carry a label with this value.
+    async fn list(&self, of: &Collection, label: (&str, &str)) -> Result<Vec<Value>, Failure>;
+
+    /// One by its name.
+    async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure>;
+
+    /// Makes one: of several that make one of the same name, one succeeds. Its status is not kept.
+    async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure>;
+
+    /// Writes one as it was read but for what is to be otherwise, without its status.
+    async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure>;
+
+    /// The same of its status, and of that alone.
+    async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure>;
+
+    /// Removes one.
+    async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure>;
+}

@@ -1,0 +1,335 @@
+//! Where `fleet` keeps holds and journals of a cluster's control nodes: as objects. A hold is a Lease, whose name's number is the
+//! lock; what was begun for the nodes is in the status of the TenantCluster; an upgrade's plan and journal are an Operation. The
+//! latter two are one object each, and not one for each hold as `fleet` has files: they say of which hold they are. A hold begins
+//! by writing what the one before had, and from then on that one is refused. What is written is written only as it was read, so
+//! that nobody writes over what somebody else has just written.
+
+use anyhow::{Context, bail, ensure};
+use async_trait::async_trait;
+use fleet::authority::{Holder, Store, number_of};
+use fleet::deploy::Kept;
+use fleet::journals::{File, beginning, whole};
+use fleet::upgrade::{Entry, Event, Plan};
+use serde_json::{Value, json};
+
+use super::objects::{Collection, Failure, Objects};
+use crate::objects::{
+    Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference, SYSTEM,
+};
+use crate::records::{add, deployment_of, entry_of, journal_entry, kept_of, plan_of};
+
+/// The label by which a cluster's objects are found.
+const CLUSTER: &str = "kaas.local/cluster";
+/// How the names of annotations begin that stand for a hold's files.
+const FILE: &str = "kaas.local/";
+/// So often a write is tried again that somebody else's came before: who writes the same objects is this controller, in turn.
+const TRIES: usize = 10;
+
+/// What an Operation says of a swap beside its plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Swap {
+    /// The NodeImage before.
+    pub from_image: String,
+    /// The NodeImage after.
+    pub to_image: String,
+    /// The generation of the cluster's spec that it is decided by.
+    pub generation: i64,
+}
+
+/// The holds and journals of one cluster.
+pub struct ClusterStore<'a> {
+    objects: &'a dyn Objects,
+    namespace: String,
+    cluster: String,
+    /// This controller: no other one has its name.
+    identity: String,
+    /// What is begun where an upgrade is begun.
+    swap: Option<Swap>,
+}
+
+impl<'a> ClusterStore<'a> {
+    /// Of a cluster by its namespace and name, for a controller of this name.
+    pub fn new(objects: &'a dyn Objects, namespace: &str, cluster: &str, identity: &str) -> Self {
+        let [namespace, cluster, identity] = [namespace, cluster, identity].map(str::to_owned);
+        Self { objects, namespace, cluster, identity, swap: None }
+    }
+
+    /// The same, which begins this swap where an upgrade is begun.
+    #[must_use]
+    pub fn beginning(self, swap: Swap) -> Self {
+        Self { swap: Some(swap), ..self }
+    }
+
+    /// Whoever may edit objects of a tenant's namespace has no say in who holds its clusters.
+    fn leases(&self) -> Collection {
+        Collection { version: "coordination.k8s.io/v1", plural: "leases", namespace: SYSTEM.to_owned() }
+    }
+
+    fn clusters(&self) -> Collection {
+        self.of("tenantclusters")
+    }
+
+    fn operations(&self) -> Collection {
+        self.of("operations")
+    }
+
+    fn of(&self, plural: &'static str) -> Collection {
+        Collection { version: "kaas.local/v1alpha1", plural, namespace: self.namespace.clone() }
+    }
+
+    fn lease(&self, number: u64) -> String {
+        format!("{}.{}-{number:06}", self.namespace, self.cluster)
+    }
+
+    async fn found(&self, of: &Collection, name: &str) -> anyhow::Result<Option<Value>> {
+        match self.objects.get(of, name).await {
+            Err(Failure::Missing) => Ok(None),
+            found => found.map(Some).with_context(|| format!("reading {} {name}", of.plural)),
+        }
+    }
+
+    /// Changes an object's status, or refuses to; again where somebody else was faster. All that is not changed is written as it
+    /// was read, what this version does not know included.
+    async fn note(
+        &self,
+        of: &Collection,
+        name: &str,
+        change: impl Fn(&mut Value) -> anyhow::Result<()> + Sync,
+    ) -> anyhow::Result<()> {
+        let attempt = || format!("writing the status of {} {name}", of.plural);
+        for _ in 0..TRIES {
+            let object = self.found(of, name).await?;
+            let mut object = object.with_context(|| format!("{}: it is not there", attempt()))?;
+            change(&mut object["status"]).with_context(attempt)?;
+            match self.objects.replace_status(of, &object).await {
+                Err(Failure::Changed) => {}
+                done => return done.map(drop).with_context(attempt),
+            }
+        }
+        bail!("{}: somebody else changes it again and again", attempt())
+    }
+
+    /// The Operation whose journal a hold has begun.
+    async fn operation(&self, number: u64) -> anyhow::Result<Option<Operation>> {
+        let of = self.operations();
+        let all = self.objects.list(&of, (CLUSTER, &self.cluster)).await.context("looking for Operations")?;
+        let mut found = None;
+        // Of one that was made, and not begun, there is no journal.
+        for operation in all.into_iter().filter(|operation| operation["status"]["hold"] == number) {
+            ensure!(found.is_none(), "two Operations are of hold {number}");
+            found = Some(serde_json::from_value(operation).context("understanding an Operation")?);
+        }
+        Ok(found)
+    }
+
+    /// The text of an Operation's journal.
+    fn journal(operation: &Operation) -> anyhow::Result<String> {
+        let plan = operation.spec.plan.as_ref();
+        let entries = operation.status.iter().flat_map(|status| &status.entries);
+        let line = |entry| Ok(serde_json::to_string(&entry_of(entry, plan)?)? + "\n");
+        beginning(&entries.map(line).collect::<anyhow::Result<String>>()?)
+    }
+
+    async fn deployment(&self, number: u64) -> anyhow::Result<Option<Kept>> {
+        let Some(cluster) = self.found(&self.clusters(), &self.cluster).await? else { return Ok(None) };
+        let deployment = &cluster["status"]["deployment"];
+        if deployment["hold"] != number {
+            return Ok(None);
+        }
+        let deployment: Deployment =
+            serde_json::from_value(deployment.clone()).context("understanding what is kept")?;
+        Ok(Some(kept_of(&self.cluster, &deployment)?))
+    }
+
+    async fn keep_deployment(&self, number: u64, text: &str) -> anyhow::Result<()> {
+        let kept: Kept = serde_json::from_str(text).context("understanding what is to be kept")?;
+        let deployment = deployment_of(number, &self.cluster, &kept)?;
+        let deployment = serde_json::to_value(deployment)?;
+        self.note(&self.clusters(), &self.cluster, |status| {
+            is_overtaken(&status["deployment"], number)?;
+            status["deployment"] = deployment.clone();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Begins a journal, or goes on with that of the hold before.
+    async fn begin_journal(&self, number: u64, text: &str) -> anyhow::Result<()> {
+        let lines = whole(text)?.context("a journal that was cut")?;
+        let entries: Vec<Entry> = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).context("this store keeps journals of entries alone"))
+            .collect::<anyhow::Result<_>>()?;
+        let Some(Entry { event: Event::Planned { plan }, .. }) = entries.first() else {
+            bail!("the journal does not begin with a plan");
+        };
+        let name = format!("{}-{}", self.cluster, plan.id);
+        if self.found(&self.operations(), &name).await?.is_none() {
+            let mut object = serde_json::to_value(Operation::new(&name, self.spec(&entries[0], plan)?))?;
+            object["metadata"]["labels"] = json!({CLUSTER: self.cluster});
+            match self.objects.create(&self.operations(), &object).await {
+                // Its own earlier call, whose answer was lost: nobody else draws this name.
+                Ok(_) | Err(Failure::Exists) => {}
+                Err(error) => return Err(error).with_context(|| format!("making the Operation {name}")),
+            }
+        }
+        let mut kept = Vec::new();
+        for entry in &entries {
+            add(&mut kept, journal_entry(entry)?);
+        }
+        let kept = serde_json::to_value(kept)?;
+        self.note(&self.operations(), &name, |status| {
+            is_overtaken(status, number)?;
+            (status["hold"], status["entries"]) = (number.into(), kept.clone());
+            Ok(())
+        })
+        .await
+    }
+
+    fn spec(&self, first: &Entry, plan: &Plan) -> anyhow::Result<OperationSpec> {
+        let swap = self.swap.clone().context("nothing was said of the swap that is begun")?;
+        let step = |step: &fleet::upgrade::Step| -> anyhow::Result<PlannedStep> {
+            let action = serde_json::to_value(step.action)?.as_str().unwrap_or_default().to_owned();
+            let node = step.node.map(|node| plan.nodes.get(node).map(|node| node.name.clone()));
+            Ok(PlannedStep { action, node: node.map(|name| name.context("a step of no node")).transpose()? })
+        };
+        Ok(OperationSpec {
+            cluster_ref: Reference::to(&self.cluster),
+            kind: OperationKind::Swap,
+            from_image: Some(swap.from_image),
+            to_image: Some(swap.to_image),
+            from_version: None,
+            to_version: None,
+            cluster_generation: swap.generation,
+            steps: plan.steps.iter().map(step).collect::<anyhow::Result<_>>()?,
+            plan: plan_of(first)?,
+        })
+    }
+
+    /// Adds an entry to the journal that this hold has begun. One of an earlier attempt may be there already.
+    async fn add_entry(&self, number: u64, attempt: usize, text: &str) -> anyhow::Result<()> {
+        let entry = journal_entry(&serde_json::from_str(text.trim_end()).context("understanding an entry")?)?;
+        let operation = self.operation(number).await?;
+        let operation =
+            operation.with_context(|| format!("no journal was begun by hold {number}, or it was overtaken"))?;
+        let name = operation.metadata.name.context("an Operation without a name")?;
+        self.note(&self.operations(), &name, |status| {
+            is_overtaken(status, number)?;
+            let mut entries: Vec<JournalEntry> = serde_json::from_value(status["entries"].clone())?;
+            let is_there = entries.last().is_some_and(|last| (&last.event, &last.more) == (&entry.event, &entry.more));
+            if attempt == 1 || !is_there {
+                add(&mut entries, entry.clone());
+            }
+            status["entries"] = serde_json::to_value(entries)?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Refuses a hold that another one has overtaken: it has written what says whose it is.
+fn is_overtaken(written: &Value, number: u64) -> anyhow::Result<()> {
+    match written["hold"].as_u64().filter(|by| *by > number) {
+        Some(by) => bail!("hold {by} has taken over from hold {number}"),
+        None => Ok(()),
+    }
+}
+
+#[async_trait]
+impl Store for ClusterStore<'_> {
+    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
+        let leases = self.objects.list(&self.leases(), (CLUSTER, &self.cluster)).await.context("looking for holds")?;
+        let prefix = format!("{}.{}-", self.namespace, self.cluster);
+        let number = |lease: &Value| number_of(lease["metadata"]["name"].as_str()?.strip_prefix(&prefix)?);
+        Ok(leases.iter().filter_map(number).collect())
+    }
+
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        Ok(self.found(&self.leases(), &self.lease(number)).await?.is_some())
+    }
+
+    async fn make(&self, number: u64) -> anyhow::Result<bool> {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.lease(number), "labels": {CLUSTER: self.cluster}},
+            "spec": {"holderIdentity": self.identity},
+        });
+        match self.objects.create(&self.leases(), &lease).await {
+            Err(Failure::Exists) => Ok(false),
+            made => made.map(|_| true).with_context(|| format!("making the Lease {}", self.lease(number))),
+        }
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.objects.delete(&self.leases(), &self.lease(number)).await.context("removing a Lease")
+    }
+
+    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
+        match File::of(file) {
+            File::Deployment => {
+                let kept = self.deployment(number).await?;
+                Ok(kept.map(|kept| serde_json::to_string(&kept)).transpose()?)
+            }
+            File::UpgradeBegun => self.operation(number).await?.as_ref().map(Self::journal).transpose(),
+            // All of it is in the first one.
+            File::UpgradeAdded { .. } => Ok(None),
+            File::Workers => Ok(None),
+            File::Other => {
+                let lease = self.found(&self.leases(), &self.lease(number)).await?;
+                let annotation = format!("{FILE}{file}");
+                Ok(lease.and_then(|lease| lease["metadata"]["annotations"][annotation].as_str().map(str::to_owned)))
+            }
+        }
+    }
+
+    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
+        match File::of(file) {
+            File::Deployment => self.keep_deployment(number, text).await,
+            File::UpgradeBegun => self.begin_journal(number, text).await,
+            File::UpgradeAdded { attempt } => self.add_entry(number, attempt, text).await,
+            File::Workers => bail!("workers' journals are their Machines'"),
+            File::Other => self.mark(number, file, text).await,
+        }
+    }
+
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        let Some(lease) = self.found(&self.leases(), &self.lease(number)).await? else { return Ok(Vec::new()) };
+        let annotations = lease["metadata"]["annotations"].as_object().into_iter().flat_map(|all| all.keys());
+        let mut files: Vec<String> =
+            annotations.filter_map(|name| name.strip_prefix(FILE).map(str::to_owned)).collect();
+        if self.deployment(number).await?.is_some() {
+            files.push(File::DEPLOYMENT.to_owned());
+        }
+        if self.operation(number).await?.is_some() {
+            files.push(File::UPGRADE.to_owned());
+        }
+        Ok(files)
+    }
+
+    fn holder(&self, what: &str, now: u64) -> Holder {
+        Holder { who: self.identity.clone(), what: what.to_owned(), process: None, since: now, seen: now }
+    }
+}
+
+impl ClusterStore<'_> {
+    /// Writes a small file of a hold that is there.
+    async fn mark(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
+        let (of, name) = (self.leases(), self.lease(number));
+        let attempt = || format!("noting {file} on the Lease {name}");
+        for _ in 0..TRIES {
+            let lease = self.found(&of, &name).await?;
+            let mut lease = lease.with_context(|| format!("{}: it is not there", attempt()))?;
+            lease["metadata"]["annotations"][format!("{FILE}{file}")] = text.into();
+            match self.objects.replace(&of, &lease).await {
+                Err(Failure::Changed) => {}
+                done => return done.map(drop).with_context(attempt),
+            }
+        }
+        bail!("{}: somebody else changes it again and again", attempt())
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,321 @@
+//! The store over an API server in memory: what `fleet` writes is read again, whatever answers are lost.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use fleet::authority::{Hold, Lost, TakeOver};
+use fleet::deploy::{self, Goal, Records};
+use fleet::upgrade::{Action, Journal, Outcome, Step};
+use fleet::workers::Image;
+use uuid::Uuid;
+
+use super::*;
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// Nothing is done, and nobody says so.
+    NotDone,
+    /// It is done, and nobody says so.
+    Done,
+    /// Somebody else writes the object just before.
+    Changed,
+}
+
+#[derive(Default)]
+struct Kept {
+    objects: BTreeMap<(String, String), Value>,
+    version: u64,
+    calls: usize,
+    fault: Option<(usize, Fault)>,
+}
+
+/// An API server: versions of objects, names that are there once, statuses apart from the rest.
+#[derive(Default)]
+struct InMemory(Mutex<Kept>);
+
+fn key(of: &Collection, name: &str) -> (String, String) {
+    (of.plural.to_owned(), name.to_owned())
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+impl InMemory {
+    /// One with the cluster that all is of.
+    fn new() -> Self {
+        let api = Self::default();
+        let cluster = json!({
+            "metadata": {"name": "shop", "resourceVersion": "0"},
+            "status": {"conditions": [{"type": "Ready"}], "later": "kept"},
+        });
+        api.0.lock().unwrap().objects.insert(("tenantclusters".to_owned(), "shop".to_owned()), cluster);
+        api
+    }
+
+    fn fails_at(&self, call: usize, fault: Fault) {
+        let mut kept = self.0.lock().unwrap();
+        (kept.calls, kept.fault) = (0, Some((call, fault)));
+    }
+
+    fn calls(&self) -> usize {
+        self.0.lock().unwrap().calls
+    }
+
+    fn object(&self, plural: &str) -> Value {
+        let kept = self.0.lock().unwrap();
+        kept.objects.iter().find(|((of, _), _)| of == plural).unwrap().1.clone()
+    }
+
+    /// Does something, or fails as it is to.
+    fn call<T>(
+        &self,
+        written: Option<(&Collection, &str)>,
+        act: impl FnOnce(&mut Kept) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut kept = self.0.lock().unwrap();
+        let fault = kept.fault.filter(|(at, _)| *at == kept.calls).map(|(_, fault)| fault);
+        kept.calls += 1;
+        let unknown = || Err(Failure::Unknown(anyhow::anyhow!("the connection is gone")));
+        match fault {
+            None => act(&mut kept),
+            Some(Fault::NotDone) => unknown(),
+            Some(Fault::Done) => act(&mut kept).and_then(|_| unknown()),
+            Some(Fault::Changed) => {
+                kept.version += 1;
+                let version = kept.version.to_string();
+                if let Some(object) = written.and_then(|(of, name)| kept.objects.get_mut(&key(of, name))) {
+                    object["metadata"]["resourceVersion"] = version.into();
+                    object["status"]["other"] = "written by somebody else".into();
+                }
+                act(&mut kept)
+            }
+        }
+    }
+
+    fn write(&self, of: &Collection, object: &Value, part: impl FnOnce(&mut Value)) -> Result<Value, Failure> {
+        self.call(Some((of, &name(object))), |kept| {
+            kept.version += 1;
+            let version = kept.version.to_string();
+            let there = kept.objects.get_mut(&key(of, &name(object))).ok_or(Failure::Missing)?;
+            if there["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+                return Err(Failure::Changed);
+            }
+            part(there);
+            there["metadata"]["resourceVersion"] = version.into();
+            Ok(there.clone())
+        })
+    }
+}
+
+#[async_trait]
+impl Objects for InMemory {
+    async fn list(&self, of: &Collection, (label, value): (&str, &str)) -> Result<Vec<Value>, Failure> {
+        self.call(None, |kept| {
+            let all = kept.objects.iter().filter(|((plural, _), _)| plural == of.plural).map(|(_, object)| object);
+            Ok(all.filter(|object| object["metadata"]["labels"][label] == value).cloned().collect())
+        })
+    }
+
+    async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
+        self.call(None, |kept| kept.objects.get(&key(of, name)).cloned().ok_or(Failure::Missing))
+    }
+
+    async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.call(None, |kept| {
+            let key = key(of, &name(object));
+            if kept.objects.contains_key(&key) {
+                return Err(Failure::Exists);
+            }
+            kept.version += 1;
+            let mut object = object.clone();
+            object["metadata"]["resourceVersion"] = kept.version.to_string().into();
+            object["status"].take();
+            kept.objects.insert(key, object.clone());
+            Ok(object)
+        })
+    }
+
+    async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.write(of, object, |there| {
+            let status = there["status"].take();
+            there.clone_from(object);
+            there["status"] = status;
+        })
+    }
+
+    async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.write(of, object, |there| there["status"] = object["status"].clone())
+    }
+
+    async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
+        self.call(None, |kept| kept.objects.remove(&key(of, name)).map(drop).ok_or(Failure::Missing))
+    }
+}
+
+fn store(api: &InMemory) -> ClusterStore<'_> {
+    let swap = Swap { from_image: "a".to_owned(), to_image: "b".to_owned(), generation: 7 };
+    ClusterStore::new(api, "team-blue", "shop", "controller-1").beginning(swap)
+}
+
+fn kept(formed: bool) -> deploy::Kept {
+    deploy::Kept {
+        cluster: "shop".to_owned(),
+        deployment: Some(Uuid::from_u128(1)),
+        goal: Goal::Up,
+        image: Image { digest: "0a".repeat(32), name: "kaas-tenant 0.2.0".to_owned() },
+        nodes: Vec::new(),
+        formed,
+        authority: formed.then(|| format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
+        removes_disks: false,
+        granted: Vec::new(),
+        left: Vec::new(),
+        discarded: Vec::new(),
+    }
+}
+
+fn plan() -> Plan {
+    let plan = json!({
+        "id": Uuid::from_u128(5), "deployment": Uuid::from_u128(1), "cluster": Uuid::from_u128(7), "members": [],
+        "target": {
+            "ova": "a.ova", "digest": "0b".repeat(32), "name": "kaas-tenant", "kubernetes": ["1.36"], "signer": null,
+            "image": {"version": "0.2.0", "build": "0c".repeat(16)},
+        },
+        "options": {
+            "mode": "rolling", "gate_seconds": 900, "drain_seconds": 300, "on_failure": "node", "downgrade": false,
+            "publisher": null,
+        },
+        "grounds": [], "nodes": [], "steps": [{"action": "verify"}, {"action": "snapshot"}],
+    });
+    serde_json::from_value(plan).unwrap()
+}
+
+fn events() -> Vec<Event> {
+    let step = Step::whole(Action::Verify);
+    let done = Event::Done { step, note: "whole".to_owned(), vm: None, replaced: false };
+    vec![Event::Begun { step, disk: None }, done, Event::Ended { outcome: Outcome::Upgraded }]
+}
+
+async fn take<'s>(store: &'s ClusterStore<'_>) -> Hold<'s> {
+    // Whose answer is lost takes the next one.
+    for _ in 0..2 {
+        if let Ok(hold) = Hold::take(store, "a test", TakeOver::FromAnyone, &|_| {}).await {
+            return hold;
+        }
+    }
+    Hold::take(store, "a test", TakeOver::FromAnyone, &|_| {}).await.unwrap()
+}
+
+/// Does something again whose answer was lost.
+macro_rules! until_done {
+    ($act:expr) => {
+        match $act {
+            Ok(done) => done,
+            Err(_) => $act.unwrap(),
+        }
+    };
+}
+
+/// One hold makes a cluster and begins an upgrade, the next one ends it.
+async fn story(api: &InMemory) {
+    let store = store(api);
+    let hold = take(&store).await;
+    let mut records = until_done!(Records::begin(&hold, kept(false)).await);
+    until_done!(records.save(kept(true)).await);
+    let mut journal = until_done!(Journal::begin(&hold, plan()).await);
+    let mut events = events();
+    let last = events.pop().unwrap();
+    for event in events {
+        until_done!(journal.append(event.clone()).await);
+    }
+    hold.release().await;
+    let next = take(&store).await;
+    let mut journal = until_done!(Journal::continued(&next).await);
+    until_done!(journal.append(last.clone()).await);
+    next.release().await;
+}
+
+/// What the next one reads.
+async fn is_whole(api: &InMemory, what: &str) {
+    let store = store(api);
+    let hold = take(&store).await;
+    let journal = Journal::continued(&hold).await.unwrap();
+    let read: Vec<Event> = journal.entries().iter().skip(1).map(|entry| entry.event.clone()).collect();
+    assert_eq!((journal.plan(), read), (&plan(), events()), "{what}");
+    let authority = deploy::authority(&store).await.unwrap().map(|authority| authority.to_string());
+    assert_eq!(authority, Some(format!("sha256:{}", "0b".repeat(32))), "{what}");
+    let status = &api.object("tenantclusters")["status"];
+    assert_eq!((&status["later"], status["conditions"][0]["type"].as_str()), (&json!("kept"), Some("Ready")), "{what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_is_read_by_the_next_hold_whatever_answer_was_lost() {
+    let api = InMemory::new();
+    story(&api).await;
+    let calls = api.calls();
+    is_whole(&api, "nothing went wrong").await;
+    assert!(calls > 60, "{calls}");
+    for call in 0..calls {
+        for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
+            let api = InMemory::new();
+            api.fails_at(call, fault);
+            story(&api).await;
+            is_whole(&api, &format!("{fault:?} at call {call}")).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_overtaken_writes_nothing_over_what_his_successor_has() {
+    let api = InMemory::new();
+    let store = store(&api);
+    let first = take(&store).await;
+    let records = Records::begin(&first, kept(false)).await.unwrap();
+    let mut journal = Journal::begin(&first, plan()).await.unwrap();
+    let second = take(&store).await;
+    assert!(journal.append(events()[0].clone()).await.unwrap_err().is::<Lost>());
+    let mut next = Records::begin(&second, kept(true)).await.unwrap();
+    let mut continued = Journal::continued(&second).await.unwrap();
+    continued.append(events()[0].clone()).await.unwrap();
+    // Who slept, and asks nobody any more.
+    let entry = Entry { at: 1, hold: 1, event: events()[1].clone() };
+    let late = [
+        (File::DEPLOYMENT, serde_json::to_string(records.kept()).unwrap()),
+        ("journal-000002.json", serde_json::to_string(&entry).unwrap() + "\n"),
+        (File::UPGRADE, beginning(&(serde_json::to_string(&journal.entries()[0]).unwrap() + "\n")).unwrap()),
+    ];
+    let before = (api.object("tenantclusters"), api.object("operations"));
+    for (file, text) in late {
+        assert!(store.write(1, file, &text).await.is_err(), "{file}");
+    }
+    assert_eq!((api.object("tenantclusters"), api.object("operations")), before);
+    next.save(kept(false)).await.unwrap();
+    assert_eq!(store.read(1, File::DEPLOYMENT).await.unwrap(), None, "what he had is the next one's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn holds_are_named_by_their_cluster_and_old_ones_go() {
+    let api = InMemory::new();
+    let store = store(&api);
+    for _ in 0..3 {
+        take(&store).await.release().await;
+    }
+    let of_another = ClusterStore::new(&api, "team-blue", "shop-two", "controller-1");
+    take(&of_another).await.release().await;
+    let of_another = ClusterStore::new(&api, "team-red", "shop", "controller-1");
+    take(&of_another).await.release().await;
+    let mut numbers = store.numbers().await.unwrap();
+    numbers.sort_unstable();
+    assert_eq!((numbers, of_another.numbers().await.unwrap()), (vec![1, 2, 3], vec![1]));
+    assert!(!store.make(3).await.unwrap(), "the lock");
+    store.remove(1).await.unwrap();
+    assert!(!store.exists(1).await.unwrap() && store.exists(2).await.unwrap());
+    assert!(store.write(1, "seen", "1").await.is_err(), "one that was removed is not made again");
+    let mut files = store.files(2).await.unwrap();
+    files.sort();
+    assert_eq!(files, ["alone", "holder.json", "released"]);
+    assert!(store.write(3, "pool.jsonl", "").await.is_err(), "workers' journals are elsewhere");
+    let holder = store.read(3, "holder.json").await.unwrap().unwrap();
+    assert!(holder.starts_with(r#"{"who":"controller-1","what":"a test","since":"#), "{holder}");
+}

@@ -1,0 +1,210 @@
+//! What was begun for the control nodes of a cluster: [`Kept`] of `fleet`, whole, in the status of the TenantCluster.
+
+use fleet::deploy::{self, Granted, Kept, Node};
+use fleet::hypervisor::DiskRef;
+use fleet::workers::Image;
+
+use super::text::{Mismatch, digest, digits, read, read_given};
+use crate::objects::{DeployedImage, DeployedNode, Deployment, DiskPlace, Goal, GrantedVm};
+
+/// What a cluster's status has of what is kept under a hold.
+///
+/// # Errors
+/// When it is kept of another cluster.
+pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment, Mismatch> {
+    let Kept {
+        cluster: of,
+        deployment,
+        goal,
+        image: Image { digest: of_image, name },
+        nodes,
+        formed,
+        authority,
+        removes_disks,
+        granted,
+        left,
+        discarded,
+    } = kept;
+    if of != cluster {
+        return Err(Mismatch::new("the cluster that is kept", of, format!("and this is {cluster}")));
+    }
+    Ok(Deployment {
+        hold,
+        id: deployment.map(|id| id.to_string()),
+        goal: match goal {
+            deploy::Goal::Up => Goal::Up,
+            deploy::Goal::Down => Goal::Down,
+            deploy::Goal::Gone => Goal::Gone,
+        },
+        image: DeployedImage { name: name.clone(), digest: digest(of_image) },
+        nodes: nodes.iter().map(node).collect(),
+        formed: *formed,
+        authority: authority.map(|authority| authority.to_string()),
+        removes_disks: *removes_disks,
+        granted: granted.iter().map(granted_vm).collect(),
+        left: left.iter().map(disk).collect(),
+        discarded: discarded.iter().map(disk).collect(),
+    })
+}
+
+/// What is kept of a cluster, by its name and its status.
+///
+/// # Errors
+/// When a text is not what it has to be.
+pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch> {
+    let Deployment { hold: _, id, goal, image, nodes, formed, authority, removes_disks, granted, left, discarded } =
+        deployment;
+    let DeployedImage { name, digest } = image;
+    let digest = digest.as_deref().map(|digest| digits("deployment.image.digest", digest)).transpose()?;
+    let places = |places: &[DiskPlace]| places.iter().map(disk_of).collect::<Result<_, _>>();
+    Ok(Kept {
+        cluster: cluster.to_owned(),
+        deployment: read_given("deployment.id", id.as_deref(), "UUID")?,
+        goal: match goal {
+            Goal::Up => deploy::Goal::Up,
+            Goal::Down => deploy::Goal::Down,
+            Goal::Gone => deploy::Goal::Gone,
+        },
+        image: Image { digest: digest.unwrap_or_default(), name: name.clone() },
+        nodes: nodes.iter().map(node_of).collect::<Result<_, _>>()?,
+        formed: *formed,
+        authority: read_given("deployment.authority", authority.as_deref(), "fingerprint")?,
+        removes_disks: *removes_disks,
+        granted: granted.iter().map(granted_of).collect::<Result<_, _>>()?,
+        left: places(left)?,
+        discarded: places(discarded)?,
+    })
+}
+
+fn node(node: &Node) -> DeployedNode {
+    let Node { name, address, made_of, secret, drawn, vm, started, disk } = node;
+    DeployedNode {
+        name: name.clone(),
+        address: address.to_string(),
+        made_of: made_of.clone(),
+        secret: secret.clone(),
+        drawn: drawn.map(|uuid| uuid.to_string()),
+        vm: vm.map(|uuid| uuid.to_string()),
+        started: *started,
+        data_disk: disk.map(|uuid| uuid.to_string()),
+    }
+}
+
+fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
+    let DeployedNode { name, address, made_of, secret, drawn, vm, started, data_disk } = node;
+    Ok(Node {
+        name: name.clone(),
+        address: read("deployment.nodes[].address", address, "IPv4 address")?,
+        made_of: made_of.clone(),
+        secret: secret.clone(),
+        drawn: read_given("deployment.nodes[].drawn", drawn.as_deref(), "UUID")?,
+        vm: read_given("deployment.nodes[].vm", vm.as_deref(), "UUID")?,
+        started: *started,
+        disk: read_given("deployment.nodes[].dataDisk", data_disk.as_deref(), "UUID")?,
+    })
+}
+
+fn granted_vm(granted: &Granted) -> GrantedVm {
+    let Granted { vm, disks } = granted;
+    GrantedVm { vm: vm.to_string(), disks: disks.iter().map(ToString::to_string).collect() }
+}
+
+fn granted_of(granted: &GrantedVm) -> Result<Granted, Mismatch> {
+    let GrantedVm { vm, disks } = granted;
+    let disks = disks.iter().map(|disk| read("deployment.granted[].disks", disk, "UUID"));
+    Ok(Granted { vm: read("deployment.granted[].vm", vm, "UUID")?, disks: disks.collect::<Result<_, _>>()? })
+}
+
+fn disk(disk: &DiskRef) -> DiskPlace {
+    let DiskRef { uuid, path } = disk;
+    DiskPlace { uuid: uuid.to_string(), path: path.clone() }
+}
+
+fn disk_of(place: &DiskPlace) -> Result<DiskRef, Mismatch> {
+    let DiskPlace { uuid, path } = place;
+    Ok(DiskRef { uuid: read("a disk's UUID", uuid, "UUID")?, path: path.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn disk(number: u128) -> DiskRef {
+        DiskRef { uuid: Uuid::from_u128(number), path: format!("[vsan-1] shop/disk-{number}.vmdk") }
+    }
+
+    /// A record of which no field is as it is where nothing was begun.
+    fn whole() -> Kept {
+        let node = |number: u8| Node {
+            name: format!("shop-cp{number}"),
+            address: [192, 0, 2, number].into(),
+            made_of: "0c".repeat(32),
+            secret: Some("0d".repeat(32)),
+            drawn: Some(Uuid::from_u128(10 + u128::from(number))),
+            vm: Some(Uuid::from_u128(20 + u128::from(number))),
+            started: true,
+            disk: Some(Uuid::from_u128(30 + u128::from(number))),
+        };
+        Kept {
+            cluster: "shop".to_owned(),
+            deployment: Some(Uuid::from_u128(1)),
+            goal: deploy::Goal::Down,
+            image: Image { digest: "0a".repeat(32), name: "kaas-tenant 0.2.0".to_owned() },
+            nodes: vec![node(1), node(2), node(3)],
+            formed: true,
+            authority: Some(format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
+            removes_disks: true,
+            granted: vec![Granted { vm: Uuid::from_u128(2), disks: vec![Uuid::from_u128(3)] }],
+            left: vec![disk(4), disk(5)],
+            discarded: vec![disk(6)],
+        }
+    }
+
+    #[test]
+    fn each_field_that_is_kept_comes_back() {
+        let begun = Kept {
+            deployment: None,
+            goal: deploy::Goal::Up,
+            image: Image { digest: String::new(), name: "an image that was imported by hand".to_owned() },
+            nodes: whole()
+                .nodes
+                .into_iter()
+                .map(|node| Node { secret: None, drawn: None, vm: None, started: false, disk: None, ..node })
+                .collect(),
+            formed: false,
+            authority: None,
+            removes_disks: false,
+            granted: Vec::new(),
+            left: Vec::new(),
+            discarded: Vec::new(),
+            ..whole()
+        };
+        for kept in [whole(), begun, Kept { goal: deploy::Goal::Gone, nodes: Vec::new(), ..whole() }] {
+            let object = deployment_of(4, "shop", &kept).unwrap();
+            // As the API server keeps it.
+            let object: Deployment = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
+            assert_eq!(kept_of("shop", &object).unwrap(), kept);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_its_field() {
+        assert!(deployment_of(4, "bank", &whole()).is_err());
+        let good = deployment_of(4, "shop", &whole()).unwrap();
+        let changes: [(&str, &dyn Fn(&mut Deployment)); 5] = [
+            ("deployment.id", &|it| it.id = Some("x".to_owned())),
+            ("deployment.image.digest", &|it| it.image.digest = Some("0a".repeat(32))),
+            ("deployment.authority", &|it| it.authority = Some("sha256:0".to_owned())),
+            ("deployment.nodes[].address", &|it| it.nodes[1].address = "192.0.2".to_owned()),
+            ("a disk's UUID", &|it| it.left[0].uuid = String::new()),
+        ];
+        for (field, change) in changes {
+            let mut object = good.clone();
+            change(&mut object);
+            let error = kept_of("shop", &object).unwrap_err().to_string();
+            assert!(error.starts_with(field), "{field}: {error}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A worker: [`workers::Machine`] of `fleet` and a Machine. What it is made like stands in the spec, what was begun for it in the
+//! status. The Machine's UID is what its VM's stamp has, and the BIOS UUID that its VM is made with: both are drawn by the API
+//! server when the object is made, before anything follows from them, and no other Machine ever has them. What may be lost with a
+//! worker is a person's to say, in the spec: it is read from there and never written.
+
+use fleet::hypervisor::Size;
+use fleet::upgrade::Reason;
+use fleet::workers::{self, Image, State, Template};
+use kube::ResourceExt;
+use uuid::Uuid;
+
+use super::text::{Mismatch, digits, read, read_given, seconds, time, time_if_any};
+use crate::objects::{Discards, Effect, Journal, Machine, MachineSpec, MachineVm, Phase, Taint, VmState};
+
+const GIB: u64 = 1 << 30;
+
+/// What is kept of a worker, by its Machine.
+///
+/// # Errors
+/// When the API server has not made it yet, or a text is not what it has to be.
+pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
+    let id = uid(machine)?;
+    let status = machine.status.clone().unwrap_or_default();
+    let Journal {
+        since,
+        address,
+        token,
+        expires,
+        timeout_factor,
+        joined_seconds,
+        code,
+        reason,
+        cordoned,
+        handed_over,
+        heard,
+        was_on,
+    } = status.journal;
+    let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
+    let Discards { local_volumes, bare_pods } = machine.spec.discards;
+    let current = status.vms.iter().find(|vm| vm.state == VmState::Current);
+    Ok(workers::Machine {
+        name: machine.name_any(),
+        id,
+        template: template(&machine.spec, status.kubernetes.as_deref())?,
+        address: read_given("journal.address", address.as_deref(), "IPv4 address")?,
+        state: match status.phase {
+            Phase::New => State::New,
+            Phase::Joining => State::Joining,
+            Phase::Member => State::Member,
+            Phase::Returning => State::Returning,
+            Phase::Failed => State::Failed,
+            Phase::Leaving => State::Leaving,
+        },
+        since: given("journal.since", &since)?.unwrap_or_default(),
+        drawn: Some(id),
+        vm: read_given("status.vms[].uuid", current.map(|vm| vm.uuid.as_str()), "UUID")?,
+        token,
+        expires: given("journal.expires", &expires)?.unwrap_or_default(),
+        timeout_factor: timeout_factor.unwrap_or(1),
+        joined_seconds,
+        reason: code.map(|code| Reason { code, words: reason.unwrap_or_default() }),
+        cordoned: given("journal.cordoned", &cordoned)?,
+        handed_over: given("journal.handedOver", &handed_over)?,
+        discards: workers::Discards { local_volumes, bare_pods },
+        heard,
+        was_on,
+    })
+}
+
+/// A Machine with what is kept of it now, in its status. What `fleet` knows nothing of stays.
+///
+/// # Errors
+/// When it is kept of another Machine, or of one that was made otherwise: a worker stays as it was made.
+pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mismatch> {
+    let workers::Machine {
+        name,
+        id,
+        template: made,
+        address,
+        state,
+        since,
+        drawn,
+        vm,
+        token,
+        expires,
+        timeout_factor,
+        joined_seconds,
+        reason,
+        cordoned,
+        handed_over,
+        discards: _,
+        heard,
+        was_on,
+    } = worker;
+    let own = uid(machine)?;
+    if *name != machine.name_any() || *id != own || drawn.is_some_and(|drawn| drawn != own) {
+        let why = format!("and this is {} {own}", machine.name_any());
+        return Err(Mismatch::new("the worker that is kept", format!("{name} {id}"), why));
+    }
+    let newer = (made.kubernetes != machine.spec.kubernetes).then(|| made.kubernetes.clone());
+    if template(&machine.spec, newer.as_deref())? != *made {
+        return Err(Mismatch::new("the worker that is kept", name, "which was not made like its Machine"));
+    }
+    let mut noted = machine.clone();
+    let status = noted.status.get_or_insert_default();
+    status.kubernetes = newer;
+    status.phase = match state {
+        State::New => Phase::New,
+        State::Joining => Phase::Joining,
+        State::Member => Phase::Member,
+        State::Returning => Phase::Returning,
+        State::Failed => Phase::Failed,
+        State::Leaving => Phase::Leaving,
+    };
+    set_vm(&mut status.vms, name, *vm);
+    if let Some(address) = address {
+        status.address = Some(address.to_string());
+    }
+    let given = |field, given: Option<u64>| given.map(|seconds| time(field, seconds)).transpose();
+    let (code, words) = reason.clone().map(|Reason { code, words }| (code, words)).unzip();
+    status.journal = Journal {
+        since: time_if_any("since", *since)?,
+        address: address.map(|address| address.to_string()),
+        token: token.clone(),
+        expires: time_if_any("expires", *expires)?,
+        timeout_factor: Some(*timeout_factor),
+        joined_seconds: *joined_seconds,
+        code,
+        reason: words,
+        cordoned: given("cordoned", *cordoned)?,
+        handed_over: given("handed_over", *handed_over)?,
+        heard: heard.clone(),
+        was_on: *was_on,
+    };
+    Ok(noted)
+}
+
+/// The VM that the worker runs in, or none. What else is known of it stays.
+fn set_vm(vms: &mut Vec<MachineVm>, name: &str, uuid: Option<Uuid>) {
+    let uuid = uuid.map(|uuid| uuid.to_string());
+    vms.retain(|vm| vm.state != VmState::Current || uuid.as_ref() == Some(&vm.uuid));
+    if let Some(uuid) = uuid.filter(|uuid| !vms.iter().any(|vm| vm.uuid == *uuid)) {
+        vms.push(MachineVm { uuid, name: name.to_owned(), state: VmState::Current, swap: None, reference: None });
+    }
+}
+
+fn uid(machine: &Machine) -> Result<Uuid, Mismatch> {
+    read("metadata.uid", machine.metadata.uid.as_deref().unwrap_or_default(), "UUID")
+}
+
+/// What a worker is made like, in `fleet`'s words; `kubernetes` is the newer minor that it runs, if it does.
+fn template(spec: &MachineSpec, kubernetes: Option<&str>) -> Result<Template, Mismatch> {
+    let MachineSpec { image, processors, memory_mib, data_disk_gib, labels, taints, .. } = spec;
+    Ok(Template {
+        image: Image { digest: digits("image.digest", &image.digest)?, name: image.name.clone() },
+        kubernetes: kubernetes.unwrap_or(&spec.kubernetes).to_owned(),
+        size: Size {
+            processors: *processors,
+            memory: *memory_mib,
+            data_disk: data_disk_gib.map(|size| u64::from(size) * GIB),
+        },
+        labels: labels.clone(),
+        taints: taints.iter().map(as_on_form).collect(),
+    })
+}
+
+/// A taint as a node's form has it.
+pub fn as_on_form(taint: &Taint) -> String {
+    let Taint { key, value, effect } = taint.clone();
+    let effect = match effect {
+        Effect::NoSchedule => contract::properties::Effect::NoSchedule,
+        Effect::PreferNoSchedule => contract::properties::Effect::PreferNoSchedule,
+        Effect::NoExecute => contract::properties::Effect::NoExecute,
+    };
+    contract::properties::Taint { key, value, effect }.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::objects::{MachineRole, PinnedImage, Reference, Removal, Reservation};
+
+    const UID: &str = "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21";
+
+    fn machine() -> Machine {
+        let taint = |value: &str, effect| Taint { key: "edge".to_owned(), value: value.to_owned(), effect };
+        let spec = MachineSpec {
+            cluster_ref: Reference::to("shop"),
+            role: MachineRole::Worker,
+            pool_ref: Some(Reference::to("shop-general")),
+            zone: "a".to_owned(),
+            network: "blue".to_owned(),
+            image: PinnedImage { name: "kaas-tenant-0.2.0".to_owned(), digest: format!("sha256:{}", "0a".repeat(32)) },
+            kubernetes: "1.36".to_owned(),
+            processors: 4,
+            memory_mib: 16384,
+            data_disk_gib: Some(40),
+            reservation: Reservation::default(),
+            labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
+            taints: vec![taint("true", Effect::NoSchedule), taint("", Effect::NoExecute)],
+            removal: Removal::KeepVm,
+            discards: Discards { local_volumes: true, bare_pods: true },
+        };
+        let mut machine = Machine::new("shop-general-w1", spec);
+        machine.metadata.uid = Some(UID.to_owned());
+        machine
+    }
+
+    /// A worker of which no field is as it is where nothing was begun.
+    fn whole() -> workers::Machine {
+        let id: Uuid = UID.parse().unwrap();
+        workers::Machine {
+            name: "shop-general-w1".to_owned(),
+            id,
+            template: Template {
+                image: Image { digest: "0a".repeat(32), name: "kaas-tenant-0.2.0".to_owned() },
+                kubernetes: "1.37".to_owned(),
+                size: Size { processors: 4, memory: 16384, data_disk: Some(40 << 30) },
+                labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
+                taints: ["edge=true:NoSchedule", "edge:NoExecute"].map(str::to_owned).into(),
+            },
+            address: Some([192, 0, 2, 7].into()),
+            state: State::Leaving,
+            since: 1_796_115_600,
+            drawn: Some(id),
+            vm: Some(Uuid::from_u128(2)),
+            token: Some("abc123".to_owned()),
+            expires: 1_796_117_400,
+            timeout_factor: 3,
+            joined_seconds: Some(61),
+            reason: Some(Reason::new("workers.asked", "a person wants it to go")),
+            cordoned: Some(1_796_115_601),
+            handed_over: Some(1_796_115_602),
+            discards: workers::Discards { local_volumes: true, bare_pods: true },
+            heard: Some("2026-12-01T09:00:00Z".to_owned()),
+            was_on: true,
+        }
+    }
+
+    fn there_and_back(machine: &Machine, worker: &workers::Machine) -> Machine {
+        let object = noted(machine, worker).unwrap();
+        // As the API server keeps it.
+        let object: Machine = serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
+        assert_eq!(worker_of(&object).unwrap(), *worker);
+        object
+    }
+
+    #[test]
+    fn each_field_that_is_kept_comes_back() {
+        let made = there_and_back(&machine(), &whole());
+        assert_eq!(made.spec, machine().spec, "what it is made like stays");
+        for state in [State::New, State::Joining, State::Member, State::Returning, State::Failed, State::Leaving] {
+            there_and_back(&made, &workers::Machine { state, ..whole() });
+        }
+        // One for which nothing was begun, over one for which all was: nothing of that is left.
+        let begun = workers::Machine {
+            template: Template { kubernetes: "1.36".to_owned(), ..whole().template },
+            address: None,
+            since: 0,
+            vm: None,
+            token: None,
+            expires: 0,
+            timeout_factor: 1,
+            joined_seconds: None,
+            reason: None,
+            cordoned: None,
+            handed_over: None,
+            heard: None,
+            was_on: false,
+            ..whole()
+        };
+        there_and_back(&made, &begun);
+        assert_eq!(worker_of(&machine()).unwrap(), workers::Machine { state: State::New, ..begun });
+    }
+
+    #[test]
+    fn what_a_vm_is_called_by_its_vcenter_stays_with_it() {
+        let mut made = noted(&machine(), &whole()).unwrap();
+        let status = made.status.as_mut().unwrap();
+        status.vms[0].reference = Some("vm-7".to_owned());
+        status.vms.push(MachineVm {
+            uuid: Uuid::from_u128(9).to_string(),
+            state: VmState::Former,
+            ..status.vms[0].clone()
+        });
+        let vms = |machine: &Machine| machine.status.clone().unwrap().vms;
+        assert_eq!(vms(&noted(&made, &whole()).unwrap()), vms(&made));
+        let gone = noted(&made, &workers::Machine { vm: None, ..whole() }).unwrap();
+        assert_eq!(vms(&gone), vms(&made)[1..]);
+    }
+
+    #[test]
+    fn another_worker_or_one_that_was_made_otherwise_is_refused() {
+        let (machine, other) = (machine(), Uuid::from_u128(1));
+        let image = |digest: &str| Image { digest: digest.repeat(32), name: "kaas-tenant-0.2.0".to_owned() };
+        for worker in [
+            workers::Machine { name: "shop-general-w2".to_owned(), ..whole() },
+            workers::Machine { id: other, ..whole() },
+            workers::Machine { drawn: Some(other), ..whole() },
+            workers::Machine { template: Template { image: image("0b"), ..whole().template }, ..whole() },
+            workers::Machine { since: u64::MAX, ..whole() },
+        ] {
+            assert!(noted(&machine, &worker).is_err(), "{worker:?}");
+        }
+        let mut unmade = machine.clone();
+        unmade.metadata.uid = None;
+        assert_eq!(worker_of(&unmade).unwrap_err().to_string(), "metadata.uid is \"\", which is no UUID");
+    }
+}

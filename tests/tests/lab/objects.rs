@@ -1,0 +1,621 @@
+//! The kinds of a control cluster, put to the image's own API server: what it takes, what it refuses and in which words.
+
+pub mod short {
+    use super::*;
+
+    /// Each rule of each kind has refused something, and the examples of the documentation are taken.
+    pub fn an_api_server_takes_and_refuses_objects_as_their_rules_say() {
+        let bed = Bed::start("objects");
+        bed.reached("the API server has the kinds, the policies, and one object of each");
+        let mut shown = Shown::default();
+        for (kind, change, words) in made() {
+            bed.refuses(&mut shown, kind, Bed::make, &change, words);
+        }
+        for (kind, change) in made_and_taken() {
+            let answer = bed.make(kind, &change);
+            assert_eq!(answer.status, 201, "{kind} {change}: {}", said(&answer));
+        }
+        for (kind, change, words) in edited() {
+            bed.refuses(&mut shown, kind, Bed::edit, &change, words);
+        }
+        for (kind, change) in edited_and_taken() {
+            bed.takes(kind, Bed::edit, &change);
+        }
+        for (kind, change, words) in noted() {
+            bed.refuses(&mut shown, kind, Bed::note, &change, words);
+        }
+        bed.reached("objects are taken and refused one by one");
+        a_minor_goes_back_until_it_is_reached(&bed, &mut shown);
+        what_was_begun_for_control_nodes_stays(&bed, &mut shown);
+        a_journal_grows_and_changes_nowhere_but_at_its_end(&bed, &mut shown);
+        object_store::holds_and_journals_are_kept_as_objects(&bed.server);
+        bed.reached("holds and journals are kept as objects");
+        labels_are_judged_as_the_form_of_a_node_judges_them(&bed);
+        a_cluster_is_deleted_once_that_is_confirmed(&bed);
+        assert!(bed.rules.len() > 60, "only {} rules were looked at", bed.rules.len());
+        let never: Vec<_> = bed.rules.difference(&shown.0).collect();
+        assert!(never.is_empty(), "no case shows what these refuse: {never:#?}");
+        bed.reached("each rule has refused something");
+    }
+}
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fleet::node::{Answer, Method};
+use lab::obtain;
+use scenarios::api_server::ApiServer;
+use scenarios::scenario::image_under_test;
+use serde_json::{Value, json};
+
+use crate::object_store;
+
+/// How long an API server may take to know a kind or a policy.
+const MOMENT: Duration = Duration::from_secs(120);
+
+/// The rules that have refused something: kind and message.
+#[derive(Default)]
+struct Shown(BTreeSet<(String, String)>);
+
+/// An API server with the kinds and one object of each.
+struct Bed {
+    name: &'static str,
+    started: Instant,
+    server: ApiServer,
+    /// By kind: where its objects are, and one of them.
+    kinds: BTreeMap<String, (String, Value)>,
+    /// What the rules of all kinds say: kind and message, as the API server has them.
+    rules: BTreeSet<(String, String)>,
+}
+
+/// This project's directory.
+fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// What an API server says of what it was asked.
+fn said(answer: &Answer) -> String {
+    let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    format!("{} {}", answer.status, status["message"].as_str().unwrap_or_default())
+}
+
+/// An object with a part laid over it (RFC 7386).
+fn merge(object: &mut Value, part: &Value) {
+    let Value::Object(members) = part else {
+        object.clone_from(part);
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (name, part) in members {
+        let below = &mut object[name.as_str()];
+        if part.is_null() {
+            *below = Value::Null;
+        } else {
+            merge(below, part);
+        }
+    }
+    if let Value::Object(members) = object {
+        members.retain(|_, below| !below.is_null());
+    }
+}
+
+impl Bed {
+    fn start(name: &'static str) -> Self {
+        let started = Instant::now();
+        let tree = image_under_test().unwrap_or_else(|error| panic!("{error:#}")).tree();
+        let server = ApiServer::start(&tree, name).unwrap_or_else(|error| panic!("{error:#}"));
+        let mut bed = Self { name, started, server, kinds: BTreeMap::new(), rules: BTreeSet::new() };
+        bed.reached("an API server is ready");
+        // As the documentation has it.
+        let definitions = workspace().join("controller/definitions");
+        bed.kubectl(&["apply", "--server-side", "-f", definitions.to_str().expect("a path")], "");
+        let served = || {
+            let answer = bed.server.read("/apis/kaas.local/v1alpha1")?;
+            let kinds = answer["resources"].as_array().cloned().unwrap_or_default();
+            Ok(Some(kinds).filter(|kinds| kinds.iter().filter(|kind| !is_part(kind)).count() == 9))
+        };
+        let kinds = obtain("the kinds to be served", MOMENT, served).unwrap_or_else(|error| panic!("{error:#}"));
+        for namespace in ["kaas-system", "team-blue", "other"] {
+            bed.kubectl(&["create", "namespace", namespace], "");
+        }
+        let document = fs::read_to_string(workspace().join("docs/objects.md")).expect("the documentation");
+        let examples = document.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
+        let examples = examples.collect::<Vec<_>>().join("---\n");
+        // A kind that is served may have no store yet.
+        let applied = || bed.server.kubectl(&["apply", "--server-side", "-f", "-"], &examples).map(Some);
+        obtain("the examples to be taken", MOMENT, applied).unwrap_or_else(|error| panic!("{error:#}"));
+        for kind in kinds.iter().filter(|kind| !is_part(kind)) {
+            let plural = kind["name"].as_str().expect("a name");
+            let within = if kind["namespaced"] == true { "/namespaces/team-blue" } else { "" };
+            let path = format!("/apis/kaas.local/v1alpha1{within}/{plural}");
+            let list = bed.server.read(&path).unwrap_or_else(|error| panic!("{error:#}"));
+            let object = list["items"][0].clone();
+            let name = kind["kind"].as_str().expect("a kind").to_owned();
+            assert!(object["spec"].is_object(), "there is no {name}");
+            bed.kinds.insert(name, (path, object));
+        }
+        bed.rules = bed.read_rules();
+        bed.waits_for_policies();
+        bed
+    }
+
+    fn reached(&self, what: &str) {
+        println!("{} {:>4} s  {what}", self.name, self.started.elapsed().as_secs());
+    }
+
+    fn kubectl(&self, arguments: &[&str], input: &str) -> String {
+        self.server.kubectl(arguments, input).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        self.server.ask(method, path, body).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// A policy is asked some time after it was made.
+    fn waits_for_policies(&self) {
+        let labelled = json!({"spec": {"labels": {"a b": "x"}}});
+        obtain("a policy to refuse a label", MOMENT, || {
+            Ok((self.make("NodePool", &labelled).status == 422).then_some(()))
+        })
+        .unwrap_or_else(|error| panic!("{error:#}"));
+        obtain("a policy to refuse a deletion", MOMENT, || Ok((self.delete().status == 422).then_some(())))
+            .unwrap_or_else(|error| panic!("{error:#}"));
+    }
+
+    /// Has an object made that is like the one that is there but for this. Nothing is kept.
+    fn make(&self, kind: &str, change: &Value) -> Answer {
+        let (path, object) = &self.kinds[kind];
+        let (mut made, path) = (object.clone(), path.replace("/namespaces/team-blue", "/namespaces/other"));
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let name = if path.contains("/namespaces/") { name.to_owned() } else { format!("{name}-x") };
+        made["metadata"] = json!({"name": name});
+        made["status"].take();
+        if kind == "IPAddress" {
+            merge(
+                &mut made,
+                &json!({"metadata": {"name": "blue-nodes-192-168-10-22"}, "spec": {"address": "192.168.10.22"}}),
+            );
+        }
+        merge(&mut made, change);
+        self.ask(Method::POST, &format!("{path}?dryRun=All"), Some(&made))
+    }
+
+    fn place(&self, kind: &str) -> String {
+        let (path, object) = &self.kinds[kind];
+        format!("{path}/{}", object["metadata"]["name"].as_str().expect("a name"))
+    }
+
+    /// Has the object that is there changed. Nothing is kept.
+    fn edit(&self, kind: &str, change: &Value) -> Answer {
+        self.ask(Method::PATCH, &format!("{}?dryRun=All", self.place(kind)), Some(change))
+    }
+
+    /// The same of its status.
+    fn note(&self, kind: &str, change: &Value) -> Answer {
+        self.ask(Method::PATCH, &format!("{}/status?dryRun=All", self.place(kind)), Some(change))
+    }
+
+    /// Changes the object, or its status, and keeps that.
+    fn keeps(&self, kind: &str, part: &str, change: &Value) {
+        let answer = self.ask(Method::PATCH, &format!("{}{part}", self.place(kind)), Some(change));
+        assert_eq!(answer.status, 200, "{kind} {change}: {}", said(&answer));
+    }
+
+    /// Has the cluster deleted. Nothing is done.
+    fn delete(&self) -> Answer {
+        self.ask(Method::DELETE, &format!("{}?dryRun=All", self.place("TenantCluster")), None)
+    }
+
+    fn takes(&self, kind: &str, how: fn(&Self, &str, &Value) -> Answer, change: &Value) {
+        let answer = how(self, kind, change);
+        assert_eq!(answer.status, 200, "{kind} {change}: {}", said(&answer));
+    }
+
+    fn refuses(
+        &self,
+        shown: &mut Shown,
+        kind: &str,
+        how: fn(&Self, &str, &Value) -> Answer,
+        change: &Value,
+        words: &str,
+    ) {
+        let answer = how(self, kind, change);
+        let said = said(&answer);
+        assert!(answer.status == 422 && said.contains(words), "{kind} {change}: {words:?} is not in {said:?}");
+        shown.0.extend(self.rules.iter().filter(|(of, message)| of == kind && said.contains(message)).cloned());
+    }
+
+    fn read_rules(&self) -> BTreeSet<(String, String)> {
+        fn gather(kind: &str, schema: &Value, found: &mut BTreeSet<(String, String)>) {
+            let parts = ["items", "additionalProperties"].into_iter().map(|part| &schema[part]);
+            let below = schema["properties"].as_object().into_iter().flat_map(|properties| properties.values());
+            parts.chain(below).filter(|below| below.is_object()).for_each(|below| gather(kind, below, found));
+            let rules = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
+            found.extend(rules.map(|rule| (kind.to_owned(), rule["message"].as_str().expect("a message").to_owned())));
+        }
+        let list = self.server.read("/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
+        let list = list.unwrap_or_else(|error| panic!("{error:#}"));
+        let mut found = BTreeSet::new();
+        for definition in list["items"].as_array().into_iter().flatten() {
+            let kind = definition["spec"]["names"]["kind"].as_str().expect("a kind");
+            gather(kind, &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut found);
+        }
+        found
+    }
+}
+
+/// Whether what discovery lists is a part of an object.
+fn is_part(resource: &Value) -> bool {
+    resource["name"].as_str().is_some_and(|name| name.contains('/'))
+}
+
+const PEM: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+const ADDRESS: &str = "is not the IPv4 address of a host";
+const NETWORK: &str = "is not an IPv4 network";
+const NO_HOSTS: &str = "holds addresses that no host can have";
+
+/// What is refused when an object is made.
+fn made() -> Vec<(&'static str, Value, &'static str)> {
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let range = |first: &str, last: &str| json!({"first": first, "last": last});
+    let network = |part: Value| json!({"spec": {"network": part}});
+    let pool = |part: Value| json!({"spec": part});
+    let restore = json!({
+        "snapshot": "https://backup.example.com/a.db", "digest": digest, "recoveryKeyRef": {"name": "key"},
+    });
+    let (overlap, vips) = ("share an address", "192.168.10.200");
+    vec![
+        ("Provider", json!({"metadata": {"name": "a.b"}}), "the name is no DNS label"),
+        ("Provider", json!({"spec": {"type": "Other"}}), "Unsupported value"),
+        ("Provider", json!({"spec": {"vsphere": null}}), "give vsphere with the type vSphere"),
+        ("Provider", json!({"spec": {"allowedNamespaces": {"from": "All"}}}), "names go with Listed alone"),
+        (
+            "Provider",
+            json!({"spec": {"vsphere": {"caBundle": PEM}}}),
+            "give one of caBundle and thumbprint, or neither",
+        ),
+        (
+            "Provider",
+            json!({"spec": {"vsphere": {"zones": [{"name": "a", "cluster": "c"}]}}}),
+            "name the datastore that VMs are put on",
+        ),
+        (
+            "Provider",
+            json!({"spec": {"vsphere": {"networks": [
+                {"name": "blue", "portGroup": "VM Network", "addressing": "DHCP", "poolRef": {"name": "p"}},
+            ]}}}),
+            "give poolRef with the addressing Pool, and not with DHCP",
+        ),
+        ("IPPool", json!({"metadata": {"name": "a.b"}}), "names of addresses begin with it"),
+        ("IPPool", pool(json!({"subnet": "192.168.10.5/24"})), NETWORK),
+        ("IPPool", pool(json!({"subnet": "192.168.10.0/31"})), "not within 8 to 30"),
+        ("IPPool", pool(json!({"subnet": "127.0.0.0/16"})), NO_HOSTS),
+        (
+            "IPPool",
+            pool(json!({"ranges": [range("192.168.11.1", "192.168.11.2")]})),
+            "a range is not inside the subnet",
+        ),
+        ("IPPool", pool(json!({"ranges": [range("192.168.10.9", "192.168.10.8")]})), "comes before the first one"),
+        ("IPPool", pool(json!({"ranges": [range("192.168.10.300", "192.168.10.8")]})), ADDRESS),
+        (
+            "IPPool",
+            pool(json!({"ranges": [range("192.168.10.20", "192.168.10.29"), range("192.168.10.29", "192.168.10.30")]})),
+            overlap,
+        ),
+        ("IPPool", pool(json!({"gateway": "192.168.11.1"})), "the gateway is not inside the subnet"),
+        ("IPPool", pool(json!({"gateway": "192.168.10.30"})), "the gateway is inside a range"),
+        ("IPPool", pool(json!({"dnsServers": ["127.0.0.1"]})), ADDRESS),
+        ("IPPool", pool(json!({"reserved": ["224.0.0.1"]})), ADDRESS),
+        ("IPAddress", json!({"metadata": {"name": "another"}}), "the name is not the pool's"),
+        ("IPAddress", pool(json!({"address": "0.1.2.3"})), ADDRESS),
+        ("IPAddress", pool(json!({"claimant": {"purpose": null}})), "Required value"),
+        ("IPAddress", pool(json!({"claimant": {"purpose": "Endpoint"}})), "a Machine's address is for its node"),
+        (
+            "IPAddress",
+            pool(json!({"claimant": {"kind": "TenantCluster", "purpose": "Endpoint", "index": 1}})),
+            "only for Services there are several",
+        ),
+        ("VMClass", json!({"metadata": {"name": "auto"}}), "or is auto"),
+        ("VMClass", pool(json!({"processors": 1})), "should be greater than or equal to 2"),
+        (
+            "NodeImage",
+            pool(json!({"lifecycle": [
+                {"phase": "Expired", "from": "2027-01-01T00:00:00Z"}, {"phase": "Supported", "from": "2027-02-01T00:00:00Z"},
+            ]})),
+            "phases do not follow each other",
+        ),
+        ("TenantCluster", json!({"metadata": {"name": "a".repeat(31)}}), "at most 30 characters"),
+        ("TenantCluster", pool(json!({"version": "2.1"})), "should match"),
+        ("TenantCluster", pool(json!({"image": null, "restore": restore})), "with restore, name the image"),
+        (
+            "TenantCluster",
+            pool(json!({"maintenance": {"autoUpdate": true}})),
+            "with maintenance.autoUpdate name no image",
+        ),
+        ("TenantCluster", pool(json!({"controlPlane": {"replicas": 2}})), "Unsupported value"),
+        ("TenantCluster", pool(json!({"controlPlane": {"zones": ["a", "a"]}})), "a zone is there twice"),
+        ("TenantCluster", pool(json!({"maintenance": {"window": "Sat 02:00-02:00"}})), "the window has no length"),
+        ("TenantCluster", network(json!({"services": "10.244.0.0/20"})), "overlaps the range of pods"),
+        (
+            "TenantCluster",
+            network(json!({"endpoint": {"address": "10.244.0.9"}})),
+            "is inside the range of pods or services",
+        ),
+        ("TenantCluster", network(json!({"endpoint": {"poolRef": {"name": "p"}}})), "give one of address and poolRef"),
+        ("TenantCluster", network(json!({"endpoint": {"address": "224.0.0.9"}})), ADDRESS),
+        ("TenantCluster", network(json!({"pods": "10.244.0.1/16"})), NETWORK),
+        ("TenantCluster", network(json!({"pods": "10.244.0.0/25"})), "not within 8 to 24"),
+        ("TenantCluster", network(json!({"pods": "169.254.0.0/16"})), NO_HOSTS),
+        ("TenantCluster", network(json!({"services": "11.0.0.0/8"})), "not within 12 to 24"),
+        (
+            "TenantCluster",
+            network(json!({"serviceVIPs": {"poolRef": {"name": "p"}}})),
+            "give one of ranges and poolRef",
+        ),
+        ("TenantCluster", network(json!({"serviceVIPs": {"count": 2}})), "give count with poolRef"),
+        (
+            "TenantCluster",
+            network(json!({"serviceVIPs": {"ranges": null, "poolRef": {"name": "p"}}})),
+            "give count with poolRef",
+        ),
+        (
+            "TenantCluster",
+            network(json!({"serviceVIPs": {"ranges": [range(vips, vips), range(vips, vips)]}})),
+            "two of the ranges share an address",
+        ),
+        (
+            "TenantCluster",
+            network(json!({"serviceVIPs": {"ranges": [range(vips, "192.168.10.100")]}})),
+            "comes before the first one",
+        ),
+        ("TenantCluster", pool(json!({"site": {"adminCIDRs": ["10.0.0.0/7"]}})), "not within 8 to 32"),
+        ("TenantCluster", pool(json!({"site": {"dnsServers": ["127.0.0.53"]}})), ADDRESS),
+        (
+            "TenantCluster",
+            pool(json!({"site": {"ntpServers": ["1.2.3"]}})),
+            "is neither a DNS name nor an IPv4 address",
+        ),
+        ("NodePool", json!({"metadata": {"name": "bank-general"}}), "begins with the cluster's name and a dash"),
+        ("NodePool", pool(json!({"replicas": 1001})), "should be less than or equal to 1000"),
+        ("NodePool", pool(json!({"zones": ["a", "a"]})), "a zone is there twice"),
+        ("NodePool", pool(json!({"rollout": {"maxSurge": 0, "maxUnavailable": 0}})), "none can be replaced"),
+        ("NodePool", pool(json!({"labels": {"/a": "x"}})), "has a key that is no label's"),
+        ("NodePool", pool(json!({"labels": {"kubernetes.io/x": "x"}})), "not a node's own to set"),
+        ("Machine", json!({"metadata": {"name": "bank-w1"}}), "begins with the cluster's name and a dash"),
+        ("Machine", pool(json!({"role": "ControlPlane"})), "a worker has poolRef, and no control node has"),
+        ("Machine", pool(json!({"labels": {"a/": "x"}})), "has a key that is no label's"),
+        ("Machine", pool(json!({"labels": {"kaas.local/x": "x"}})), "not a node's own to set"),
+        ("Operation", json!({"metadata": {"name": "bank-swap"}}), "does not begin with the cluster's name and a dash"),
+        ("Operation", pool(json!({"fromImage": "kaas-tenant-0.2.0"})), "a swap is from one image to another one"),
+        (
+            "Operation",
+            pool(json!({"type": "RaiseKubernetes", "fromVersion": "1.35", "toVersion": "1.37"})),
+            "Kubernetes is raised by one minor",
+        ),
+    ]
+}
+
+/// What is taken when an object is made.
+fn made_and_taken() -> Vec<(&'static str, Value)> {
+    let cluster = |kind: &str, purpose: &str, index: u32| json!({"spec": {"claimant": {"kind": kind, "purpose": purpose, "index": index}}});
+    vec![
+        ("IPAddress", cluster("TenantCluster", "Endpoint", 0)),
+        ("IPAddress", cluster("TenantCluster", "ServiceVIP", 15)),
+        ("TenantCluster", json!({"spec": {"image": null, "maintenance": {"autoUpdate": true}}})),
+        (
+            "TenantCluster",
+            json!({"spec": {
+                "image": null, "controlPlane": null, "site": null, "addons": null, "backup": null, "upgrade": null,
+                "maintenance": null, "podSecurity": null, "network": {"serviceVIPs": null, "pods": null, "services": null},
+            }}),
+        ),
+        ("NodePool", json!({"spec": {"labels": null, "taints": null, "rollout": null, "repair": null, "replicas": 0}})),
+        ("Operation", json!({"spec": {"type": "RaiseKubernetes", "fromVersion": "1.36", "toVersion": "1.37"}})),
+    ]
+}
+
+/// What is refused of an object that is there.
+fn edited() -> Vec<(&'static str, Value, &'static str)> {
+    let digest = format!("sha256:{}", "0b".repeat(32));
+    let spec = |part: Value| json!({"spec": part});
+    let vsphere = |part: Value| json!({"spec": {"vsphere": part}});
+    let network = |part: Value| json!({"spec": {"network": part}});
+    let worker = "a worker stays as it was made: another one takes its place";
+    let restore = json!({
+        "snapshot": "https://backup.example.com/a.db", "digest": digest, "recoveryKeyRef": {"name": "key"},
+    });
+    vec![
+        ("Provider", vsphere(json!({"datacenter": "DC2"})), "VMs are found by it"),
+        ("Provider", vsphere(json!({"folder": "elsewhere"})), "VMs are found by it"),
+        (
+            "Provider",
+            vsphere(json!({"zones": [{"name": "a", "cluster": "cluster-1", "datastore": "other"}]})),
+            "a zone keeps its cluster and its datastore",
+        ),
+        (
+            "Provider",
+            vsphere(json!({"zones": [{"name": "a", "cluster": "other", "datastore": "vsan-1"}]})),
+            "a zone keeps its cluster and its datastore",
+        ),
+        ("IPPool", spec(json!({"subnet": "192.168.0.0/16"})), "the subnet of a pool stays"),
+        (
+            "IPAddress",
+            spec(json!({"claimant": {"uid": "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e22"}})),
+            "an address in use stays",
+        ),
+        ("VMClass", spec(json!({"memoryMiB": 8192})), "a class stays as it is"),
+        ("NodeImage", spec(json!({"digest": digest})), "an image is its content"),
+        ("NodeImage", spec(json!({"publisher": null})), "the publisher of an image stays"),
+        ("TenantCluster", spec(json!({"providerRef": {"name": "dc2"}})), "the Provider of a cluster stays"),
+        ("TenantCluster", spec(json!({"restore": restore})), "a snapshot is restored when a cluster is made"),
+        ("TenantCluster", spec(json!({"controlPlane": {"replicas": 1}})), "the number of control nodes stays"),
+        ("TenantCluster", spec(json!({"controlPlane": {"zones": null}})), "the zones of control nodes stay"),
+        ("TenantCluster", network(json!({"name": "green"})), "the network of a cluster stays"),
+        (
+            "TenantCluster",
+            network(json!({"endpoint": {"address": "192.168.10.11"}})),
+            "the endpoint of a cluster stays",
+        ),
+        ("TenantCluster", network(json!({"pods": "10.240.0.0/16"})), "the range of pods stays"),
+        ("TenantCluster", network(json!({"services": "10.97.0.0/16"})), "the range of services stays"),
+        ("TenantCluster", network(json!({"vxlanPort": 4789})), "the VXLAN port stays"),
+        ("NodePool", spec(json!({"clusterRef": {"name": "sho"}})), "the cluster of a pool stays"),
+        ("Machine", spec(json!({"clusterRef": {"name": "shop-general"}})), "the cluster of a Machine stays"),
+        ("Machine", spec(json!({"role": "ControlPlane", "poolRef": null})), "the role of a Machine stays"),
+        ("Machine", spec(json!({"poolRef": {"name": "shop-other"}})), "the pool of a Machine stays"),
+        ("Machine", spec(json!({"zone": "b"})), "the zone of a Machine stays"),
+        ("Machine", spec(json!({"network": "green"})), "the network of a Machine stays"),
+        ("Machine", spec(json!({"dataDiskGiB": 41})), "the data disk of a Machine stays"),
+        ("Machine", spec(json!({"labels": {"a": "b"}})), "what a node joins with stays"),
+        ("Machine", spec(json!({"taints": [{"key": "a", "effect": "NoSchedule"}]})), "what a node joins with stays"),
+        ("Machine", spec(json!({"image": {"digest": digest}})), worker),
+        ("Machine", spec(json!({"kubernetes": "1.37"})), worker),
+        ("Machine", spec(json!({"processors": 8})), worker),
+        ("Machine", spec(json!({"memoryMiB": 8192})), worker),
+        ("Machine", spec(json!({"reservation": {"memoryPercent": 50}})), worker),
+        ("Operation", spec(json!({"clusterGeneration": 8})), "a plan stays as it was decided"),
+    ]
+}
+
+/// What is taken of an object that is there.
+fn edited_and_taken() -> Vec<(&'static str, Value)> {
+    let zone = |name: &str, datastore: &str| json!({"name": name, "cluster": "cluster-1", "datastore": datastore});
+    vec![
+        ("Provider", json!({"spec": {"vsphere": {"zones": [zone("b", "vsan-2"), zone("a", "vsan-1")]}}})),
+        ("IPPool", json!({"spec": {"ranges": [{"first": "192.168.10.20", "last": "192.168.10.21"}]}})),
+        ("TenantCluster", json!({"spec": {"image": "kaas-tenant-0.3.0"}})),
+        ("TenantCluster", json!({"spec": {"image": null, "maintenance": {"autoUpdate": true}}})),
+        ("TenantCluster", json!({"spec": {"paused": true}, "metadata": {"annotations": {"kaas.local/adopt": "x"}}})),
+        ("NodePool", json!({"spec": {"replicas": 0, "vmClass": "large"}})),
+        ("Machine", json!({"spec": {"removal": "KeepVM", "discards": {"localVolumes": true}}})),
+        ("Operation", json!({"metadata": {"annotations": {"kaas.local/do": "commit"}}})),
+    ]
+}
+
+/// What is refused of a status.
+fn noted() -> Vec<(&'static str, Value, &'static str)> {
+    let vm = |uuid: &str| json!({"uuid": uuid, "name": "shop-general-w1", "state": "Current"});
+    let uuid = "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21";
+    vec![
+        ("Machine", json!({"status": {"journal": {"address": "224.0.0.1"}}}), ADDRESS),
+        ("Machine", json!({"status": {"vms": [vm(uuid), vm(uuid)]}}), "Duplicate value"),
+        ("TenantCluster", json!({"status": {"resolved": {"serviceVIPs": ["0.0.0.0"]}}}), ADDRESS),
+        ("TenantCluster", json!({"status": {"deployment": {"goal": "Up"}}}), "Required value"),
+    ]
+}
+
+fn a_minor_goes_back_until_it_is_reached(bed: &Bed, shown: &mut Shown) {
+    const KIND: &str = "TenantCluster";
+    let version = |minor: &str| json!({"spec": {"version": minor}});
+    let reached = |minor: &str| json!({"status": {"kubernetes": minor}});
+    let words = "Kubernetes goes up by one minor";
+    let judged = |shown: &mut Shown, taken: &[&str], refused: &[&str]| {
+        taken.iter().for_each(|minor| bed.takes(KIND, Bed::edit, &version(minor)));
+        refused.iter().for_each(|minor| bed.refuses(shown, KIND, Bed::edit, &version(minor), words));
+    };
+    // Nothing runs yet: what was mistyped can be taken back.
+    judged(shown, &["1.35", "1.36", "1.37"], &["1.34", "1.38"]);
+    bed.keeps(KIND, "/status", &reached("1.36"));
+    judged(shown, &["1.36", "1.37"], &["1.35", "1.38"]);
+    bed.keeps(KIND, "", &version("1.37"));
+    // Some control nodes run 1.37, and one does not come up: the way back is there, and no step further is.
+    judged(shown, &["1.36", "1.37"], &["1.35", "1.38"]);
+    // The image before does not carry it, and both go back in one edit.
+    bed.takes(KIND, Bed::edit, &json!({"spec": {"version": "1.36", "image": "kaas-tenant-0.1.0"}}));
+    bed.keeps(KIND, "/status", &reached("1.37"));
+    judged(shown, &["1.37", "1.38"], &["1.36", "1.39"]);
+    // What is seen is noted, whatever the spec says.
+    bed.takes(KIND, Bed::note, &reached("1.30"));
+    bed.takes(KIND, Bed::note, &json!({"status": {"kubernetes": null}}));
+}
+
+fn what_was_begun_for_control_nodes_stays(bed: &Bed, shown: &mut Shown) {
+    const KIND: &str = "TenantCluster";
+    let deployment = |goal: &str, address: &str| {
+        let node = json!({"name": "shop-cp1", "address": address, "madeOf": "0c"});
+        json!({"status": {"deployment": {"goal": goal, "image": {"name": "kaas-tenant 0.2.0"}, "nodes": [node]}}})
+    };
+    bed.refuses(shown, KIND, Bed::note, &deployment("Up", "192.168.10"), "should match");
+    bed.keeps(KIND, "/status", &deployment("Up", "192.168.10.21"));
+    for change in [json!({"status": {"deployment": null}}), json!({"status": null})] {
+        bed.refuses(shown, KIND, Bed::note, &change, "what was begun for control nodes stays");
+    }
+    bed.takes(KIND, Bed::note, &deployment("Gone", "192.168.10.21"));
+}
+
+fn a_journal_grows_and_changes_nowhere_but_at_its_end(bed: &Bed, shown: &mut Shown) {
+    const KIND: &str = "Operation";
+    let entry = |at: u32, event: &str| json!({"at": at, "hold": 4, "event": event, "action": "prepare", "node": 0});
+    let of = |entries: Vec<Value>| json!({"status": {"entries": entries}});
+    let begun = || vec![entry(1, "planned"), entry(2, "begun"), entry(3, "done"), entry(4, "paused")];
+    bed.keeps(KIND, "/status", &of(begun()));
+    let with = |change: &dyn Fn(&mut Vec<Value>)| {
+        let mut entries = begun();
+        change(&mut entries);
+        of(entries)
+    };
+    let (stay, as_they_are) = ("entries of a journal stay", "entries of a journal stay as they are");
+    let status = bed.server.read(&bed.place(KIND)).unwrap_or_else(|error| panic!("{error:#}"))["status"].clone();
+    assert_eq!(status["entries"][1]["node"], 0, "what the schema does not know of an entry is kept");
+    for (change, words) in [
+        (json!({"status": {"entries": null}}), stay),
+        (json!({"status": null}), stay),
+        (with(&|entries| drop(entries.pop())), stay),
+        (with(&|entries| entries[0]["at"] = json!(9)), as_they_are),
+        (with(&|entries| entries[2]["more"] = json!("other")), as_they_are),
+        (with(&|entries| entries[2] = entry(3, "begun")), as_they_are),
+        (with(&|entries| entries[3] = entry(9, "done")), as_they_are),
+        (with(&|entries| entries.insert(1, entry(9, "begun"))), as_they_are),
+        (with(&|entries| entries.extend(vec![entry(9, "done"); 2045])), "must have at most 2048 items"),
+    ] {
+        bed.refuses(shown, KIND, Bed::note, &change, words);
+    }
+    for change in [
+        with(&|_| ()),
+        with(&|entries| entries[3]["at"] = json!(9)),
+        with(&|entries| entries.push(entry(9, "done"))),
+        with(&|entries| entries.extend(vec![entry(9, "done"); 2044])),
+        json!({"status": {"step": "prepare shop-cp1"}}),
+    ] {
+        bed.takes(KIND, Bed::note, &change);
+    }
+    bed.keeps(KIND, "/status", &with(&|entries| entries.push(entry(5, "done"))));
+    bed.refuses(shown, KIND, Bed::note, &with(&|entries| entries.push(entry(6, "done"))), as_they_are);
+}
+
+/// One table for both: what would be refused on the form of a node is refused before its VM is made.
+fn labels_are_judged_as_the_form_of_a_node_judges_them(bed: &Bed) {
+    let table = fs::read_to_string(workspace().join("contract/testdata/node-label-keys.txt")).expect("the table");
+    let mut counts = BTreeMap::new();
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let (judged, key) = line.split_once(' ').expect("a line of the table");
+        let answer = bed.make("NodePool", &json!({"spec": {"labels": {key: "x"}}}));
+        let said = said(&answer);
+        let found = match answer.status {
+            201 => "own",
+            422 if said.contains("not a node's own to set") => "reserved",
+            _ => "malformed",
+        };
+        assert_eq!(found, judged, "{key:?}: {said}");
+        *counts.entry(judged).or_insert(0) += 1;
+    }
+    assert_eq!(counts.len(), 3, "{counts:?}");
+}
+
+fn a_cluster_is_deleted_once_that_is_confirmed(bed: &Bed) {
+    let confirm = |name: &str| json!({"metadata": {"annotations": {"kaas.local/confirm-delete": name}}});
+    assert!(said(&bed.delete()).contains("kubectl annotate --namespace team-blue tenantcluster shop"));
+    bed.keeps("TenantCluster", "", &confirm("bank"));
+    assert_eq!(bed.delete().status, 422);
+    bed.keeps("TenantCluster", "", &confirm("shop"));
+    assert_eq!(bed.delete().status, 200);
+    let scaled =
+        bed.ask(Method::PATCH, &format!("{}/scale", bed.place("NodePool")), Some(&json!({"spec": {"replicas": 5}})));
+    assert_eq!(scaled.status, 200, "{}", said(&scaled));
+    let pool = bed.server.read(&bed.place("NodePool")).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(pool["spec"]["replicas"], 5);
+}
