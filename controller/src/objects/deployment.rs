@@ -46,6 +46,10 @@ pub struct Deployment {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["vm"])
     )]
     pub granted: Vec<GrantedVm>,
+    /// The upgrade that was the last one when the cluster was gone: it has ended with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::uuid")]
+    pub upgrade: Option<String>,
     /// Disks that are left where they are, noted before they are detached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
@@ -125,6 +129,9 @@ pub struct GrantedVm {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::uuids")]
     pub disks: Vec<String>,
+    /// Whether that was said of an earlier removal: its disks are the cluster's then, and itself it goes only by another word.
+    #[serde(default)]
+    pub earlier: bool,
 }
 
 /// A disk, and where it is.

@@ -170,6 +170,7 @@ fn kept(formed: bool) -> deploy::Kept {
         authority: formed.then(|| format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
         removes_disks: false,
         granted: Vec::new(),
+        upgrade: None,
         left: Vec::new(),
         discarded: Vec::new(),
     }
@@ -194,7 +195,7 @@ fn plan() -> Plan {
 fn events() -> Vec<Event> {
     let step = Step::whole(Action::Verify);
     let done = Event::Done { step, note: "whole".to_owned(), vm: None, replaced: false };
-    vec![Event::Begun { step, disk: None }, done, Event::Ended { outcome: Outcome::Upgraded }]
+    vec![Event::Begun { step, disk: None, vm: None }, done, Event::Ended { outcome: Outcome::Upgraded }]
 }
 
 async fn take<'s>(store: &'s ClusterStore<'_>) -> Hold<'s> {
@@ -243,7 +244,7 @@ async fn is_whole(api: &InMemory, what: &str) {
     let journal = Journal::continued(&hold).await.unwrap();
     let read: Vec<Event> = journal.entries().iter().skip(1).map(|entry| entry.event.clone()).collect();
     assert_eq!((journal.plan(), read), (&plan(), events()), "{what}");
-    let authority = deploy::authority(&store).await.unwrap().map(|authority| authority.to_string());
+    let authority = deploy::authority(&store, Uuid::from_u128(1)).await.unwrap().map(|authority| authority.to_string());
     assert_eq!(authority, Some(format!("sha256:{}", "0b".repeat(32))), "{what}");
     let status = &api.object("tenantclusters")["status"];
     assert_eq!((&status["later"], status["conditions"][0]["type"].as_str()), (&json!("kept"), Some("Ready")), "{what}");

@@ -22,6 +22,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         authority,
         removes_disks,
         granted,
+        upgrade,
         left,
         discarded,
     } = kept;
@@ -42,6 +43,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         authority: authority.map(|authority| authority.to_string()),
         removes_disks: *removes_disks,
         granted: granted.iter().map(granted_vm).collect(),
+        upgrade: upgrade.map(|id| id.to_string()),
         left: left.iter().map(disk).collect(),
         discarded: discarded.iter().map(disk).collect(),
     })
@@ -52,8 +54,20 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
 /// # Errors
 /// When a text is not what it has to be.
 pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch> {
-    let Deployment { hold: _, id, goal, image, nodes, formed, authority, removes_disks, granted, left, discarded } =
-        deployment;
+    let Deployment {
+        hold: _,
+        id,
+        goal,
+        image,
+        nodes,
+        formed,
+        authority,
+        removes_disks,
+        granted,
+        upgrade,
+        left,
+        discarded,
+    } = deployment;
     let DeployedImage { name, digest } = image;
     let digest = digest.as_deref().map(|digest| digits("deployment.image.digest", digest)).transpose()?;
     let places = |places: &[DiskPlace]| places.iter().map(disk_of).collect::<Result<_, _>>();
@@ -71,6 +85,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         authority: read_given("deployment.authority", authority.as_deref(), "fingerprint")?,
         removes_disks: *removes_disks,
         granted: granted.iter().map(granted_of).collect::<Result<_, _>>()?,
+        upgrade: read_given("deployment.upgrade", upgrade.as_deref(), "UUID")?,
         left: places(left)?,
         discarded: places(discarded)?,
     })
@@ -105,14 +120,18 @@ fn node_of(node: &DeployedNode) -> Result<Node, Mismatch> {
 }
 
 fn granted_vm(granted: &Granted) -> GrantedVm {
-    let Granted { vm, disks } = granted;
-    GrantedVm { vm: vm.to_string(), disks: disks.iter().map(ToString::to_string).collect() }
+    let Granted { vm, disks, earlier } = granted;
+    GrantedVm { vm: vm.to_string(), disks: disks.iter().map(ToString::to_string).collect(), earlier: *earlier }
 }
 
 fn granted_of(granted: &GrantedVm) -> Result<Granted, Mismatch> {
-    let GrantedVm { vm, disks } = granted;
+    let GrantedVm { vm, disks, earlier } = granted;
     let disks = disks.iter().map(|disk| read("deployment.granted[].disks", disk, "UUID"));
-    Ok(Granted { vm: read("deployment.granted[].vm", vm, "UUID")?, disks: disks.collect::<Result<_, _>>()? })
+    Ok(Granted {
+        vm: read("deployment.granted[].vm", vm, "UUID")?,
+        disks: disks.collect::<Result<_, _>>()?,
+        earlier: *earlier,
+    })
 }
 
 fn disk(disk: &DiskRef) -> DiskPlace {
@@ -156,7 +175,8 @@ mod tests {
             formed: true,
             authority: Some(format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
             removes_disks: true,
-            granted: vec![Granted { vm: Uuid::from_u128(2), disks: vec![Uuid::from_u128(3)] }],
+            granted: vec![Granted { vm: Uuid::from_u128(2), disks: vec![Uuid::from_u128(3)], earlier: true }],
+            upgrade: Some(Uuid::from_u128(7)),
             left: vec![disk(4), disk(5)],
             discarded: vec![disk(6)],
         }
@@ -177,6 +197,7 @@ mod tests {
             authority: None,
             removes_disks: false,
             granted: Vec::new(),
+            upgrade: None,
             left: Vec::new(),
             discarded: Vec::new(),
             ..whole()

@@ -34,6 +34,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         handed_over,
         heard,
         was_on,
+        key,
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
     let Discards { local_volumes, bare_pods } = machine.spec.discards;
@@ -64,6 +65,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         discards: workers::Discards { local_volumes, bare_pods },
         heard,
         was_on,
+        key,
     })
 }
 
@@ -91,6 +93,7 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         discards: _,
         heard,
         was_on,
+        key,
     } = worker;
     let own = uid(machine)?;
     if *name != machine.name_any() || *id != own || drawn.is_some_and(|drawn| drawn != own) {
@@ -131,6 +134,7 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         handed_over: given("handed_over", *handed_over)?,
         heard: heard.clone(),
         was_on: *was_on,
+        key: key.clone(),
     };
     Ok(noted)
 }
@@ -236,6 +240,7 @@ mod tests {
             discards: workers::Discards { local_volumes: true, bare_pods: true },
             heard: Some("2026-12-01T09:00:00Z".to_owned()),
             was_on: true,
+            key: Some("sha256:0e".to_owned()),
         }
     }
 
@@ -269,6 +274,7 @@ mod tests {
             handed_over: None,
             heard: None,
             was_on: false,
+            key: None,
             ..whole()
         };
         there_and_back(&made, &begun);
