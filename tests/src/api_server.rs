@@ -24,8 +24,8 @@ pub struct ApiServer {
     kubectl: PathBuf,
     directory: TempDir,
     // In the order in which they end.
-    _server: Process,
-    _etcd: Process,
+    server: Process,
+    etcd: Process,
     namespace: Namespace,
 }
 
@@ -129,20 +129,14 @@ impl ApiServer {
             ]);
         })?;
         let client = Client::from_inside(&admin, namespace.path())?;
-        let mut started = Self {
-            client,
-            kubectl: kubernetes.join("kubectl"),
-            directory,
-            _server: api_server,
-            _etcd: etcd,
-            namespace,
-        };
+        let mut started =
+            Self { client, kubectl: kubernetes.join("kubectl"), directory, server: api_server, etcd, namespace };
         started.wait_until_ready()?;
         Ok(started)
     }
 
     fn wait_until_ready(&mut self) -> anyhow::Result<()> {
-        let Self { client, _server: server, _etcd: etcd, .. } = self;
+        let Self { client, server, etcd, .. } = self;
         // Whoever has ended will never be ready.
         obtain("the API server to be ready", STARTING, || {
             for process in [&mut *etcd, &mut *server] {

@@ -12,6 +12,7 @@ mod image;
 mod join;
 mod kubernetes;
 mod maintenance;
+mod object_cases;
 mod object_store;
 mod objects;
 mod partition;

@@ -155,7 +155,8 @@ mod tests {
         {
             let (judged, key) = line.split_once(' ').unwrap();
             let found = match labels(&format!("{key}=x")) {
-                Ok(labels) => labels.iter().any(|label| label.key == key).then_some("own").unwrap_or("another key"),
+                Ok(labels) if labels.iter().any(|label| label.key == key) => "own",
+                Ok(_) => "another key",
                 Err(problems) if problems.iter().all(|problem| problem.code.code == "node-labels.reserved") => {
                     "reserved"
                 }
