@@ -214,7 +214,8 @@ mod tests {
     fn what_does_not_fit_is_refused_with_its_field() {
         assert!(deployment_of(4, "bank", &whole()).is_err());
         let good = deployment_of(4, "shop", &whole()).unwrap();
-        let changes: [(&str, &dyn Fn(&mut Deployment)); 5] = [
+        type Change<'a> = &'a dyn Fn(&mut Deployment);
+        let changes: [(&str, Change<'_>); 5] = [
             ("deployment.id", &|it| it.id = Some("x".to_owned())),
             ("deployment.image.digest", &|it| it.image.digest = Some("0a".repeat(32))),
             ("deployment.authority", &|it| it.authority = Some("sha256:0".to_owned())),
