@@ -43,7 +43,7 @@ macro_rules! entries {
 
 /// Emulated processors first, which take as long as much of the rest; then the slowest.
 const SCENARIOS: &[Entry] = entries![
-    qemu::short::a_node_is_swapped_onto_vspheres_devices_and_goes_back,
+    qemu::short::a_node_is_swapped_onto_vspheres_devices,
     tenant::short::a_tenant_forms_beside_a_control_cluster_and_its_workers_run_a_workload,
     three_nodes::short::a_cluster_forms_against_all_odds_and_survives,
     upgrade::short::three_nodes_are_swapped_one_after_the_other_while_a_client_writes,

@@ -23,9 +23,8 @@ pub mod short {
 
     /// A node of the earlier image forms its cluster and runs a pod that is reached by its service's name. It is
     /// swapped to the image under test in a VM with vSphere's devices: the same node of the same cluster, which finds
-    /// its adapter and its disks. The old node is a container, for minutes less: what boots for real is what is new. Then
-    /// the command takes the node back to it, with what was written meanwhile.
-    pub fn a_node_is_swapped_onto_vspheres_devices_and_goes_back() {
+    /// its adapter and its disks. The old node is a container, for minutes less: what boots for real is what is new.
+    pub fn a_node_is_swapped_onto_vspheres_devices() {
         let replacements = Some(Hardware::Vsphere);
         let setting = Setting { replacements, properties: &[(TIMEOUT_FACTOR, "5")], ..Setting::one("vm") };
         let scenario = Scenario::prepare_from(&setting, earlier_ova::source());
@@ -42,16 +41,8 @@ pub mod short {
         let new = scenario.vm_of("cp1");
         assert_ne!(new, "cp1");
         has_vsphere_drivers(&scenario, &new);
-        assert_eq!((scenario.cluster_identity(), upgrade.kept()), (identity.clone(), kept.clone()));
+        assert_eq!((scenario.cluster_identity(), upgrade.kept()), (identity, kept));
         assert_ne!(upgrade.kubernetes(), kubernetes);
-        workload.is_reached_by_name_from("cp1");
-        scenario.kubectl(&["create", "configmap", "before", "--from-literal=written=yes"]);
-
-        upgrade.run(&["rollback"]);
-        assert!(upgrade.is_all_back());
-        assert_eq!((scenario.cluster_identity(), upgrade.kept(), upgrade.kubernetes()), (identity, kept, kubernetes));
-        let written = ["get", "configmap", "before", "--output=jsonpath={.data.written}"];
-        assert_eq!(scenario.kubectl(&written), "yes");
         workload.is_reached_by_name_from("cp1");
     }
 }
