@@ -280,7 +280,7 @@ impl Api {
         let spec = &request.spec;
         let complete = Some(records).filter(|records| records.are_complete());
         if spec.signer_name == serving::SIGNER {
-            return Ok(Some(serving::judge(spec, config, nodes, complete)));
+            return Ok(Some(serving::judge(spec, config, nodes, Some(records))));
         }
         if let Some(id) = joining::token_of(spec) {
             if !tokens.contains_key(id) {

@@ -570,6 +570,38 @@ fn a_name_is_for_the_key_that_was_let_in_also_where_that_was_before_all_were_not
 }
 
 #[test]
+fn who_serves_while_not_everybody_is_noted_has_served() {
+    let cluster = Cluster::start(31, vec![]);
+    let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
+    let follow = |at| cluster.api().follow_workers(&cluster.config, true, at).unwrap().to_string();
+    follow(early);
+    cluster.token(Some("new"));
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+    cluster.nodes(vec![node("new", &["10.0.0.21"], 2)]);
+    assert_eq!(cluster.asks(&serving("new", "10.0.0.21")).approved.len(), 1);
+    assert!(!cluster.noted("new").unwrap().contains(r#""key""#));
+    follow(now());
+    assert!(cluster.noted("_complete").is_some() && cluster.noted("new").unwrap().contains("10.0.0.21"));
+    let later = now() + Duration::from_secs(16 * 60);
+    assert!(!follow(later).contains("worker.name-held"));
+    // Its VM is made anew.
+    let again = || {
+        cluster.store.lock().unwrap().requests.clear();
+        let mut own = joins_as("new");
+        own.username = "system:bootstrap:ghijkl".to_owned();
+        cluster.asks(&own).approved.len()
+    };
+    // Or an earlier version has noted it, which left the key there.
+    let mut noted: Value = serde_json::from_str(&cluster.noted("new").unwrap()).unwrap();
+    assert_eq!(again(), 1);
+    noted["key"] = "of an earlier one".into();
+    noted["token"] = "abcdef".into();
+    cluster.store.lock().unwrap().records.as_mut().unwrap()["data"]["new"] = noted.to_string().into();
+    assert!(!follow(later).contains("worker.name-held"));
+    assert_eq!(again(), 1);
+}
+
+#[test]
 fn of_two_keys_by_one_name_the_second_waits_also_before_anything_is_noted() {
     for (last, is_same_pass) in [(20, false), (21, true)] {
         let cluster = Cluster::start(last, vec![]);

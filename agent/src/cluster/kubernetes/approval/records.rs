@@ -120,9 +120,15 @@ impl Record {
         self.uid.is_none() && self.is_younger_than(limit, now)
     }
 
-    /// Whether it has a Node object, and a key was let in for it, a while ago, that has asked for no certificate to serve with.
+    /// Whether it has a Node object, and a key was let in for it that has asked for no certificate to serve with. One with a key
+    /// and an address has served: it was noted by an earlier version while not everybody was noted.
+    fn has_not_served(&self) -> bool {
+        self.uid.is_some() && self.key.is_some() && self.address.is_none()
+    }
+
+    /// The same of one that was let in a while ago.
     fn does_not_serve(&self, now: SystemTime) -> bool {
-        self.uid.is_some() && self.key.is_some() && !self.is_younger_than(LATE, now)
+        self.has_not_served() && !self.is_younger_than(LATE, now)
     }
 
     fn is_younger_than(&self, limit: Duration, now: SystemTime) -> bool {
@@ -236,13 +242,13 @@ impl Records {
                      token of its own; if not, delete the token, since others have it"
                 )));
             }
-            Some(_) => {
+            Some(other) if other.has_not_served() => {
                 return Err(Refusal::Now(format!(
                     "another token has let another key in as {name}, which has not served since: who has that would be the same \
                      node. Remove that worker, and give the one that takes its place another name"
                 )));
             }
-            None => {}
+            Some(_) | None => {}
         }
         let held = || self.of.values().filter(|record| record.is_of_no_named_token());
         let is_new = token.is_none() && known.is_none_or(|record| record.uid.is_some());
@@ -328,7 +334,10 @@ impl Records {
             let asked = joining.get(node.name()).cloned().map(|asked| Record { token: None, key: None, ..asked });
             let known = self.of(node).ok().cloned().or(asked);
             let known = known.unwrap_or_else(|| Record::of_joining(None, None, now));
-            (node.name().to_owned(), Some(Record { address: own(node), ..known.with(node) }))
+            let known = known.with(node);
+            // Of one that has not served yet that is noted once it does.
+            let address = own(node).filter(|_| known.key.is_none());
+            (node.name().to_owned(), Some(Record { address, ..known }))
         });
         coming.chain(there).collect()
     }

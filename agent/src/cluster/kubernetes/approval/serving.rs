@@ -20,7 +20,7 @@ const USAGES: [&str; 3] = ["digital signature", "key encipherment", "server auth
 /// approved, if that is news.
 ///
 /// A node writes its own Node object, so nothing in there gives it another's address, or takes its own from another one. As long
-/// as nothing is noted, of two nodes with one address the one that was there before is right.
+/// as not everybody is noted, of two nodes with one address the one that was there before is right.
 pub(super) fn judge(
     spec: &Spec,
     config: &ControlPlane,
@@ -48,14 +48,16 @@ pub(super) fn judge(
     if let Some(whose) = reserved_address(own, config) {
         return Err(Refusal::Now(format!("its Node object has the address {own}, {whose}")));
     }
-    let news = match records {
+    let news = match records.filter(|records| records.are_complete()) {
         None => {
             let has_it = |other: &&Node| other.name() != name && other.address() == Some(own.into());
             if let Some(other) = nodes.iter().filter(has_it).find(|other| !node.is_older_than(other)) {
                 let other = other.name();
                 return Err(Refusal::Now(format!("node {other}, which was there before, has its address {own} too")));
             }
-            None
+            // Its address is noted with everybody's.
+            let record = records.and_then(|records| records.of(node).ok());
+            record.and_then(|record| Some(served(node, record)).filter(|noted| noted != record))
         }
         Some(records) => known(node, own, nodes, records)?,
     };
@@ -81,8 +83,11 @@ fn known(node: &Node, own: Ipv4Addr, nodes: &[Node], records: &Records) -> Resul
             }
         }
     }
-    // Its kubelet has its own certificate by now: the token has done its work.
-    let noted =
-        Record { uid: Some(node.uid().to_owned()), address: Some(own), token: None, key: None, ..record.clone() };
+    let noted = Record { address: Some(own), ..served(node, record) };
     Ok((noted != *record).then_some(noted))
+}
+
+/// What is known of a worker whose kubelet has its own certificate: its token has done its work.
+fn served(node: &Node, record: &Record) -> Record {
+    Record { uid: Some(node.uid().to_owned()), token: None, key: None, ..record.clone() }
 }
