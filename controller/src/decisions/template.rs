@@ -93,36 +93,16 @@ impl Made {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{Discards, Effect, MachineRole, PinnedImage, Reference, Removal};
-
-    fn machine() -> MachineSpec {
-        let taint = |key: &str| Taint { key: key.to_owned(), value: "true".to_owned(), effect: Effect::NoSchedule };
-        MachineSpec {
-            cluster_ref: Reference::to("shop"),
-            role: MachineRole::Worker,
-            pool_ref: Some(Reference::to("shop-general")),
-            zone: "a".to_owned(),
-            network: "blue".to_owned(),
-            image: PinnedImage { name: "kaas-tenant-0.2.0".to_owned(), digest: format!("sha256:{}", "0a".repeat(32)) },
-            kubernetes: "1.36".to_owned(),
-            processors: 4,
-            memory_mib: 16384,
-            data_disk_gib: Some(40),
-            reservation: Reservation::default(),
-            labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
-            taints: vec![taint("edge"), taint("batch")],
-            removal: Removal::DestroyVm,
-            discards: Discards::default(),
-        }
-    }
+    use crate::objects::Removal;
+    use crate::objects::fixture::worker;
 
     /// A hash that is another one for what an earlier version has made would have every worker of every cluster replaced.
     #[test]
     fn a_new_version_of_the_controller_replaces_nobody() {
         let kept = [
-            (Made::of(&machine()).hash(), WHOLE),
+            (Made::of(&worker()).hash(), WHOLE),
             (
-                Made { data_disk_gib: None, labels: BTreeMap::new(), taints: BTreeSet::new(), ..Made::of(&machine()) }
+                Made { data_disk_gib: None, labels: BTreeMap::new(), taints: BTreeSet::new(), ..Made::of(&worker()) }
                     .hash(),
                 BARE,
             ),
@@ -138,9 +118,9 @@ mod tests {
 
     #[test]
     fn what_makes_a_worker_outdated_is_listed_and_all_else_does_not() {
-        let made = Made::of(&machine());
+        let made = Made::of(&worker());
         let outdates = |change: &dyn Fn(&mut MachineSpec)| {
-            let mut wanted = machine();
+            let mut wanted = worker();
             change(&mut wanted);
             let wanted = Made::of(&wanted);
             assert_eq!(made.hash() != wanted.hash(), made != wanted, "the hash is of the same fields");

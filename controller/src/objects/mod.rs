@@ -14,6 +14,8 @@
 mod all;
 mod condition;
 mod deployment;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod ip_address;
 mod ip_pool;
 mod machine;

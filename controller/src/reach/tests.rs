@@ -10,6 +10,7 @@ use fleet::workers::Image;
 use uuid::Uuid;
 
 use super::*;
+use crate::records::fixture;
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug)]
@@ -177,19 +178,7 @@ fn kept(formed: bool) -> deploy::Kept {
 }
 
 fn plan() -> Plan {
-    let plan = json!({
-        "id": Uuid::from_u128(5), "deployment": Uuid::from_u128(1), "cluster": Uuid::from_u128(7), "members": [],
-        "target": {
-            "ova": "a.ova", "digest": "0b".repeat(32), "name": "kaas-tenant", "kubernetes": ["1.36"], "signer": null,
-            "image": {"version": "0.2.0", "build": "0c".repeat(16)},
-        },
-        "options": {
-            "mode": "rolling", "gate_seconds": 900, "drain_seconds": 300, "on_failure": "node", "downgrade": false,
-            "publisher": null,
-        },
-        "grounds": [], "nodes": [], "steps": [{"action": "verify"}, {"action": "snapshot"}],
-    });
-    serde_json::from_value(plan).unwrap()
+    serde_json::from_value(fixture::plan()).unwrap()
 }
 
 fn events() -> Vec<Event> {

@@ -77,6 +77,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::records::fixture;
 
     fn plan() -> Plan {
         let node = |number: u8| {
@@ -88,20 +89,11 @@ mod tests {
                 "holds_address": true,
             })
         };
-        let plan = json!({
-            "id": Uuid::from_u128(5), "deployment": Uuid::from_u128(6), "cluster": Uuid::from_u128(7), "members": [],
-            "target": {
-                "ova": "a.ova", "digest": "0b".repeat(32), "name": "kaas-tenant", "kubernetes": ["1.36"], "signer": null,
-                "image": {"version": "0.2.0", "build": "0c".repeat(16)},
-            },
-            "options": {
-                "mode": "rolling", "gate_seconds": 900, "drain_seconds": 300, "on_failure": "node", "downgrade": false,
-                "publisher": null,
-            },
-            "grounds": [{"subject": "etcd", "evidence": "three members"}],
-            "nodes": [node(1), node(2)],
-            "steps": [{"action": "verify"}, {"action": "import", "node": 0}],
-        });
+        let mut plan = fixture::plan();
+        plan["deployment"] = json!(Uuid::from_u128(6));
+        plan["grounds"] = json!([{"subject": "etcd", "evidence": "three members"}]);
+        plan["nodes"] = json!([node(1), node(2)]);
+        plan["steps"] = json!([{"action": "verify"}, {"action": "import", "node": 0}]);
         serde_json::from_value(plan).unwrap()
     }
 

@@ -3,6 +3,8 @@
 
 mod deployment;
 mod entry;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod text;
 mod worker;
 

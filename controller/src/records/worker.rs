@@ -184,28 +184,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::objects::{MachineRole, PinnedImage, Reference, Removal, Reservation};
+    use crate::objects::{Removal, fixture};
 
     const UID: &str = "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21";
 
     fn machine() -> Machine {
         let taint = |value: &str, effect| Taint { key: "edge".to_owned(), value: value.to_owned(), effect };
         let spec = MachineSpec {
-            cluster_ref: Reference::to("shop"),
-            role: MachineRole::Worker,
-            pool_ref: Some(Reference::to("shop-general")),
-            zone: "a".to_owned(),
-            network: "blue".to_owned(),
-            image: PinnedImage { name: "kaas-tenant-0.2.0".to_owned(), digest: format!("sha256:{}", "0a".repeat(32)) },
-            kubernetes: "1.36".to_owned(),
-            processors: 4,
-            memory_mib: 16384,
-            data_disk_gib: Some(40),
-            reservation: Reservation::default(),
-            labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
             taints: vec![taint("true", Effect::NoSchedule), taint("", Effect::NoExecute)],
             removal: Removal::KeepVm,
             discards: Discards { local_volumes: true, bare_pods: true },
+            ..fixture::worker()
         };
         let mut machine = Machine::new("shop-general-w1", spec);
         machine.metadata.uid = Some(UID.to_owned());

@@ -92,8 +92,7 @@ pub mod long {
 
         let starts = || scenario.inside("cp1", &["systemctl", "show", "--property=NRestarts,MainPID", "etcd.service"]);
         let before = starts();
-        let filled = scenario.inside_for("cp1", &["sh", "-ec", &fill()], FILLING);
-        scenario.reached(&format!("etcd refuses writes: {}", filled.trim()));
+        fill_up(&scenario, "cp1");
         scenario.wait("the finding", MOMENT, || has(&scenario, "cp1", "etcd.no-space"));
         assert_eq!(starts(), before, "etcd was started again");
         let free: u64 =
