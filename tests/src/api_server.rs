@@ -22,10 +22,10 @@ const STARTING: Duration = Duration::from_secs(240);
 pub struct ApiServer {
     client: Client,
     kubectl: PathBuf,
-    directory: TempDir,
-    // In the order in which they end.
+    // In the order in which they end: both write into the directory.
     server: Process,
     etcd: Process,
+    directory: TempDir,
     namespace: Namespace,
 }
 
