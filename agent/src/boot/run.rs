@@ -111,7 +111,7 @@ fn boot(root: &Path, reporter: &Reporter) -> anyhow::Result<Infallible> {
     carry_out(&mut context, &steps, &mut maintenance, reporter);
     let manager = context.node.endpoint.swaps();
     if let Some(context) = manager.context()
-        && let Err(error) = context.announcer.tell(manager.under_way())
+        && let Err(error) = context.tell(|| manager.under_way())
     {
         log::warn!("telling the cluster of this node's data disk: {error:#}");
     }

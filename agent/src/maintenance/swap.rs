@@ -9,14 +9,14 @@ use crate::cluster::records::Cordon;
 use crate::host::command::Host;
 use crate::node::context::NodeContext;
 use crate::upgrade::kubernetes;
-use crate::upgrade::swap::evacuate::uncordon as undo;
+use crate::upgrade::swap::evacuate::uncordon_unless;
 use crate::upgrade::swap::peers::KnownDisks;
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
     let manager = node.endpoint.swaps().clone();
     let Some(context) = manager.context() else { return Ok(None) };
     Ok(Some(Box::new(move |_| {
-        context.announcer.tell(manager.under_way())?;
+        context.tell(|| manager.under_way())?;
         KnownDisks::remember(&context.etcd()?, &context.records())?;
         Ok(Findings::default())
     })))
@@ -41,7 +41,7 @@ pub(super) fn uncordon(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         return Ok(None);
     }
     Ok(Some(Box::new(move |_| {
-        if manager.under_way().is_none() && undo(&context, &Host)? {
+        if uncordon_unless(&context, &Host, || manager.under_way().is_some())? {
             context.note("the node is ready after its swap: pods may come back");
         }
         Ok(Findings::default())

@@ -15,7 +15,7 @@ use crate::host::disk;
 use crate::host::disk::ownership::own_use;
 use crate::status::{Phase, Reporter};
 use crate::system::access;
-use crate::upgrade::swap::context::SwapContext;
+use crate::upgrade::swap::context::{SwapContext, Turn};
 use crate::upgrade::swap::node_record::Announcer;
 use crate::upgrade::swap::publisher;
 
@@ -109,6 +109,7 @@ impl StepContext {
             pki,
             disk,
             announcer,
+            turn: Turn::default(),
         })
     }
 
@@ -120,7 +121,7 @@ impl StepContext {
         }
         let swaps = self.node.endpoint.swaps();
         let context = swaps.context().context("the manager of swaps is not open")?;
-        context.announcer.tell(swaps.under_way()).context("recording in the cluster's store")?;
+        context.tell(|| swaps.under_way()).context("recording in the cluster's store")?;
         let open = self.rendezvous.as_ref().context("the rendezvous is not open")?;
         if self.node.records.rendezvous()?.awaited().is_empty() {
             open.close()?;

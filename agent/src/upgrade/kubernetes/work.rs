@@ -48,7 +48,7 @@ pub fn go_on(context: &SwapContext) -> anyhow::Result<Findings> {
             uncordon(context, &Host)?;
             let given = Begun { error: Some(error.clone()), code: Some(code), ..begun };
             records.update_entry(&given)?;
-            context.announcer.tell(None)?;
+            context.tell(|| None)?;
             Ok(given_up(&given, &error))
         }
     }
@@ -66,7 +66,7 @@ fn given_up(begun: &Begun, error: &str) -> Findings {
 
 fn change_over(context: &SwapContext, begun: &Begun) -> anyhow::Result<()> {
     // The others must see it before anything changes: of two nodes that begin at once one gives way.
-    context.announcer.tell(Some(begun.id)).context("telling the cluster of the upgrade")?;
+    context.tell(|| Some(begun.id)).context("telling the cluster of the upgrade")?;
     let others = context.others_under_way().context("looking for other nodes' swaps and upgrades")?;
     if !others.is_empty() {
         bail!("{} is being swapped or upgraded as well: it goes first", others.join(" and "));

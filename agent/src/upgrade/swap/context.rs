@@ -1,11 +1,13 @@
 //! The node that swaps are asked of, and what of it is written.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use contract::image::ImageFacts;
 use contract::swap::Use;
+use uuid::Uuid;
 
 use super::node_record;
 use crate::cluster::etcd::client::EtcdClient;
@@ -37,6 +39,25 @@ pub struct SwapContext {
     pub reporter: Reporter,
     /// Tells the cluster.
     pub announcer: node_record::Announcer,
+    /// Who may change what the cluster knows of this node's leaving.
+    pub turn: Turn,
+}
+
+/// Held by whoever changes what the cluster knows of a node that leaves its work, from the look at what is under way until
+/// the cluster has it: maintenance may not undo what a swap that has just begun does. Clones are the same turn.
+#[derive(Clone, Default)]
+pub struct Turn(Arc<Mutex<()>>);
+
+impl Turn {
+    /// Waits for it.
+    pub fn take(&self) -> MutexGuard<'_, ()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_taken(&self) -> bool {
+        self.0.try_lock().is_err()
+    }
 }
 
 impl SwapContext {
@@ -82,6 +103,15 @@ impl SwapContext {
     /// The records on the data disk.
     pub fn records(&self) -> Records {
         Records::new(&self.root)
+    }
+
+    /// Tells the cluster what is under way, as it is once the turn is here.
+    ///
+    /// # Errors
+    /// The disk cannot be written, or etcd does not take it.
+    pub fn tell(&self, under_way: impl FnOnce() -> Option<Uuid>) -> anyhow::Result<()> {
+        let _turn = self.turn.take();
+        self.announcer.tell(under_way())
     }
 
     /// The upgrade of Kubernetes that is under way.

@@ -105,6 +105,7 @@ impl Evacuation<'_> {
     /// The API does not take it.
     pub fn cordon(&self) -> anyhow::Result<()> {
         let (context, node) = (self.context, &self.context.config.node.name);
+        let _turn = context.turn.take();
         let records = context.records();
         let noted = records.entry::<Cordon>()?;
         let mut ours = noted.is_some();
@@ -208,8 +209,21 @@ impl Evacuation<'_> {
 /// # Errors
 /// The API does not take it; it is tried again.
 pub fn uncordon(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<bool> {
+    uncordon_unless(context, runner, || false)
+}
+
+/// As [`uncordon`], unless the node `leaves` its work again: that is asked once nobody else cordons.
+///
+/// # Errors
+/// The API does not take it; it is tried again.
+pub fn uncordon_unless(
+    context: &SwapContext,
+    runner: &dyn Runner,
+    leaves: impl FnOnce() -> bool,
+) -> anyhow::Result<bool> {
+    let _turn = context.turn.take();
     let records = context.records();
-    if records.entry::<Cordon>()?.is_none() {
+    if leaves() || records.entry::<Cordon>()?.is_none() {
         return Ok(false);
     }
     kubectl(context, runner, &["uncordon", &context.config.node.name])?;

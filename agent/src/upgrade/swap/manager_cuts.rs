@@ -19,7 +19,8 @@ use crate::host::disk::ownership::{self, Claimant};
 use crate::host::files::{self, power};
 use crate::intake::config::ControlPlane;
 use crate::intake::config::fixture::three_nodes;
-use crate::upgrade::swap::evacuate::uncordon;
+use crate::upgrade::swap::context::Turn;
+use crate::upgrade::swap::evacuate::uncordon_unless;
 use crate::upgrade::swap::{adopt, node_record};
 
 /// Three nodes' configuration, keys, etcd and the first one's API: the same for all that one test does.
@@ -57,13 +58,19 @@ pub(super) struct Rig {
 }
 
 /// What kubectl would change: whether the node is cordoned. And what happens while it drains.
-#[derive(Default)]
 pub(super) struct Kubernetes {
     cordoned: Mutex<bool>,
     drain: Mutex<Option<Box<dyn Fn() -> bool + Send>>>,
+    uncordon: Mutex<Option<Box<dyn Fn() + Send>>>,
+    /// Whose turn it has to be when the node is cordoned, or uncordoned.
+    turn: Turn,
 }
 
 impl Kubernetes {
+    fn of(turn: &Turn) -> Self {
+        Self { cordoned: Mutex::default(), drain: Mutex::default(), uncordon: Mutex::default(), turn: turn.clone() }
+    }
+
     fn is_cordoned(&self) -> bool {
         *self.cordoned.lock().unwrap()
     }
@@ -71,6 +78,11 @@ impl Kubernetes {
     /// From now on a drain does this, and says whether it succeeds.
     pub(super) fn on_drain(&self, happens: impl Fn() -> bool + Send + 'static) {
         *self.drain.lock().unwrap() = Some(Box::new(happens));
+    }
+
+    /// This happens while the node is uncordoned.
+    fn on_uncordon(&self, happens: impl Fn() + Send + 'static) {
+        *self.uncordon.lock().unwrap() = Some(Box::new(happens));
     }
 }
 
@@ -80,6 +92,14 @@ impl Runner for Kubernetes {
         power::step().map_err(|source| Error::Start { command: command.clone(), source })?;
         let asked = |word: &str| command.contains(&format!(" {word} "));
         let mut cordoned = self.cordoned.lock().unwrap();
+        if asked("uncordon") || asked("cordon") {
+            assert!(self.turn.is_taken(), "somebody else may undo it: {command}");
+        }
+        if asked("uncordon") {
+            if let Some(happens) = &*self.uncordon.lock().unwrap() {
+                happens();
+            }
+        }
         let drains = || self.drain.lock().unwrap().as_ref().is_none_or(|happens| happens());
         match () {
             () if asked("get") => return Ok(cordoned.then_some("true").unwrap_or_default().into()),
@@ -117,7 +137,8 @@ impl Rig {
         FakeApi::lay_kubeconfig(root.path(), &pki);
         let announcer = node_record::Announcer::new(config, &pki, root.path(), &old.disk, "b").unwrap();
         let context = SwapContext { config: config.clone(), pki, announcer, ..old };
-        Self { root, before: swap, context, etcd: etcd.clone(), kubernetes: Kubernetes::default() }
+        let kubernetes = Kubernetes::of(&context.turn);
+        Self { root, before: swap, context, etcd: etcd.clone(), kubernetes }
     }
 
     pub(super) fn path(&self, path: &str) -> PathBuf {
@@ -144,10 +165,8 @@ impl Rig {
     }
 
     fn maintain(&self, manager: &SwapManager) {
-        self.context.announcer.tell(manager.under_way()).unwrap();
-        if manager.under_way().is_none() {
-            uncordon(&self.context, &self.kubernetes).unwrap();
-        }
+        self.context.tell(|| manager.under_way()).unwrap();
+        uncordon_unless(&self.context, &self.kubernetes, || manager.under_way().is_some()).unwrap();
     }
 
     fn carry_out(&self, manager: &SwapManager, purpose: &Purpose) {
@@ -257,6 +276,30 @@ fn a_preparation_that_is_cut_off_anywhere_goes_on_or_leaves_the_node_as_before()
         rig.is_prepared(&manager, when);
     });
     assert!(things > 10, "only {things} things were saved");
+}
+
+#[test]
+fn a_swap_that_begins_while_maintenance_lets_pods_come_back_cordons_the_node_after_that() {
+    let cluster = Cluster::new();
+    let (rig, manager) = cluster.started(None);
+    rig.prepare(&manager);
+    // The VM's power is cut; the same swap is asked for again in the midst of what undoes the first one's cordon.
+    std::fs::remove_dir_all(rig.path("/run/kaas")).unwrap();
+    let begins = SwapManager::default();
+    let asked = begins.clone();
+    rig.kubernetes.on_uncordon(move || {
+        if asked.lock().leaving().is_none() {
+            asked.lock().begin(Purpose::Swap(request(ID.as_u128())));
+        }
+    });
+    adopt::take(rig.root.path(), &rig.context.disk, &claimant(&rig.context)).unwrap();
+    assert!(begins.lock().recall(Arc::new(rig.context.clone())).unwrap().is_none());
+    rig.maintain(&begins);
+    rig.carry_out(&begins, &Purpose::Swap(request(ID.as_u128())));
+    rig.is_prepared(&begins, "asked for again");
+    // Once it leaves, nothing of maintenance lets pods come back.
+    rig.maintain(&begins);
+    rig.is_prepared(&begins, "maintained");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::host::disk::{DiskState, fixture, slots};
 use crate::host::files;
 use crate::intake::config::fixture::{image, one_node};
 use crate::status::{Reporter, Status};
+use crate::upgrade::swap::context::Turn;
 use crate::upgrade::swap::{adopt, node_record};
 
 const A: Uuid = Uuid::from_u128(0xa);
@@ -47,6 +48,7 @@ pub(crate) fn context(root: &std::path::Path, swap: Option<Swap>) -> SwapContext
         disk,
         own: user(B, "0.1.0"),
         reporter: Reporter::new(root, Status::default()),
+        turn: Turn::default(),
     }
 }
 

@@ -57,7 +57,7 @@ impl Work<'_> {
         let Self { context, purpose, cancelled, runner, .. } = *self;
         let id = purpose.id();
         // The others must see it before anything changes: of two nodes that begin at once one gives way.
-        context.announcer.tell(Some(id)).with_context(|| format!("telling the cluster of {purpose}"))?;
+        context.tell(|| Some(id)).with_context(|| format!("telling the cluster of {purpose}"))?;
         self.nobody_else()?;
         let leave = Evacuation { context, id, drain_seconds: purpose.drain_seconds(), cancelled, runner };
         let nothing = Losses::default();
@@ -126,7 +126,7 @@ impl Work<'_> {
     pub(super) fn undo(context: &SwapContext, purpose: &Purpose, runner: &dyn Runner) -> anyhow::Result<()> {
         Self::put_back(context)?;
         uncordon(context, runner)?;
-        context.announcer.tell(None).with_context(|| format!("telling the cluster that {purpose} is off"))?;
+        context.tell(|| None).with_context(|| format!("telling the cluster that {purpose} is off"))?;
         context.note(&format!("{purpose} is withdrawn"));
         Ok(())
     }
