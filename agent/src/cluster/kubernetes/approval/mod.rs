@@ -71,6 +71,8 @@ struct Pass<'a> {
     now: SystemTime,
     /// Whether what is noted is kept.
     is_kept: bool,
+    /// Who was let in before anything was noted, where not everybody is noted yet.
+    earlier: BTreeMap<String, Record>,
     /// The tokens that were asked for, by their names: many requests may come with one.
     tokens: BTreeMap<String, Option<joining::Token>>,
 }
@@ -226,12 +228,15 @@ impl Api {
                 .push(format!("{} requests have names that no kubelet gives, and are left alone", strange.len()));
         }
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
-        // As long as nothing is noted, who was let in lately is known by that.
-        let (mut records, is_kept) = match kept {
-            Some(kept) => (kept, true),
-            None => (Records::of_requests(self.joining(&nodes, now)?), false),
+        // As long as not everybody is noted, who was let in lately is known by that.
+        let earlier = match &kept {
+            Some(kept) if kept.are_complete() => BTreeMap::new(),
+            Some(_) | None => self.joining(&nodes, now)?,
         };
-        let mut pass = Pass { config, nodes, now, is_kept, tokens: BTreeMap::new() };
+        let is_kept = kept.is_some();
+        let mut records = kept.unwrap_or_default();
+        records.remember_earlier(&earlier);
+        let mut pass = Pass { config, nodes, now, is_kept, earlier, tokens: BTreeMap::new() };
         let (mut failures, mut decisions) = (Vec::new(), 0);
         for request in &in_turn(open) {
             // What waits takes nobody's turn.
@@ -313,7 +318,9 @@ impl Api {
             self.delete(&join_token::path(used)).context("deleting the token of a worker that has joined")?;
             pass.tokens.remove(used);
         }
-        self.note_workers(records, [(name, Some(record))].into(), false)
+        let is_noted = self.note_workers(records, [(name, Some(record))].into(), false)?;
+        records.remember_earlier(&pass.earlier);
+        Ok(is_noted)
     }
 
     /// Says what is decided. Gives the API's reason if it does not take that.

@@ -623,6 +623,61 @@ fn of_two_keys_by_one_name_the_second_waits_also_before_anything_is_noted() {
 }
 
 #[test]
+fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_noted() {
+    let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
+    // Nobody else is noted meanwhile, or somebody is, which reads all that is noted anew.
+    for (last, others) in [(25, 0), (26, 1)] {
+        let cluster = Cluster::start(last, vec![]);
+        cluster.token(None);
+        let own = joins_as("new");
+        assert_eq!(cluster.asks(&own).approved.len(), 1);
+        cluster.api().follow_workers(&cluster.config, true, early).unwrap();
+        assert!(cluster.store.lock().unwrap().records.is_some() && cluster.noted("new").is_none());
+        {
+            let mut store = cluster.store.lock().unwrap();
+            store
+                .requests
+                .extend((0..others).map(|_| ("csr-0-other".to_owned(), request("csr-0-other", &joins_as("other")))));
+        }
+        let second = cluster.asks(&joins_as("new"));
+        assert_eq!(second.approved.len(), others, "{second:?}");
+        assert!(second.waiting[0].contains("has let another key in as new"), "{second:?}");
+        // Who was let in may ask again, and serves as ever.
+        assert_eq!(cluster.asks(&own).approved.len(), 1);
+        cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
+        let serves = cluster.asks(&serving("new", "10.0.0.30"));
+        assert_eq!(serves.approved.iter().filter(|one| one.ends_with("system:node:new")).count(), 1, "{serves:?}");
+        cluster.api().follow_workers(&cluster.config, true, now()).unwrap();
+        let noted = cluster.noted("new").unwrap();
+        assert!(noted.contains("10.0.0.30") && !noted.contains("is_disputed"), "{noted}");
+        assert!(noted.contains(&own.asked(&joining::USAGES).unwrap().key), "{noted}");
+    }
+}
+
+#[test]
+fn of_two_keys_that_were_let_in_while_the_others_are_noted_is_told() {
+    let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
+    let there = node("new", &["10.0.0.30"], 9);
+    for (last, nodes) in [(27, vec![]), (28, vec![there.clone()])] {
+        let cluster = Cluster::start(last, vec![]);
+        cluster.token(Some("new"));
+        cluster.api().follow_workers(&cluster.config, true, early).unwrap();
+        assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+        // A control node that had not seen yet that who joins is noted has let another one in.
+        let mut other = request("csr-other", &joins_as("new"));
+        other["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
+        cluster.store.lock().unwrap().requests.insert("csr-other".to_owned(), other);
+        cluster.nodes(nodes);
+        let told = cluster.follow();
+        assert!(cluster.noted("_complete").is_some());
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were let in by it"), "{told:?}");
+        cluster.nodes(vec![there.clone()]);
+        assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.len(), 1);
+        assert_eq!(cluster.follow(), told, "nor is that forgotten once it serves");
+    }
+}
+
+#[test]
 fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
     for (last, nodes) in [(22, vec![]), (23, vec![node("new", &["10.0.0.30"], 9)])] {
         let cluster = Cluster::start(last, nodes);
