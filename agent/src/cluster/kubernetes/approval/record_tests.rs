@@ -425,7 +425,7 @@ fn requests_that_wait_hold_up_nobody_who_joins() {
     };
     let decided = cluster.decides(now());
     assert_eq!(decided.approved, ["csr-c of system:bootstrap:abcdef"]);
-    assert_eq!(decided.waiting.len(), 300);
+    assert_eq!(decided.waiting.len(), 150 + open::OF_NODE + 1);
     assert_eq!(cluster.store.lock().unwrap().token_used - before, 1, "one token is asked for once");
 }
 
@@ -709,4 +709,60 @@ fn of_one_who_asks_again_and_again_so_many_requests_are_held_and_that_is_told() 
     assert_eq!(decided.approved, ["csr-1000 of system:bootstrap:abcdef"]);
     assert_eq!(decided.waiting.len(), open::OF_ONE + 1);
     assert!(decided.waiting[0].starts_with("system:node:busy has 700 more requests than are looked at"), "{decided:?}");
+}
+
+#[test]
+fn who_asks_by_the_token_of_many_for_a_node_that_is_there_keeps_none_of_the_others_out() {
+    let cluster = Cluster::noting(29, vec![ready(node("busy", &[], 2))]);
+    cluster.token(None);
+    let in_vain = joins_as("busy");
+    let flood = (0..400).map(|number| (format!("csr-a{number}"), request(&format!("csr-a{number}"), &in_vain)));
+    let mut honest = request("csr-z", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
+    {
+        let mut store = cluster.store.lock().unwrap();
+        store.requests.extend(flood);
+        store.requests.insert("csr-z".to_owned(), honest);
+    }
+    let decided = cluster.decides(now());
+    assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
+    assert_eq!(decided.waiting.len(), open::OF_NODE + 1);
+    assert!(decided.waiting[0].starts_with("system:bootstrap:abcdef has 390 more requests"), "{decided:?}");
+}
+
+#[test]
+fn of_who_asks_by_any_number_of_names_so_many_requests_are_held_and_that_is_told() {
+    let cluster = Cluster::noting(30, vec![]);
+    cluster.token(None);
+    let waits = spec(&GOOD);
+    let flood = (0..3 * open::OF_ALL).map(|number| {
+        let name = format!("csr-{number:04}");
+        // Two of each.
+        let one = request(&name, &Spec { username: format!("system:node:w{}", number / 2), ..waits.clone() });
+        (name, one)
+    });
+    let mut honest = request("csr-honest", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T11:30:00Z");
+    {
+        let mut store = cluster.store.lock().unwrap();
+        store.requests.extend(flood);
+        store.requests.insert("csr-honest".to_owned(), honest);
+    }
+    let open = cluster.api().open_requests().unwrap();
+    let left = open.left();
+    assert!(left.len() == open::OF_ALL + 1 && left[open::OF_ALL].starts_with("others have "), "{}", left.len());
+    let held = open.into_requests();
+    assert_eq!(held.len(), open::OF_ALL);
+    assert!(held.iter().any(|one| one.metadata.name == "csr-honest"));
+    let of_who = |one: &Request| one.spec.username.clone();
+    assert_eq!(held.iter().map(of_who).collect::<std::collections::BTreeSet<_>>().len(), open::OF_ALL);
+}
+
+#[test]
+fn of_who_asks_nothing_is_kept_that_is_long_and_no_group_that_nothing_goes_by() {
+    let long = Spec { username: "a".repeat(LONGEST_NAME + 1), ..spec(&GOOD) };
+    let groups = [contract::join_token::GROUP.to_owned(), "system:nodes".to_owned(), "b".repeat(100_000)];
+    let long = Spec { groups: groups.to_vec(), ..long };
+    let kept: Request = serde_json::from_value(request("csr", &long)).unwrap();
+    assert_eq!((kept.spec.username.as_str(), &kept.spec.groups[..]), ("", &groups[..2]));
 }
