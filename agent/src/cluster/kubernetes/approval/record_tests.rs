@@ -49,7 +49,9 @@ impl Store {
             }
             at if at.starts_with(TOKEN) => {
                 self.token_used += 1;
-                self.token.clone().map_or((404, json!({})), |token| (200, token))
+                // Some have ended.
+                let token = self.token.clone().filter(|_| !at.ends_with("gonexx"));
+                token.map_or((404, json!({})), |token| (200, token))
             }
             contract::worker_records::CONFIG_MAPS => {
                 self.records = Some(json!({"metadata": {"creationTimestamp": "2026-01-31T12:00:00Z"}, "data": {}}));
@@ -341,6 +343,7 @@ fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() 
     assert!(!told(1).contains("worker.name-held"));
     let held = told(16);
     assert!(held.contains("worker.name-held") && held.contains("worker1 (its node is there"), "{held}");
+    assert!(held.contains("remove that worker") && !held.contains("kubectl -n kube-system patch"), "it runs: {held}");
     // Its kubelet serves: it was its own.
     assert_eq!(cluster.asks(&serving("worker1", "10.0.0.21")).approved.len(), 1);
     assert!(!told(16).contains("worker.name-held"));
@@ -387,6 +390,7 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
     // Nor does whoever has read the token wait for that unseen.
     let held = told(1);
     assert!(held.contains("worker.name-held") && held.contains("new (by a token of its own)"), "{held}");
+    assert!(held.contains("kubectl -n kube-system patch") && !held.contains("remove that worker"), "{held}");
     assert!(told(25).contains("worker.name-held"));
     assert!(cluster.noted("new").is_some(), "it has its certificate, and asks for no other one");
     // Its VM was lost: another one comes, with a token of its own, once a person says that it was that.
@@ -694,6 +698,29 @@ fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
         // Nor is that forgotten when its node is there.
         cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
         assert_eq!(cluster.follow(), told);
+    }
+}
+
+#[test]
+fn a_vm_that_was_made_anew_with_another_token_before_all_is_noted_is_no_dispute() {
+    // The first token has ended, or is there still: whoever has that may have asked.
+    for (last, is_there) in [(32, false), (33, true)] {
+        let cluster = Cluster::start(last, vec![node("new", &["10.0.0.30"], 9)]);
+        cluster.token(Some("new"));
+        let other = if is_there { "bcdefg" } else { "gonexx" };
+        for (number, token) in [other, "abcdef"].into_iter().enumerate() {
+            let name = format!("csr-{number}");
+            let user = format!("system:bootstrap:{token}");
+            let mut approved = request(&name, &Spec { username: user, ..joins_as("new") });
+            approved["metadata"]["creationTimestamp"] = json!(format!("2026-01-31T12:0{number}:00Z"));
+            approved["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
+            cluster.store.lock().unwrap().requests.insert(name, approved);
+        }
+        cluster.follow();
+        let told = cluster.follow();
+        assert!(cluster.noted("_complete").is_some());
+        assert_eq!(told.len(), usize::from(is_there), "{told:?}");
+        assert_eq!(cluster.noted("new").unwrap().contains("is_disputed"), is_there);
     }
 }
 

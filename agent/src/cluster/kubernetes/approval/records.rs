@@ -282,19 +282,26 @@ impl Records {
         Ok(())
     }
 
-    /// The names that are nobody else's for who has not come in a while, those first that a token without a name has let in; and
-    /// those of nodes whose last key has not served in as long: somebody else may have asked with that.
+    /// The names that are nobody else's for who has not come in a while: first those by which two keys were let in, then those that
+    /// a token without a name has let in.
     pub fn held(&self, now: SystemTime) -> Vec<String> {
         let is_late = |record: &Record| record.is_held(now) && !record.has_joined_within(LATE, now);
-        let (own, free): (Vec<_>, Vec<_>) =
-            self.of.iter().filter(|(_, record)| is_late(record)).partition(|(_, record)| record.token.is_some());
+        let without_node = || self.of.iter().filter(|(_, record)| record.uid.is_none());
+        let disputed = without_node().filter(|(_, record)| record.is_disputed).map(|(name, _)| disputed(name));
+        let late = without_node().filter(|(_, record)| !record.is_disputed && is_late(record));
+        let (own, free): (Vec<_>, Vec<_>) = late.partition(|(_, record)| record.token.is_some());
         let own = own.into_iter().map(|(name, _)| format!("{name} (by a token of its own)"));
-        let unserved = self.of.iter().filter(|(_, record)| record.does_not_serve(now));
+        disputed.chain(free.into_iter().map(|(name, _)| name.clone())).chain(own).collect()
+    }
+
+    /// The nodes that somebody else may be as well: two keys were let in by their names, or their last key has not served in a
+    /// while, and somebody else may have asked with that.
+    pub fn doubtful(&self, now: SystemTime) -> Vec<String> {
+        let there = || self.of.iter().filter(|(_, record)| record.uid.is_some());
+        let both = there().filter(|(_, record)| record.is_disputed).map(|(name, _)| disputed(name));
+        let unserved = there().filter(|(_, record)| !record.is_disputed && record.does_not_serve(now));
         let unserved = unserved.map(|(name, _)| format!("{name} (its node is there, and has not served since)"));
-        let disputed = self.of.iter().filter(|(_, record)| record.is_disputed);
-        let disputed =
-            disputed.map(|(name, _)| format!("{name} (two keys were let in by it while not everybody was noted)"));
-        disputed.chain(free.into_iter().map(|(name, _)| name.clone())).chain(own).chain(unserved).collect()
+        both.chain(unserved).collect()
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
@@ -407,6 +414,10 @@ pub(super) fn freeing(name: &str) -> String {
     format!(
         r#"kubectl -n kube-system patch configmap {NAME} --type=json -p '[{{"op":"remove","path":"/data/{name}"}}]'"#
     )
+}
+
+fn disputed(name: &str) -> String {
+    format!("{name} (two keys were let in by it while not everybody was noted)")
 }
 
 fn text(record: &Record) -> String {
