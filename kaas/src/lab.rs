@@ -256,31 +256,27 @@ fn up(state: &Path, arguments: UpArguments) -> anyhow::Result<()> {
     let engine = arguments.engine.record(&Tools::at(&tools), hardware, &|what| say!("{what}"))?;
     let size = NodeSize { memory: arguments.memory, processors: 2, data_disk: arguments.data_disk << 20 };
     let asking = Asking { what: "lab up", over: arguments.over.take(), say: &|what: &str| say!("{what}") };
+    let up = Up {
+        wishes: Wishes {
+            name: arguments.lab.name,
+            nodes: arguments.nodes,
+            properties,
+            timeout_factor: engine.timeout_factor(),
+            ..Wishes::default()
+        },
+        engine,
+        replacements: engine,
+        workers: engine,
+        source,
+        tools,
+        size,
+        beside: None,
+    };
     // One that was killed half way is gone on with.
-    let begun = OpenLab::begun(state, &arguments.lab.name)?.map(|lab| lab.complete(size, &asking)).transpose();
+    let begun = OpenLab::begun(state, &up.wishes.name)?.map(|lab| lab.go_on(&up, &asking)).transpose();
     let lab = match begun.map_err(advised)?.flatten() {
         Some(lab) => lab,
-        None => OpenLab::import_cluster(
-            state,
-            Up {
-                wishes: Wishes {
-                    name: arguments.lab.name,
-                    nodes: arguments.nodes,
-                    properties,
-                    timeout_factor: engine.timeout_factor(),
-                    ..Wishes::default()
-                },
-                engine,
-                replacements: engine,
-                workers: engine,
-                source,
-                tools,
-                size,
-                beside: None,
-            },
-            &asking,
-        )
-        .map_err(advised)?,
+        None => OpenLab::import_cluster(state, up, &asking).map_err(advised)?,
     };
     for vm in lab.vms()? {
         lab.power_on(&vm)?;

@@ -1,7 +1,6 @@
 //! A lab's control nodes as they were planned: made where they are not, and powered on.
 
 use std::path::Path;
-use std::{fs, io};
 
 use anyhow::Context;
 use fleet::hypervisor::Stamp;
@@ -55,16 +54,12 @@ impl Lab {
     /// # Errors
     /// When its directory cannot be read.
     pub fn is_empty(&self) -> anyhow::Result<bool> {
-        let disks = self.directory.path().join("disks");
-        let has_disks = match fs::read_dir(&disks) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            entries => entries.with_context(|| format!("reading {}", disks.display()))?.next().is_some(),
-        };
-        Ok(!has_disks && self.vms()?.is_empty())
+        Ok(!self.directory.has_disks()? && self.vms()?.is_empty())
     }
 
     /// The lab of this name, if a command that was killed has begun to make it, lacks VMs of control nodes, and has powered none on:
-    /// [`Lab::complete`] makes them. A tenant is none of these.
+    /// [`Lab::go_on`] makes them. A tenant is none of these, nor is what a command has left that was to remove it, which has disks
+    /// that no VM has: whoever makes a VM notes its disk before that is there.
     ///
     /// # Errors
     /// When the lab's directory cannot be read.
@@ -76,7 +71,13 @@ impl Lab {
         let records = lab.stamped_nodes()?;
         let were_on = records.iter().any(|vm| lab.was_on(vm));
         let lacks = |lab: &Self| lab.plan().nodes.iter().any(|node| lab.made(node, &records) != Made::Whole);
-        Ok(Some(lab).filter(|lab| lab.record.beside.is_none() && !were_on && lacks(lab)))
+        let is_begun = lab.record.beside.is_none() && !were_on && lacks(&lab) && !lab.has_spare_disks(&records)?;
+        Ok(is_begun.then_some(lab))
+    }
+
+    fn has_spare_disks(&self, records: &[VmRecord]) -> anyhow::Result<bool> {
+        let held = records.iter().flat_map(|vm| &vm.disks).filter(|disk| self.disk_file(**disk).exists());
+        Ok(self.directory.disk_lengths()?.len() > held.count())
     }
 
     /// Makes the control nodes' VMs that a command which was killed has not made, or not to the end. That was before any of
@@ -86,6 +87,16 @@ impl Lab {
     /// # Errors
     /// When somebody is at work on the control nodes, or the host refuses; doing it again goes on.
     pub fn complete(self, size: NodeSize, asking: &Asking<'_>) -> anyhow::Result<Option<Self>> {
+        self.completed(size, asking, |_| Ok(()))
+    }
+
+    /// The same, unless `check` refuses that, which is asked before anything is made.
+    pub(super) fn completed(
+        self,
+        size: NodeSize,
+        asking: &Asking<'_>,
+        check: impl FnOnce(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Option<Self>> {
         let records = self.stamped_nodes()?;
         if self.plan().nodes.iter().all(|node| self.made(node, &records) == Made::Whole) {
             return Ok(Some(self));
@@ -96,6 +107,7 @@ impl Lab {
                 self.remove().context("removing a lab that no VM of was made")?;
                 return Ok(None);
             }
+            check(&self)?;
             self.complete_held(size)?;
             Ok(Some(self))
         })
@@ -296,6 +308,23 @@ mod tests {
         records::save(&lab.directory.record(), &lab.record).unwrap();
         ["cp1", "cp2", "cp3"].iter().for_each(|node| add(&lab, node, node, None, true));
         assert!(Lab::begun(state.path(), "x").unwrap().is_none(), "nothing of it is missing");
+    }
+
+    #[test]
+    fn what_is_left_of_a_lab_that_was_to_go_is_not_gone_on_with() {
+        let (state, lab) = lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        for node in ["cp1", "cp2"] {
+            add(&lab, node, node, None, true);
+        }
+        assert!(Lab::begun(state.path(), "x").unwrap().is_some());
+        // Its removal is cut off between two VMs, and between VMs and disks.
+        for vm in ["cp1", "cp2"] {
+            std::fs::remove_dir_all(lab.directory.vm(vm)).unwrap();
+            assert!(Lab::begun(state.path(), "x").unwrap().is_none());
+        }
+        let why = lab.directory.is_free().unwrap_err().to_string();
+        assert!(why.contains("`kaas lab down --name x` removes them"), "{why}");
     }
 
     #[test]

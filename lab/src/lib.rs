@@ -27,6 +27,7 @@ mod forward;
 mod hold;
 mod host;
 mod hypervisor;
+mod incomplete;
 mod machine;
 #[cfg(test)]
 mod named_commands_tests;

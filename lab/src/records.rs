@@ -128,10 +128,49 @@ impl LabDirectory {
         if load::<Made>(&self.record())?.beside.is_some() {
             bail!("there is a tenant {name} already: `kaas lab tenant up --name {name}` goes on with it");
         }
+        if self.is_left_over()? {
+            bail!(
+                "a lab {name} was to be removed, and its disks are still there: `kaas lab down --name {name}` removes them"
+            );
+        }
         bail!(
             "there is a lab {name} already: `kaas lab status --name {name}` says which of its VMs are off, and `kaas lab on VM \
              --name {name}` powers one on"
         )
+    }
+
+    /// Whether a command was cut off that was to remove the lab: its disks are there, and no VM.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn is_left_over(&self) -> anyhow::Result<bool> {
+        for name in self.vms()? {
+            if self.recall_vm(&name)?.is_some() {
+                return Ok(false);
+            }
+        }
+        self.has_disks()
+    }
+
+    /// Whether there is any data disk.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn has_disks(&self) -> anyhow::Result<bool> {
+        Ok(!self.disk_lengths()?.is_empty())
+    }
+
+    /// How long its data disks are, in bytes.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn disk_lengths(&self) -> anyhow::Result<Vec<u64>> {
+        let disks = self.path().join("disks");
+        let entries = match fs::read_dir(&disks) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.with_context(|| format!("reading {}", disks.display()))?,
+        };
+        entries.map(|entry| Ok(entry?.metadata()?.len())).collect()
     }
 
     /// Sees to it that no vCenter of this name is there.

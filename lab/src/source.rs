@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::unpack::Unpacked;
 
+/// How much of a digest people are shown.
+const SHOWN: usize = 12;
+
 /// What a VM is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
@@ -31,6 +34,17 @@ pub enum Source {
 }
 
 impl Source {
+    /// What it is, for people.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Ova { unpacked } | Self::Disk { unpacked, .. } => {
+                let digest = unpacked.digest();
+                format!("an OVA of digest {}", digest.get(..SHOWN).unwrap_or(digest))
+            }
+            Self::Tree { tree } => format!("the root tree {}", tree.display()),
+        }
+    }
+
     /// The root tree.
     pub fn tree(&self) -> PathBuf {
         match self {

@@ -2,6 +2,7 @@
 
 use contract::codes;
 use contract::deployer::Fingerprint;
+use contract::statement::Statement;
 
 use super::*;
 
@@ -83,6 +84,27 @@ fn what_somebody_has_answered_begins_no_line_of_the_nodes_own() {
     assert!(!kept.contains(char::is_control), "{kept}");
     let of_a_file = Status { phase: Phase::Waiting, work: Some(work), ..Status::default() };
     assert!(!of_a_file.summary().contains(char::is_control));
+}
+
+#[test]
+fn a_line_of_the_kernels_hides_from_no_console_that_a_worker_has_joined() {
+    let root = tempfile::tempdir().unwrap();
+    let console = root.path().join("dev/console");
+    fs::create_dir(root.path().join("dev")).unwrap();
+    fs::write(&console, "").unwrap();
+    let reporter = Reporter::new(root.path(), Status::default());
+    let key = Some("0123456789abcdef".to_owned());
+    reporter
+        .update(|status| *status = Status { phase: Phase::Done, role: Some(Role::Worker), key, ..Status::default() });
+    let said = fs::read_to_string(&console).unwrap();
+    let done = Statement::last_said(&said).unwrap();
+    assert_eq!(done.phase, Phase::Done);
+    let (line, port) = (done.line(), "[   93.1] cni0: port 1(veth1) entered forwarding state\r\n");
+    for (at, _) in said.match_indices(&line) {
+        let (before, after) = said.split_at(at + line.len() / 2);
+        assert_eq!(Statement::last_said(&format!("{before}{port}{after}")).as_ref(), Some(&done));
+    }
+    assert!(!said.trim_end().ends_with(&line), "what stands last is how the node is: {said}");
 }
 
 #[test]

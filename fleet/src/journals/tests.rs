@@ -165,11 +165,16 @@ fn each_file_is_of_one_kind_by_the_name_that_it_is_written_under() {
         (workers::ALL, Kind::Workers),
         (&machine, Kind::Workers),
         (&changed, Kind::Workers),
+        // Put aside by a person.
+        ("pool.jsonl.damaged", Kind::Workers),
+        (&format!("{machine}.damaged"), Kind::Workers),
+        (&format!("{changed}.damaged"), Kind::Workers),
     ] {
         assert_eq!(Kind::of(file), Some(kind), "{file}");
         assert!(!is_of_hold(file), "{file}");
     }
-    for file in ["released", "holder.json", "journal-x.json", "deploy-1", "worker-1.json", "x"] {
+    for file in ["released", "holder.json", "journal-x.json", "deploy-1", "worker-1.json", "x", "x.damaged", ".damaged"]
+    {
         assert_eq!(Kind::of(file), None, "{file}");
     }
 }

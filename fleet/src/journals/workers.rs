@@ -10,6 +10,14 @@ pub(crate) const POOL: &str = "pool.jsonl";
 /// What holds of an earlier version began with.
 pub(crate) const ALL: &str = "workers.jsonl";
 
+/// What a person adds to the names of files that are damaged, for the hold before to count.
+const ASIDE: &str = ".damaged";
+
+/// The name that a file had which a person has put aside; none if it is another one.
+pub(crate) fn put_aside(file: &str) -> Option<&str> {
+    file.strip_suffix(ASIDE)
+}
+
 /// The file of a machine that a hold begins with.
 pub(crate) fn journal(machine: &str) -> String {
     format!("machine-{machine}.json")
@@ -32,8 +40,10 @@ pub(crate) fn machine_of(file: &str) -> Option<&str> {
     change(file).map(|(_, of)| of).filter(|of| *of != "pool").or_else(begun)
 }
 
-/// Whether a file is of such a journal.
+/// Whether a file is of such a journal, or was before a person has put it aside: what its name tells of, each hold that has begun
+/// above it tells as well.
 pub(super) fn owns(name: &str) -> bool {
+    let name = put_aside(name).unwrap_or(name);
     let is_machine = name.strip_prefix("machine-").is_some_and(|rest| rest.ends_with(".json"));
     name == POOL || name == ALL || is_machine || change(name).is_some()
 }

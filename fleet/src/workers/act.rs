@@ -83,7 +83,7 @@ impl Acting<'_> {
             Action::Fail(_, why) => {
                 save(records, Machine { was_on: false, ..with(State::Failed, Some(why.clone())) }).await
             }
-            Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,
+            Action::Leave(_, why) => save(records, with(State::Leaving, Some(machine.goes_for(why.clone())))).await,
             Action::RemoveToken(_) => {
                 if let Some(token) = &machine.token {
                     self.cluster.remove_token(token).await.map_err(Trouble::api)?;

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::discards::Discards;
 use super::pool::{Pool, Template};
+use super::reason;
 use crate::hypervisor::{Stamp, Vm};
 use crate::upgrade::Reason;
 
@@ -143,6 +144,16 @@ impl Machine {
     /// Whether it was a member once.
     pub(super) fn has_joined(&self) -> bool {
         self.joined_seconds.is_some()
+    }
+
+    /// Whether somebody else had joined by its name when it was looked at last, before it goes or while it does.
+    pub(super) fn is_anothers(&self) -> bool {
+        self.reason.as_ref().is_some_and(|why| why.code == reason::NAME_IN_USE)
+    }
+
+    /// Why it goes. Of a member that somebody else has joined in the place of, that outlives what it goes for: it is not drained.
+    pub(super) fn goes_for(&self, why: Reason) -> Reason {
+        if self.has_joined() && self.is_anothers() { Reason::new(reason::NAME_IN_USE, why.words) } else { why }
     }
 
     /// How long it may take to join, or to be Ready again, in seconds.

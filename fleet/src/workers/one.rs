@@ -169,7 +169,11 @@ fn unproved(machine: &Machine, seen: &Seen) -> Option<Reason> {
         Whose::Unsaid => match (seen.said(machine), seen.unheard.get(&machine.name)) {
             (Some(said), _) => format!("it says: {}", said.words),
             (None, Some(error)) => format!("it could not be asked: {error}"),
-            (None, None) => "it says nothing".to_owned(),
+            (None, None) => {
+                "it says nothing. Where the hypervisor shows its console alone (QEMU), one of an earlier image never \
+                             does: have it made from another image"
+                    .to_owned()
+            }
         },
     };
     let words = format!("its node is Ready, and its VM has not said that it has joined: {words}");
@@ -317,8 +321,13 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     }
     match (vm, node) {
         (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
-        // Who is in its place moves nothing away, and ends no pod: what was on that node is started elsewhere without it.
-        (Some(vm), Some(_)) if vm.power == PowerState::On && seen.whose(machine) == Whose::Another => {
+        // Who is in its place moves nothing away, and ends no pod: what was on that node is started elsewhere without it. Of a
+        // member the record alone does not say so: that may be older than its key, where the store was turned back.
+        (Some(vm), Some(_))
+            if vm.power == PowerState::On
+                && seen.whose(machine) == Whose::Another
+                && (machine.is_anothers() || !machine.has_joined()) =>
+        {
             Step::Does(Action::PowerOff(name(machine)))
         }
         (Some(vm), Some(_)) if vm.power == PowerState::On => empty(pool, machine, seen),
@@ -353,7 +362,12 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     if remaining.is_empty() {
         return Step::Does(Action::PowerOff(name(machine)));
     }
-    let words = format!("not moved away from it yet: {}", some_of(&remaining));
+    // Who has joined in its place ends no pod, and nothing tells him from a worker that cannot say that it is itself.
+    let is_unproved = !machine.has_joined() && node.ready && seen.whose(machine) == Whose::Unsaid;
+    let whose = ". Its VM has never said that this node is its own: if the pods do not end, cut that VM's power, and they are \
+                 started elsewhere";
+    let whose = if is_unproved { whose } else { "" };
+    let words = format!("not moved away from it yet: {}{whose}", some_of(&remaining));
     let late = seen.now.saturating_sub(machine.since) > pool.rollout.drain_seconds;
     let wait = Wait { lasting: late, ..Wait::passing(machine, reason::DRAINING, words) };
     if pods.iter().any(|pod| !pod.ending) {

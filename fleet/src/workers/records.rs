@@ -16,12 +16,9 @@ use super::machine::{Machine, State, numbered};
 use super::pool::Pool;
 use super::reason;
 use crate::authority::{Hold, Store, sorted};
-use crate::journals::workers::{ALL, POOL, change, changed, journal, machine_of};
+use crate::journals::workers::{self, ALL, POOL, change, changed, journal, machine_of};
 use crate::journals::{beginning, whole};
 use crate::upgrade::Reason;
-
-/// What a person adds to the names of files that are damaged, for the hold before to count.
-const ASIDE: &str = ".damaged";
 
 /// One line, or one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,7 +224,7 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
 /// say: who has a certificate by that name would be the next machine of it.
 async fn put_aside(store: &dyn Store, number: u64) -> anyhow::Result<u64> {
     let files = store.files(number).await.with_context(|| format!("listing the files of hold {number}"))?;
-    let names = files.iter().filter_map(|file| machine_of(file.strip_suffix(ASIDE)?));
+    let names = files.iter().filter_map(|file| machine_of(workers::put_aside(file)?));
     Ok(names.filter_map(numbered).max().unwrap_or_default())
 }
 

@@ -106,7 +106,7 @@ impl Wish {
 }
 
 fn leaves(machine: &mut Machine, now: u64, reason: Reason) {
-    (machine.state, machine.since, machine.reason) = (State::Leaving, now, Some(reason));
+    (machine.state, machine.since, machine.reason) = (State::Leaving, now, Some(machine.goes_for(reason)));
 }
 
 /// What was said holds for the workers that are outdated by now: never for one that goes later, nor for one that a person
@@ -120,7 +120,8 @@ fn replaced_with(kept: &mut Kept, discards: Discards) {
 
 /// Whether it leaves because a person wants it.
 fn is_asked(machine: &Machine) -> bool {
-    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
+    let is_asked = |why: &Reason| [reason::ASKED, reason::NAME_IN_USE].contains(&why.code.as_str());
+    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(is_asked)
 }
 
 fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {

@@ -144,6 +144,14 @@ async fn a_name_that_a_damaged_hold_has_given_is_given_no_more_once_that_is_put_
     assert_eq!(world.own(), ["t-w1", "t-w2", "t-w5"], "somebody has a certificate by the name of another one");
     // That is kept from then on.
     assert_eq!(world.kept().await.unwrap().pool.made, 5);
+    // Nor does what was put aside keep old holds for good, and the next name is still a new one without it.
+    for _ in 0..30 {
+        world.give(Wish::GoOn).await.done();
+    }
+    let left = world.numbers().await.unwrap();
+    assert!(left.len() <= 21, "{left:?}");
+    assert_eq!(world.give(Wish::Add(1)).await.done().available, 4);
+    assert_eq!(world.own().last().map(String::as_str), Some("t-w6"));
 }
 
 #[tokio::test(start_paused = true)]

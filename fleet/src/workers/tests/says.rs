@@ -5,10 +5,10 @@ use std::time::Duration;
 use contract::statement::{Phase, Statement};
 use uuid::Uuid;
 
-use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, pool, remove, vm};
+use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, pool, remove, replace, vm};
 use super::stories::codes;
 use crate::hypervisor::{Kind, PowerState, Vm};
-use crate::workers::{Action, Arrived, Machine, NodeSeen, Seen, State, Wish, next};
+use crate::workers::{Action, Arrived, Changes, Machine, NodeSeen, Seen, State, Wait, Wish, next};
 
 fn rejoin(worker: &str) -> Wish {
     Wish::Rejoin { worker: worker.to_owned() }
@@ -286,6 +286,19 @@ async fn who_has_read_the_form_of_one_that_joins_again_passes_for_it_as_little()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_whose_record_is_older_than_its_key_is_drained_as_ever_when_it_goes() {
+    let world = World::with(3).await;
+    // The control nodes' store was turned back to before they had joined again. The fake shuts down nobody who has pods.
+    for name in ["t-w1", "t-w2"] {
+        world.lock().let_in.insert(name.to_owned(), "an earlier key".to_owned());
+    }
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 2);
+    assert!(world.lock().calls.iter().any(|(name, _)| *name == "evict"));
+    world.give(replace("two", Changes::default())).await.done();
+    assert_eq!(world.own(), ["t-w4", "t-w5"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn workers_of_an_earlier_image_and_of_control_nodes_of_one_join_as_soon_as_they_say_that_they_are_done() {
     for (notes_no_keys, say_no_key) in [(true, false), (false, true), (true, true)] {
         let world = World::new();
@@ -332,9 +345,9 @@ async fn one_that_waits_for_its_certificate_when_it_joins_again_is_not_sent_for_
     assert_eq!(world.own(), ["t-w2"]);
 }
 
-/// What follows for a worker that has a token, where its node is Ready and was let in with the key `own`: it has noted a key or
-/// none, and its VM says one or none.
-fn joins(noted: Option<&str>, says: Option<&str>) -> Vec<Action> {
+/// A worker that has a token, where its node is Ready and was let in with the key `own`: it has noted a key or none, and its VM says
+/// one or none.
+fn ready(noted: Option<&str>, says: Option<&str>) -> (Machine, Seen) {
     let pool = pool(1);
     let uuid = Uuid::from_u128(1);
     let key = |key: Option<&str>| key.map(str::to_owned);
@@ -358,7 +371,45 @@ fn joins(noted: Option<&str>, says: Option<&str>) -> Vec<Action> {
     let mut seen = Seen { now: 1050, vms: vec![own], nodes: vec![node], ..Seen::default() };
     seen.said.insert(machine.name.clone(), said);
     seen.let_in.insert(machine.name.clone(), "own".to_owned());
-    next(&pool, &[machine], &seen).actions
+    (machine, seen)
+}
+
+/// What follows for it.
+fn joins(noted: Option<&str>, says: Option<&str>) -> Vec<Action> {
+    let (machine, seen) = ready(noted, says);
+    next(&pool(1), &[machine], &seen).actions
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_one_that_goes_and_never_proved_its_node_it_is_told_what_ends_pods_that_stay() {
+    let world = World::with(2).await;
+    world.lock().notes_no_keys = true;
+    world.lock().intruded.insert("t-w3".to_owned());
+    assert_eq!(codes(&world.give(Wish::Add(1)).await.arrived().0), ["workers.unproved"]);
+    let (_, status) = world.give(remove("t-w3")).await.arrived();
+    let is_told =
+        |wait: &Wait| wait.reason.code == "workers.draining" && wait.reason.words.contains("cut that VM's power");
+    assert!(status.waits.iter().any(is_told), "{:?}", status.waits);
+    // Of a member that is itself nothing of the kind is told.
+    world.lock().lose_power("t-w3");
+    assert_eq!(world.give(Wish::GoOn).await.done().available, 2);
+    let told = async {
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        world.status().await.unwrap().unwrap().waits
+    };
+    let (given, waits) = tokio::join!(world.give(remove("t-w1")), told);
+    given.done();
+    assert!(!waits.iter().any(is_told), "{waits:?}");
+}
+
+#[test]
+fn of_one_that_says_nothing_it_is_told_which_ones_never_do() {
+    let (machine, mut seen) = ready(None, None);
+    seen.said.clear();
+    let waits = next(&pool(1), &[machine], &seen).waits;
+    let [wait] = &waits[..] else { panic!("{waits:?}") };
+    assert_eq!(wait.reason.code, "workers.unproved");
+    assert!(wait.reason.words.contains("QEMU") && wait.reason.words.ends_with("from another image"), "{wait:?}");
 }
 
 #[test]

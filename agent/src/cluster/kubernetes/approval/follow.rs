@@ -49,13 +49,14 @@ impl Api {
     }
 
     /// The nodes that were let in lately, as they would have been noted then: of two by one name the later one, and that there were
-    /// two.
+    /// two, unless the earlier one had another token that has ended since: it has joined again, or its VM was made anew.
     pub(super) fn joining(&self, nodes: &[Node], now: SystemTime) -> anyhow::Result<BTreeMap<String, Record>> {
         let is_approved = |one: &Request| one.status.conditions.iter().any(|condition| condition.kind == APPROVED);
         let mut all = self.requests(joining::SIGNER, is_approved)?;
         all.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
-        let mut tokens = BTreeMap::new();
+        let mut tokens: BTreeMap<&str, Option<joining::Token>> = BTreeMap::new();
         let mut records: BTreeMap<String, Record> = BTreeMap::new();
+        let mut last_tokens: BTreeMap<String, &str> = BTreeMap::new();
         for Request { spec, .. } in &all {
             let (Some(name), Some(id), Ok(asked)) =
                 (joining::node_of(spec), joining::token_of(spec), spec.asked(&joining::USAGES))
@@ -69,8 +70,10 @@ impl Api {
             let own = is_its_own.then(|| id.to_owned());
             let known = nodes.iter().find(|node| node.name() == name);
             let record = Record::of_key(asked.key, own, known, now);
-            let before = records.get(&name);
-            let is_disputed = before.is_some_and(|before| before.is_disputed || before.let_in != record.let_in);
+            let last_token = last_tokens.insert(name.clone(), id);
+            let is_open = last_token.is_some_and(|last| last == id || tokens[last].is_some());
+            let is_other = |before: &Record| before.let_in != record.let_in && is_open;
+            let is_disputed = records.get(&name).is_some_and(|before| before.is_disputed || is_other(before));
             let record = known.map_or_else(|| record.clone(), |node| record.with(node));
             records.insert(name, Record { is_disputed, ..record });
         }
@@ -99,15 +102,21 @@ fn strangers(nodes: &[Node], records: &Records, config: &ControlPlane) -> Findin
     finding(&codes::WORKER_UNKNOWN, "the cluster's nodes", &strange, action)
 }
 
-/// Names names that wait for who has not come.
+/// Names names that wait for who has not come, and nodes whose certificate somebody else may have as well.
 fn held(records: &Records, now: SystemTime) -> Findings {
-    let held: Vec<String> = records.held(now).iter().map(|name| told(name)).collect();
+    let told_of = |names: Vec<String>| -> Vec<String> { names.iter().map(|name| told(name)).collect() };
     let action = format!(
         "Give workers other names: who has that certificate would be the same node. If you know that its VM was yours and is \
          gone, free the name: {}",
         freeing("NAME")
     );
-    finding(&codes::WORKER_NAME_HELD, "the names of workers", &held, &action)
+    let mut findings = finding(&codes::WORKER_NAME_HELD, "the names of workers", &told_of(records.held(now)), &action);
+    // Whoever freed the name of one of these would take the renewal from a node that runs.
+    let action = "Somebody else may have a certificate by that name, and would be the same node: remove that worker \
+                  (remove-worker; or drain it, delete its node and destroy its VM), and make another one by another name";
+    let doubtful = told_of(records.doubtful(now));
+    findings.extend(finding(&codes::WORKER_NAME_HELD, "nodes that somebody else may be", &doubtful, action));
+    findings
 }
 
 fn finding(code: &Code, subject: &str, seen: &[String], action: &str) -> Findings {

@@ -71,6 +71,8 @@ struct Pass<'a> {
     now: SystemTime,
     /// Whether what is noted is kept.
     is_kept: bool,
+    /// Who was let in before anything was noted, where not everybody is noted yet.
+    earlier: BTreeMap<String, Record>,
     /// The tokens that were asked for, by their names: many requests may come with one.
     tokens: BTreeMap<String, Option<joining::Token>>,
 }
@@ -123,8 +125,11 @@ struct Spec {
     #[serde(deserialize_with = "short")]
     request: Option<String>,
     signer_name: String,
+    /// Empty if it is longer than any that is ours.
+    #[serde(deserialize_with = "short_name")]
     username: String,
-    #[serde(default)]
+    /// Those that something is judged by.
+    #[serde(default, deserialize_with = "groups_that_count")]
     groups: Vec<String>,
     #[serde(default)]
     usages: Vec<String>,
@@ -152,6 +157,12 @@ fn short_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::E
         name = String::new();
     }
     Ok(name)
+}
+
+fn groups_that_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let mut groups: Vec<String> = Vec::deserialize(deserializer)?;
+    groups.retain(|group| [super::NODES, join_token::GROUP].contains(&group.as_str()));
+    Ok(groups)
 }
 
 impl Spec {
@@ -226,12 +237,15 @@ impl Api {
                 .push(format!("{} requests have names that no kubelet gives, and are left alone", strange.len()));
         }
         let nodes: Vec<Node> = self.list(NODES).context("listing the nodes")?;
-        // As long as nothing is noted, who was let in lately is known by that.
-        let (mut records, is_kept) = match kept {
-            Some(kept) => (kept, true),
-            None => (Records::of_requests(self.joining(&nodes, now)?), false),
+        // As long as not everybody is noted, who was let in lately is known by that.
+        let earlier = match &kept {
+            Some(kept) if kept.are_complete() => BTreeMap::new(),
+            Some(_) | None => self.joining(&nodes, now)?,
         };
-        let mut pass = Pass { config, nodes, now, is_kept, tokens: BTreeMap::new() };
+        let is_kept = kept.is_some();
+        let mut records = kept.unwrap_or_default();
+        records.remember_earlier(&earlier);
+        let mut pass = Pass { config, nodes, now, is_kept, earlier, tokens: BTreeMap::new() };
         let (mut failures, mut decisions) = (Vec::new(), 0);
         for request in &in_turn(open) {
             // What waits takes nobody's turn.
@@ -313,7 +327,9 @@ impl Api {
             self.delete(&join_token::path(used)).context("deleting the token of a worker that has joined")?;
             pass.tokens.remove(used);
         }
-        self.note_workers(records, [(name, Some(record))].into(), false)
+        let is_noted = self.note_workers(records, [(name, Some(record))].into(), false)?;
+        records.remember_earlier(&pass.earlier);
+        Ok(is_noted)
     }
 
     /// Says what is decided. Gives the API's reason if it does not take that.
@@ -334,24 +350,32 @@ impl Api {
 /// The requests in the order in which they are decided: the oldest first, but of each who asks no more than a few before those
 /// of others, and of those that came with one token each node's first one before any node's second.
 fn in_turn(mut open: Vec<Request>) -> Vec<Request> {
-    open.sort_by(|one, other| one.metadata.creation_timestamp.cmp(&other.metadata.creation_timestamp));
+    by_age(&mut open);
     let of_node = by_count(open, |request| (request.spec.username.clone(), joining::node_of(&request.spec)), 1);
     by_count(of_node, |request| request.spec.username.clone(), AT_ONCE)
 }
 
 /// The same, but of those of one kind no more than `at_once` before those of others.
 fn by_count<K: Ord>(requests: Vec<Request>, kind: impl Fn(&Request) -> K, at_once: usize) -> Vec<Request> {
-    let mut before: BTreeMap<K, usize> = BTreeMap::new();
-    let mut turns: Vec<(usize, Request)> = requests
-        .into_iter()
-        .map(|request| {
-            let asked = before.entry(kind(&request)).or_default();
-            *asked += 1;
-            ((*asked - 1) / at_once, request)
-        })
-        .collect();
-    turns.sort_by_key(|(turn, _)| *turn);
+    let mut turns = turns(requests, kind);
+    turns.sort_by_key(|(turn, _)| turn / at_once);
     turns.into_iter().map(|(_, request)| request).collect()
+}
+
+/// The same as they are, each with how many of its kind come before it.
+fn turns<K: Ord>(requests: Vec<Request>, kind: impl Fn(&Request) -> K) -> Vec<(usize, Request)> {
+    let mut before: BTreeMap<K, usize> = BTreeMap::new();
+    let turn = |request: Request| {
+        let asked = before.entry(kind(&request)).or_default();
+        *asked += 1;
+        (*asked - 1, request)
+    };
+    requests.into_iter().map(turn).collect()
+}
+
+/// The oldest first; of those of one second, tokens' before nodes'.
+fn by_age(requests: &mut [Request]) {
+    requests.sort_by(|one, other| one.age().cmp(&other.age()));
 }
 
 impl Request {
@@ -361,6 +385,11 @@ impl Request {
         let name = &self.metadata.name;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         name.bytes().all(plain) && name.bytes().any(|byte| byte != b'.')
+    }
+
+    /// What is less of what was there before.
+    fn age(&self) -> (&str, &str) {
+        (&self.metadata.creation_timestamp, &self.spec.username)
     }
 
     fn who(&self) -> String {

@@ -49,7 +49,9 @@ impl Store {
             }
             at if at.starts_with(TOKEN) => {
                 self.token_used += 1;
-                self.token.clone().map_or((404, json!({})), |token| (200, token))
+                // Some have ended.
+                let token = self.token.clone().filter(|_| !at.ends_with("gonexx"));
+                token.map_or((404, json!({})), |token| (200, token))
             }
             contract::worker_records::CONFIG_MAPS => {
                 self.records = Some(json!({"metadata": {"creationTimestamp": "2026-01-31T12:00:00Z"}, "data": {}}));
@@ -341,6 +343,7 @@ fn who_was_let_in_again_and_has_not_served_keeps_the_name_from_the_next_token() 
     assert!(!told(1).contains("worker.name-held"));
     let held = told(16);
     assert!(held.contains("worker.name-held") && held.contains("worker1 (its node is there"), "{held}");
+    assert!(held.contains("remove that worker") && !held.contains("kubectl -n kube-system patch"), "it runs: {held}");
     // Its kubelet serves: it was its own.
     assert_eq!(cluster.asks(&serving("worker1", "10.0.0.21")).approved.len(), 1);
     assert!(!told(16).contains("worker.name-held"));
@@ -387,6 +390,7 @@ fn a_worker_that_was_off_between_its_certificate_and_its_node_is_still_expected(
     // Nor does whoever has read the token wait for that unseen.
     let held = told(1);
     assert!(held.contains("worker.name-held") && held.contains("new (by a token of its own)"), "{held}");
+    assert!(held.contains("kubectl -n kube-system patch") && !held.contains("remove that worker"), "{held}");
     assert!(told(25).contains("worker.name-held"));
     assert!(cluster.noted("new").is_some(), "it has its certificate, and asks for no other one");
     // Its VM was lost: another one comes, with a token of its own, once a person says that it was that.
@@ -425,7 +429,7 @@ fn requests_that_wait_hold_up_nobody_who_joins() {
     };
     let decided = cluster.decides(now());
     assert_eq!(decided.approved, ["csr-c of system:bootstrap:abcdef"]);
-    assert_eq!(decided.waiting.len(), 300);
+    assert_eq!(decided.waiting.len(), 150 + open::OF_NODE + 1);
     assert_eq!(cluster.store.lock().unwrap().token_used - before, 1, "one token is asked for once");
 }
 
@@ -623,6 +627,61 @@ fn of_two_keys_by_one_name_the_second_waits_also_before_anything_is_noted() {
 }
 
 #[test]
+fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_noted() {
+    let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
+    // Nobody else is noted meanwhile, or somebody is, which reads all that is noted anew.
+    for (last, others) in [(25, 0), (26, 1)] {
+        let cluster = Cluster::start(last, vec![]);
+        cluster.token(None);
+        let own = joins_as("new");
+        assert_eq!(cluster.asks(&own).approved.len(), 1);
+        cluster.api().follow_workers(&cluster.config, true, early).unwrap();
+        assert!(cluster.store.lock().unwrap().records.is_some() && cluster.noted("new").is_none());
+        {
+            let mut store = cluster.store.lock().unwrap();
+            store
+                .requests
+                .extend((0..others).map(|_| ("csr-0-other".to_owned(), request("csr-0-other", &joins_as("other")))));
+        }
+        let second = cluster.asks(&joins_as("new"));
+        assert_eq!(second.approved.len(), others, "{second:?}");
+        assert!(second.waiting[0].contains("has let another key in as new"), "{second:?}");
+        // Who was let in may ask again, and serves as ever.
+        assert_eq!(cluster.asks(&own).approved.len(), 1);
+        cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
+        let serves = cluster.asks(&serving("new", "10.0.0.30"));
+        assert_eq!(serves.approved.iter().filter(|one| one.ends_with("system:node:new")).count(), 1, "{serves:?}");
+        cluster.api().follow_workers(&cluster.config, true, now()).unwrap();
+        let noted = cluster.noted("new").unwrap();
+        assert!(noted.contains("10.0.0.30") && !noted.contains("is_disputed"), "{noted}");
+        assert!(noted.contains(&own.asked(&joining::USAGES).unwrap().key), "{noted}");
+    }
+}
+
+#[test]
+fn of_two_keys_that_were_let_in_while_the_others_are_noted_is_told() {
+    let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
+    let there = node("new", &["10.0.0.30"], 9);
+    for (last, nodes) in [(27, vec![]), (28, vec![there.clone()])] {
+        let cluster = Cluster::start(last, vec![]);
+        cluster.token(Some("new"));
+        cluster.api().follow_workers(&cluster.config, true, early).unwrap();
+        assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+        // A control node that had not seen yet that who joins is noted has let another one in.
+        let mut other = request("csr-other", &joins_as("new"));
+        other["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
+        cluster.store.lock().unwrap().requests.insert("csr-other".to_owned(), other);
+        cluster.nodes(nodes);
+        let told = cluster.follow();
+        assert!(cluster.noted("_complete").is_some());
+        assert!(told.len() == 1 && told[0].starts_with("worker.name-held new (two keys were let in by it"), "{told:?}");
+        cluster.nodes(vec![there.clone()]);
+        assert_eq!(cluster.asks(&serving("new", "10.0.0.30")).approved.len(), 1);
+        assert_eq!(cluster.follow(), told, "nor is that forgotten once it serves");
+    }
+}
+
+#[test]
 fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
     for (last, nodes) in [(22, vec![]), (23, vec![node("new", &["10.0.0.30"], 9)])] {
         let cluster = Cluster::start(last, nodes);
@@ -643,6 +702,29 @@ fn a_name_by_which_an_earlier_image_has_let_two_keys_in_is_named() {
 }
 
 #[test]
+fn a_vm_that_was_made_anew_with_another_token_before_all_is_noted_is_no_dispute() {
+    // The first token has ended, or is there still: whoever has that may have asked.
+    for (last, is_there) in [(32, false), (33, true)] {
+        let cluster = Cluster::start(last, vec![node("new", &["10.0.0.30"], 9)]);
+        cluster.token(Some("new"));
+        let other = if is_there { "bcdefg" } else { "gonexx" };
+        for (number, token) in [other, "abcdef"].into_iter().enumerate() {
+            let name = format!("csr-{number}");
+            let user = format!("system:bootstrap:{token}");
+            let mut approved = request(&name, &Spec { username: user, ..joins_as("new") });
+            approved["metadata"]["creationTimestamp"] = json!(format!("2026-01-31T12:0{number}:00Z"));
+            approved["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
+            cluster.store.lock().unwrap().requests.insert(name, approved);
+        }
+        cluster.follow();
+        let told = cluster.follow();
+        assert!(cluster.noted("_complete").is_some());
+        assert_eq!(told.len(), usize::from(is_there), "{told:?}");
+        assert_eq!(cluster.noted("new").unwrap().contains("is_disputed"), is_there);
+    }
+}
+
+#[test]
 fn of_one_who_asks_again_and_again_so_many_requests_are_held_and_that_is_told() {
     let cluster = Cluster::noting(24, vec![ready(node("busy", &[], 2))]);
     cluster.token(Some("new"));
@@ -654,4 +736,60 @@ fn of_one_who_asks_again_and_again_so_many_requests_are_held_and_that_is_told() 
     assert_eq!(decided.approved, ["csr-1000 of system:bootstrap:abcdef"]);
     assert_eq!(decided.waiting.len(), open::OF_ONE + 1);
     assert!(decided.waiting[0].starts_with("system:node:busy has 700 more requests than are looked at"), "{decided:?}");
+}
+
+#[test]
+fn who_asks_by_the_token_of_many_for_a_node_that_is_there_keeps_none_of_the_others_out() {
+    let cluster = Cluster::noting(29, vec![ready(node("busy", &[], 2))]);
+    cluster.token(None);
+    let in_vain = joins_as("busy");
+    let flood = (0..400).map(|number| (format!("csr-a{number}"), request(&format!("csr-a{number}"), &in_vain)));
+    let mut honest = request("csr-z", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
+    {
+        let mut store = cluster.store.lock().unwrap();
+        store.requests.extend(flood);
+        store.requests.insert("csr-z".to_owned(), honest);
+    }
+    let decided = cluster.decides(now());
+    assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
+    assert_eq!(decided.waiting.len(), open::OF_NODE + 1);
+    assert!(decided.waiting[0].starts_with("system:bootstrap:abcdef has 390 more requests"), "{decided:?}");
+}
+
+#[test]
+fn of_who_asks_by_any_number_of_names_so_many_requests_are_held_and_that_is_told() {
+    let cluster = Cluster::noting(30, vec![]);
+    cluster.token(None);
+    let waits = spec(&GOOD);
+    let flood = (0..3 * open::OF_ALL).map(|number| {
+        let name = format!("csr-{number:04}");
+        // Two of each.
+        let one = request(&name, &Spec { username: format!("system:node:w{}", number / 2), ..waits.clone() });
+        (name, one)
+    });
+    let mut honest = request("csr-honest", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T11:30:00Z");
+    {
+        let mut store = cluster.store.lock().unwrap();
+        store.requests.extend(flood);
+        store.requests.insert("csr-honest".to_owned(), honest);
+    }
+    let open = cluster.api().open_requests().unwrap();
+    let left = open.left();
+    assert!(left.len() == open::OF_ALL + 1 && left[open::OF_ALL].starts_with("others have "), "{}", left.len());
+    let held = open.into_requests();
+    assert_eq!(held.len(), open::OF_ALL);
+    assert!(held.iter().any(|one| one.metadata.name == "csr-honest"));
+    let of_who = |one: &Request| one.spec.username.clone();
+    assert_eq!(held.iter().map(of_who).collect::<std::collections::BTreeSet<_>>().len(), open::OF_ALL);
+}
+
+#[test]
+fn of_who_asks_nothing_is_kept_that_is_long_and_no_group_that_nothing_goes_by() {
+    let long = Spec { username: "a".repeat(LONGEST_NAME + 1), ..spec(&GOOD) };
+    let groups = [contract::join_token::GROUP.to_owned(), "system:nodes".to_owned(), "b".repeat(100_000)];
+    let long = Spec { groups: groups.to_vec(), ..long };
+    let kept: Request = serde_json::from_value(request("csr", &long)).unwrap();
+    assert_eq!((kept.spec.username.as_str(), &kept.spec.groups[..]), ("", &groups[..2]));
 }

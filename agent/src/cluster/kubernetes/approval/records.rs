@@ -66,7 +66,8 @@ pub(super) struct Record {
     /// the VM says ([`contract::worker_records::LetIn`]). None of one that was there before anything was noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub let_in: Option<String>,
-    /// Whether two keys were let in by its name before anything was noted: who has the other one's certificate is the same node.
+    /// Whether two keys were let in by its name while not everybody was noted: who has the other one's certificate is the same
+    /// node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_disputed: bool,
     /// The UID of its Node object; none until there is one. By the name of this field nodes are kept from making another one
@@ -95,6 +96,15 @@ impl Record {
     pub fn with(&self, node: &Node) -> Self {
         let key = self.key.clone().filter(|_| self.token.is_some());
         Self { uid: Some(node.uid().to_owned()), key, ..self.clone() }
+    }
+
+    /// The same, beside what is known of one that was let in by its name before anything was noted: with another key that is
+    /// somebody else, if he may still come.
+    fn beside(&self, asked: Option<&Self>) -> Self {
+        let own = self.let_in.as_ref().or(self.key.as_ref());
+        let is_other = |asked: &Self| own.is_some_and(|own| asked.let_in.as_ref() != Some(own));
+        let disputes = |asked: &Self| asked.is_disputed || (asked.key.is_some() && is_other(asked));
+        Self { is_disputed: self.is_disputed || asked.is_some_and(disputes), ..self.clone() }
     }
 
     /// Whether this may be its Node object.
@@ -179,17 +189,20 @@ impl From<Object> for Records {
 pub(super) type Changes = BTreeMap<String, Option<Record>>;
 
 impl Records {
-    /// What is known of those that were let in lately where nothing is noted yet.
-    pub fn of_requests(of: BTreeMap<String, Record>) -> Self {
-        Self { of, ..Self::default() }
+    /// Adds what is known of those that were let in before anything was noted. What is noted counts.
+    pub fn remember_earlier(&mut self, earlier: &BTreeMap<String, Record>) {
+        for (name, asked) in earlier {
+            let known = self.of.get(name).map_or_else(|| asked.clone(), |noted| noted.beside(Some(asked)));
+            self.of.insert(name.clone(), known);
+        }
     }
 
-    /// The same of one more.
+    /// Adds one that is let in and is not noted.
     pub fn remember(&mut self, name: String, record: Record) {
         self.of.insert(name, record);
     }
 
-    /// Whether two keys were let in by a name before anything was noted.
+    /// Whether two keys were let in by a name while not everybody was noted.
     pub fn are_disputed(&self, name: &str) -> bool {
         self.of.get(name).is_some_and(|record| record.is_disputed)
     }
@@ -269,19 +282,26 @@ impl Records {
         Ok(())
     }
 
-    /// The names that are nobody else's for who has not come in a while, those first that a token without a name has let in; and
-    /// those of nodes whose last key has not served in as long: somebody else may have asked with that.
+    /// The names that are nobody else's for who has not come in a while: first those by which two keys were let in, then those that
+    /// a token without a name has let in.
     pub fn held(&self, now: SystemTime) -> Vec<String> {
         let is_late = |record: &Record| record.is_held(now) && !record.has_joined_within(LATE, now);
-        let (own, free): (Vec<_>, Vec<_>) =
-            self.of.iter().filter(|(_, record)| is_late(record)).partition(|(_, record)| record.token.is_some());
+        let without_node = || self.of.iter().filter(|(_, record)| record.uid.is_none());
+        let disputed = without_node().filter(|(_, record)| record.is_disputed).map(|(name, _)| disputed(name));
+        let late = without_node().filter(|(_, record)| !record.is_disputed && is_late(record));
+        let (own, free): (Vec<_>, Vec<_>) = late.partition(|(_, record)| record.token.is_some());
         let own = own.into_iter().map(|(name, _)| format!("{name} (by a token of its own)"));
-        let unserved = self.of.iter().filter(|(_, record)| record.does_not_serve(now));
+        disputed.chain(free.into_iter().map(|(name, _)| name.clone())).chain(own).collect()
+    }
+
+    /// The nodes that somebody else may be as well: two keys were let in by their names, or their last key has not served in a
+    /// while, and somebody else may have asked with that.
+    pub fn doubtful(&self, now: SystemTime) -> Vec<String> {
+        let there = || self.of.iter().filter(|(_, record)| record.uid.is_some());
+        let both = there().filter(|(_, record)| record.is_disputed).map(|(name, _)| disputed(name));
+        let unserved = there().filter(|(_, record)| !record.is_disputed && record.does_not_serve(now));
         let unserved = unserved.map(|(name, _)| format!("{name} (its node is there, and has not served since)"));
-        let disputed = self.of.iter().filter(|(_, record)| record.is_disputed);
-        let disputed =
-            disputed.map(|(name, _)| format!("{name} (two keys were let in by it before anything was noted)"));
-        disputed.chain(free.into_iter().map(|(name, _)| name.clone())).chain(own).chain(unserved).collect()
+        both.chain(unserved).collect()
     }
 
     /// The token that the worker of this name was let in with, if it may be there still.
@@ -311,7 +331,8 @@ impl Records {
     }
 
     /// Those of the workers that were there before anything was noted, and of those that are on their way, unless they are noted
-    /// already: with which key and token they were let in. Of two with one address the older one has it.
+    /// already: with which key and token they were let in. Of those that are, whether another key was let in before. Of two with
+    /// one address the older one has it.
     pub fn adopted(
         &self,
         nodes: &[Node],
@@ -332,14 +353,19 @@ impl Records {
         let there = workers().filter(|node| lacks(node.name())).map(|node| {
             // Its token has done its work, or ends soon.
             let asked = joining.get(node.name()).cloned().map(|asked| Record { token: None, key: None, ..asked });
-            let known = self.of(node).ok().cloned().or(asked);
+            let noted = self.of(node).ok().map(|noted| noted.beside(joining.get(node.name())));
+            let known = noted.or(asked);
             let known = known.unwrap_or_else(|| Record::of_joining(None, None, now));
             let known = known.with(node);
             // Of one that has not served yet that is noted once it does.
             let address = own(node).filter(|_| known.key.is_none());
             (node.name().to_owned(), Some(Record { address, ..known }))
         });
-        coming.chain(there).collect()
+        let awaited = self.of.iter().filter(|(_, record)| record.uid.is_none());
+        let awaited = awaited.map(|(name, record)| (name, record, record.beside(joining.get(name))));
+        let awaited = awaited.filter(|(_, record, beside)| beside != *record);
+        let awaited = awaited.map(|(name, _, beside)| (name.clone(), Some(beside)));
+        awaited.chain(coming).chain(there).collect()
     }
 }
 
@@ -388,6 +414,10 @@ pub(super) fn freeing(name: &str) -> String {
     format!(
         r#"kubectl -n kube-system patch configmap {NAME} --type=json -p '[{{"op":"remove","path":"/data/{name}"}}]'"#
     )
+}
+
+fn disputed(name: &str) -> String {
+    format!("{name} (two keys were let in by it while not everybody was noted)")
 }
 
 fn text(record: &Record) -> String {

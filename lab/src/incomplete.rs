@@ -1,0 +1,148 @@
+//! A lab that a command which was killed has begun to make, and another command's wishes of it: gone on with if they are the same.
+//! Knows nothing of how VMs are made.
+
+use std::collections::BTreeSet;
+
+use anyhow::bail;
+use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, SSH_AUTHORIZED_KEYS};
+
+use super::cluster::Up;
+use super::plan::{Wishes, plan};
+use super::{Asking, Lab};
+
+impl Lab {
+    /// As [`Lab::complete`], for who wants a lab anew and may want another one than was begun.
+    ///
+    /// # Errors
+    /// It was begun otherwise: nothing is changed then. And as [`Lab::complete`].
+    pub fn go_on(self, up: &Up, asking: &Asking<'_>) -> anyhow::Result<Option<Self>> {
+        self.completed(up.size, asking, |lab| {
+            let others = lab.begun_otherwise(up)?;
+            let Self { name, record, .. } = lab;
+            let nodes = match record.plan.nodes.len() {
+                1 => "one node".to_owned(),
+                nodes => format!("{nodes} nodes"),
+            };
+            let begun = format!("{}, {nodes}", record.source.words());
+            if !others.is_empty() {
+                bail!(
+                    "the lab {name} was begun otherwise ({begun}), and this command says otherwise: {}. Give the former one again, \
+                     or end the lab first: `kaas lab down --name {name}`",
+                    others.join(", ")
+                );
+            }
+            (asking.say)(&format!("going on with the lab {name} that was begun: {begun}"));
+            Ok(())
+        })
+    }
+
+    /// What of a lab that was begun is not as wanted, by what it is called, and never what a property says.
+    fn begun_otherwise(&self, up: &Up) -> anyhow::Result<Vec<String>> {
+        let mut others = Vec::new();
+        let mut differs = |what: &str, is_so: bool| others.extend(is_so.then(|| what.to_owned()));
+        let begun = &self.record.plan.nodes;
+        differs("the image", self.record.source != up.source);
+        differs("what runs it", self.record.engine != up.engine);
+        differs("the number of nodes", begun.len() != up.wishes.nodes);
+        let mut sizes = self.stamped_nodes()?.into_iter().map(|vm| (vm.memory, vm.processors));
+        differs("memory", sizes.any(|size| size != (up.size.memory, up.size.processors)));
+        // One that was cut while it was made has no length yet.
+        let lengths = self.directory.disk_lengths()?;
+        differs("the size of data disks", lengths.iter().any(|length| ![0, up.size.data_disk].contains(length)));
+        // What was drawn for it is as it was.
+        let drawn = |key: &str| begun.first().and_then(|node| node.properties.get(key).cloned());
+        let wishes = Wishes {
+            nodes: begun.len(),
+            ssh_key: drawn(SSH_AUTHORIZED_KEYS).unwrap_or_default(),
+            deployer_key: drawn(DEPLOYER_PUBLIC_KEY),
+            tenant: None,
+            ..up.wishes.clone()
+        };
+        let wanted = plan(&wishes, &drawn(DEPLOYMENT_SECRET).unwrap_or_default())?;
+        let properties = begun.iter().zip(&wanted.nodes).flat_map(|(begun, wanted)| {
+            let keys = begun.properties.keys().chain(wanted.properties.keys());
+            keys.filter(move |key| begun.properties.get(*key) != wanted.properties.get(*key))
+        });
+        let properties: BTreeSet<&String> = properties.collect();
+        others.extend(properties.into_iter().map(|key| format!("the property {key}")));
+        Ok(others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use fleet::authority::TakeOver;
+    use fleet::hypervisor::Stamp;
+
+    use super::super::{EngineRecord, NewVm, NodeSize, Source, fixture, records};
+    use super::*;
+
+    /// What a command wants that gives the same as the one which has begun the lab.
+    fn wanted(lab: &Lab) -> Up {
+        let engine = EngineRecord::Container;
+        Up {
+            wishes: Wishes { name: "x".to_owned(), nodes: 3, timeout_factor: 1, ..Wishes::default() },
+            engine,
+            replacements: engine,
+            workers: engine,
+            source: lab.record.source.clone(),
+            tools: lab.record.tools.clone(),
+            size: NodeSize { memory: 1, processors: 1, data_disk: 1 << 20 },
+            beside: None,
+        }
+    }
+
+    #[test]
+    fn a_lab_that_was_begun_otherwise_is_named_and_left_as_it_is() {
+        let state = tempfile::tempdir().unwrap();
+        let lab = fixture::lab(state.path(), 3, fixture::source(&state.path().join("tree")));
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        let stamp = Some(Stamp { deployment: lab.deployment(), node: "cp1".to_owned(), swap: None });
+        let new = NewVm {
+            name: "cp1".to_owned(),
+            memory: 1,
+            processors: 1,
+            data_disk: None,
+            network_interface: true,
+            properties: [].into(),
+            source: None,
+            engine: EngineRecord::Container,
+            stamp,
+        };
+        lab.make_vm(&new).unwrap();
+        std::fs::create_dir_all(lab.directory.path().join("disks")).unwrap();
+        let mut record = lab.directory.load_vm("cp1").unwrap();
+        record.disks.push(lab.create_disk(1 << 20).unwrap());
+        lab.directory.save_vm(&record).unwrap();
+        let up = wanted(&lab);
+        assert_eq!(lab.begun_otherwise(&up).unwrap(), Vec::<String>::new());
+        let with = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+        let wishes = |properties| Wishes { properties, ..up.wishes.clone() };
+        let tree = Source::Tree { tree: state.path().join("another") };
+        for (other, what) in [
+            (Up { source: tree, ..up.clone() }, "the image"),
+            (Up { wishes: Wishes { nodes: 1, ..up.wishes.clone() }, ..up.clone() }, "the number of nodes"),
+            (Up { size: NodeSize { memory: 2, ..up.size }, ..up.clone() }, "memory"),
+            (Up { size: NodeSize { data_disk: 2 << 20, ..up.size }, ..up.clone() }, "the size of data disks"),
+            (Up { wishes: wishes(with("pod-cidr", "10.9.0.0/16")), ..up.clone() }, "the property pod-cidr"),
+            (Up { wishes: wishes(with("gateway", "192.168.77.9")), ..up.clone() }, "the property gateway"),
+        ] {
+            let found = lab.begun_otherwise(&other).unwrap();
+            assert!(found.contains(&what.to_owned()), "{found:?}");
+            let asking = Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
+            let again = Lab::begun(state.path(), "x").unwrap().unwrap();
+            let why = again.go_on(&other, &asking).err().unwrap().to_string();
+            assert!(why.contains(what) && why.contains("kaas lab down --name x"), "{why}");
+            assert!(why.contains("3 nodes") && !why.contains("192.168.77.9"), "{why}");
+            assert_eq!(lab.vms().unwrap(), ["cp1"]);
+        }
+        // It was begun with a wish of its own.
+        let mut own = Lab::open(state.path(), "x").unwrap();
+        for node in &mut own.record.plan.nodes {
+            node.properties.extend::<BTreeMap<_, _>>(with("ntp-servers", "10.0.0.3"));
+        }
+        assert_eq!(own.begun_otherwise(&up).unwrap(), ["the property ntp-servers"]);
+    }
+}
