@@ -65,7 +65,7 @@ pub use inventory::Inventory;
 pub use journal::Journal;
 pub use kubernetes::KubernetesOptions;
 pub use kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
-pub use last_upgrade::LastUpgrade;
+pub use last_upgrade::{LastUpgrade, Noted};
 pub use nodes::{Asked, Nodes};
 pub use notice::Notice;
 pub use open::OpenUpgrade;
