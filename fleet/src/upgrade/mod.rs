@@ -35,6 +35,7 @@ mod notice;
 mod open;
 mod order;
 mod pausing;
+mod place;
 mod plan;
 mod progress;
 mod reason;
