@@ -223,10 +223,15 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
     hypervisor.clone_of(&looked_at, "whole", &place, (&spec, 0), &Free).await.unwrap();
     // What was looked at had no drive, was on fewer networks, or had no disk: all that came in between.
     type Change = fn(&mut vsphere::Vm);
-    let changes: [(&str, Change); 3] = [
+    let changes: [(&str, Change); 5] = [
         ("a VirtualCdrom", |template| template.devices.others.clear()),
         ("network adapters", |template| template.devices.adapters.clear()),
         ("1 disks", |template| template.devices.disks.clear()),
+        // Changed back by now, so that nothing of the template tells.
+        ("another boot order or firmware", |template| {
+            template.boot.order = vec!["VirtualMachineBootOptionsBootableEthernetDevice".to_owned()]
+        }),
+        ("another boot order or firmware", |template| template.boot.is_secure = !template.boot.is_secure),
     ];
     for (number, (strange, change)) in changes.into_iter().enumerate() {
         let mut before = hypervisor.image(&staged).await.unwrap();
@@ -242,6 +247,31 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
     let told = ConfigSpec::new().extra("guestinfo.told", "x");
     let refused = hypervisor.clone_of(&looked_at, "told", &place, (&told, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("the entry guestinfo.told"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not_taken() {
+    let bed = Bed::start(&[]);
+    bed.switch(json!({ "clones_change_their_source": true })).await;
+    let site = Site { clones: Clones::Full, ..bed.site() };
+    let (hypervisor, ova, client) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova(), bed.client().await);
+    let staged = hypervisor.lay(&ova).await;
+    let place = hypervisor.place(None, &Placement::default()).await.unwrap();
+    let spec = ConfigSpec::new();
+    // That it is cloned is no such change, where it was sealed with its settings.
+    for name in ["one", "two"] {
+        let looked_at = hypervisor.image(&staged).await.unwrap();
+        hypervisor.clone_of(&looked_at, name, &place, (&spec, 0), &Free).await.unwrap();
+    }
+    let mut of_before = hypervisor.image(&staged).await.unwrap();
+    of_before.note.seal.as_mut().unwrap().settings = None;
+    let refused = hypervisor.clone_of(&of_before, "three", &place, (&spec, 0), &Free).await.unwrap_err();
+    assert!(refused.to_string().contains("was changed while three was made from it"), "{refused}");
+    // Of all settings one that no list here names.
+    let looked_at = hypervisor.image(&staged).await.unwrap();
+    change(&client, &MoRef::vm(&staged.reference), &ConfigSpec::new().annotation("changed")).await;
+    let refused = hypervisor.clone_of(&looked_at, "four", &place, (&spec, 0), &Free).await.unwrap_err();
+    assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
 }
 
 #[tokio::test]
