@@ -274,6 +274,65 @@ async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not
     assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
 }
 
+/// Permits everything, and lets one look fail after so many requests.
+struct Spoiling<'a> {
+    bed: &'a Bed,
+    after: usize,
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl Permit for Spoiling<'_> {
+    async fn still(&self) -> Result<()> {
+        if self.asked.fetch_add(1, Ordering::SeqCst) + 1 == self.after {
+            // The two looks before say that it has come to rest.
+            let more = json!({ "fault": "HostCommunication", "skip": 2 });
+            self.bed.spoil("RetrievePropertiesEx", "fault", more).await;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let [first, second, third, fourth] =
+        ["1", "2", "3", "4"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
+    hypervisor.lay(&first).await;
+    // How many requests one takes.
+    let (nowhere, many) = (Placement::default(), 1000);
+    let permit = Few(AtomicUsize::new(many));
+    hypervisor.stage(&second.path, &second.digest, None, &nowhere, &permit).await.unwrap();
+    let requests = many - permit.0.load(Ordering::SeqCst);
+    // A look that fails once before the seal wastes no upload.
+    let permit = Spoiling { bed: &bed, after: requests - 1, asked: AtomicUsize::new(0) };
+    hypervisor.stage(&third.path, &third.digest, None, &nowhere, &permit).await.unwrap();
+    assert!(bed.has_spoilt().await);
+    bed.spoil_nothing().await;
+    assert_eq!(hypervisor.laid.of(&third.digest).await.unwrap().len(), 1);
+    // Each is broken off right before its seal.
+    for number in 1..=3 {
+        let permit = Few(AtomicUsize::new(requests - 1));
+        let error = hypervisor.stage(&fourth.path, &fourth.digest, None, &nowhere, &permit).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Fenced, "{error}");
+        let notes = hypervisor.laid.of(&fourth.digest).await.unwrap();
+        assert_eq!((notes.len(), notes.iter().filter(|note| note.seal.is_none()).count()), (number, number));
+    }
+    let before = bed.machines().await;
+    assert!(before.iter().filter(|machine| machine.name.starts_with("kaas-image-")).all(|machine| machine.template));
+    let refused = hypervisor.stage(&fourth.path, &fourth.digest, None, &nowhere, &Free).await.unwrap_err();
+    assert_eq!(refused.kind, Kind::Transient);
+    assert!(refused.to_string().contains("3 templates that this deployment has laid ready are not as"), "{refused}");
+    assert_eq!(bed.machines().await, before);
+    // Another image is laid, and this one again once a person has removed one.
+    hypervisor.lay(&first).await;
+    let one = hypervisor.laid.of(&fourth.digest).await.unwrap().remove(0);
+    let found = before.iter().find(|machine| machine.name == one.name).unwrap();
+    bed.client().await.changes(&Unguarded).unregister(&MoRef::vm(&found.object)).await.unwrap();
+    hypervisor.lay(&fourth).await;
+}
+
 #[tokio::test]
 async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_it_was_laid() {
     let bed = Bed::start(&[]);
