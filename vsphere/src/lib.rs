@@ -88,6 +88,6 @@ pub use soap::{Element, ForbiddenCharacter, Kind, Malformed, Unreadable};
 pub use task::{Progress, Running};
 pub use treatment::{Again, Outcome, TREATMENTS, Treatment};
 pub use vm::{
-    Adapter, AdapterNetwork, CloneDisks, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode, Entries,
+    Adapter, AdapterNetwork, Boot, CloneDisks, CloneVm, ConfigSpec, Controller, Devices, Disk, DiskMode, Entries,
     ExistingDisk, Extra, ManagedBy, NewDisk, Other, Power, Property, ShutDown, Snapshot, Vm,
 };

@@ -26,9 +26,9 @@ pub(super) struct Acting<'a> {
     pub(super) hypervisor: GuardedHypervisor<'a>,
     /// What VMs are made like; none where none is made.
     pub(super) wanted: Option<&'a Wanted>,
-    /// BIOS UUIDs of the VMs that an upgrade has noted.
+    /// BIOS UUIDs of the cluster's VMs that an upgrade has noted.
     pub(super) upgraded: BTreeSet<Uuid>,
-    /// That upgrade.
+    /// The last upgrade in the store, whosever it is.
     pub(super) upgrade: Option<Uuid>,
 }
 
@@ -62,7 +62,8 @@ impl Acting<'_> {
                 save(records, kept).await
             }
             Action::Gone => {
-                save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade, ..records.kept().clone() }).await
+                let kept = records.kept().clone();
+                save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
             }
         }
     }

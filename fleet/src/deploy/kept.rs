@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::bail;
 use contract::deployer::Fingerprint;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -91,7 +90,7 @@ pub struct Kept {
     /// hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted: Vec<Granted>,
-    /// The upgrade that was the last one when the cluster was gone: it has ended with it. One that begins later is of VMs that
+    /// The upgrade that was the last one when a cluster here was gone: it has ended with it. One that begins later is of VMs that
     /// have taken its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Uuid>,
@@ -101,6 +100,22 @@ pub struct Kept {
     /// Disks that are removed once nobody holds them, noted before they are detached.
     #[serde(default)]
     pub discarded: Vec<DiskRef>,
+}
+
+/// A journal is another deployment's than the one that is described.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the journal here is {whose} of the deployment {noted}, and what is described is the deployment {here}: nothing was changed. \
+     If these are two clusters, give this one a journal of its own; if it is the same one, and something of its description was \
+     renamed, name the deployment {noted}"
+)]
+pub struct OtherDeployment {
+    /// What the journal is of, for people.
+    pub whose: String,
+    /// The deployment that it is of.
+    pub noted: Uuid,
+    /// The one that is described.
+    pub here: Uuid,
 }
 
 impl Node {
@@ -128,14 +143,11 @@ impl Node {
 impl Kept {
     /// Refuses a journal of another deployment: another file leads to it, or what the deployment is named by was renamed.
     /// Its VMs are not those that are seen here.
-    pub(super) fn is_of(&self, deployment: Uuid) -> anyhow::Result<()> {
+    pub(super) fn is_of(&self, deployment: Uuid) -> Result<(), OtherDeployment> {
         match self.deployment {
-            Some(noted) if noted != deployment => bail!(
-                "the journal here is that of the cluster {} of the deployment {noted}, and what is described is the \
-                 deployment {deployment}: nothing was changed. If these are two clusters, give this one a journal of its \
-                 own; if it is the same one, and something of its description was renamed, name the deployment {noted}",
-                self.cluster
-            ),
+            Some(noted) if noted != deployment => {
+                Err(OtherDeployment { whose: format!("that of the cluster {}", self.cluster), noted, here: deployment })
+            }
             _ => Ok(()),
         }
     }

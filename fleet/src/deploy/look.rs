@@ -12,7 +12,8 @@ use crate::hypervisor::{Hypervisor, PowerState, Vm};
 use crate::workers::Trouble;
 
 /// Looks at the VMs, and asks the nodes once all of them are on. What cannot be seen is never taken for absent: then there
-/// is no look at all. `upgraded` are the VMs that an upgrade has noted. With what was seen comes the kubeconfig that a node has given.
+/// is no look at all. `upgraded` are the cluster's VMs that an upgrade has noted. With what was seen comes the kubeconfig that a node
+/// has given.
 pub(super) async fn look(
     hypervisor: &dyn Hypervisor,
     guests: &dyn Guests,
@@ -23,13 +24,22 @@ pub(super) async fn look(
     if kept.goal == Goal::Gone {
         return Ok((seen, None));
     }
-    let granted = kept.granted.iter().map(|granted| granted.vm);
-    for noted in kept.nodes.iter().filter_map(Node::noted).chain(granted) {
-        if !seen.vms.iter().any(|vm| vm.uuid() == noted) {
-            // Moved out of the folders that are searched, or restamped: it is not gone.
-            let copies = hypervisor.with_bios_uuid(noted).await?.into_iter();
-            let others = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment != hypervisor.deployment());
-            seen.vms.extend(copies.filter(|vm| !others(vm)));
+    let named = |earlier: bool| kept.granted.iter().filter(move |vm| vm.earlier == earlier).map(|vm| vm.vm);
+    let swapped = upgraded.iter().copied().filter(|_| kept.goal == Goal::Down);
+    let noted: BTreeSet<Uuid> = kept.nodes.iter().filter_map(Node::noted).chain(named(false)).chain(swapped).collect();
+    for uuid in noted.iter().copied().chain(named(true).filter(|uuid| !noted.contains(uuid))) {
+        if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
+            continue;
+        }
+        // Moved out of the folders that are searched, or restamped: it is not gone.
+        for vm in hypervisor.with_bios_uuid(uuid).await? {
+            let is_the_clusters = match &vm.stamp {
+                Some(stamp) => stamp.deployment == hypervisor.deployment(),
+                // Who has named a VM once, and then taken its stamp away, has taken that back.
+                None => noted.contains(&uuid),
+            };
+            let met = if is_the_clusters { &mut seen.vms } else { &mut seen.bystanders };
+            met.push(vm);
         }
     }
     let mut given = None;

@@ -77,6 +77,16 @@ pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
     kept.map(Some).with_context(|| format!("reading the deployment's journal of hold {hold}: understanding {file}"))
 }
 
+/// What was begun for the cluster of a deployment; none if nothing was.
+///
+/// # Errors
+/// [`super::OtherDeployment`] if it is of another one; or the store cannot be read.
+pub async fn begun(store: &dyn Store, deployment: Uuid) -> anyhow::Result<Option<Kept>> {
+    let kept = read(store).await?;
+    kept.iter().try_for_each(|kept| kept.is_of(deployment))?;
+    Ok(kept)
+}
+
 /// Fingerprint of the authority that the cluster of a deployment has formed with; none if that was not noted, or what was is of a
 /// cluster that is gone, or of another deployment: one that was imported by hand since has its own.
 ///

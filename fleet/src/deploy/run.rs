@@ -1,6 +1,5 @@
 //! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
 
-use anyhow::bail;
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -10,14 +9,15 @@ use super::go::{Arrived, Deploy, Notice};
 use super::kept::{Goal, Kept};
 use super::look::look;
 use super::next::next;
-use super::records::{self, Records};
+use super::records::{self, Records, begun};
 use super::seen::Seen;
 use super::status::DeployStatus;
+use super::upgraded::Upgraded;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
 use crate::journals;
-use crate::upgrade::{GuardedHypervisor, LastUpgrade, OpenUpgrade};
+use crate::upgrade::{GuardedHypervisor, LastUpgrade};
 use crate::workers::Trouble;
 
 impl Deploy<'_> {
@@ -38,24 +38,24 @@ impl Deploy<'_> {
             // What a command before this one had begun has arrived, and is waited for.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
             hypervisor.settle().await?;
-            let Applied { kept, before, last } = self.applied(wish).await?;
+            let Applied { kept, before, upgraded } = self.applied(wish).await?;
             let mut records = Records::begin(&hold, kept).await?;
-            // Another cluster's may lie in the same place: it is not known here what it still stands on.
-            let is_own = last.as_ref().is_none_or(|last| last.deployment == self.hypervisor.deployment());
-            if is_own && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
+            let stays = upgraded.stays;
+            if stays.is_none() && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
                 // What is left of the journals of the cluster that was destroyed, an upgrade's among them.
                 journals::clear(&hold).await;
             }
-            let arrived = self.run(wish, &hold, &mut records, last).await?;
+            let arrived = self.run(wish, &hold, &mut records, upgraded).await?;
             let status = self.status_of(records.kept()).await?;
-            if arrived == Arrived::Gone && !is_own {
-                log::warn!("the journals stay: the last upgrade in them is another deployment's");
-            }
-            if arrived == Arrived::Gone && is_own {
-                journals::clear(&hold).await;
-                if status.left.is_empty() {
-                    hold.confirm().await?;
-                    (self.empties)()?;
+            match stays {
+                _ if arrived != Arrived::Gone => {}
+                Some(why) => log::warn!("the journals stay: {why}"),
+                None => {
+                    journals::clear(&hold).await;
+                    if status.left.is_empty() {
+                        hold.confirm().await?;
+                        (self.empties)()?;
+                    }
                 }
             }
             anyhow::Ok((arrived, status))
@@ -70,11 +70,8 @@ impl Deploy<'_> {
     /// # Errors
     /// When the store or the hypervisor does not answer.
     pub async fn status(&self) -> anyhow::Result<Option<DeployStatus>> {
-        match records::read(self.store).await? {
-            Some(kept) => {
-                kept.is_of(self.hypervisor.deployment())?;
-                Ok(Some(self.status_of(&kept).await?))
-            }
+        match begun(self.store, self.hypervisor.deployment()).await? {
+            Some(kept) => Ok(Some(self.status_of(&kept).await?)),
             None => Ok(None),
         }
     }
@@ -113,41 +110,36 @@ impl Deploy<'_> {
         removed
     }
 
-    /// Whether there is neither a note of a cluster nor a VM of one.
+    /// Whether there is neither a note of a cluster nor of an upgrade, nor a VM of one.
     async fn is_empty(&self) -> anyhow::Result<bool> {
-        Ok(records::read(self.store).await?.is_none() && self.hypervisor.vms().await?.is_empty())
+        let is_noted =
+            records::read(self.store).await?.is_some() || LastUpgrade::find(self.store).await? != LastUpgrade::Nothing;
+        Ok(!is_noted && self.hypervisor.vms().await?.is_empty())
     }
 
     /// What is kept once it is wanted.
     async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Applied> {
+        let deployment = self.hypervisor.deployment();
         let noted = records::read(self.store).await?;
         let before = noted.as_ref().map(|kept| kept.goal);
-        let ended = noted.as_ref().and_then(|kept| kept.upgrade);
-        let last = LastUpgrade::find(self.store).await?;
-        // One of a cluster that was destroyed since has ended with it; one that began later is of VMs that took its place.
-        let goes_on = last.as_ref().filter(|last| Some(last.id) != ended);
+        let upgraded = Upgraded::find(self.store, deployment, noted.as_ref()).await?;
         if let Wish::Deploy(_) = wish {
-            let is_open = match before {
-                Some(Goal::Gone) => goes_on.is_some_and(|last| last.is_open),
-                _ => OpenUpgrade::find(self.store).await?.is_some(),
-            };
-            if is_open {
-                bail!("an upgrade of this cluster is open: end it first");
-            }
+            upgraded.permits_deploy()?;
         }
-        let (deployment, vms) = (self.hypervisor.deployment(), self.hypervisor.vms().await?);
+        let vms = self.hypervisor.vms().await?;
         let kept = wish.applied(deployment, noted, &vms)?;
-        let own = goes_on.filter(|last| last.deployment == deployment);
-        let kept = match (wish, own) {
-            // What one that is gone on with had to note it has noted.
-            (Wish::Destroy { .. }, Some(last)) if before != Some(Goal::Down) => kept.with_unheld(&last.disks, &vms),
-            _ => kept,
+        let goes = matches!(wish, Wish::Destroy { .. }) || before == Some(Goal::Gone);
+        let kept = match upgraded.own.as_ref().filter(|_| goes) {
+            // Each time: an upgrade may have gone on since the last one.
+            Some(own) => kept.with_unheld(&own.disks, &vms),
+            None => kept,
         };
-        Ok(Applied { kept, before, last })
+        Ok(Applied { kept, before, upgraded })
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
-        let upgraded = LastUpgrade::find(self.store).await?.map(|last| last.vms).unwrap_or_default();
+        let upgraded = Upgraded::find(self.store, self.hypervisor.deployment(), Some(kept)).await?;
+        let upgraded = upgraded.own.map(|own| own.vms).unwrap_or_default();
         match look(self.hypervisor, self.guests, kept, &upgraded).await {
             Ok((seen, _)) => Ok(DeployStatus::of(kept, Ok(&seen))),
             Err(Trouble::Stop(error)) => Err(error),
@@ -157,20 +149,20 @@ impl Deploy<'_> {
         }
     }
 
-    /// Nobody upgrades while the hold is held: `last` stays the last upgrade.
+    /// Nobody upgrades while the hold is held: `upgraded` stays the last upgrade.
     async fn run(
         &self,
         wish: Wish<'_>,
         hold: &Hold<'_>,
         records: &mut Records<'_>,
-        last: Option<LastUpgrade>,
+        upgraded: Upgraded,
     ) -> anyhow::Result<Arrived> {
         let acting = Acting {
             deploy: self,
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
-            upgrade: last.as_ref().map(|last| last.id),
-            upgraded: last.map(|last| last.vms).unwrap_or_default(),
+            upgrade: upgraded.id,
+            upgraded: upgraded.own.map(|own| own.vms).unwrap_or_default(),
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
@@ -266,7 +258,7 @@ struct Applied {
     /// What was to come of the cluster before.
     before: Option<Goal>,
     /// The last upgrade that there is in the store.
-    last: Option<LastUpgrade>,
+    upgraded: Upgraded,
 }
 
 /// What one look has led to.

@@ -22,7 +22,10 @@ pub enum Said {
 pub struct Seen {
     /// The VMs that carry the deployment's stamp, and those that are nodes' by BIOS UUID, whatever they carry.
     pub vms: Vec<Vm>,
-    /// BIOS UUIDs of the VMs that an upgrade has noted.
+    /// VMs that were met on the way and are not the cluster's: other deployments', and those that an operator had named once and has
+    /// taken the stamp from. What they hold is not anybody's to remove.
+    pub bystanders: Vec<Vm>,
+    /// BIOS UUIDs of the cluster's VMs that an upgrade has noted.
     pub upgraded: BTreeSet<Uuid>,
     /// What nodes say, by name; nothing of those that were not asked.
     pub said: BTreeMap<String, Said>,
@@ -111,7 +114,7 @@ impl Seen {
 
     /// Whether a VM holds a disk.
     pub(super) fn is_held(&self, disk: &DiskRef) -> bool {
-        self.vms.iter().any(|vm| vm.disk(disk.uuid).is_some())
+        self.vms.iter().chain(&self.bystanders).any(|vm| vm.disk(disk.uuid).is_some())
     }
 }
 

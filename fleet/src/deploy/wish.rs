@@ -78,7 +78,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         authority: None,
         removes_disks: false,
         granted: Vec::new(),
-        upgrade: None,
+        upgrade: before.as_ref().and_then(|kept| kept.upgrade),
         left: before.map(|kept| kept.left).unwrap_or_default(),
         discarded: Vec::new(),
     })
@@ -204,14 +204,19 @@ fn adopted(cluster: &str) -> Kept {
 }
 
 impl Kept {
-    /// The same with those of an upgrade's disks noted as left that no VM holds: nothing else leads to them once its journal goes.
+    /// The same with those of an upgrade's disks noted that no VM holds: nothing else leads to them once its journal goes. However
+    /// often that is asked for, each is noted once. The cluster's own go where that is wanted: one that an earlier command has removed
+    /// is not found then.
     #[must_use]
     pub(super) fn with_unheld(mut self, disks: &[DiskRef], vms: &[Vm]) -> Self {
         for disk in disks {
             let is_noted = self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == disk.uuid);
-            if !is_noted && vms.iter().all(|vm| vm.disk(disk.uuid).is_none()) {
-                self.left.push(disk.clone());
+            if is_noted || vms.iter().any(|vm| vm.disk(disk.uuid).is_some()) {
+                continue;
             }
+            let goes = self.removes_disks && self.is_own_disk(disk.uuid);
+            let noted = if goes { &mut self.discarded } else { &mut self.left };
+            noted.push(disk.clone());
         }
         self
     }

@@ -31,8 +31,10 @@ impl Deployment<'_> {
     /// The nodes whose VMs carry no stamp, each with its VM; changes nothing.
     ///
     /// # Errors
-    /// When a node does not answer, no VM has the BIOS UUID that it says, several have, or it is another deployment's.
+    /// When a node does not answer, no VM has the BIOS UUID that it says, several have, or it is another deployment's; or the
+    /// journal in the place is.
     pub async fn adoptable(&self) -> anyhow::Result<Vec<Adoption>> {
+        self.is_its_place().await?;
         let deployment = self.hypervisor.deployment();
         let mut adoptions = Vec::new();
         for (node, address) in self.nodes.control_nodes().await? {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::entry::{self, Direction, Entry, Outcome};
+use super::plan::Plan;
 use super::progress::Progress;
 use super::{Nodes, salvage};
 use crate::authority::{Hold, Store, standing};
@@ -45,6 +46,8 @@ pub struct SeenNode {
 pub struct Earlier {
     /// The identifier of its plan.
     pub id: Uuid,
+    /// The deployment that it was of.
+    pub deployment: Uuid,
     /// The cluster that it was of.
     pub cluster: Uuid,
     /// The way that it went last.
@@ -78,5 +81,6 @@ impl ClusterSeen {
 fn earlier(entries: &[Entry]) -> anyhow::Result<Earlier> {
     let plan = entry::plan_of(entries).context("a journal without a plan")?;
     let progress = Progress::of(plan, entries);
-    Ok(Earlier { id: plan.id, cluster: plan.cluster, direction: progress.direction, outcome: progress.outcome })
+    let Plan { id, deployment, cluster, .. } = *plan;
+    Ok(Earlier { id, deployment, cluster, direction: progress.direction, outcome: progress.outcome })
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
@@ -81,6 +81,7 @@ impl Deployment<'_> {
     }
 
     async fn plan_to(&self, target: &Target, options: &Options, view: HoldView<'_>) -> anyhow::Result<Plan> {
+        self.may_be_upgraded().await?;
         let inventory = self.inventory(&options.placement, view).await?;
         Ok(plan(&inventory, target, options, Uuid::new_v4())?)
     }
@@ -88,17 +89,18 @@ impl Deployment<'_> {
     /// What is there, and what the operator says of it.
     async fn inventory(&self, placement: &Placement, view: HoldView<'_>) -> anyhow::Result<Inventory> {
         let seen = Inventory::take(self.hypervisor, self.nodes, self.store, placement, view.own()).await?;
-        Ok(Inventory { cluster: self.told(seen.cluster, view), ..seen })
+        Ok(Inventory { cluster: self.told(seen.cluster, view)?, ..seen })
     }
 
     /// The same of the cluster alone.
     pub(super) async fn cluster_seen(&self, view: HoldView<'_>) -> anyhow::Result<ClusterSeen> {
-        Ok(self.told(ClusterSeen::take(self.nodes, self.store, view.own()).await?, view))
+        self.told(ClusterSeen::take(self.nodes, self.store, view.own()).await?, view)
     }
 
-    fn told(&self, seen: ClusterSeen, view: HoldView<'_>) -> ClusterSeen {
+    fn told(&self, seen: ClusterSeen, view: HoldView<'_>) -> anyhow::Result<ClusterSeen> {
+        seen.earlier.iter().try_for_each(|earlier| self.is_its_upgrade(earlier.deployment))?;
         let held_by = seen.held_by.filter(|_| matches!(view, HoldView::AsItIs));
-        ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen }
+        Ok(ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen })
     }
 
     /// Plans an upgrade and carries it out.
@@ -187,9 +189,11 @@ impl Deployment<'_> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         let plan = plan_of(&entries).context("a journal without a plan")?;
         self.is_of_this_cluster(plan).await?;
+        self.goes_on(verb).await?;
         permits(verb, id, plan, &entries)?;
         let hold = self.take(over).await?;
         let gone = async {
+            self.goes_on(verb).await?;
             let mut journal = Journal::continued(&hold).await?;
             permits(verb, id, journal.plan(), journal.entries())?;
             self.go(&mut journal, &hold, ova, verb).await
@@ -197,6 +201,11 @@ impl Deployment<'_> {
         .await;
         hold.release().await;
         gone
+    }
+
+    /// Refuses to go on where that may not be. An upgrade is ended anywhere: that changes no VM.
+    async fn goes_on(&self, verb: Verb) -> anyhow::Result<()> {
+        if verb == Verb::Abandon { Ok(()) } else { self.may_be_upgraded().await }
     }
 
     /// Where the upgrade stands; changes nothing.
@@ -267,10 +276,7 @@ impl Deployment<'_> {
     /// Refuses a journal of another cluster than the nodes': with a kubeconfig whose context has changed, the steps of
     /// one cluster's upgrade would be taken on the other. While the API is away nobody can say.
     async fn is_of_this_cluster(&self, plan: &Plan) -> anyhow::Result<()> {
-        if plan.deployment != self.hypervisor.deployment() {
-            let (of, here) = (plan.deployment, self.hypervisor.deployment());
-            bail!("the journal is of the deployment {of}, and this is {here}");
-        }
+        self.is_its_upgrade(plan.deployment)?;
         match self.nodes.cluster().await {
             Ok(here) if here != plan.cluster && self.other_cluster != Some(here) => {
                 Err(OtherCluster { of: plan.cluster, here }.into())

@@ -47,6 +47,7 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         view: HoldView<'_>,
     ) -> anyhow::Result<KubernetesPlan> {
+        self.may_be_upgraded().await?;
         let seen = self.cluster_seen(view).await?;
         let mut plan = plan_kubernetes(&seen, options.to.as_deref())?;
         if let Some(first) = plan.nodes.iter().find(|node| !node.begun) {

@@ -1,6 +1,6 @@
 //! What the last upgrade of a deployment has noted, for who removes the deployment's VMs: those that it made or has begun to make,
 //! and those that an operator was shown in its plan; and where the data disks are that it has taken from theirs. A stamp alone
-//! proves nothing.
+//! proves nothing. What cannot be read is never taken for none.
 
 use std::collections::BTreeSet;
 
@@ -9,56 +9,86 @@ use uuid::Uuid;
 use super::entry::{Entry, Event, Outcome, disk_of, plan_of};
 use super::plan::Plan;
 use super::progress::Progress;
-use super::salvage::{self, Damaged};
+use super::salvage::{self, Damaged, Last};
 use crate::authority::Store;
 use crate::hypervisor::DiskRef;
 
-/// The last upgrade in a store. Of one whose journal is damaged only the plan counts, and less is known.
+/// What a store says of the last upgrade in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastUpgrade {
+pub enum LastUpgrade {
+    /// There is none.
+    Nothing,
+    /// All of it is understood.
+    Known(Noted),
+    /// Not all of it is understood: whose it was, and where it has moved a disk to, may be what nobody can read.
+    Unknown {
+        /// What is damaged; none once it was abandoned unread, which has ended it.
+        damage: Option<Damaged>,
+        /// What its plan has noted, if a copy of that is left.
+        plan: Option<Noted>,
+    },
+}
+
+/// What an upgrade has noted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Noted {
     /// Its name.
     pub id: Uuid,
     /// The deployment that it is of.
     pub deployment: Uuid,
     /// Whether it has not come to an end after which nothing follows.
     pub is_open: bool,
-    /// BIOS UUIDs of the VMs that it has noted.
+    /// BIOS UUIDs of the VMs.
     pub vms: BTreeSet<Uuid>,
-    /// The nodes' data disks, each where it was when it was last taken from a VM, or when the plan was made; none once all nodes
-    /// are where they stay: their VMs hold them.
+    /// The nodes' data disks, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
+    /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
 }
 
 impl LastUpgrade {
-    /// Finds it; none if there is none, or it was abandoned unread, or nothing is left of it that is understood.
+    /// Finds it.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn find(store: &dyn Store) -> anyhow::Result<Option<Self>> {
-        match salvage::read(store).await {
-            Ok(entries) => Ok(entries.and_then(|entries| Some(Self::of(plan_of(&entries)?, &entries)))),
-            Err(error) => match error.downcast::<Damaged>() {
-                Ok(damaged) => Ok(damaged.plan.map(|plan| Self::of(&plan, &[]))),
-                Err(error) => Err(error),
-            },
+    pub async fn find(store: &dyn Store) -> anyhow::Result<Self> {
+        match salvage::last(store).await {
+            Ok(Last::Nothing) => Ok(Self::Nothing),
+            Ok(Last::Unread) => Ok(Self::Unknown { damage: None, plan: None }),
+            Ok(Last::Entries(entries)) => Ok(match plan_of(&entries) {
+                Some(plan) => Self::Known(Noted::of(plan, &entries)),
+                None => Self::Unknown { damage: None, plan: None },
+            }),
+            Err(error) => {
+                let damage: Damaged = error.downcast()?;
+                let plan = damage.plan.as_deref().map(|plan| Noted::of(plan, &[]));
+                Ok(Self::Unknown { damage: Some(damage), plan })
+            }
         }
     }
 
+    /// What is known of it.
+    pub fn noted(&self) -> Option<&Noted> {
+        match self {
+            Self::Nothing => None,
+            Self::Known(noted) => Some(noted),
+            Self::Unknown { plan, .. } => plan.as_ref(),
+        }
+    }
+}
+
+impl Noted {
     fn of(plan: &Plan, entries: &[Entry]) -> Self {
-        let outcome = Progress::of(plan, entries).outcome;
-        let is_open = matches!(outcome, None | Some(Outcome::Upgraded));
         let made = entries.iter().filter_map(|entry| match &entry.event {
             Event::Begun { vm, .. } | Event::Done { vm, .. } => *vm,
             _ => None,
         });
         let nodes = plan.nodes.iter().enumerate();
-        let disks = nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone());
         Self {
             id: plan.id,
             deployment: plan.deployment,
-            is_open,
+            is_open: matches!(Progress::of(plan, entries).outcome, None | Some(Outcome::Upgraded)),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).collect(),
-            disks: if is_open || outcome == Some(Outcome::Abandoned) { disks.collect() } else { Vec::new() },
+            disks: nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone()).collect(),
         }
     }
 }

@@ -23,30 +23,51 @@ pub struct Damaged {
     pub plan: Option<Box<Plan>>,
 }
 
+/// What there is of the last upgrade.
+pub(super) enum Last {
+    /// There is none.
+    Nothing,
+    /// Its entries.
+    Entries(Vec<Entry>),
+    /// It was abandoned unread.
+    Unread,
+}
+
 /// The entries of the deployment's last upgrade; none if there is none, or it was abandoned unread.
 ///
 /// # Errors
-/// [`Damaged`] if they cannot be understood, another error if the store cannot be read: that says nothing of them.
+/// As [`last`].
 pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>> {
+    match last(store).await? {
+        Last::Entries(entries) => Ok(Some(entries)),
+        Last::Nothing | Last::Unread => Ok(None),
+    }
+}
+
+/// What there is of the deployment's last upgrade.
+///
+/// # Errors
+/// [`Damaged`] if its entries cannot be understood, another error if the store cannot be read: that says nothing of them.
+pub(super) async fn last(store: &dyn Store) -> anyhow::Result<Last> {
     let mut numbers = sorted(store).await.context("looking for the journal")?;
     while let Some(number) = numbers.pop() {
         let attempt = || format!("reading the journal of hold {number}");
         let kept = JournalFiles::read(store, number).await.with_context(attempt)?;
         let text = kept.text();
         if matches!(&text, Ok(Some(text)) if AbandonedUnread::is(text)) {
-            return Ok(None);
+            return Ok(Last::Unread);
         }
         let read = text.and_then(|text| text.as_deref().map(parse).transpose());
         match read.with_context(attempt) {
             Ok(None) => {}
-            Ok(entries) => return Ok(entries),
+            Ok(Some(entries)) => return Ok(Last::Entries(entries)),
             Err(damage) => {
                 let plan = plan(store, kept, &numbers).await?.map(Box::new);
                 return Err(Damaged { words: format!("{damage:#}"), hold: number, plan }.into());
             }
         }
     }
-    Ok(None)
+    Ok(Last::Nothing)
 }
 
 /// The plan of the upgrade whose journal is damaged: of its last hold in which one is understood, this one or one

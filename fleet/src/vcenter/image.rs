@@ -149,6 +149,16 @@ impl VcenterHypervisor {
         }
     }
 
+    /// Whether a template's settings, right after it was looked at again, are those that were sealed, whatever version they have: other
+    /// clones of it may count as changes at any moment. Where only their version was sealed it has to be that one.
+    pub(super) async fn is_as_sealed(&self, note: &Note, seen: &vsphere::Vm) -> Result<bool> {
+        match &note.seal {
+            Some(seal) if seal.version == seen.change_version => Ok(true),
+            Some(Seal { settings: Some(sealed), .. }) => Ok(self.settings_of(&seen.reference).await?.1 == *sealed),
+            _ => Ok(false),
+        }
+    }
+
     /// What the settings of a template come to, and their version.
     pub(super) async fn settings_of(&self, template: &MoRef) -> Result<(String, String)> {
         let seen = self.client.look(template, &["config"]).await?;

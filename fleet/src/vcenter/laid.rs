@@ -29,8 +29,8 @@ const BEGUN: &str = ".begun.json";
 const SEALED: &str = ".sealed.json";
 /// So many characters of the digest are in a template's name, for people.
 const SHORT: usize = 12;
-/// How often a seal is written that vCenter did not take: without it, all that was uploaded is of no use.
-const TRIES: usize = 3;
+/// How often a seal is tried that vCenter did not take: without it, all that was uploaded is of no use.
+pub(super) const TRIES: usize = 3;
 
 /// An import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

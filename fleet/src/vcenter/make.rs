@@ -92,6 +92,7 @@ impl VcenterHypervisor {
             _ => CloneDisks::Full,
         };
         self.takes_vms(&place.at).await?;
+        let is_linked = matches!(disks, CloneDisks::LinkedTo(_));
         let clone = CloneVm {
             name,
             folder: &place.folder,
@@ -105,7 +106,9 @@ impl VcenterHypervisor {
         };
         let made = self.client.changes(&Asking(permit)).clone_vm(&template.reference, &clone).await?;
         let after = self.client.vm(&template.reference).await.map_err(after_it_began)?;
-        if !is_alike(template, &after) {
+        // What a linked clone takes is its snapshot's; a full one takes all settings as they were at that moment.
+        let is_sealed = is_linked || self.is_as_sealed(&image.note, &after).await.map_err(after_it_began)?;
+        if !is_sealed || !is_alike(template, &after) {
             let words = format!("the template {} was changed while {name} was made from it", template.name);
             return Err(after_it_began(changed(words)));
         }
@@ -121,8 +124,8 @@ impl VcenterHypervisor {
     }
 }
 
-/// What leads out of a new VM, or is told to its guest, and is not as in the template that was looked at; none if all is. A full
-/// clone has what its template had at that moment, which may be changed back by now.
+/// What leads out of a new VM, is told to its guest, or is what it starts, and is not as in the template that was looked at; none if
+/// all is. A full clone has what its template had at that moment, which may be changed back by now.
 fn strange(template: &vsphere::Vm, made: &vsphere::Vm, new_disks: usize) -> Option<String> {
     let (had, has) = (&template.devices, &made.devices);
     if has.disks.len() != had.disks.len() + new_disks {
@@ -138,13 +141,22 @@ fn strange(template: &vsphere::Vm, made: &vsphere::Vm, new_disks: usize) -> Opti
         };
         known.remove(at);
     }
+    if made.boot != template.boot {
+        return Some(format!("another boot order or firmware ({})", started(&made.boot)));
+    }
     let mut told = made.extra.keys().filter(|key| key.starts_with(GUESTINFO));
     let changed = told.find(|key| made.extra.get(key) != template.extra.get(key));
     changed.map(|key| format!("the entry {key}"))
 }
 
-/// Whether all that a clone takes from its template is the same. That it was cloned may itself count as a change of its settings: these
-/// come to the same then ([`super::laid::settings`]).
+/// In words for people.
+fn started(boot: &vsphere::Boot) -> String {
+    let signed = if boot.is_secure { ", only what is signed" } else { "" };
+    format!("{}{signed}, in the order {:?}", boot.firmware, boot.order)
+}
+
+/// Whether what a linked clone takes from its template is the same. That it was cloned may itself count as a change of its settings:
+/// what these come to is looked at for full ones.
 fn is_alike(before: &vsphere::Vm, after: &vsphere::Vm) -> bool {
     let rest = |seal: Seal| Seal { version: String::new(), ..seal };
     Seal::of(before).map(rest) == Seal::of(after).map(rest)

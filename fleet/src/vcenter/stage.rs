@@ -8,13 +8,14 @@ use vsphere::{ConfigSpec, Import, MoRef, Outcome, Power};
 
 use super::VcenterHypervisor;
 use super::image::{Package, Standing, as_staged};
-use super::laid::{Note, SNAPSHOT, Seal};
+use super::laid::{Note, SNAPSHOT, Seal, TRIES};
 use super::place::Place;
 use super::stamp::{GOING, IMAGE};
 use super::trouble::{Asking, not_now};
 use crate::hypervisor::{Error, Kind, Permit, Placement, Result, Staged, Vm};
 
-/// So many templates of an image that others have changed lie about at most: each cost an import, and takes its room.
+/// So many templates of an image that others have changed, or that were left without a seal, lie about at most: each cost an import,
+/// and takes its room.
 const MOST_ALTERED: usize = 3;
 /// So often a template is looked at for its settings to come to rest.
 const LOOKS: usize = 10;
@@ -57,7 +58,10 @@ impl VcenterHypervisor {
                     Err(error) => {
                         log::warn!("{} was left half laid ready, and cannot be looked at: {error}", note.name);
                     }
-                    Ok(()) => {}
+                    Ok(true) if note.digest == digest => {
+                        altered.push((format!("{}: it was left half laid ready", note.name), Vec::new()));
+                    }
+                    Ok(_) => {}
                 }
                 continue;
             };
@@ -102,8 +106,9 @@ impl VcenterHypervisor {
     }
 
     /// Removes half of a template. It is known by the name and the BIOS UUID that were noted before it was begun, never had more
-    /// than the image's own disk, and never ran: what is otherwise stays, and is named.
-    async fn end_half(&self, note: &Note, permit: &dyn Permit) -> Result<()> {
+    /// than the image's own disk, and never ran: what is otherwise stays, and is named. So does a template that was not sealed: others
+    /// may have made VMs that stand on it. True if something stays.
+    async fn end_half(&self, note: &Note, permit: &dyn Permit) -> Result<bool> {
         let mut found = Vec::new();
         for reference in self.client.vms_of_bios_uuid(&note.uuid.to_string()).await? {
             match self.client.vm(&reference).await {
@@ -112,7 +117,10 @@ impl VcenterHypervisor {
                 Err(error) => return Err(error.into()),
             }
         }
-        let Some(half) = found.pop() else { return self.laid.forget(note, permit).await };
+        let Some(half) = found.pop() else {
+            self.laid.forget(note, permit).await?;
+            return Ok(false);
+        };
         if found.is_empty() && is_half(note, &half, &self.places.templates) {
             return self.remove_half(note, &half, permit).await;
         }
@@ -122,11 +130,12 @@ impl VcenterHypervisor {
             note.name,
             half.name
         );
-        Ok(())
+        Ok(true)
     }
 
     /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen.
-    async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Permit) -> Result<()> {
+    /// True if it stays.
+    async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Permit) -> Result<bool> {
         let asking = Asking(permit);
         let changes = self.client.changes(&asking);
         let removed = async {
@@ -136,13 +145,14 @@ impl VcenterHypervisor {
         match removed.await.map_err(Error::from) {
             Ok(()) => {
                 log::info!("{} was left half laid ready, and is removed", half.name);
-                self.laid.forget(note, permit).await
+                self.laid.forget(note, permit).await?;
+                Ok(false)
             }
             Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => Err(error),
             // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
             Err(error) => {
                 log::info!("{} was left half laid ready, and stays for now: {error}", half.name);
-                Ok(())
+                Ok(true)
             }
         }
     }
@@ -196,21 +206,35 @@ impl VcenterHypervisor {
         self.sealed(&note, &imported.vm, permit).await
     }
 
-    /// Seals what was made: from now on it is an image, as long as it stays as it is.
+    /// Seals what was made: from now on it is an image, as long as it stays as it is. It is looked at several times where that
+    /// cannot be done now: a template that is not sealed now never is.
     async fn sealed(&self, note: &Note, made: &MoRef, permit: &dyn Permit) -> Result<Staged> {
+        let mut tries = 1;
+        let seal = loop {
+            match self.seal_of(note, made).await {
+                Err(error) if tries < TRIES && matches!(error.kind, Kind::InDoubt | Kind::Transient) => {
+                    log::debug!("looking at {} for its seal: {error}", note.name);
+                    tries += 1;
+                }
+                seal => break seal?,
+            }
+        };
+        self.laid.seal(note, seal, permit).await?;
+        Ok(as_staged(&made.id, &note.digest))
+    }
+
+    /// The seal of what was made, once its settings have come to rest.
+    async fn seal_of(&self, note: &Note, made: &MoRef) -> Result<Seal> {
         let now = self.at_rest(made).await?;
         let is_it = now.name == note.name && is_noted(note, &now);
-        match Seal::of(&now).filter(|_| is_it) {
-            Some(seal) => {
-                let (version, settings) = self.settings_of(made).await?;
-                if version != seal.version {
-                    return Err(not_now(format!("the settings of {} were changed just now: it is not used", now.name)));
-                }
-                self.laid.seal(note, Seal { settings: Some(settings), ..seal }, permit).await?;
-                Ok(as_staged(&made.id, &note.digest))
-            }
-            None => Err(Error::transient(anyhow::anyhow!("{} was laid ready and is no whole template", now.name))),
+        let Some(seal) = Seal::of(&now).filter(|_| is_it) else {
+            return Err(Error::transient(anyhow::anyhow!("{} was laid ready and is no whole template", now.name)));
+        };
+        let (version, settings) = self.settings_of(made).await?;
+        if version != seal.version {
+            return Err(not_now(format!("the settings of {} were changed just now: it is not used", now.name)));
         }
+        Ok(Seal { settings: Some(settings), ..seal })
     }
 
     /// A template whose settings change no more by themselves: what a host has done may reach vCenter after its task has ended.

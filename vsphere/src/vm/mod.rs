@@ -20,5 +20,5 @@ pub use device::{Adapter, AdapterNetwork, Controller, Devices, Disk, Other};
 pub use entries::Entries;
 pub use power::{Power, ShutDown};
 pub use property::Property;
-pub use seen::{Extra, ManagedBy, Vm};
+pub use seen::{Boot, Extra, ManagedBy, Vm};
 pub use snapshot::Snapshot;

@@ -24,6 +24,8 @@ const PATHS: &[&str] = &[
     "config.instanceUuid",
     "config.template",
     "config.files.vmPathName",
+    "config.firmware",
+    "config.bootOptions",
     "config.hardware.numCPU",
     "config.hardware.memoryMB",
     "config.hardware.device",
@@ -69,6 +71,17 @@ pub struct ManagedBy {
     pub kind: String,
 }
 
+/// What a VM starts, and from where (`VirtualMachineBootOptions`, vSphere Web Services API).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Boot {
+    /// `bios` or `efi`.
+    pub firmware: String,
+    /// Whether EFI starts only what is signed.
+    pub is_secure: bool,
+    /// The kinds of devices that it is started from, in this order; empty if the firmware's own order counts.
+    pub order: Vec<String>,
+}
+
 /// A VM.
 #[derive(Clone, Debug)]
 pub struct Vm {
@@ -92,6 +105,8 @@ pub struct Vm {
     pub is_template: bool,
     /// Where its settings are, such as `[datastore] vm/vm.vmx`.
     pub vmx_path: String,
+    /// What it starts, and from where.
+    pub boot: Boot,
     /// Virtual processors.
     pub processors: u32,
     /// Memory in MiB.
@@ -157,6 +172,11 @@ fn read(vm: &Object) -> Result<Vm> {
         instance_uuid: vm.text("config.instanceUuid").to_owned(),
         is_template: vm.flag("config.template"),
         vmx_path: text("config.files.vmPathName")?,
+        boot: Boot {
+            firmware: vm.text("config.firmware").to_owned(),
+            is_secure: vm.get("config.bootOptions").is_some_and(|boot| boot.flag("efiSecureBootEnabled")),
+            order: vm.get("config.bootOptions").map(order).unwrap_or_default(),
+        },
         processors: vm.parsed("config.hardware.numCPU").unwrap_or_default(),
         memory: vm.parsed("config.hardware.memoryMB").unwrap_or_default(),
         devices: Devices::read(vm.need("config.hardware.device")?),
@@ -172,4 +192,10 @@ fn read(vm: &Object) -> Result<Vm> {
         snapshots: vm.get("snapshot.rootSnapshotList").map(Snapshot::read_all).unwrap_or_default(),
         tasks: vm.references_at("recentTask"),
     })
+}
+
+/// The kinds of bootable devices, as they are tried.
+fn order(options: &Element) -> Vec<String> {
+    let devices = options.children().iter().filter(|part| part.name() == "bootOrder");
+    devices.map(|device| device.kind().unwrap_or_default().to_owned()).collect()
 }

@@ -28,6 +28,11 @@ const SNAPSHOTS: &str = r#"
 <VirtualMachineSnapshotTree><snapshot type="VirtualMachineSnapshot">snapshot-1</snapshot><name>a</name><childSnapshotList><snapshot type="VirtualMachineSnapshot">snapshot-2</snapshot><name>b</name></childSnapshotList><childSnapshotList><snapshot type="VirtualMachineSnapshot">snapshot-3</snapshot><name>c</name></childSnapshotList></VirtualMachineSnapshotTree>
 <VirtualMachineSnapshotTree><snapshot type="VirtualMachineSnapshot">snapshot-4</snapshot><name>d</name></VirtualMachineSnapshotTree>"#;
 
+const BOOT: &str = r#"
+<bootDelay>0</bootDelay><efiSecureBootEnabled>true</efiSecureBootEnabled>
+<bootOrder xsi:type="VirtualMachineBootOptionsBootableDiskDevice"><deviceKey>2000</deviceKey></bootOrder>
+<bootOrder xsi:type="VirtualMachineBootOptionsBootableEthernetDevice"><deviceKey>4000</deviceKey></bootOrder>"#;
+
 fn of(connection: &str) -> String {
     let managed = "<extensionKey>org.example</extensionKey><type>node</type>";
     object(
@@ -42,6 +47,8 @@ fn of(connection: &str) -> String {
             ("config.uuid", "4212aaaa-0000-0000-0000-000000000001"),
             ("config.template", "false"),
             ("config.files.vmPathName", "[ds] node/node.vmx"),
+            ("config.firmware", "efi"),
+            ("config.bootOptions", BOOT),
             ("config.hardware.numCPU", "4"),
             ("config.hardware.memoryMB", "8192"),
             ("config.hardware.device", DEVICES),
@@ -78,6 +85,8 @@ async fn a_vm_is_read_with_its_disks_adapters_properties_and_snapshots() {
     let fake = Fake::start().await;
     let vm = seen(&fake).await;
     assert_eq!((vm.name.as_str(), vm.processors, vm.memory, vm.power), ("node-1", 4, 8192, Power::Off));
+    let order = ["Disk", "Ethernet"].map(|kind| format!("VirtualMachineBootOptionsBootable{kind}Device")).to_vec();
+    assert_eq!(vm.boot, Boot { firmware: "efi".to_owned(), is_secure: true, order });
     assert_eq!((vm.host.clone(), vm.pool.clone()), (None, Some(MoRef::new("ResourcePool", "resgroup-8"))));
     let data = vm.devices.disk("60 00 C2 92 12 34 56 78-9a bc de f0 12 34 56 78").unwrap();
     assert_eq!((data.key, data.unit, data.capacity), (2001, 1, 1 << 20));

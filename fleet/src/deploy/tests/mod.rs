@@ -3,4 +3,5 @@ mod fake;
 mod next;
 mod records;
 mod stories;
+mod upgrades;
 mod wish;

@@ -1,12 +1,10 @@
 //! What people do, and what they are told.
 
 use contract::deployer::Digests;
-use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Machine, World, wanted};
-use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish, authority};
+use super::fake::{DESTROY, DESTROY_ALL, Machine, World, wanted};
+use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
 use crate::hypervisor::{Disk, PowerState, Vm};
-use crate::upgrade::OpenUpgrade;
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_made_and_given_again_nothing_happens() {
@@ -118,7 +116,7 @@ async fn vms_of_which_nothing_is_noted_are_no_clusters_to_go_on_with_nor_to_remo
 }
 
 /// Panics unless a command was stopped by these VMs, named, which are as they were.
-fn stopped_by(world: &World, arrived: &Arrived, planted: &[&Machine]) {
+pub fn stopped_by(world: &World, arrived: &Arrived, planted: &[&Machine]) {
     let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
     for machine in planted {
         let named = |wait: &&Wait| wait.reason.to_string().contains(&machine.vm.to_string());
@@ -160,12 +158,12 @@ async fn what_was_cloned_of_a_control_node_stays_when_its_cluster_goes() {
 }
 
 /// A VM as it is now.
-fn shown(world: &World, name: &str) -> Vm {
+pub fn shown(world: &World, name: &str) -> Vm {
     world.lock().machines.iter().find(|machine| machine.vm.name == name).unwrap().vm.clone()
 }
 
 /// The cluster goes, and these VMs with it.
-fn also(also: &[Vm], disks: bool) -> Wish<'_> {
+pub fn also(also: &[Vm], disks: bool) -> Wish<'_> {
     Wish::Destroy { cluster: "control", disks, also }
 }
 
@@ -263,24 +261,6 @@ async fn the_rest_of_a_cluster_is_made_with_no_other_secret_than_its_first_vms()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_journal_of_a_cluster_that_is_gone_is_one_hold_and_an_upgrade_in_it_stops_no_new_one() {
-    let world = World::with(1).await;
-    for _ in 0..3 {
-        world.give(Wish::Deploy(&wanted(1))).await.arrived();
-    }
-    let last = *world.lock().holds().keys().next_back().unwrap();
-    let upgrade = upgrade_of(DEPLOYMENT);
-    let planned = upgrade.lines().next().unwrap();
-    world.put(last, "journal.jsonl", &format!("{planned}\n"));
-    assert!(world.give(Wish::Deploy(&wanted(1))).await.failed().contains("an upgrade of this cluster is open"));
-    world.give(DESTROY).await.arrived();
-    let holds: Vec<u64> = world.lock().holds().keys().copied().collect();
-    assert_eq!(holds, [last + 1], "the last one alone is left");
-    let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_place_is_removed_while_it_is_held_and_only_once_nothing_is_left() {
     let world = World::with(1).await;
     assert!(!world.remove_empty().await.unwrap());
@@ -337,50 +317,4 @@ async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster()
     let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
     let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("the cluster has formed with sha256:"), "{waits:?}");
-}
-
-/// The journal of an upgrade of three nodes that has broken off: the disk of cp2 was taken from its VM. BIOS UUIDs end in a0 to a2.
-fn upgrade_of(deployment: Uuid) -> String {
-    let journal = include_str!("../../upgrade/tests/testdata/journal-0.1.jsonl");
-    journal.replace(&Uuid::from_u128(0xde).to_string(), &deployment.to_string())
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_upgrade_that_began_after_a_cluster_was_destroyed_outlives_a_destroy_that_stops() {
-    let world = World::with(1).await;
-    assert!(authority(&world, DEPLOYMENT).await.unwrap().is_some());
-    assert_eq!(authority(&world, Uuid::from_u128(0xbb)).await.unwrap(), None);
-    world.give(DESTROY).await.arrived();
-    assert_eq!(authority(&world, DEPLOYMENT).await.unwrap(), None, "it is gone");
-    // Another one was imported by hand and adopted under the same file, and its upgrade has broken off.
-    let (_noted, unnoted) = (world.plant("cp2", "cp2", 0xa1), world.plant("cp9", "cp9", 0xa9));
-    let last = *world.lock().holds().keys().next_back().unwrap();
-    world.put(last, "journal.jsonl", &upgrade_of(DEPLOYMENT));
-    let refused = world.give(Wish::Deploy(&wanted(1))).await.failed();
-    assert!(refused.contains("an upgrade of this cluster is open"), "{refused}");
-    let (arrived, _) = world.give(DESTROY).await.arrived();
-    stopped_by(&world, &arrived, &[&unnoted]);
-    assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "its journal alone says where the disks are");
-    // Whoever goes on to the end is told of the disk that no VM holds.
-    world.lock().machines.retain(|machine| machine.vm != unnoted.vm);
-    let (arrived, status) = world.give(DESTROY).await.arrived();
-    assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
-    assert!(status.left.iter().any(|disk| disk.path == "[datastore1] cp2/data.vmdk"), "{:?}", status.left);
-    assert_eq!(OpenUpgrade::find(&world).await.unwrap(), None);
-    let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
-    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_clusters_upgrade_in_the_same_place_stays_when_a_cluster_goes() {
-    let world = World::with(1).await;
-    world.lock().removes_used = true;
-    let last = *world.lock().holds().keys().next_back().unwrap();
-    world.put(last, "journal.jsonl", &upgrade_of(Uuid::from_u128(0xbb)));
-    for _ in 0..2 {
-        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
-        assert_eq!((arrived, status.left.len()), (Arrived::Gone, 0), "its disks are no matter of this one");
-        assert!(OpenUpgrade::find(&world).await.unwrap().is_some());
-        assert_eq!(world.lock().emptied, 0, "the place went with it");
-    }
 }

@@ -23,6 +23,7 @@ mod other_cluster;
 mod ova;
 pub(crate) mod package;
 mod permit;
+mod place;
 pub(super) mod salvage;
 mod silence;
 pub(super) mod stamp;

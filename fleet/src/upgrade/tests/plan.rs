@@ -159,8 +159,7 @@ fn what_must_not_be_is_refused_with_its_code() {
 fn an_earlier_upgrade_must_have_ended() {
     let earlier = |direction, outcome| {
         codes(|inventory, _, _| {
-            inventory.cluster.earlier =
-                Some(Earlier { id: Uuid::from_u128(5), cluster: Uuid::from_u128(0xc0), direction, outcome })
+            inventory.cluster.earlier = Some(Earlier { direction, outcome, ..earlier_of(Uuid::from_u128(0xc0)) })
         })
     };
     assert_eq!(earlier(Direction::Forward, None), ["upgrade.unfinished"]);
@@ -174,9 +173,12 @@ fn an_earlier_upgrade_must_have_ended() {
 }
 
 fn of_cluster(inventory: &mut Inventory, cluster: u128) {
-    let (id, cluster) = (Uuid::from_u128(5), Uuid::from_u128(cluster));
-    inventory.cluster.earlier =
-        Some(Earlier { id, cluster, direction: Direction::Back, outcome: Some(Outcome::RolledBack) });
+    inventory.cluster.earlier = Some(earlier_of(Uuid::from_u128(cluster)));
+}
+
+fn earlier_of(cluster: Uuid) -> Earlier {
+    let (id, direction, outcome) = (Uuid::from_u128(5), Direction::Back, Some(Outcome::RolledBack));
+    Earlier { id, deployment: Uuid::from_u128(0xde), cluster, direction, outcome }
 }
 
 #[test]

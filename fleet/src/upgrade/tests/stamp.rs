@@ -207,8 +207,8 @@ async fn a_new_vm_has_the_bios_uuid_that_was_noted_before_and_half_of_it_is_know
     assert!(matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed));
     let half = world.lock().machines.iter().find(|machine| !machine.whole).map(|machine| machine.vm.uuid());
     assert_eq!(half, Some(drawn[0]));
-    let last = LastUpgrade::find(&world).await.unwrap().unwrap();
-    assert!(last.vms.contains(&drawn[0]), "who removes the cluster knows it");
+    let last = LastUpgrade::find(&world).await.unwrap();
+    assert!(last.noted().unwrap().vms.contains(&drawn[0]), "who removes the cluster knows it");
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
     assert_eq!(world.new_vm("cp1").uuid(), drawn[0]);
     assert_eq!(noted().await, drawn, "one is enough");

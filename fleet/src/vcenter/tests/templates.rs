@@ -223,10 +223,15 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
     hypervisor.clone_of(&looked_at, "whole", &place, (&spec, 0), &Free).await.unwrap();
     // What was looked at had no drive, was on fewer networks, or had no disk: all that came in between.
     type Change = fn(&mut vsphere::Vm);
-    let changes: [(&str, Change); 3] = [
+    let changes: [(&str, Change); 5] = [
         ("a VirtualCdrom", |template| template.devices.others.clear()),
         ("network adapters", |template| template.devices.adapters.clear()),
         ("1 disks", |template| template.devices.disks.clear()),
+        // Changed back by now, so that nothing of the template tells.
+        ("another boot order or firmware", |template| {
+            template.boot.order = vec!["VirtualMachineBootOptionsBootableEthernetDevice".to_owned()]
+        }),
+        ("another boot order or firmware", |template| template.boot.is_secure = !template.boot.is_secure),
     ];
     for (number, (strange, change)) in changes.into_iter().enumerate() {
         let mut before = hypervisor.image(&staged).await.unwrap();
@@ -242,6 +247,90 @@ async fn a_vm_with_what_its_template_had_not_when_it_was_looked_at_is_not_taken(
     let told = ConfigSpec::new().extra("guestinfo.told", "x");
     let refused = hypervisor.clone_of(&looked_at, "told", &place, (&told, 0), &Free).await.unwrap_err();
     assert!(refused.to_string().contains("the entry guestinfo.told"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_full_clone_of_a_template_whose_settings_were_changed_meanwhile_is_not_taken() {
+    let bed = Bed::start(&[]);
+    bed.switch(json!({ "clones_change_their_source": true })).await;
+    let site = Site { clones: Clones::Full, ..bed.site() };
+    let (hypervisor, ova, client) = (bed.hypervisor_of(DEPLOYMENT, &site).await, ova(), bed.client().await);
+    let staged = hypervisor.lay(&ova).await;
+    let place = hypervisor.place(None, &Placement::default()).await.unwrap();
+    let spec = ConfigSpec::new();
+    // That it is cloned is no such change, where it was sealed with its settings.
+    for name in ["one", "two"] {
+        let looked_at = hypervisor.image(&staged).await.unwrap();
+        hypervisor.clone_of(&looked_at, name, &place, (&spec, 0), &Free).await.unwrap();
+    }
+    let mut of_before = hypervisor.image(&staged).await.unwrap();
+    of_before.note.seal.as_mut().unwrap().settings = None;
+    let refused = hypervisor.clone_of(&of_before, "three", &place, (&spec, 0), &Free).await.unwrap_err();
+    assert!(refused.to_string().contains("was changed while three was made from it"), "{refused}");
+    // Of all settings one that no list here names.
+    let looked_at = hypervisor.image(&staged).await.unwrap();
+    change(&client, &MoRef::vm(&staged.reference), &ConfigSpec::new().annotation("changed")).await;
+    let refused = hypervisor.clone_of(&looked_at, "four", &place, (&spec, 0), &Free).await.unwrap_err();
+    assert!(refused.to_string().contains("was changed while four was made from it"), "{refused}");
+}
+
+/// Permits everything, and lets one look fail after so many requests.
+struct Spoiling<'a> {
+    bed: &'a Bed,
+    after: usize,
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl Permit for Spoiling<'_> {
+    async fn still(&self) -> Result<()> {
+        if self.asked.fetch_add(1, Ordering::SeqCst) + 1 == self.after {
+            // The two looks before say that it has come to rest.
+            let more = json!({ "fault": "HostCommunication", "skip": 2 });
+            self.bed.spoil("RetrievePropertiesEx", "fault", more).await;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let [first, second, third, fourth] =
+        ["1", "2", "3", "4"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
+    hypervisor.lay(&first).await;
+    // How many requests one takes.
+    let (nowhere, many) = (Placement::default(), 1000);
+    let permit = Few(AtomicUsize::new(many));
+    hypervisor.stage(&second.path, &second.digest, None, &nowhere, &permit).await.unwrap();
+    let requests = many - permit.0.load(Ordering::SeqCst);
+    // A look that fails once before the seal wastes no upload.
+    let permit = Spoiling { bed: &bed, after: requests - 1, asked: AtomicUsize::new(0) };
+    hypervisor.stage(&third.path, &third.digest, None, &nowhere, &permit).await.unwrap();
+    assert!(bed.has_spoilt().await);
+    bed.spoil_nothing().await;
+    assert_eq!(hypervisor.laid.of(&third.digest).await.unwrap().len(), 1);
+    // Each is broken off right before its seal.
+    for number in 1..=3 {
+        let permit = Few(AtomicUsize::new(requests - 1));
+        let error = hypervisor.stage(&fourth.path, &fourth.digest, None, &nowhere, &permit).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Fenced, "{error}");
+        let notes = hypervisor.laid.of(&fourth.digest).await.unwrap();
+        assert_eq!((notes.len(), notes.iter().filter(|note| note.seal.is_none()).count()), (number, number));
+    }
+    let before = bed.machines().await;
+    assert!(before.iter().filter(|machine| machine.name.starts_with("kaas-image-")).all(|machine| machine.template));
+    let refused = hypervisor.stage(&fourth.path, &fourth.digest, None, &nowhere, &Free).await.unwrap_err();
+    assert_eq!(refused.kind, Kind::Transient);
+    assert!(refused.to_string().contains("3 templates that this deployment has laid ready are not as"), "{refused}");
+    assert_eq!(bed.machines().await, before);
+    // Another image is laid, and this one again once a person has removed one.
+    hypervisor.lay(&first).await;
+    let one = hypervisor.laid.of(&fourth.digest).await.unwrap().remove(0);
+    let found = before.iter().find(|machine| machine.name == one.name).unwrap();
+    bed.client().await.changes(&Unguarded).unregister(&MoRef::vm(&found.object)).await.unwrap();
+    hypervisor.lay(&fourth).await;
 }
 
 #[tokio::test]

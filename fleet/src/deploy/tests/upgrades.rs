@@ -1,0 +1,235 @@
+//! What an upgrade has noted beside a cluster that is removed or made: its own, another deployment's, or one that nobody can read.
+
+use uuid::Uuid;
+
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Machine, World, wanted};
+use super::stories::{also, shown, stopped_by};
+use crate::deploy::{Arrived, Goal, Wish, authority};
+use crate::hypervisor::Vm;
+use crate::journals::beginning;
+use crate::upgrade::{AbandonedUnread, LastUpgrade, OpenUpgrade};
+
+/// The journal of an upgrade of three nodes that has broken off: the disk of cp2 was taken from its VM. BIOS UUIDs end in a0 to a2.
+pub fn upgrade_of(deployment: Uuid) -> String {
+    let journal = include_str!("../../upgrade/tests/testdata/journal-0.1.jsonl");
+    journal.replace(&Uuid::from_u128(0xde).to_string(), &deployment.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_journal_of_a_cluster_that_is_gone_is_one_hold_and_an_upgrade_in_it_stops_no_new_one() {
+    let world = World::with(1).await;
+    for _ in 0..3 {
+        world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    }
+    let last = *world.lock().holds().keys().next_back().unwrap();
+    let upgrade = upgrade_of(DEPLOYMENT);
+    let planned = upgrade.lines().next().unwrap();
+    world.put(last, "journal.jsonl", &format!("{planned}\n"));
+    assert!(world.give(Wish::Deploy(&wanted(1))).await.failed().contains("an upgrade of this cluster is open"));
+    world.give(DESTROY).await.arrived();
+    let holds: Vec<u64> = world.lock().holds().keys().copied().collect();
+    assert_eq!(holds, [last + 1], "the last one alone is left");
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_began_after_a_cluster_was_destroyed_outlives_a_destroy_that_stops() {
+    let world = World::with(1).await;
+    assert!(authority(&world, DEPLOYMENT).await.unwrap().is_some());
+    assert_eq!(authority(&world, Uuid::from_u128(0xbb)).await.unwrap(), None);
+    world.give(DESTROY).await.arrived();
+    assert_eq!(authority(&world, DEPLOYMENT).await.unwrap(), None, "it is gone");
+    // Another one was imported by hand and adopted under the same file, and its upgrade has broken off.
+    let (_noted, unnoted) = (world.plant("cp2", "cp2", 0xa1), world.plant("cp9", "cp9", 0xa9));
+    let last = *world.lock().holds().keys().next_back().unwrap();
+    world.put(last, "journal.jsonl", &upgrade_of(DEPLOYMENT));
+    let refused = world.give(Wish::Deploy(&wanted(1))).await.failed();
+    assert!(refused.contains("an upgrade of this cluster is open"), "{refused}");
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    stopped_by(&world, &arrived, &[&unnoted]);
+    assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "its journal alone says where the disks are");
+    // Whoever goes on to the end is told of the disk that no VM holds.
+    world.lock().machines.retain(|machine| machine.vm != unnoted.vm);
+    let (arrived, status) = world.give(DESTROY).await.arrived();
+    assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
+    assert!(status.left.iter().any(|disk| disk.path == "[datastore1] cp2/data.vmdk"), "{:?}", status.left);
+    assert_eq!(OpenUpgrade::find(&world).await.unwrap(), None);
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_clusters_upgrade_in_the_same_place_stays_when_a_cluster_goes() {
+    let world = World::with(1).await;
+    world.lock().removes_used = true;
+    let last = *world.lock().holds().keys().next_back().unwrap();
+    world.put(last, "journal.jsonl", &upgrade_of(Uuid::from_u128(0xbb)));
+    // Who may change the settings of that one's VMs has given one of them this deployment's stamp.
+    let restamped = world.plant("cp2 of another", "x", 0xa1);
+    let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
+    stopped_by(&world, &arrived, &[&restamped]);
+    world.lock().machines.retain(|machine| *machine != restamped);
+    for _ in 0..2 {
+        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        assert_eq!((arrived, status.left.len()), (Arrived::Gone, 0), "its disks are no matter of this one");
+        assert_eq!(world.free_disks().len(), 1, "that of what was put there");
+        assert!(OpenUpgrade::find(&world).await.unwrap().is_some());
+        assert_eq!(world.lock().emptied, 0, "the place went with it");
+    }
+}
+
+/// The same of the world's own cluster of three: its disks are these.
+fn upgrade_of_its_own(world: &World) -> String {
+    let state = world.lock();
+    let of = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == DEPLOYMENT);
+    let mut journal = upgrade_of(DEPLOYMENT);
+    for (number, vm) in (0..).zip(state.machines.iter().map(|machine| &machine.vm).filter(of)) {
+        let disk = vm.disks[0].reference.uuid;
+        journal = journal.replace(&Uuid::from_u128(0xd0 + number).to_string(), &disk.to_string());
+    }
+    journal
+}
+
+/// The last hold has this in a file, whoever has written it.
+fn put(world: &World, file: &str, text: &str) -> u64 {
+    let last = world.lock().holds().keys().next_back().copied().unwrap();
+    world.put(last, file, text);
+    last
+}
+
+fn change(world: &World, uuid: Uuid, change: impl FnOnce(&mut Vm)) -> Machine {
+    let mut state = world.lock();
+    let machine = state.machines.iter_mut().find(|machine| machine.vm.uuid() == uuid).unwrap();
+    change(&mut machine.vm);
+    machine.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_an_upgrade_has_taken_between_two_destroys_is_not_lost() {
+    for (wish, removes) in [(DESTROY, false), (DESTROY_ALL, true)] {
+        let world = World::with(3).await;
+        world.lock().removes_used = true;
+        let cp2 = shown(&world, "cp2");
+        let disk = cp2.disks[0].reference.uuid;
+        change(&world, cp2.uuid(), |vm| vm.snapshots.push("backup".to_owned()));
+        let (arrived, status) = world.give(wish).await.arrived();
+        assert!(matches!(arrived, Arrived::Paused(_)) && status.goal == Goal::Down, "{arrived:?}");
+        // Another operator upgrades, and is interrupted between the detaching and the attaching.
+        put(&world, "journal.jsonl", &upgrade_of_its_own(&world));
+        change(&world, cp2.uuid(), |vm| (vm.snapshots, vm.disks) = (Vec::new(), Vec::new()));
+        // What keeps the cluster from being gone.
+        let unnoted = world.plant("cp9", "cp9", 0xa9);
+        let (arrived, _) = world.give(wish).await.arrived();
+        stopped_by(&world, &arrived, &[&unnoted]);
+        world.lock().machines.retain(|machine| *machine != unnoted);
+        let (arrived, status) = world.give(wish).await.arrived();
+        assert_eq!(arrived, Arrived::Gone);
+        let left = status.left.iter().filter(|left| left.uuid == disk).count();
+        assert_eq!((left, world.lock().disks.contains_key(&disk)), (usize::from(!removes), !removes), "{removes}");
+        assert_eq!(status.left.len(), if removes { 0 } else { 3 }, "each once: {:?}", status.left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swapped_vm_whose_stamp_was_taken_away_is_named_and_the_journal_stays() {
+    let world = World::with(3).await;
+    let own = upgrade_of_its_own(&world);
+    world.plant("cp2-bbbbbbb", "cp2", 0xa1);
+    let unstamped = change(&world, Uuid::from_u128(0xa1), |vm| vm.stamp = None);
+    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
+    let (arrived, _) = world.give(DESTROY).await.arrived();
+    stopped_by(&world, &arrived, &[&unstamped]);
+    assert!(LastUpgrade::find(&world).await.unwrap().noted().is_some());
+    assert_eq!(world.own(), [""; 0], "all others have gone");
+    world.lock().machines.retain(|machine| *machine != unstamped);
+    assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_was_named_by_mistake_stays_with_its_disk_once_its_stamp_is_taken_away() {
+    // Ended at each call, the last one between the note that its disk is detached and the detaching.
+    let named = async |killed: Option<usize>| {
+        let world = World::with(1).await;
+        world.lock().removes_used = true;
+        let payroll = world.plant("payroll", "cp1", 0xbad6);
+        world.set_fault(killed.map(|at| (at, Fault::KilledBefore)));
+        world.give(also(std::slice::from_ref(&payroll.vm), true)).await;
+        (world, payroll)
+    };
+    let (twin, _) = named(None).await;
+    let detached = twin.lock().calls.iter().position(|(name, _)| *name == "detach").unwrap() + 1;
+    for killed in [detached - 1, detached] {
+        let (world, payroll) = named(Some(killed)).await;
+        world.set_fault(None);
+        assert!(world.lock().machines.contains(&payroll));
+        let (arrived, _) = world.give_over(DESTROY_ALL).await.arrived();
+        stopped_by(&world, &arrived, &[&payroll]);
+        let payroll = change(&world, payroll.vm.uuid(), |vm| vm.stamp = None);
+        let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
+        assert_eq!(arrived, Arrived::Gone);
+        assert!(world.lock().machines.contains(&payroll));
+        assert!(world.lock().disks.contains_key(&payroll.vm.disks[0].reference.uuid));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_cannot_be_read_may_be_anybodys_and_stays() {
+    let world = World::with(1).await;
+    world.lock().removes_used = true;
+    let damaged = put(&world, "journal-000001.json", "{}");
+    for _ in 0..2 {
+        assert_eq!(world.give(DESTROY_ALL).await.arrived().0, Arrived::Gone);
+        assert!(world.lock().holds()[&damaged].contains_key("journal-000001.json"));
+        assert_eq!(world.lock().emptied, 0, "the place went with it");
+        let refused = world.give(Wish::Deploy(&wanted(1))).await.failed();
+        assert!(refused.contains("journal.jsonl is missing, and entries follow it"), "{refused}");
+    }
+    // Ended unread, it stands against nothing, and still nobody knows whose it was.
+    let end = AbandonedUnread {
+        at: 1,
+        hold: damaged,
+        unread: damaged,
+        reason: serde_json::from_str("{\"code\":\"a\",\"reason\":\"b\"}").unwrap(),
+        notes: Vec::new(),
+    };
+    let ended = put(&world, "journal.jsonl", &beginning(&(serde_json::to_string(&end).unwrap() + "\n")).unwrap());
+    assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await.arrived().0, Arrived::Up(_)));
+    assert_eq!(world.give(DESTROY_ALL).await.arrived().0, Arrived::Gone);
+    let holds = world.lock().holds().clone();
+    assert!(holds[&damaged].contains_key("journal-000001.json") && holds[&ended].contains_key("journal.jsonl"));
+    assert_eq!(world.lock().emptied, 0);
+    // Nor is a place empty in which there is one.
+    let world = World::new();
+    world.put(1, "released", "");
+    world.put(1, "journal-000001.json", "{}");
+    assert!(!world.remove_empty().await.unwrap());
+    assert_eq!(world.lock().emptied, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_a_node_that_a_way_back_has_left_out_is_listed() {
+    let world = World::with(3).await;
+    let disk = shown(&world, "cp2").disks[0].reference.uuid;
+    let own = upgrade_of_its_own(&world);
+    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"rolled-back\"}\n"));
+    // Its old VM is gone, and its new one had no disk yet.
+    world.lock().machines.retain(|machine| machine.vm.name != "cp2");
+    let (arrived, status) = world.give(DESTROY).await.arrived();
+    assert_eq!((arrived, status.left.len()), (Arrived::Gone, 3));
+    assert!(status.left.iter().any(|left| left.uuid == disk), "{:?}", status.left);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_has_ended_with_its_cluster_stands_against_the_next_one_at_no_time() {
+    let world = World::with(3).await;
+    put(&world, "journal.jsonl", &upgrade_of_its_own(&world));
+    // Its directory cannot be removed.
+    put(&world, "of-somebody", "");
+    assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
+    assert!(OpenUpgrade::find(&world).await.unwrap().is_some());
+    for _ in 0..2 {
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    }
+}

@@ -1,0 +1,71 @@
+//! What the last upgrade in a cluster's store is to that cluster. Only what it has noted of the cluster's own VMs and disks is handed
+//! on; another deployment's upgrade is nothing to it, and what cannot be read may be anybody's.
+
+use anyhow::bail;
+use uuid::Uuid;
+
+use super::kept::{Kept, OtherDeployment};
+use crate::authority::Store;
+use crate::upgrade::{Damaged, LastUpgrade, Noted};
+
+/// The last upgrade, as a cluster sees it.
+pub(super) struct Upgraded {
+    /// Its name, if that is known.
+    pub(super) id: Option<Uuid>,
+    /// What it has noted of the cluster's VMs and disks; none of another deployment's, nor of one that has ended with a cluster
+    /// which is gone.
+    pub(super) own: Option<Noted>,
+    /// Why the journals stay once nothing of the cluster is left; none if nothing keeps them.
+    pub(super) stays: Option<&'static str>,
+    /// What stands against a cluster that is made here.
+    hinders: Option<Hinders>,
+}
+
+enum Hinders {
+    Open,
+    Another(OtherDeployment),
+    Damaged(Damaged),
+}
+
+impl Upgraded {
+    /// Finds it. `kept` is what was begun for the cluster before.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(super) async fn find(store: &dyn Store, deployment: Uuid, kept: Option<&Kept>) -> anyhow::Result<Self> {
+        let last = LastUpgrade::find(store).await?;
+        let noted = last.noted();
+        // One of a cluster that was destroyed since has ended with it; one that began later is of VMs that took its place.
+        let goes_on = noted.filter(|noted| Some(noted.id) != kept.and_then(|kept| kept.upgrade));
+        let (id, own) = (noted.map(|noted| noted.id), goes_on.filter(|noted| noted.deployment == deployment).cloned());
+        let stays = match &last {
+            LastUpgrade::Known(noted) if noted.deployment != deployment => {
+                Some("the last upgrade in them is another deployment's")
+            }
+            LastUpgrade::Nothing | LastUpgrade::Known(_) => None,
+            LastUpgrade::Unknown { .. } => Some("the last upgrade in them cannot be read"),
+        };
+        let open = goes_on.filter(|noted| noted.is_open);
+        let hinders = match &last {
+            LastUpgrade::Unknown { damage, .. } => damage.clone().map(Hinders::Damaged),
+            LastUpgrade::Nothing | LastUpgrade::Known(_) => open.map(|open| match open.deployment {
+                noted if noted == deployment => Hinders::Open,
+                noted => {
+                    let whose = "that of an upgrade".to_owned();
+                    Hinders::Another(OtherDeployment { whose, noted, here: deployment })
+                }
+            }),
+        };
+        Ok(Self { id, own, stays, hinders })
+    }
+
+    /// Refuses to make a cluster, or to go on making one, while VMs may be an upgrade's.
+    pub(super) fn permits_deploy(&self) -> anyhow::Result<()> {
+        match &self.hinders {
+            None => Ok(()),
+            Some(Hinders::Open) => bail!("an upgrade of this cluster is open: end it first"),
+            Some(Hinders::Another(other)) => Err(other.clone().into()),
+            Some(Hinders::Damaged(damage)) => Err(damage.clone().into()),
+        }
+    }
+}

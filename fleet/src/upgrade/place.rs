@@ -1,0 +1,48 @@
+//! Whether the place where a deployment's journals are lets its VMs be upgraded, or taken in: another deployment's does not, nor that
+//! of a cluster which is being destroyed. It is looked at before the hold is taken, and again under it: until then others may have
+//! begun something there.
+
+use anyhow::bail;
+use uuid::Uuid;
+
+use super::deployment::Deployment;
+use super::last_upgrade::LastUpgrade;
+use crate::deploy::{Goal, OtherDeployment, begun};
+
+impl Deployment<'_> {
+    /// Refuses an upgrade, and going on with one, of a cluster that is being destroyed: a disk that it takes from a VM would be
+    /// nobody's once the VMs are gone, and what it needs may be gone already.
+    ///
+    /// # Errors
+    /// When it is so, what was begun there is another deployment's, or the store does not answer.
+    pub(super) async fn may_be_upgraded(&self) -> anyhow::Result<()> {
+        match begun(self.store, self.hypervisor.deployment()).await? {
+            Some(kept) if kept.goal == Goal::Down => {
+                bail!("the cluster {} is being destroyed: go on with that; nothing was changed", kept.cluster)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a place where something is another deployment's.
+    ///
+    /// # Errors
+    /// When it is so, or the store does not answer.
+    pub(super) async fn is_its_place(&self) -> anyhow::Result<()> {
+        begun(self.store, self.hypervisor.deployment()).await?;
+        match LastUpgrade::find(self.store).await?.noted() {
+            Some(last) => Ok(self.is_its_upgrade(last.deployment)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses an upgrade of another deployment.
+    ///
+    /// # Errors
+    /// When it is so.
+    pub(super) fn is_its_upgrade(&self, noted: Uuid) -> Result<(), OtherDeployment> {
+        let here = self.hypervisor.deployment();
+        let whose = "that of an upgrade".to_owned();
+        if noted == here { Ok(()) } else { Err(OtherDeployment { whose, noted, here }) }
+    }
+}

@@ -1,0 +1,96 @@
+//! What lies where the journals are stands against an upgrade: another deployment's, or that its cluster is being destroyed.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::command::{begin, deployment, end, give};
+use super::failing::before;
+use super::fake::{DEPLOYMENT, Ill, World};
+use crate::authority::TakeOver;
+use crate::deploy::OtherDeployment;
+use crate::upgrade::{Action, Arrived, KubernetesOptions, LastUpgrade, Mode, Outcome, Step, Verb};
+
+const OTHER: Uuid = Uuid::from_u128(0xbad);
+
+/// What `kaas deploy` and `kaas destroy` note, in the last hold.
+fn note(world: &World, deployment: Uuid, goal: &str) {
+    let noted = serde_json::json!({
+        "cluster": "control", "deployment": deployment, "goal": goal, "image": {"digest": "one", "name": "kaas"}, "nodes": [],
+    });
+    let mut state = world.lock();
+    let released = || [("released".to_owned(), String::new())].into();
+    let last = state.store.holds.keys().next_back().copied().unwrap_or(1);
+    let files = state.store.holds.entry(last).or_insert_with(released);
+    files.insert("deploy-000001.json".to_owned(), noted.to_string());
+}
+
+fn kubernetes() -> KubernetesOptions {
+    KubernetesOptions { to: None, drain_seconds: 1, limit: Duration::from_secs(30) }
+}
+
+/// Why nothing of an upgrade is begun here, whichever command is given.
+async fn begins_nothing(world: &World) -> Vec<anyhow::Error> {
+    let deployment = deployment(world, &|_| {});
+    let (ova, options, over) = (&world.target.ova, &world.options, TakeOver::FromTheDead);
+    vec![
+        deployment.plan(ova, options).await.unwrap_err(),
+        deployment.apply(ova, options, over).await.unwrap_err(),
+        deployment.plan_kubernetes(&kubernetes()).await.unwrap_err(),
+        deployment.upgrade_kubernetes(&kubernetes(), over).await.unwrap_err(),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_on_and_can_be_abandoned() {
+    let world = before(3, Step::of(Action::Attach, 1)).await;
+    note(&world, DEPLOYMENT, "down");
+    let seen = world.lock().machines.clone();
+    for verb in [Verb::Resume, Verb::Rollback, Verb::RollbackAtOnce, Verb::Commit] {
+        let refused = match give(&world, verb).await {
+            super::command::Given::Failed(error) => error.to_string(),
+            other => panic!("{verb:?}: {other:?}"),
+        };
+        assert!(refused.contains("the cluster control is being destroyed"), "{verb:?}: {refused}");
+    }
+    for refused in begins_nothing(&world).await {
+        assert!(refused.to_string().contains("the cluster control is being destroyed"), "{refused:#}");
+    }
+    assert_eq!(world.lock().machines, seen);
+    let status = deployment(&world, &|_| {}).status().await.unwrap();
+    let abandoned = deployment(&world, &|_| {}).abandon(status.id, TakeOver::FromTheDead).await.unwrap();
+    assert_eq!(abandoned.0, Arrived::Ended(Outcome::Abandoned));
+    // One that is gone stands against nothing.
+    let world = before(3, Step::of(Action::Attach, 1)).await;
+    note(&world, DEPLOYMENT, "gone");
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_deployments_journal_is_refused_by_each_command_with_one_error() {
+    let is_named = |refused: &anyhow::Error, whose: &str| {
+        let other: &OtherDeployment = refused.downcast_ref().unwrap_or_else(|| panic!("{refused:#}"));
+        assert_eq!((other.noted, other.here, other.whose.as_str()), (OTHER, DEPLOYMENT, whose));
+    };
+    // What was begun there.
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    note(&world, OTHER, "up");
+    for refused in begins_nothing(&world).await {
+        is_named(&refused, "that of the cluster control");
+    }
+    let refused = deployment(&world, &|_| {}).adoptable().await.unwrap_err();
+    is_named(&refused, "that of the cluster control");
+    // An upgrade alone.
+    let world = World::of(3, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    for text in world.lock().store.holds.values_mut().flat_map(|files| files.values_mut()) {
+        *text = text.replace(&DEPLOYMENT.to_string(), &OTHER.to_string());
+    }
+    assert_eq!(LastUpgrade::find(&world).await.unwrap().noted().unwrap().deployment, OTHER);
+    for refused in begins_nothing(&world).await {
+        is_named(&refused, "that of an upgrade");
+    }
+    let deployment = deployment(&world, &|_| {});
+    is_named(&deployment.adoptable().await.unwrap_err(), "that of an upgrade");
+    is_named(&deployment.go_on(Verb::Resume, None, TakeOver::FromTheDead).await.unwrap_err(), "that of an upgrade");
+}
