@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -10,7 +9,7 @@ use super::*;
 use crate::connection::Trust;
 use crate::error::Error;
 use crate::fake::{Fake, Permits, Reply, missing, object, page, service_content};
-use crate::guard::{Guard, Unguarded};
+use crate::guard::Unguarded;
 use crate::method::{POWER_ON_VM, SHUTDOWN_GUEST};
 use crate::treatment::Outcome;
 
@@ -219,30 +218,6 @@ async fn no_more_calls_are_made_at_once_than_the_limit_says() {
         look.await.unwrap().unwrap();
     }
     assert_eq!(fake.count("RetrievePropertiesEx"), 4);
-}
-
-/// A guard that looks at the vCenter that it permits to change.
-struct Looks(Client);
-
-#[async_trait::async_trait]
-impl Guard for Looks {
-    async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self.0.look(&vm(), &["name"]).await.map(drop).map_err(Into::into)
-    }
-}
-
-#[tokio::test]
-async fn a_guard_may_look_by_the_same_client_whatever_the_limit_is() {
-    let fake = Fake::start().await;
-    let mut connect = fake.connect();
-    connect.settings.calls = 1;
-    let client = Client::connect(connect).await.unwrap();
-    fake.replies("RetrievePropertiesEx", [named("a")]);
-    fake.says("ShutdownGuest", "");
-    let guard = Looks(client.clone());
-    let done = client.perform(SHUTDOWN_GUEST, &vm(), vec![], &guard);
-    tokio::time::timeout(Duration::from_secs(60), done).await.expect("it waits for itself").unwrap();
-    assert_eq!((fake.count("RetrievePropertiesEx"), fake.count("ShutdownGuest")), (1, 1));
 }
 
 #[tokio::test]
