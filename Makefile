@@ -61,11 +61,11 @@ test-fast: setup root earlier vcenter ## Pass the tests that need neither an ima
 # By the Go of components: the host's own may be too old to know what another is.
 IN_GO = cd tests/vcenter && GOFLAGS="-mod=readonly -buildvcs=false" $(AS_ROOT) "$(CURDIR)/$(KAAS)" image go "$(CURDIR)/$(SPEC)" --
 
-vcenter: setup root ## Build the vCenter that is tested against into build/, and pass the tests of it
+vcenter: setup root ## Build the vCenter that is tested against, and govc, into build/, and pass the tests of it
 	$(TAKE) -p kaas
 	@$(IN_GO) sh -ec '\
 		unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w: $$unformatted" >&2; exit 1; }; \
-		go build -trimpath -o ../../build/vcenter .; go test ./...'
+		go build -trimpath -o ../../build/ . ./govc; go test ./...'
 
 vcenter-program: setup root ## Build the vCenter that is tested against, for `kaas lab vcenter`, and govc into build/
 	$(TAKE) -p kaas
@@ -102,9 +102,13 @@ scenario: named ova-earlier vcenter-program ## Run the scenarios whose names con
 named:
 	@test -n "$(NAME)" || { echo "give a part of a name: make scenario NAME=three_nodes::" >&2; exit 1; }
 
-bench: ova ## Measure speed and memory as ratios against other tools in the same run
+# Swaps on one vCenter, of which `test-fast` does ten.
+SCALE := KAAS_TEST_VCENTER_SCALE=100 $(TEST) --lib -- --nocapture vcenter::tests::scale::
+
+bench: ova vcenter ## Measure speed and memory as ratios against other tools in the same run
 	$(TAKE) -p scenarios --bin bench
 	$(LAB) $(AS_ROOT) build/bench
+	$(SCALE)
 
 cold: setup root ## Make in a bare container, all caches empty: make cold SUITE=bookworm MAKE_THERE="setup ova"
 	$(TAKE) -p scenarios --bin cold

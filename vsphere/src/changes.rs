@@ -59,6 +59,7 @@ impl<'a> Changes<'a> {
     pub(crate) async fn run(&self, method: Method, this: &MoRef, arguments: Vec<Element>) -> Result<Option<Element>> {
         let attempt = || format!("{} of {this}", method.name);
         let _turn = self.turn(method, this).await;
+        let _slot = self.client.task_slot().await;
         let (begin, mut waits) = (Instant::now(), 0);
         loop {
             let response = self.client.perform(method, this, arguments.clone(), self.guard).await?;

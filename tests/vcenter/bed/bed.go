@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"vcenter/bodies"
@@ -78,6 +79,9 @@ type Bed struct {
 	server *http.Server
 	at     *url.URL
 
+	// own is the user that the bed itself logs in as.
+	own *url.Userinfo
+
 	mutex    sync.Mutex
 	current  *world
 	switches Switches
@@ -90,7 +94,7 @@ func Start(config Config) (*Bed, error) {
 	if config.AfterFunc == nil {
 		config.AfterFunc = func(after time.Duration, run func()) Timer { return time.AfterFunc(after, run) }
 	}
-	bed := &Bed{config: config}
+	bed := &Bed{config: config, own: url.UserPassword("vcenter", uuid.NewString())}
 	certificate, err := bed.certify()
 	if err != nil {
 		return nil, fmt.Errorf("a certificate: %w", err)
@@ -146,6 +150,7 @@ func (b *Bed) world() (*world, error) {
 	made.service.Listen.Host, made.service.Listen.Scheme = b.at.Host, b.at.Scheme
 	manager := made.registry.SessionManager()
 	manager.ServiceHostName, manager.ValidLogin = b.at.Host, made.login
+	made.libraries = made.libraryServer()
 	return made, made.populate(b.config.Others)
 }
 
@@ -185,6 +190,8 @@ func (b *Bed) serve(response http.ResponseWriter, request *http.Request) {
 	case strings.HasPrefix(request.URL.Path, "/folder/") && !world.active(request):
 		// vcsim serves files to everybody.
 		http.Error(response, "log in first", http.StatusUnauthorized)
+	case !b.config.ESX && (strings.HasPrefix(request.URL.Path, "/rest") || strings.HasPrefix(request.URL.Path, "/api")):
+		world.serveLibraries(response, request)
 	default:
 		world.service.ServeMux.ServeHTTP(&noted{ResponseWriter: response, world: world}, request)
 	}

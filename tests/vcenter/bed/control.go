@@ -18,7 +18,7 @@ import (
 // Control serves what tests ask of a bed beside the API. All bodies are JSON; an error is {"error": "…"}.
 //
 //	GET    /machines   each machine: name, power state, host, disks with their files, guestinfo
-//	GET    /calls      calls and bytes by name, and the names in their order
+//	GET    /calls      calls and bytes by name, the names in their order, calls and tasks at once (faults.Snapshot)
 //	DELETE /calls      counts anew
 //	GET    /rules      faults.Rule, and how often each was met
 //	POST   /rules      adds one: {"method": "PowerOnVM_Task", "do": "lose-answer"} → {"id": 1}
@@ -55,8 +55,7 @@ func (b *Bed) Control() http.Handler {
 	done := struct{}{}
 	handle("GET /machines", func(json.RawMessage) (any, error) { return b.now().machines(), nil })
 	handle("GET /calls", func(json.RawMessage) (any, error) {
-		counts, order := b.front.Counts.Snapshot()
-		return map[string]any{"by_name": counts, "order": order}, nil
+		return b.front.Counts.Snapshot(), nil
 	})
 	handle("DELETE /calls", func(json.RawMessage) (any, error) { b.front.Counts.Reset(); return done, nil })
 	handle("GET /rules", func(json.RawMessage) (any, error) { return b.front.Rules.List(), nil })

@@ -120,6 +120,11 @@ func (w *world) create(ctx *vcsim.Context, in *vcsim.Folder, spec types.VirtualM
 		patchVApp(machine, spec.VAppConfig)
 		// vcsim marks its machines; vCenter does not.
 		machine.Config.ExtraConfig = without(machine.Config.ExtraConfig, "govcsim")
+		// vcsim says nothing there, which is no value of the enumerations: pyVmomi, and so Ansible, reads no such summary.
+		for _, runtime := range []*types.VirtualMachineRuntimeInfo{&machine.Runtime, &machine.Summary.Runtime} {
+			runtime.FaultToleranceState = types.VirtualMachineFaultToleranceStateNotConfigured
+			runtime.RecordReplayState = types.VirtualMachineRecordReplayStateInactive
+		}
 	})
 	return machine, nil
 }

@@ -8,7 +8,6 @@ import (
 	"hash"
 	"io"
 	"net/http"
-	"os"
 	"path"
 	"reflect"
 	"strings"
@@ -22,8 +21,6 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
-
-	"vcenter/streamvmdk"
 )
 
 // lease is the import of a machine: its disks can be uploaded as long as somebody says how far they are. vcsim throws uploads
@@ -260,30 +257,14 @@ func (l *lease) receive(name string, body io.Reader) error {
 	if to == nil {
 		return fmt.Errorf("this lease has no %s", name)
 	}
-	disk, failed := l.world.disks.Read(to.path)
-	if failed != nil {
-		return fmt.Errorf("%T", failed)
-	}
-	file, err := os.OpenFile(disk.Chain[0], os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if err := file.Truncate(disk.Capacity); err != nil {
-		return err
-	}
 	to.sha1, to.all, to.size = sha1.New(), sha256.New(), 0
 	counted := io.TeeReader(body, io.MultiWriter(to.sha1, to.all, (*size)(&to.size)))
-	written, err := streamvmdk.Unpack(counted, file, disk.Capacity)
-	if err != nil {
+	if err := l.world.unpack(counted, to.path); err != nil {
 		return err
 	}
 	// What comes behind the end of the stream counts for the sums.
-	if _, err := io.Copy(io.Discard, counted); err != nil {
-		return err
-	}
-	l.world.disks.Written(to.path, written)
-	return nil
+	_, err := io.Copy(io.Discard, counted)
+	return err
 }
 
 type size int64

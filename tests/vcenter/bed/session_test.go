@@ -117,7 +117,7 @@ func TestAResetForgetsEverything(t *testing.T) {
 	s.done(vm.PowerOn(background))
 	s.ask("POST", "/rules", `{"do": "drop", "times": -1, "method": "CloneVM_Task"}`)
 	s.ask("POST", "/reset", "")
-	if said := s.ask("GET", "/machines", "") + s.ask("GET", "/rules", "") + s.ask("GET", "/calls", ""); said != "[]\n[]\n{\"by_name\":null,\"order\":[]}\n" {
+	if said := s.ask("GET", "/machines", "") + s.ask("GET", "/rules", "") + s.ask("GET", "/calls", ""); said != "[]\n[]\n{\"by_name\":null,\"order\":[],\"calls_at_once\":0,\"tasks_at_once\":0,\"busy\":0}\n" {
 		t.Error(said)
 	}
 	left, err := os.ReadDir(filepath.Join(s.bed.config.Directory, "LocalDS_0"))

@@ -25,9 +25,11 @@ func (w *world) task(ctx *vcsim.Context, method string, on mo.Reference, do work
 	at := on.Reference()
 	made := w.newTask(ctx, method, at)
 	if other, taken := w.take(at, made.Self); taken {
+		w.bed.front.Counts.Refused()
 		w.finish(ctx, made, nil, &types.TaskInProgress{Task: other})
 		return made.Self
 	}
+	over := w.bed.front.Counts.Task()
 	rule := w.bed.front.Rules.Task(method)
 	own := *ctx
 	own.Context = context.Background()
@@ -40,6 +42,7 @@ func (w *world) task(ctx *vcsim.Context, method string, on mo.Reference, do work
 		}
 		w.account(&own)
 		w.release(at)
+		over()
 		w.finish(&own, made, result, failed)
 	}()
 	return made.Self

@@ -2,6 +2,7 @@ package bed
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -30,6 +31,8 @@ type world struct {
 	service  *vcsim.Service
 	registry *vcsim.Registry
 	disks    *disks.Store
+	// libraries answers for content libraries.
+	libraries http.Handler
 
 	mutex sync.Mutex
 	// free is signalled when an object's task has ended.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -27,26 +28,78 @@ type Counts struct {
 	byName map[string]Count
 	// order has the names in the order in which the calls came.
 	order []string
+	// At once: calls that are not answered yet, waits for updates aside, and tasks that have not ended; and the most of each.
+	calls, mostCalls, tasks, mostTasks int
+	// busy are the tasks that were begun on a machine while another one worked there.
+	busy int64
 }
 
-// Snapshot has the counts and the order since the last reset.
-func (c *Counts) Snapshot() (map[string]Count, []string) {
+// Snapshot is what all calls came to since the last reset.
+type Snapshot struct {
+	ByName map[string]Count `json:"by_name"`
+	// Order has the names in the order in which the calls came.
+	Order []string `json:"order"`
+	// CallsAtOnce and TasksAtOnce are the most that there were, waits for updates not counted.
+	CallsAtOnce int `json:"calls_at_once"`
+	TasksAtOnce int `json:"tasks_at_once"`
+	// Busy are the tasks that failed because another one was at work on the machine.
+	Busy int64 `json:"busy"`
+}
+
+// Snapshot has the counts since the last reset.
+func (c *Counts) Snapshot() Snapshot {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	return maps.Clone(c.byName), append([]string{}, c.order...)
+	return Snapshot{
+		ByName: maps.Clone(c.byName), Order: append([]string{}, c.order...),
+		CallsAtOnce: c.mostCalls, TasksAtOnce: c.mostTasks, Busy: c.busy,
+	}
 }
 
-// Reset begins anew.
+// Reset begins anew; what is under way counts on.
 func (c *Counts) Reset() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.byName, c.order = nil, nil
+	c.byName, c.order, c.busy = nil, nil, 0
+	c.mostCalls, c.mostTasks = c.calls, c.tasks
 }
 
-func (c *Counts) begin(name string) {
+// Task counts a task that works, until what it returns is called.
+func (c *Counts) Task() func() {
+	return c.atOnce(&c.tasks, &c.mostTasks)
+}
+
+// Refused counts a task that another one has kept from its machine.
+func (c *Counts) Refused() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	c.busy++
+}
+
+// waits are the calls that idle until something changes.
+var waits = map[string]bool{"WaitForUpdatesEx": true, "WaitForUpdates": true}
+
+// begin counts a call until what it returns is called, once or more often.
+func (c *Counts) begin(name string) func() {
+	c.mutex.Lock()
 	c.order = append(c.order, name)
+	c.mutex.Unlock()
+	if waits[name] {
+		return func() {}
+	}
+	return c.atOnce(&c.calls, &c.mostCalls)
+}
+
+func (c *Counts) atOnce(now, most *int) func() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	*now++
+	*most = max(*most, *now)
+	return sync.OnceFunc(func() {
+		c.mutex.Lock()
+		defer c.mutex.Unlock()
+		*now--
+	})
 }
 
 func (c *Counts) add(name string, in, out int64) {
@@ -77,10 +130,10 @@ func (m *Middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in := &counted{body: r.Body, limit: -1}
-	out := &answer{ResponseWriter: w}
+	over := m.Counts.begin(name)
+	out := &answer{ResponseWriter: w, over: over}
 	r.Body = in
-	m.Counts.begin(name)
-	defer func() { m.Counts.add(name, in.bytes, out.bytes) }()
+	defer func() { over(); m.Counts.add(name, in.bytes, out.bytes) }()
 	rule := m.Rules.Call(name)
 	if rule == nil {
 		m.Next.ServeHTTP(out, r)
@@ -119,6 +172,8 @@ func called(r *http.Request) (string, error) {
 		return "NFC", nil
 	case strings.HasPrefix(r.URL.Path, "/folder/"):
 		return "Datastore", nil
+	case strings.HasPrefix(r.URL.Path, "/rest/"), strings.HasPrefix(r.URL.Path, "/api/"):
+		return "REST", nil
 	case r.Method != http.MethodPost:
 		return r.Method + " " + r.URL.Path, nil
 	}
@@ -166,9 +221,15 @@ func (c *counted) Close() error { return c.body.Close() }
 type answer struct {
 	http.ResponseWriter
 	bytes int64
+	// over says that the call is answered: before the other side can have read all of it, and ask for more.
+	over func()
 }
 
 func (a *answer) Write(p []byte) (int, error) {
+	length, err := strconv.ParseInt(a.Header().Get("Content-Length"), 10, 64)
+	if a.over != nil && err == nil && a.bytes+int64(len(p)) >= length {
+		a.over()
+	}
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	return n, err

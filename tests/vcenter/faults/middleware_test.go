@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
@@ -100,9 +101,9 @@ func TestAnUploadBreaksOffAfterSoManyBytes(t *testing.T) {
 		response.Body.Close()
 		t.Error("answered")
 	}
-	counts, order := m.Counts.Snapshot()
-	if *effects != 0 || counts["NFC"].In != 1000 || len(order) != 1 {
-		t.Errorf("%d effects, %+v", *effects, counts)
+	said := m.Counts.Snapshot()
+	if *effects != 0 || said.ByName["NFC"].In != 1000 || len(said.Order) != 1 {
+		t.Errorf("%d effects, %+v", *effects, said)
 	}
 }
 
@@ -113,9 +114,38 @@ func TestCallsAndBytesAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	counts, order := m.Counts.Snapshot()
-	if sum := counts["CurrentTime"]; sum.Calls != 3 || sum.In < 300 || sum.Out < 300 || strings.Join(order, " ") != "CurrentTime CurrentTime CurrentTime" {
-		t.Errorf("%+v %v", counts, order)
+	said := m.Counts.Snapshot()
+	if sum := said.ByName["CurrentTime"]; sum.Calls != 3 || sum.In < 300 || sum.Out < 300 || strings.Join(said.Order, " ") != "CurrentTime CurrentTime CurrentTime" {
+		t.Errorf("%+v", said)
+	}
+	if said.CallsAtOnce != 1 {
+		t.Errorf("they came one after the other: %+v", said)
+	}
+}
+
+func TestTheMostCallsAtOnceAreCountedUntilTheyAreAnswered(t *testing.T) {
+	m, client, _, _ := served(t, Rule{Method: "CurrentTime", Times: 3, Do: Delay, Milliseconds: 60_000})
+	ended := make(chan error)
+	for range 3 {
+		go func() { ended <- ask(client) }()
+	}
+	for m.Counts.Snapshot().CallsAtOnce < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	m.Rules.Clear()
+	for range 3 {
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Counts.Reset()
+	for range 20 {
+		if err := ask(client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said := m.Counts.Snapshot(); said.CallsAtOnce != 1 {
+		t.Errorf("an answered call counts on: %+v", said)
 	}
 }
 

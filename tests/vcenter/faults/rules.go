@@ -37,7 +37,7 @@ const (
 type Rule struct {
 	// ID names the rule in control calls.
 	ID int `json:"id"`
-	// Method is a call's name, as "PowerOnVM_Task", "NFC" for an upload, "Datastore" for a file; empty is any.
+	// Method is a call's name, as "PowerOnVM_Task", "NFC" for an upload, "Datastore" for a file, "REST" for a content library; empty is any.
 	Method string `json:"method,omitempty"`
 	// Skip is how many calls that match go through before.
 	Skip int `json:"skip,omitempty"`

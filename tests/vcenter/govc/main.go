@@ -10,6 +10,7 @@ import (
 	_ "github.com/vmware/govmomi/cli/about"
 	_ "github.com/vmware/govmomi/cli/device"
 	_ "github.com/vmware/govmomi/cli/importx"
+	_ "github.com/vmware/govmomi/cli/library"
 	_ "github.com/vmware/govmomi/cli/vm"
 	_ "github.com/vmware/govmomi/cli/vm/disk"
 	_ "github.com/vmware/govmomi/cli/vm/snapshot"

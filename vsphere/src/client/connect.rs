@@ -3,6 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::service::Service;
 use super::session::Session;
 use super::settings::Connect;
@@ -34,7 +36,8 @@ impl Client {
         session.ticket(&wire).await?;
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
-            Inner { wire, session, service, turns: Turns::default(), keep_alive }
+            let tasks = Semaphore::new(wire.settings.tasks.max(1));
+            Inner { wire, session, service, turns: Turns::default(), tasks, keep_alive }
         });
         Ok(Self { inner })
     }

@@ -26,13 +26,14 @@ impl Client {
         let mut logins = 0;
         loop {
             let ticket = self.inner.session.ticket(&self.inner.wire).await?;
-            let _slot = self.inner.wire.any_slot().await;
-            let request = match transfer {
-                Transfer::Get(_) => self.http().get(url.clone()).timeout(self.settings().look_limit),
-                Transfer::Put(bytes, guard) => {
-                    guard.still().await.map_err(Error::Stopped)?;
-                    self.http().put(url.clone()).timeout(self.settings().change_limit).body(bytes.clone())
+            let (_slot, request) = match transfer {
+                Transfer::Get(_) => {
+                    (self.inner.wire.any_slot().await, self.http().get(url.clone()).timeout(self.settings().look_limit))
                 }
+                Transfer::Put(bytes, guard) => (
+                    self.permitted(*guard).await?,
+                    self.http().put(url.clone()).timeout(self.settings().change_limit).body(bytes.clone()),
+                ),
             };
             let cookie = ticket.cookie.as_deref().and_then(|cookie| HeaderValue::from_str(cookie).ok());
             let request = match cookie {

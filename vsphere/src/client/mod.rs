@@ -1,4 +1,4 @@
-//! The client of one vCenter: one session, a limit of calls at once, one change of a VM at a time.
+//! The client of one vCenter: one session, a limit of calls and of tasks at once, one change of a VM at a time.
 
 mod connect;
 mod files;
@@ -13,7 +13,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use url::Url;
 
@@ -39,6 +39,7 @@ struct Inner {
     session: Session,
     service: Service,
     turns: Turns,
+    tasks: Semaphore,
     keep_alive: JoinHandle<()>,
 }
 
@@ -71,5 +72,10 @@ impl Client {
     /// Waits until nobody else of this client changes an object.
     pub(crate) async fn turn(&self, object: &MoRef) -> OwnedMutexGuard<()> {
         self.inner.turns.take(object).await
+    }
+
+    /// Waits until another task may be begun. Whoever holds this waits for no [`Client::turn`] any more: it is taken after that.
+    pub(crate) async fn task_slot(&self) -> Option<SemaphorePermit<'_>> {
+        self.inner.tasks.acquire().await.ok()
     }
 }

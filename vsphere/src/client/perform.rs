@@ -1,7 +1,9 @@
 //! Making a call: the session it needs, and what follows when it fails. What is made again, and what is not, is in the
 //! tables of methods and of faults.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokio::sync::SemaphorePermit;
 
 use super::Client;
 use super::wire::Exchange;
@@ -15,11 +17,26 @@ use crate::treatment::Again;
 
 /// How often what only looks is tried before its failure is told.
 const TRIES: u32 = 3;
+/// What a guard has said for so long is asked again.
+const FRESH: Duration = Duration::from_secs(2);
 
 impl Client {
     /// Calls a method that changes nothing outside the session.
     pub(crate) async fn call(&self, method: Method, this: &MoRef, arguments: Vec<Element>) -> Result<Element> {
         self.perform(method, this, arguments, &Unguarded).await
+    }
+
+    /// Waits until another request may be made, and permission is fresh. The guard is asked by who holds no place among the requests: it
+    /// may look at this vCenter by this same client, and would wait for one for ever.
+    pub(super) async fn permitted(&self, guard: &dyn Guard) -> Result<Option<SemaphorePermit<'_>>> {
+        loop {
+            guard.still().await.map_err(Error::Stopped)?;
+            let asked = Instant::now();
+            let slot = self.inner.wire.any_slot().await;
+            if asked.elapsed() < FRESH {
+                return Ok(slot);
+            }
+        }
     }
 
     /// Calls a method under a guard, which is asked only of what changes something.
@@ -35,10 +52,10 @@ impl Client {
         let (begin, mut tries, mut logins, mut waits) = (Instant::now(), 0, 0, 0);
         loop {
             let ticket = inner.session.ticket(&inner.wire).await?;
-            let slot = inner.wire.slot(method).await;
-            if method.effect == Effect::Change {
-                guard.still().await.map_err(Error::Stopped)?;
-            }
+            let slot = match method.effect {
+                Effect::Change => self.permitted(guard).await?,
+                Effect::Look | Effect::OfSession => inner.wire.slot(method).await,
+            };
             let exchange = inner.wire.exchange(method, this, arguments.clone(), ticket.cookie.as_deref()).await?;
             drop(slot);
             tries += 1;

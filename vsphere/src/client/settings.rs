@@ -25,6 +25,9 @@ pub struct Connect {
 pub struct Settings {
     /// Requests at once, waits for updates not counted.
     pub calls: usize,
+    /// Tasks and imports that change something, at once: all of one client, whatever they work on. A host of vCenter takes some
+    /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning.
+    pub tasks: usize,
     /// How long a request that looks may take.
     pub look_limit: Duration,
     /// How long a request that changes something may take; a task that it starts goes on after it.
@@ -51,6 +54,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             calls: 8,
+            tasks: 8,
             look_limit: Duration::from_secs(60),
             change_limit: Duration::from_secs(20),
             task_limit: Duration::from_secs(30 * 60),

@@ -113,6 +113,39 @@ async fn changes_of_one_vm_are_made_one_after_the_other_and_of_two_at_once() {
 }
 
 #[tokio::test]
+async fn no_more_tasks_are_begun_at_once_than_the_limit_says_and_who_waits_for_a_turn_takes_none() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.tasks = 2;
+    let client = Client::connect(connect).await.unwrap();
+    fake.runs("PowerOnVM_Task", [success("")]);
+    let go = std::sync::Arc::new(tokio::sync::Notify::new());
+    let held = || Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())));
+    fake.replies("PowerOnVM_Task", [held(), held(), Reply::Response(TASK.to_owned())]);
+    let start = |id: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.changes(&Unguarded).run(POWER_ON_VM, &MoRef::vm(id), vec![]).await })
+    };
+    let mut runs = vec![start("vm-1")];
+    fake.arrived("PowerOnVM_Task", 1).await;
+    // It waits for the first of its VM, and keeps nobody else from the second place.
+    runs.push(start("vm-1"));
+    runs.push(start("vm-2"));
+    fake.arrived("PowerOnVM_Task", 2).await;
+    runs.push(start("vm-3"));
+    // All others have had their turn to ask by now, if they could.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fake.count("PowerOnVM_Task"), 2);
+    go.notify_waiters();
+    for run in runs {
+        run.await.unwrap().unwrap();
+    }
+    assert_eq!(fake.count("PowerOnVM_Task"), 4);
+}
+
+#[tokio::test]
 async fn somebody_elses_tasks_are_seen_and_waited_for() {
     let fake = Fake::start().await;
     let client = fake.client().await;

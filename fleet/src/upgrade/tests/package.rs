@@ -1,17 +1,11 @@
-//! A small OVA: its disk holds nothing that starts, but everything about it can be verified.
+//! The small OVA that the image of the fakes comes in.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ova::archive::Package;
-use ova::ovf::{
-    CdRomController, Descriptor, Disk, DiskFile, Firmware, HardDisk, Hardware, Network, NetworkAdapter,
-    OperatingSystem, Product, Property, PropertyGroup, PropertyType, Qualifier, Size, Sizing, Transport,
-};
 use ova::signature::Signer;
-use ova::vmdk;
 use tempfile::TempDir;
+use testbed::{Appliance, few_properties};
 
 use super::fake::new;
 use crate::upgrade::Target;
@@ -55,90 +49,5 @@ pub fn write_with(
     signer: Option<&Signer>,
     extra_config: Vec<(String, String)>,
 ) -> PathBuf {
-    static DISK: LazyLock<(vmdk::Written, Vec<u8>)> = LazyLock::new(disk);
-    let (written, bytes) = &*DISK;
-    let disk = directory.join("disk");
-    fs::write(&disk, bytes).unwrap();
-    let ova = directory.join("appliance.ova");
-    let mut descriptor = descriptor(full_version, written);
-    descriptor.hardware.extra_config = extra_config;
-    let package =
-        Package { name: "appliance", descriptor: &descriptor, disks: &[disk], modified: 1_700_000_000, signer };
-    ova::archive::write(&ova, &package, &mut |_| {}).unwrap();
-    ova
-}
-
-/// A disk with nothing on it that starts.
-fn disk() -> (vmdk::Written, Vec<u8>) {
-    let directory = tempfile::tempdir().unwrap();
-    let (raw, disk) = (directory.path().join("raw"), directory.path().join("disk.vmdk"));
-    fs::write(&raw, [7; 64 << 10]).unwrap();
-    let written = vmdk::from_raw(&raw, &disk, &vmdk::Options::default(), &mut |_| {}).unwrap();
-    (written, fs::read(disk).unwrap())
-}
-
-fn descriptor(full_version: &str, disk: &vmdk::Written) -> Descriptor {
-    let minor = Property {
-        key: "kubernetes-version".into(),
-        kind: PropertyType::String,
-        qualifiers: Qualifier::parse_list("ValueMap{\"1.36\",\"1.35\"}"),
-        default: Some("1.36".into()),
-        user_configurable: true,
-        password: false,
-        label: "Kubernetes".into(),
-        description: "Minor".into(),
-    };
-    let text = |key: &str| Property {
-        key: key.into(),
-        kind: PropertyType::String,
-        qualifiers: Vec::new(),
-        default: None,
-        user_configurable: true,
-        password: false,
-        label: key.into(),
-        description: key.into(),
-    };
-    Descriptor {
-        name: "kaas-control-plane".into(),
-        annotation: None,
-        eula: None,
-        operating_system: OperatingSystem { cim_type: 96, vmware_type: None, description: "Debian".into() },
-        product: Product {
-            name: "KaaS control plane".into(),
-            vendor: "KaaS".into(),
-            version: "0.2.0".into(),
-            full_version: Some(full_version.into()),
-            groups: vec![PropertyGroup {
-                category: None,
-                properties: vec![minor, text("node-name"), text("deployment-secret")],
-            }],
-            ..Product::default()
-        },
-        disks: vec![
-            Disk {
-                id: "system".into(),
-                capacity: disk.capacity,
-                file: Some(DiskFile {
-                    name: "appliance-disk1.vmdk".into(),
-                    size: Some(disk.size),
-                    populated: Some(disk.populated),
-                }),
-            },
-            Disk { id: "data".into(), capacity: 64 << 20, file: None },
-        ],
-        networks: vec![Network { name: "Management".into(), description: "Nodes".into() }],
-        sizing: Sizing::Fixed(Size { cpus: 2, memory_mib: 2048 }),
-        hardware: Hardware {
-            version: 15,
-            transports: vec![Transport::GuestInfo, Transport::Iso],
-            disks: vec![
-                HardDisk { disk: "system".into(), unit: 0, profiles: vec![] },
-                HardDisk { disk: "data".into(), unit: 1, profiles: vec![] },
-            ],
-            adapters: vec![NetworkAdapter { network: "Management".into() }],
-            cd_rom: Some(CdRomController::Sata),
-            firmware: Firmware::Efi { secure_boot: false },
-            extra_config: vec![],
-        },
-    }
+    Appliance { full_version, properties: few_properties(), extra_config, signer }.write(directory)
 }

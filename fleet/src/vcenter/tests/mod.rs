@@ -12,6 +12,7 @@ mod one_vm;
 mod others;
 mod points;
 mod restart;
+mod scale;
 mod store;
 mod templates;
 mod upgrade;
@@ -100,7 +101,7 @@ impl VcenterHypervisor {
             networks: Networks::Named(&networks),
             size: &SIZE,
             properties: &properties,
-            stamp: stamp(node, None),
+            stamp: Stamp { deployment: self.deployment, ..stamp(node, None) },
             placement: &Placement::default(),
         };
         self.add(&addition, &Free).await

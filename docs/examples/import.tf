@@ -1,0 +1,110 @@
+# Control nodes by Terraform or OpenTofu. VSPHERE_SERVER, VSPHERE_USER and VSPHERE_PASSWORD say where and as whom; the deployment secret
+# comes from TF_VAR_deployment_secret.
+terraform {
+  required_providers {
+    vsphere = {
+      source = "vmware/vsphere"
+    }
+  }
+}
+
+variable "deployment_secret" {
+  type      = string
+  sensitive = true
+}
+
+variable "nodes" {
+  type = map(string)
+  default = {
+    cp1 = "192.168.10.11"
+    cp2 = "192.168.10.12"
+    cp3 = "192.168.10.13"
+  }
+}
+
+data "vsphere_datacenter" "here" {
+  name = "Datacenter"
+}
+
+data "vsphere_compute_cluster" "cluster" {
+  name          = "Cluster"
+  datacenter_id = data.vsphere_datacenter.here.id
+}
+
+data "vsphere_host" "first" {
+  name          = "esxi1.example.com"
+  datacenter_id = data.vsphere_datacenter.here.id
+}
+
+data "vsphere_datastore" "disks" {
+  name          = "datastore1"
+  datacenter_id = data.vsphere_datacenter.here.id
+}
+
+data "vsphere_network" "management" {
+  name          = "VM Network"
+  datacenter_id = data.vsphere_datacenter.here.id
+}
+
+# What the OVA says of its hardware.
+data "vsphere_ovf_vm_template" "image" {
+  name             = "kaas-control-plane"
+  resource_pool_id = data.vsphere_compute_cluster.cluster.resource_pool_id
+  datastore_id     = data.vsphere_datastore.disks.id
+  host_system_id   = data.vsphere_host.first.id
+  local_ovf_path   = "kaas-control-plane-0.1.0.ova"
+  ovf_network_map = {
+    "VM Network" = data.vsphere_network.management.id
+  }
+}
+
+resource "vsphere_virtual_machine" "node" {
+  for_each = var.nodes
+
+  name             = each.key
+  datacenter_id    = data.vsphere_datacenter.here.id
+  resource_pool_id = data.vsphere_compute_cluster.cluster.resource_pool_id
+  datastore_id     = data.vsphere_datastore.disks.id
+  host_system_id   = data.vsphere_host.first.id
+  folder           = "kaas"
+  num_cpus         = data.vsphere_ovf_vm_template.image.num_cpus
+  memory           = data.vsphere_ovf_vm_template.image.memory
+  guest_id         = data.vsphere_ovf_vm_template.image.guest_id
+  firmware         = data.vsphere_ovf_vm_template.image.firmware
+  scsi_type        = data.vsphere_ovf_vm_template.image.scsi_type
+
+  network_interface {
+    network_id = data.vsphere_network.management.id
+  }
+
+  ovf_deploy {
+    local_ovf_path    = data.vsphere_ovf_vm_template.image.local_ovf_path
+    disk_provisioning = "thin"
+    ovf_network_map   = data.vsphere_ovf_vm_template.image.ovf_network_map
+  }
+
+  vapp {
+    properties = {
+      "node-name"         = each.key
+      "address"           = "${each.value}/24"
+      "gateway"           = "192.168.10.1"
+      "control-nodes"     = join(",", [for name, address in var.nodes : "${name}=${address}"])
+      "api-vip"           = "192.168.10.10"
+      "deployment-secret" = var.deployment_secret
+    }
+  }
+
+  cdrom {
+    client_device = true
+  }
+
+  # Nodes are asked whether they are ready, not VMware Tools.
+  wait_for_guest_net_timeout = 0
+  wait_for_guest_ip_timeout  = 0
+
+  lifecycle {
+    # The form is read once. To change a value here must not restart a node.
+    ignore_changes  = [vapp[0].properties, host_system_id]
+    prevent_destroy = true
+  }
+}

@@ -1,0 +1,293 @@
+//! A vCenter to test against: the program of `tests/vcenter`, started for one test, on loopback, without bodies.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use base64::Engine as _;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use uuid::Uuid;
+use vsphere::{Client, Connect, DatastorePath, Secret, Settings, Thumbprint, Trust};
+
+/// Names the program; `make vcenter` builds it.
+const PROGRAM: &str = "KAAS_TEST_VCENTER";
+
+/// Who may do everything, where nothing else is said of users.
+pub const ADMINISTRATOR: &str = "administrator@vsphere.local";
+/// The administrator's password.
+pub const PASSWORD: &str = "secret";
+/// The network that is there.
+pub const NETWORK: &str = "VM Network";
+
+/// What the program says when it is ready.
+#[derive(Deserialize)]
+struct Ready {
+    url: String,
+    control: String,
+    certificate: String,
+}
+
+/// A machine as the control endpoint shows it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// The value of its reference.
+    pub object: String,
+    /// Its BIOS UUID.
+    pub uuid: Uuid,
+    /// `poweredOn` or `poweredOff`.
+    pub power: String,
+    /// Whether it is a template.
+    pub template: bool,
+    /// The files of each disk, by its path on a datastore.
+    pub disks: BTreeMap<String, Vec<String>>,
+    /// Its guestinfo, by the key without `guestinfo.`.
+    pub guestinfo: BTreeMap<String, String>,
+}
+
+/// What calls of one name came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct Count {
+    /// How many there were.
+    pub calls: u64,
+    /// Bytes of requests.
+    pub r#in: u64,
+    /// Bytes of answers.
+    pub out: u64,
+}
+
+/// What all calls since the counts began came to.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Calls {
+    #[serde(default)]
+    by_name: Option<BTreeMap<String, Count>>,
+    /// The most calls that there were at once, waits for updates not counted.
+    pub calls_at_once: usize,
+    /// The most tasks that there were at once.
+    pub tasks_at_once: usize,
+    /// Tasks that failed because another one was at work on the machine.
+    pub busy: u64,
+}
+
+impl Calls {
+    /// The calls by their names.
+    pub fn by_name(self) -> BTreeMap<String, Count> {
+        self.by_name.unwrap_or_default()
+    }
+}
+
+/// A vCenter that ends with its value.
+pub struct Bed {
+    program: Child,
+    url: String,
+    certificate: String,
+    thumbprint: Thumbprint,
+    control: String,
+    http: reqwest::Client,
+    directory: TempDir,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+impl Bed {
+    /// Starts it with further arguments: `-help` of the program lists them.
+    ///
+    /// # Panics
+    /// The environment does not name the program, or it does not start.
+    pub fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut program = Command::new(Self::program())
+            .arg("-directory")
+            .arg(directory.path())
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Ready = serde_json::from_str(&line).unwrap();
+        // The certificate signs itself: it is trusted by its thumbprint alone.
+        let der = ready.certificate.lines().filter(|line| !line.starts_with("-----")).collect::<String>();
+        let der = base64::engine::general_purpose::STANDARD.decode(der).unwrap();
+        let thumbprint = Thumbprint(ova::Sha256::of(&der).0);
+        // A connection that is kept ends with the runtime that it was made in, and not each test has one.
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
+        Self {
+            program,
+            url: ready.url,
+            certificate: ready.certificate,
+            thumbprint,
+            control: ready.control,
+            http,
+            directory,
+        }
+    }
+
+    /// The program that is started; others that are built with it are beside it.
+    ///
+    /// # Panics
+    /// The environment does not name it.
+    pub fn program() -> PathBuf {
+        let Some(program) = std::env::var_os(PROGRAM) else {
+            panic!("{PROGRAM} does not name the vCenter to test against: make vcenter builds it as build/vcenter");
+        };
+        program.into()
+    }
+
+    /// Where its API is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Host and port of its API.
+    pub fn address(&self) -> &str {
+        self.url.trim_start_matches("https://").split('/').next().unwrap_or_default()
+    }
+
+    /// What its certificate is known by.
+    pub fn thumbprint(&self) -> Thumbprint {
+        self.thumbprint
+    }
+
+    /// Its certificate, in PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// The directory with a directory for each datastore.
+    pub fn datastores(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where a file of a datastore is: `[datastore] path`.
+    ///
+    /// # Panics
+    /// It is no such path.
+    pub fn file(&self, path: &str) -> PathBuf {
+        let path: DatastorePath = path.parse().unwrap();
+        self.directory.path().join(path.datastore).join(path.path)
+    }
+
+    /// A client that has logged in.
+    ///
+    /// # Panics
+    /// It is refused.
+    pub async fn client_of(&self, user: &str, password: &str, settings: Settings) -> Client {
+        let connect = Connect {
+            address: self.address().to_owned(),
+            trust: Trust::Thumbprint(self.thumbprint),
+            user: user.to_owned(),
+            password: Secret::new(password),
+            settings,
+        };
+        Client::connect(connect).await.unwrap()
+    }
+
+    /// Makes a folder for VMs, if it is not there.
+    ///
+    /// # Panics
+    /// It is refused.
+    pub async fn make_folder(&self, client: &Client, name: &str) {
+        if !name.is_empty() && client.find(&format!("DC0/vm/{name}")).await.is_err() {
+            let parent = client.find("DC0/vm").await.unwrap();
+            client.changes(&vsphere::Unguarded).create_folder(&parent, name).await.unwrap();
+        }
+    }
+
+    /// All machines, in the order in which they were made.
+    pub async fn machines(&self) -> Vec<Machine> {
+        let mut machines: Vec<Machine> = self.ask("GET", "machines", Value::Null).await;
+        machines.sort_by(|one, other| one.object.cmp(&other.object));
+        machines
+    }
+
+    /// The machine of this name.
+    pub async fn machine(&self, name: &str) -> Option<Machine> {
+        self.machines().await.into_iter().find(|machine| machine.name == name)
+    }
+
+    /// How often a method was called since the counts began.
+    pub async fn count(&self, method: &str) -> u64 {
+        self.counts().await.get(method).copied().unwrap_or_default().calls
+    }
+
+    /// The calls since the counts began, by their names.
+    pub async fn counts(&self) -> BTreeMap<String, Count> {
+        self.calls().await.by_name()
+    }
+
+    /// What all calls since the counts began came to.
+    pub async fn calls(&self) -> Calls {
+        self.ask("GET", "calls", Value::Null).await
+    }
+
+    /// Begins the counts anew.
+    pub async fn count_anew(&self) {
+        let _: Value = self.ask("DELETE", "calls", Value::Null).await;
+    }
+
+    /// Spoils the next call of a method, or what the rule says.
+    pub async fn spoil(&self, method: &str, what: &str, more: Value) {
+        let mut rule = json!({ "method": method, "do": what });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            rule[key] = value.clone();
+        }
+        let _: Value = self.ask("POST", "rules", rule).await;
+    }
+
+    /// Whether a rule has spoilt anything.
+    pub async fn has_spoilt(&self) -> bool {
+        let rules: Vec<Value> = self.ask("GET", "rules", Value::Null).await;
+        rules.iter().any(|rule| rule["done"].as_u64() > Some(0))
+    }
+
+    /// Takes all rules away, and ends the delays that they have begun.
+    pub async fn spoil_nothing(&self) {
+        let _: Value = self.ask("DELETE", "rules", Value::Null).await;
+    }
+
+    /// Ends all sessions.
+    pub async fn end_sessions(&self) {
+        let _: Value = self.ask("POST", "end", json!({})).await;
+    }
+
+    /// Ends sessions and leases, and answers nobody for so long.
+    pub async fn restart(&self, milliseconds: u32) {
+        let _: Value = self.ask("POST", "restart", json!({ "milliseconds": milliseconds })).await;
+    }
+
+    /// All is as it was at the start.
+    pub async fn reset(&self) {
+        let _: Value = self.ask("POST", "reset", json!({})).await;
+    }
+
+    /// Changes how it is strict, as its `Switches` name that.
+    pub async fn switch(&self, switches: Value) {
+        let _: Value = self.ask("PUT", "switches", switches).await;
+    }
+
+    /// What the control endpoint says, or does: `tests/vcenter/bed/control.go` has the list.
+    ///
+    /// # Panics
+    /// It refuses, or says something else.
+    pub async fn ask<T: DeserializeOwned>(&self, method: &str, path: &str, body: Value) -> T {
+        let request = self.http.request(method.parse().unwrap(), format!("{}/{path}", self.control));
+        let request = if body.is_null() { request } else { request.json(&body) };
+        let answer = request.send().await.unwrap();
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        assert!(status.is_success(), "{path}: {text}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
+    }
+}
