@@ -12,9 +12,10 @@
 //! | [`reach`] | what lies outside: the API server, over it the store of holds and journals of a cluster's control nodes, and what runs VMs by its Provider |
 //! | [`leadership`] | who of several controllers leads: a Lease, whose renewals are the term |
 //! | [`context`] | what reconcilers are given, and what they end with |
+//! | [`reconcilers`] | one for each kind: looks, decides, saves, acts |
+//! | [`run`] | all of them at work, for as long as this process leads |
 //!
-//! What comes: further decisions (a cluster's next Operation), *reconcilers*, one for each kind, that look, decide, save and act; and the
-//! program that runs them all.
+//! What comes: further decisions (a cluster's next Operation), and reconcilers of clusters and what belongs to them.
 
 pub mod context;
 pub mod decisions;
@@ -22,5 +23,7 @@ pub mod documents;
 pub mod leadership;
 pub mod objects;
 pub mod reach;
+pub mod reconcilers;
 pub mod records;
+pub mod run;
 pub mod term;

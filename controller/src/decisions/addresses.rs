@@ -102,10 +102,26 @@ pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> IPAddress {
     object
 }
 
-/// Whether a pool's ranges hold an address that is in use. One that a person has reserved may be: by being named.
-pub(super) fn is_given_out(pool: &IPPoolSpec, used: &str) -> Result<bool, Malformed> {
-    let used = u32::from(address(used)?);
-    Ok(ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&used)))
+/// What an address in use is to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// One of those that it gives out.
+    GivenOut,
+    /// One that it leaves out: a person has named it.
+    LeftOut,
+    /// In no range of it, or no longer.
+    Outside,
+}
+
+/// What an address in use is to a pool.
+pub(super) fn standing(pool: &IPPoolSpec, used: &str) -> Result<Standing, Malformed> {
+    let used = address(used)?;
+    let is_in = ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&u32::from(used)));
+    Ok(match (is_in, left_out(pool)?.contains(&used)) {
+        (false, _) => Standing::Outside,
+        (true, true) => Standing::LeftOut,
+        (true, false) => Standing::GivenOut,
+    })
 }
 
 /// How many addresses a pool may give out.

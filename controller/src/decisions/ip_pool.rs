@@ -1,6 +1,6 @@
 //! What is to be said of an IPPool, by the addresses that are in use and by the other pools.
 
-use super::addresses::{Malformed, is_given_out, ranges, total};
+use super::addresses::{Malformed, Standing, ranges, standing, total};
 use crate::objects::{IPAddress, IPPool, IPPoolReason};
 
 /// At most so many names are in a message.
@@ -27,10 +27,10 @@ pub fn counted(pool: &IPPool, addresses: &[IPAddress], all: &[IPPool]) -> Result
     let (total, name) = (total(pool)?, pool.metadata.name.as_deref());
     let (mut used, mut outside) = (0, Vec::new());
     for address in addresses {
-        if is_given_out(&pool.spec, &address.spec.address)? {
-            used += 1;
-        } else {
-            outside.push(address.spec.address.as_str());
+        match standing(&pool.spec, &address.spec.address)? {
+            Standing::GivenOut => used += 1,
+            Standing::LeftOut => {}
+            Standing::Outside => outside.push(address.spec.address.as_str()),
         }
     }
     let mut overlapping = Vec::new();
@@ -73,8 +73,8 @@ fn listed(names: &[&str]) -> String {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use super::*;
     use super::super::addresses::claimed;
+    use super::*;
     use crate::objects::{AddressRange, Claimant, IPPoolSpec, Purpose};
 
     fn pool(name: &str, first: &str, last: &str) -> IPPool {
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(free.consistent.0, IPPoolReason::AllInRanges);
         let full = judged(&own, &[used(10), used(12), used(13)], &[own.clone()]);
         assert_eq!(full.ready, (IPPoolReason::Exhausted, "all 3 addresses are in use".to_owned()));
-        // The range became smaller, and what is reserved is given to nobody by itself: it stays with whom it has.
+        // The range became smaller; what is reserved is given to nobody by itself, and is had by who has named it.
         let smaller = judged(&pool_of("10.0.0.11"), &[used(10), used(11), used(13)], &[own.clone()]);
         assert_eq!((smaller.total, smaller.used, smaller.ready.0), (1, 1, IPPoolReason::Exhausted));
         let words = "in use, and in no range any more: 10.0.0.13";

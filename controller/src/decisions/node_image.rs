@@ -84,7 +84,8 @@ fn compatible(said: &NodeImageStatus) -> (NodeImageReason, String) {
     if appliance != APPLIANCE {
         return (NodeImageReason::OtherAppliance, format!("it is a {appliance}, and tenants run {APPLIANCE}"));
     }
-    let odd: Vec<&str> = kubernetes.iter().filter(|minor| minor.parse::<Minor>().is_err()).map(String::as_str).collect();
+    let odd: Vec<&str> =
+        kubernetes.iter().filter(|minor| minor.parse::<Minor>().is_err()).map(String::as_str).collect();
     if !odd.is_empty() {
         return (NodeImageReason::TooNew, format!("it carries Kubernetes {}, which is not understood", odd.join(", ")));
     }
@@ -142,7 +143,11 @@ mod tests {
         let altered = Found { altered: vec!["x in dc1: its disk is another one".to_owned()], ..whole.clone() };
         let unasked = Found { unasked: vec!["dc2: no answer".to_owned()], ..Found::default() };
         for (found, reason, words) in [
-            (&none, NodeImageReason::NoTemplate, "no Provider that was asked has a template of it; dc1 has none on vsan"),
+            (
+                &none,
+                NodeImageReason::NoTemplate,
+                "no Provider that was asked has a template of it; dc1 has none on vsan",
+            ),
             (&whole, NodeImageReason::TemplatesThere, "1 templates; dc1 has none on vsan"),
             (&altered, NodeImageReason::NotStamped, "x in dc1: its disk is another one; dc1 has none on vsan"),
             (&unasked, NodeImageReason::NotAsked, "no Provider was asked; dc2: no answer"),

@@ -51,7 +51,12 @@ pub fn privileged(seen: &SeenVCenter) -> Told {
 }
 
 /// What is free, with how many Machines are in each zone. Where there are any, it is noted where the zone was when the first came.
-pub fn zones(vsphere: &VSphere, before: &[ZoneRoom], seen: Option<&SeenVCenter>, machines: &BTreeMap<String, i64>) -> Vec<ZoneRoom> {
+pub fn zones(
+    vsphere: &VSphere,
+    before: &[ZoneRoom],
+    seen: Option<&SeenVCenter>,
+    machines: &BTreeMap<String, i64>,
+) -> Vec<ZoneRoom> {
     let named = vsphere.zones.iter().map(|zone| zone.name.as_str());
     let gone = machines.keys().map(String::as_str).filter(|zone| vsphere.zones.iter().all(|named| named.name != *zone));
     let room = |name: &str| {
@@ -61,16 +66,20 @@ pub fn zones(vsphere: &VSphere, before: &[ZoneRoom], seen: Option<&SeenVCenter>,
         let kept = noted.filter(|noted| count > 0 && noted.machines > 0 && noted.cluster.is_some());
         let place = kept.map(|noted| (noted.cluster.clone(), noted.datastore.clone()));
         let place = place.or_else(|| now.map(|zone| (Some(zone.cluster.clone()), zone.datastore.clone())));
-        let (cluster, datastore) = place.or_else(|| noted.map(|noted| (noted.cluster.clone(), noted.datastore.clone())))
-            .unwrap_or_default();
+        let (cluster, datastore) =
+            place.or_else(|| noted.map(|noted| (noted.cluster.clone(), noted.datastore.clone()))).unwrap_or_default();
         // What was free when it was asked last stands until it answers again.
         let free = seen.map(|seen| seen.zones.get(name).cloned().unwrap_or_default());
         let gib = |bytes: u64| i64::try_from(bytes >> 30).unwrap_or(i64::MAX);
         let mib = |bytes: u64| i64::try_from(bytes >> 20).unwrap_or(i64::MAX);
         ZoneRoom {
             name: name.to_owned(),
-            free_storage_gib: free.as_ref().map_or_else(|| noted.map_or(0, |noted| noted.free_storage_gib), |free| gib(free.free_storage)),
-            free_memory_mib: free.as_ref().map_or_else(|| noted.map_or(0, |noted| noted.free_memory_mib), |free| mib(free.free_memory)),
+            free_storage_gib: free
+                .as_ref()
+                .map_or_else(|| noted.map_or(0, |noted| noted.free_storage_gib), |free| gib(free.free_storage)),
+            free_memory_mib: free
+                .as_ref()
+                .map_or_else(|| noted.map_or(0, |noted| noted.free_memory_mib), |free| mib(free.free_memory)),
             machines: count,
             cluster,
             datastore,
@@ -96,7 +105,9 @@ pub fn moved(vsphere: &VSphere, zones: &[ZoneRoom]) -> Vec<String> {
         let name = &zone.name;
         match vsphere.zones.iter().find(|now| now.name == *name) {
             None => Some(format!("the zone {name} with {count} Machines is not named any more: it is {was}")),
-            Some(now) if (Some(&now.cluster), now.datastore.as_ref()) != (zone.cluster.as_ref(), zone.datastore.as_ref()) => {
+            Some(now)
+                if (Some(&now.cluster), now.datastore.as_ref()) != (zone.cluster.as_ref(), zone.datastore.as_ref()) =>
+            {
                 let is = place(Some(&now.cluster), now.datastore.as_deref());
                 Some(format!("the zone {name} with {count} Machines is {was}, and is now to be {is}"))
             }

@@ -63,6 +63,14 @@ fn merge(object: &mut Value, part: &Value) {
     }
 }
 
+/// Puts the status back, or takes one away that comes by another way than its own.
+fn keep_status(object: &mut Value, status: Option<Value>) {
+    match status {
+        Some(status) => object["status"] = status,
+        None => drop(object.as_object_mut().unwrap().remove("status")),
+    }
+}
+
 impl Kept {
     fn next(&mut self) -> String {
         self.version += 1;
@@ -75,7 +83,8 @@ impl Kept {
             return object;
         }
         if before.is_some_and(|before| before["spec"] != object["spec"]) {
-            object["metadata"]["generation"] = (object["metadata"]["generation"].as_i64().unwrap_or_default() + 1).into();
+            object["metadata"]["generation"] =
+                (object["metadata"]["generation"].as_i64().unwrap_or_default() + 1).into();
         }
         object["metadata"]["resourceVersion"] = self.next().into();
         let is_going = object["metadata"]["deletionTimestamp"].is_string();
@@ -107,11 +116,6 @@ impl InMemory {
     /// How many calls there were.
     pub(crate) fn calls(&self) -> usize {
         self.kept().calls
-    }
-
-    /// The names of all objects of a kind, by its plural.
-    pub(crate) fn names(&self, plural: &str) -> Vec<String> {
-        self.kept().objects.keys().filter(|(of, ..)| of == plural).map(|(.., name)| name.clone()).collect()
     }
 
     /// The first object of a kind, by its plural.
@@ -179,7 +183,13 @@ impl InMemory {
         }
     }
 
-    fn write(&self, of: &Collection, name: &str, version: &Value, part: impl FnOnce(&mut Value)) -> Result<Value, Failure> {
+    fn write(
+        &self,
+        of: &Collection,
+        name: &str,
+        version: &Value,
+        part: impl FnOnce(&mut Value),
+    ) -> Result<Value, Failure> {
         self.call(Some((of, name)), |kept| {
             let key = key(of, name);
             let before = kept.objects.get(&key).cloned().ok_or(Failure::Missing)?;
@@ -190,7 +200,10 @@ impl InMemory {
             part(&mut object);
             // What nobody may write.
             for field in ["uid", "generation", "deletionTimestamp", "resourceVersion"] {
-                object["metadata"][field] = before["metadata"][field].clone();
+                match before["metadata"].get(field) {
+                    Some(there) => object["metadata"][field] = there.clone(),
+                    None => drop(object["metadata"].as_object_mut().unwrap().remove(field)),
+                }
             }
             Ok(kept.keep(key, object, Some(&before)))
         })
@@ -235,9 +248,9 @@ impl Objects for InMemory {
 
     async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
         self.write(of, &name(object), &object["metadata"]["resourceVersion"], |there| {
-            let status = there["status"].take();
+            let status = there.get("status").cloned();
             there.clone_from(object);
-            there["status"] = status;
+            keep_status(there, status);
         })
     }
 
@@ -249,9 +262,9 @@ impl Objects for InMemory {
 
     async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
         self.write(of, name, &part["metadata"]["resourceVersion"], |there| {
-            let status = there["status"].take();
+            let status = there.get("status").cloned();
             merge(there, part);
-            there["status"] = status;
+            keep_status(there, status);
         })
     }
 

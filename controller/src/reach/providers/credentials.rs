@@ -35,7 +35,8 @@ fn of(secret: &Secret) -> Result<Credentials, String> {
         std::str::from_utf8(&value.0).map(str::to_owned).map_err(|_| format!("has a {key} that is no text"))
     };
     // A file's end of line is no part of a name or a password: vCenter takes neither with one.
-    let [user, password] = [text("username")?, text("password")?].map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
+    let [user, password] =
+        [text("username")?, text("password")?].map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
     let mut digest = Sha256::new();
     digest.update((user.len() as u64).to_le_bytes());
     digest.update(user.as_bytes());
@@ -58,11 +59,14 @@ mod tests {
 
     #[test]
     fn user_and_password_are_texts_and_both_are_told_from_others() {
-        let read = |user: &str, password: &str| of(&secret(&[("username", user.as_bytes()), ("password", password.as_bytes())]));
+        let read = |user: &str, password: &str| {
+            of(&secret(&[("username", user.as_bytes()), ("password", password.as_bytes())]))
+        };
         let own = read("kaas@vsphere.local\n", "geheim").unwrap();
         assert_eq!(own.user, "kaas@vsphere.local");
         assert_eq!(own.digest, read("kaas@vsphere.local", "geheim\r\n").unwrap().digest);
-        for (user, password) in [("kaas@vsphere.local", "other"), ("kaas", "geheim"), ("kaas@vsphere.localg", "eheim")] {
+        for (user, password) in [("kaas@vsphere.local", "other"), ("kaas", "geheim"), ("kaas@vsphere.localg", "eheim")]
+        {
             assert_ne!(own.digest, read(user, password).unwrap().digest);
         }
         let wrong = |entries: &[(&str, &[u8])]| of(&secret(entries)).err().unwrap();

@@ -19,7 +19,8 @@ pub async fn look(client: &Client, described: &VSphere) -> Result<SeenVCenter> {
         ..SeenVCenter::default()
     };
     let mut looking = Looking { client, described, seen: &mut seen, needs: Vec::new() };
-    if looking.named(&described.datacenter, &["Datacenter"], "the data center", &described.datacenter).await?.is_some() {
+    if looking.named(&described.datacenter, &["Datacenter"], "the data center", &described.datacenter).await?.is_some()
+    {
         looking.datacenter().await?;
     }
     let needs = std::mem::take(&mut looking.needs);

@@ -4,6 +4,8 @@
 //! A login that was refused is not sent again before user or password are others: vCenter locks accounts. A session that is no
 //! longer the newest is left to those who still work with it; vCenter ends it half an hour after their last call.
 
+#[cfg(test)]
+pub(crate) mod bed;
 mod breaker;
 mod credentials;
 mod look;
@@ -17,6 +19,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fleet::hypervisor::{self, Hypervisor};
 use fleet::vcenter::{Library, VcenterHypervisor};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use vsphere::{Client, Connect, Outcome, Settings, Trust};
@@ -49,6 +53,8 @@ struct Known {
     open: Option<(Key, Client)>,
     refused: Option<(Key, String)>,
     breaker: Breaker,
+    /// Until when it is left alone, for people.
+    until: Option<Time>,
     /// What was seen by this session of this generation of the spec, and when.
     looked: Option<(Key, Option<i64>, Duration, Arc<SeenVCenter>)>,
 }
@@ -121,7 +127,7 @@ impl Providers {
             Err(why) => {
                 match &why {
                     Why::LoginRefused(words) => known.refused = Some((key, words.clone())),
-                    why => known.breaker.failed(self.0.clock.now(), &why.to_string()),
+                    why => known.failed(&self.0.clock, &why.to_string()),
                 }
                 Err(why.of(&name))
             }
@@ -162,7 +168,7 @@ impl Providers {
                 Err(Why::LoginRefused(error.to_string()).of(&name))
             }
             Err(error) => {
-                known.breaker.failed(now, &error.to_string());
+                known.failed(&self.0.clock, &error.to_string());
                 Err(Why::NoAnswer(error.to_string()).of(&name))
             }
         }
@@ -261,9 +267,20 @@ impl Providers {
 impl Known {
     fn may_be_asked(&self, now: Duration) -> Result<(), Why> {
         match self.breaker.rests(now) {
-            Some((left, why)) => Err(Why::Resting { seconds: left.as_secs().max(1), why: why.to_owned() }),
+            Some((left, why)) => {
+                let until = self.until.as_ref().map(|until| until.0.to_string()).unwrap_or_default();
+                Err(Why::Resting { seconds: left.as_secs().max(1), until, why: why.to_owned() })
+            }
             None => Ok(()),
         }
+    }
+
+    /// Notes that it has failed. The time of the day until which it rests is told once: it is the same for whoever asks meanwhile.
+    fn failed(&mut self, clock: &Clock, why: &str) {
+        self.breaker.failed(clock.now(), why);
+        let left = self.breaker.rests(clock.now()).and_then(|(left, _)| i64::try_from(left.as_secs()).ok());
+        let until = left.and_then(|left| clock.time().0.checked_add(SignedDuration::from_secs(left)).ok());
+        self.until = until.map(Time);
     }
 }
 

@@ -22,11 +22,13 @@ pub enum Why {
     /// The Secret is not there, or lacks something.
     #[error("{0}")]
     Secret(String),
-    /// It failed so often that it is left alone for so many seconds.
-    #[error("it is left alone for {seconds} s, for it fails again and again: {why}")]
+    /// It failed so often that it is left alone for a while.
+    #[error("it is left alone until {until}, for it fails again and again: {why}")]
     Resting {
-        /// For how much longer.
+        /// For how much longer, in seconds.
         seconds: u64,
+        /// The same as a time.
+        until: String,
         /// How it failed last.
         why: String,
     },
