@@ -8,14 +8,22 @@
 //! | [`records`] | what `fleet` keeps of control nodes, workers and upgrades, as fields of these, there and back |
 //! | [`decisions`] | pure: which address is next, how large a control plane is, what a pool wants of `fleet`, when a worker is outdated |
 //! | [`documents`] | what is made from the kinds: their definitions for an API server, and the reference |
-//! | [`reach`] | what lies outside: so far the API server, and over it the store of holds and journals of a cluster's control nodes |
+//! | [`term`] | for how long this process may change anything |
+//! | [`reach`] | what lies outside: the API server, over it the store of holds and journals of a cluster's control nodes, and what runs VMs by its Provider |
+//! | [`leadership`] | who of several controllers leads: a Lease, whose renewals are the term |
+//! | [`context`] | what reconcilers are given, and what they end with |
+//! | [`reconcilers`] | one for each kind: looks, decides, saves, acts |
+//! | [`run`] | all of them at work, for as long as this process leads |
 //!
-//! What comes: further decisions (a cluster's next Operation), more of what lies outside (a vCenter by its Provider, a tenant's nodes), and
-//! rooms above these: *reconcilers*, one for each kind, that look, decide, save and act; *leadership* (a Lease, and the stop of calls
-//! that comes before it can be another's); and the program that runs them all.
+//! What comes: further decisions (a cluster's next Operation), and reconcilers of clusters and what belongs to them.
 
+pub mod context;
 pub mod decisions;
 pub mod documents;
+pub mod leadership;
 pub mod objects;
 pub mod reach;
+pub mod reconcilers;
 pub mod records;
+pub mod run;
+pub mod term;

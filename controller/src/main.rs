@@ -1,12 +1,16 @@
-//! The controller's program. What it has by now is for development: it writes what is made from the kinds.
+//! The controller's program. Beside its work it has what is for development: it writes what is made from the kinds.
 
 use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use controller::documents::{definitions, renew};
+use controller::run::{Settings, run};
+use log::{LevelFilter, Log, Metadata, Record};
 
 /// Tenant clusters as objects of the control cluster.
 #[derive(Parser)]
@@ -18,6 +22,18 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Waits until it is elected, and looks after tenant clusters until it is asked to end.
+    Run {
+        /// How the API server of the control cluster is reached; without it by the service account of the Pod that it runs in.
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        /// The node that it runs on.
+        #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+        node: String,
+        /// Where it says on the loopback interface whether it is well: `GET /healthz`.
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        health: Option<SocketAddr>,
+    },
     /// Writes the kinds as an API server takes them, and the policy that goes with them: a YAML file each.
     Crds {
         /// The directory that they are written into.
@@ -34,6 +50,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Run { kubeconfig, node, health } => works(&Settings { kubeconfig, node, health }),
         Command::Crds { write } => crds(&write),
         Command::Reference { write } => reference(&write),
     };
@@ -44,6 +61,38 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A control node has two processors at least, and more to do.
+const THREADS: usize = 2;
+
+fn works(settings: &Settings) -> anyhow::Result<()> {
+    if log::set_logger(&StandardError).is_ok() {
+        log::set_max_level(LevelFilter::Info);
+    }
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(THREADS).enable_all().build().context("starting")?.block_on(run(settings))
+}
+
+/// Each record is a line on standard error, which whoever has started this program gathers.
+struct StandardError;
+
+impl Log for StandardError {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // What libraries say of their insides is for whoever works on them.
+        let of = metadata.target().split("::").next().unwrap_or_default();
+        ["controller", "fleet", "vsphere"].contains(&of)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            // Nobody who reads it is no reason to end.
+            let level = record.level().as_str().to_lowercase();
+            let _ = writeln!(std::io::stderr().lock(), "{level}: {}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 fn crds(directory: &Path) -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow, ensure};
 use contract::properties::ControlNode;
 use fleet::node::{Answer, Client, Method};
 use lab::obtain;
+use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -171,6 +172,26 @@ impl ApiServer {
         let answer = self.ask(Method::GET, path, None)?;
         ensure!(answer.status == 200, "{path}: {} {}", answer.status, answer.words());
         Ok(serde_json::from_slice(&answer.body)?)
+    }
+
+    /// Does work from where it can be reached, with an administrator's kubeconfig: on a thread of its own, whose connections are in
+    /// the API server's network namespace.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered.
+    ///
+    /// # Panics
+    /// The work does.
+    pub fn inside<T: Send>(&self, work: impl FnOnce(&Path) -> T + Send) -> anyhow::Result<T> {
+        let (namespace, admin) = (self.namespace.path(), self.directory.path().join("admin.conf"));
+        let inside = || {
+            setns(File::open(&namespace)?, CloneFlags::CLONE_NEWNET)?;
+            Ok(work(&admin))
+        };
+        std::thread::scope(|scope| match scope.spawn(inside).join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
     }
 
     /// What kubectl prints, which has this on its standard input.

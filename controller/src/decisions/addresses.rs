@@ -2,10 +2,13 @@
 //! name already, it is read, added to what was seen, and decided again. So a request whose answer was lost is repeated with the
 //! same result: the object that it had made is the claimant's own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use crate::objects::{Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Reference};
+
+/// The label by which the addresses of a pool are found: its name.
+pub const POOL: &str = "kaas.local/pool";
 
 /// What is to be done for an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +97,31 @@ fn is_same(one: &Claimant, other: &Claimant) -> bool {
 pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> IPAddress {
     let [a, b, c, d] = address.octets();
     let spec = IPAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant };
-    IPAddress::new(&format!("{pool}-{a}-{b}-{c}-{d}"), spec)
+    let mut object = IPAddress::new(&format!("{pool}-{a}-{b}-{c}-{d}"), spec);
+    object.metadata.labels = Some(BTreeMap::from([(POOL.to_owned(), pool.to_owned())]));
+    object
+}
+
+/// What an address in use is to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// One of those that it gives out.
+    GivenOut,
+    /// One that it leaves out: a person has named it.
+    LeftOut,
+    /// In no range of it, or no longer.
+    Outside,
+}
+
+/// What an address in use is to a pool.
+pub(super) fn standing(pool: &IPPoolSpec, used: &str) -> Result<Standing, Malformed> {
+    let used = address(used)?;
+    let is_in = ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&u32::from(used)));
+    Ok(match (is_in, left_out(pool)?.contains(&used)) {
+        (false, _) => Standing::Outside,
+        (true, true) => Standing::LeftOut,
+        (true, false) => Standing::GivenOut,
+    })
 }
 
 /// How many addresses a pool may give out.
@@ -130,7 +157,7 @@ pub(super) fn subnet(pool: &IPPoolSpec) -> Result<(u32, u32, u8), Malformed> {
     Ok((network, network | (u32::MAX >> prefix), prefix))
 }
 
-fn ranges(pool: &IPPoolSpec) -> Result<Vec<(u32, u32)>, Malformed> {
+pub(super) fn ranges(pool: &IPPoolSpec) -> Result<Vec<(u32, u32)>, Malformed> {
     pool.ranges.iter().map(|range| Ok((address(&range.first)?.into(), address(&range.last)?.into()))).collect()
 }
 
@@ -140,8 +167,6 @@ fn address(text: &str) -> Result<Ipv4Addr, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::objects::{AddressRange, Purpose};
 

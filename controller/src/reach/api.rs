@@ -1,12 +1,30 @@
 //! The API server itself.
 
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
 use async_trait::async_trait;
-use fleet::node::{Answer, Client, Method};
-use serde_json::Value;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
 
 use super::objects::{Collection, Failure, Objects};
 
-/// An API server that is asked with somebody's credentials.
+/// How long a question and its whole answer may take: shorter than [`fleet::authority::MARGIN`], so that a successor waits for it.
+const LIMIT: Duration = Duration::from_secs(15);
+const _: () = assert!(LIMIT.as_secs() < fleet::authority::MARGIN.as_secs());
+
+/// How long a connection may take to be made.
+const CONNECTING: Duration = Duration::from_secs(5);
+
+/// So many objects are asked for at once.
+const PAGE: u32 = 500;
+
+/// An API server that is asked with somebody's credentials. Clones share its connections.
+#[derive(Clone)]
 pub struct Api(Client);
 
 impl Api {
@@ -15,35 +33,62 @@ impl Api {
         Self(client)
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Failure> {
-        let answer = self.0.ask_api(method, path, body).await.map_err(Failure::Unknown)?;
-        // What was refused was not done. Of all else of these nobody can say that (Kubernetes API conventions, "HTTP Status codes").
-        match answer.status {
-            200..=299 => Ok(answer),
-            404 => Err(Failure::Missing),
-            409 if reason(&answer) == "AlreadyExists" => Err(Failure::Exists),
-            409 => Err(Failure::Changed),
-            400..=499 if answer.status != 408 => Err(Failure::Refused(format!("{} {}", answer.status, answer.words()))),
-            status => Err(Failure::Unknown(anyhow::anyhow!("it says {status}: {}", answer.words()))),
-        }
+    /// The one of a kubeconfig; without one that whose service account this process has.
+    ///
+    /// # Errors
+    /// When the credentials cannot be read. Nothing is asked yet.
+    pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Self> {
+        let mut config = match kubeconfig {
+            Some(file) => {
+                let attempt = || format!("reading {}", file.display());
+                let read = Kubeconfig::read_from(file).with_context(attempt)?;
+                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.with_context(attempt)?
+            }
+            None => Config::incluster().context("looking for this process's service account")?,
+        };
+        config.connect_timeout = Some(CONNECTING);
+        Ok(Self(Client::try_from(config).context("setting up connections to the API server")?))
     }
 
-    async fn read(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
-        let answer = self.ask(method, path, body).await?;
-        // Not as `Answer::json` reads it, which cuts texts: they are written again.
-        serde_json::from_slice(&answer.body).map_err(|error| Failure::Unknown(error.into()))
+    /// The client, for watches.
+    pub fn client(&self) -> &Client {
+        &self.0
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let unknown = |error: anyhow::Error| Failure::Unknown(error);
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = body.map(serde_json::to_vec).transpose().map_err(|error| unknown(error.into()))?;
+        let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind);
+        let request = request.body(body.unwrap_or_default()).map_err(|error| unknown(error.into()))?;
+        match tokio::time::timeout(LIMIT, self.0.request::<Value>(request)).await {
+            Err(_) => Err(unknown(anyhow::anyhow!("no answer within {} s", LIMIT.as_secs()))),
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => Err(refused(status.code, &status.reason, &status.message)),
+            Ok(Err(error)) => Err(unknown(error.into())),
+        }
     }
 }
 
-/// Why an API server refuses, in its word.
-fn reason(answer: &Answer) -> String {
-    let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    status["reason"].as_str().unwrap_or_default().to_owned()
+/// What was refused was not done. Of all else nobody can say that (Kubernetes API conventions, "HTTP Status codes").
+fn refused(code: u16, reason: &str, words: &str) -> Failure {
+    match code {
+        404 => Failure::Missing,
+        409 if reason == "AlreadyExists" => Failure::Exists,
+        409 => Failure::Changed,
+        // Too many questions at once: it was not done, and may be asked again as if nobody had answered.
+        400..=499 if !matches!(code, 408 | 429) => Failure::Refused(format!("{code} {words}")),
+        _ => Failure::Unknown(anyhow::anyhow!("it says {code}: {words}")),
+    }
 }
 
 fn path(of: &Collection) -> String {
     let Collection { version, plural, namespace } = of;
-    format!("/apis/{version}/namespaces/{namespace}/{plural}")
+    let root = if version.contains('/') { "/apis" } else { "/api" };
+    match namespace {
+        Some(namespace) => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+        None => format!("{root}/{version}/{plural}"),
+    }
 }
 
 /// The path of an object, by the name that it has itself.
@@ -53,34 +98,55 @@ fn of(of: &Collection, object: &Value) -> String {
 
 #[async_trait]
 impl Objects for Api {
-    async fn list(&self, of: &Collection, (label, value): (&str, &str)) -> Result<Vec<Value>, Failure> {
-        let list = self.read(Method::GET, &format!("{}?labelSelector={label}%3D{value}", path(of)), None).await?;
-        match list {
-            Value::Object(mut members) => match members.remove("items") {
-                Some(Value::Array(items)) => Ok(items),
-                _ => Err(Failure::Unknown(anyhow::anyhow!("a list without items"))),
-            },
-            _ => Err(Failure::Unknown(anyhow::anyhow!("no list"))),
+    async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
+        let label = label.map(|(label, value)| format!("&labelSelector={}%3D{value}", label.replace('/', "%2F")));
+        let (mut all, mut next) = (Vec::new(), String::new());
+        loop {
+            let label = label.as_deref().unwrap_or_default();
+            let mut list = self.ask(Method::GET, &format!("{}?limit={PAGE}{label}{next}", path(of)), None).await?;
+            match list["items"].take() {
+                Value::Array(items) => all.extend(items),
+                _ => return Err(Failure::Unknown(anyhow::anyhow!("a list without items"))),
+            }
+            match list["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => next = format!("&continue={}", token.replace('+', "%2B")),
+                _ => return Ok(all),
+            }
         }
     }
 
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
-        self.read(Method::GET, &format!("{}/{name}", path(of)), None).await
+        self.ask(Method::GET, &format!("{}/{name}", path(of)), None).await
     }
 
     async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.read(Method::POST, &path(of), Some(object)).await
+        self.ask(Method::POST, &path(of), Some(object)).await
     }
 
     async fn replace(&self, collection: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.read(Method::PUT, &of(collection, object), Some(object)).await
+        self.ask(Method::PUT, &of(collection, object), Some(object)).await
     }
 
     async fn replace_status(&self, collection: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.read(Method::PUT, &format!("{}/status", of(collection, object)), Some(object)).await
+        self.ask(Method::PUT, &format!("{}/status", of(collection, object)), Some(object)).await
+    }
+
+    async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        self.ask(Method::PATCH, &format!("{}/{name}", path(of)), Some(part)).await
+    }
+
+    async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        self.ask(Method::PATCH, &format!("{}/{name}/status", path(of)), Some(part)).await
     }
 
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
         self.ask(Method::DELETE, &format!("{}/{name}", path(of)), None).await.map(drop)
+    }
+
+    async fn delete_as_read(&self, collection: &Collection, object: &Value) -> Result<(), Failure> {
+        let metadata = &object["metadata"];
+        let preconditions = json!({"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]});
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        self.ask(Method::DELETE, &of(collection, object), Some(&options)).await.map(drop)
     }
 }

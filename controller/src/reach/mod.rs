@@ -1,10 +1,16 @@
-//! What lies outside of this program: so far the API server of the control cluster, and over it the store in which `fleet` keeps
-//! holds and journals. Knows nothing of what is to be done.
+//! What lies outside of this program: the API server of the control cluster, over it the store in which `fleet` keeps
+//! holds and journals, and what runs VMs by its Provider. Knows nothing of what is to be done.
 
 mod api;
+mod fenced;
+#[cfg(test)]
+pub(crate) mod in_memory;
+pub mod kinds;
 mod objects;
+pub mod providers;
 mod store;
 
 pub use self::api::Api;
+pub use self::fenced::Fenced;
 pub use self::objects::{Collection, Failure, Objects};
 pub use self::store::{ClusterStore, Swap};

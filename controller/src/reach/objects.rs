@@ -1,17 +1,27 @@
 //! What is asked of an API server: objects by name, each written only as it was read. Knows no kind.
 
+use std::borrow::Cow;
+
 use async_trait::async_trait;
+use kube::Resource;
 use serde_json::Value;
 
-/// The objects of a kind in a namespace.
+/// The objects of a kind in a namespace, or in none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Collection {
-    /// Group and version, such as `kaas.local/v1alpha1`.
-    pub version: &'static str,
+    /// Group and version, such as `kaas.local/v1alpha1`; `v1` of the core group.
+    pub version: Cow<'static, str>,
     /// The kind's plural.
-    pub plural: &'static str,
-    /// The namespace.
-    pub namespace: String,
+    pub plural: Cow<'static, str>,
+    /// The namespace; none of kinds that are of the whole cluster, and for a list over all namespaces.
+    pub namespace: Option<String>,
+}
+
+impl Collection {
+    /// Of a kind.
+    pub fn of<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Self {
+        Self { version: K::api_version(&()), plural: K::plural(&()), namespace: namespace.map(str::to_owned) }
+    }
 }
 
 /// Why something was not done.
@@ -32,13 +42,16 @@ pub enum Failure {
     /// Nobody knows whether it was done.
     #[error("the API server does not answer")]
     Unknown(#[source] anyhow::Error),
+    /// This process may change nothing more. What was asked for just before may have been done.
+    #[error(transparent)]
+    Ended(#[from] crate::term::Ended),
 }
 
 /// An API server, or one in memory.
 #[async_trait]
 pub trait Objects: Send + Sync {
-    /// All that carry a label with this value.
-    async fn list(&self, of: &Collection, label: (&str, &str)) -> Result<Vec<Value>, Failure>;
+    /// All that carry a label with this value; all without one.
+    async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure>;
 
     /// One by its name.
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure>;
@@ -52,6 +65,15 @@ pub trait Objects: Send + Sync {
     /// The same of its status, and of that alone.
     async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure>;
 
+    /// Lays a part over one (RFC 7386), without its status. With a `resourceVersion` in its metadata only over the one that was read.
+    async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure>;
+
+    /// The same of its status, and of that alone.
+    async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure>;
+
     /// Removes one.
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure>;
+
+    /// Removes one, if it is still as it was read: the same one, and unchanged since.
+    async fn delete_as_read(&self, of: &Collection, object: &Value) -> Result<(), Failure>;
 }

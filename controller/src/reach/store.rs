@@ -10,13 +10,15 @@ use fleet::authority::{Holder, Store, number_of};
 use fleet::deploy::Kept;
 use fleet::journals::{File, beginning, whole};
 use fleet::upgrade::{Entry, Event, Plan};
+use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use super::objects::{Collection, Failure, Objects};
 use crate::objects::{
-    Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference, SYSTEM,
+    Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference, SYSTEM, TenantCluster,
 };
 use crate::records::{add, deployment_of, entry_of, journal_entry, kept_of, plan_of};
+use crate::term::{Term, is_controller};
 
 /// The label by which a cluster's objects are found.
 const CLUSTER: &str = "kaas.local/cluster";
@@ -41,17 +43,17 @@ pub struct ClusterStore<'a> {
     objects: &'a dyn Objects,
     namespace: String,
     cluster: String,
-    /// This controller: no other one has its name.
-    identity: String,
+    /// This controller, and for how long it leads.
+    term: Term,
     /// What is begun where an upgrade is begun.
     swap: Option<Swap>,
 }
 
 impl<'a> ClusterStore<'a> {
-    /// Of a cluster by its namespace and name, for a controller of this name.
-    pub fn new(objects: &'a dyn Objects, namespace: &str, cluster: &str, identity: &str) -> Self {
-        let [namespace, cluster, identity] = [namespace, cluster, identity].map(str::to_owned);
-        Self { objects, namespace, cluster, identity, swap: None }
+    /// Of a cluster by its namespace and name, for a controller that leads.
+    pub fn new(objects: &'a dyn Objects, namespace: &str, cluster: &str, term: &Term) -> Self {
+        let [namespace, cluster] = [namespace, cluster].map(str::to_owned);
+        Self { objects, namespace, cluster, term: term.clone(), swap: None }
     }
 
     /// The same, which begins this swap where an upgrade is begun.
@@ -62,19 +64,15 @@ impl<'a> ClusterStore<'a> {
 
     /// Whoever may edit objects of a tenant's namespace has no say in who holds its clusters.
     fn leases(&self) -> Collection {
-        Collection { version: "coordination.k8s.io/v1", plural: "leases", namespace: SYSTEM.to_owned() }
+        Collection::of::<Lease>(Some(SYSTEM))
     }
 
     fn clusters(&self) -> Collection {
-        self.of("tenantclusters")
+        Collection::of::<TenantCluster>(Some(&self.namespace))
     }
 
     fn operations(&self) -> Collection {
-        self.of("operations")
-    }
-
-    fn of(&self, plural: &'static str) -> Collection {
-        Collection { version: "kaas.local/v1alpha1", plural, namespace: self.namespace.clone() }
+        Collection::of::<Operation>(Some(&self.namespace))
     }
 
     fn lease(&self, number: u64) -> String {
@@ -112,7 +110,7 @@ impl<'a> ClusterStore<'a> {
     /// The Operation whose journal a hold has begun.
     async fn operation(&self, number: u64) -> anyhow::Result<Option<Operation>> {
         let of = self.operations();
-        let all = self.objects.list(&of, (CLUSTER, &self.cluster)).await.context("looking for Operations")?;
+        let all = self.objects.list(&of, Some((CLUSTER, &self.cluster))).await.context("looking for Operations")?;
         let mut found = None;
         // Of one that was made, and not begun, there is no journal.
         for operation in all.into_iter().filter(|operation| operation["status"]["hold"] == number) {
@@ -238,7 +236,8 @@ fn is_overtaken(written: &Value, number: u64) -> anyhow::Result<()> {
 #[async_trait]
 impl Store for ClusterStore<'_> {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        let leases = self.objects.list(&self.leases(), (CLUSTER, &self.cluster)).await.context("looking for holds")?;
+        let leases =
+            self.objects.list(&self.leases(), Some((CLUSTER, &self.cluster))).await.context("looking for holds")?;
         let prefix = format!("{}.{}-", self.namespace, self.cluster);
         let number = |lease: &Value| number_of(lease["metadata"]["name"].as_str()?.strip_prefix(&prefix)?);
         Ok(leases.iter().filter_map(number).collect())
@@ -253,7 +252,7 @@ impl Store for ClusterStore<'_> {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self.lease(number), "labels": {CLUSTER: self.cluster}},
-            "spec": {"holderIdentity": self.identity},
+            "spec": {"holderIdentity": self.term.identity()},
         });
         match self.objects.create(&self.leases(), &lease).await {
             Err(Failure::Exists) => Ok(false),
@@ -308,7 +307,15 @@ impl Store for ClusterStore<'_> {
     }
 
     fn holder(&self, what: &str, now: u64) -> Holder {
-        Holder { who: self.identity.clone(), what: what.to_owned(), process: None, since: now, seen: now }
+        // A process too, so that it knows of its own tasks which have ended.
+        Holder { who: self.term.identity().to_owned(), ..Holder::this(what, now) }
+    }
+
+    /// Another controller has ended once this one was elected: a term begins when nothing of the one before is begun any more. Who
+    /// is no controller is judged as a process.
+    async fn has_ended(&self, holder: &Holder) -> anyhow::Result<bool> {
+        let of_another = is_controller(&holder.who) && holder.who != self.term.identity();
+        Ok(holder.is_dead() || (of_another && self.term.is_alone()))
     }
 }
 

@@ -1,163 +1,28 @@
 //! The store over an API server in memory: what `fleet` writes is read again, whatever answers are lost.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-
 use fleet::authority::{Hold, Lost, TakeOver};
 use fleet::deploy::{self, Goal, Records};
 use fleet::upgrade::{Action, Journal, Outcome, Step};
 use fleet::workers::Image;
 use uuid::Uuid;
 
+use super::super::in_memory::{Fault, InMemory};
 use super::*;
 use crate::records::fixture;
 
-/// What goes wrong at a call.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    /// Nothing is done, and nobody says so.
-    NotDone,
-    /// It is done, and nobody says so.
-    Done,
-    /// Somebody else writes the object just before.
-    Changed,
-}
-
-#[derive(Default)]
-struct Kept {
-    objects: BTreeMap<(String, String), Value>,
-    version: u64,
-    calls: usize,
-    fault: Option<(usize, Fault)>,
-}
-
-/// An API server: versions of objects, names that are there once, statuses apart from the rest.
-#[derive(Default)]
-struct InMemory(Mutex<Kept>);
-
-fn key(of: &Collection, name: &str) -> (String, String) {
-    (of.plural.to_owned(), name.to_owned())
-}
-
-fn name(object: &Value) -> String {
-    object["metadata"]["name"].as_str().unwrap().to_owned()
-}
-
-impl InMemory {
-    /// One with the cluster that all is of.
-    fn new() -> Self {
-        let api = Self::default();
-        let cluster = json!({
-            "metadata": {"name": "shop", "resourceVersion": "0"},
-            "status": {"conditions": [{"type": "Ready"}], "later": "kept"},
-        });
-        api.0.lock().unwrap().objects.insert(("tenantclusters".to_owned(), "shop".to_owned()), cluster);
-        api
-    }
-
-    fn fails_at(&self, call: usize, fault: Fault) {
-        let mut kept = self.0.lock().unwrap();
-        (kept.calls, kept.fault) = (0, Some((call, fault)));
-    }
-
-    fn calls(&self) -> usize {
-        self.0.lock().unwrap().calls
-    }
-
-    fn object(&self, plural: &str) -> Value {
-        let kept = self.0.lock().unwrap();
-        kept.objects.iter().find(|((of, _), _)| of == plural).unwrap().1.clone()
-    }
-
-    /// Does something, or fails as it is to.
-    fn call<T>(
-        &self,
-        written: Option<(&Collection, &str)>,
-        act: impl FnOnce(&mut Kept) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let mut kept = self.0.lock().unwrap();
-        let fault = kept.fault.filter(|(at, _)| *at == kept.calls).map(|(_, fault)| fault);
-        kept.calls += 1;
-        let unknown = || Err(Failure::Unknown(anyhow::anyhow!("the connection is gone")));
-        match fault {
-            None => act(&mut kept),
-            Some(Fault::NotDone) => unknown(),
-            Some(Fault::Done) => act(&mut kept).and_then(|_| unknown()),
-            Some(Fault::Changed) => {
-                kept.version += 1;
-                let version = kept.version.to_string();
-                if let Some(object) = written.and_then(|(of, name)| kept.objects.get_mut(&key(of, name))) {
-                    object["metadata"]["resourceVersion"] = version.into();
-                    object["status"]["other"] = "written by somebody else".into();
-                }
-                act(&mut kept)
-            }
-        }
-    }
-
-    fn write(&self, of: &Collection, object: &Value, part: impl FnOnce(&mut Value)) -> Result<Value, Failure> {
-        self.call(Some((of, &name(object))), |kept| {
-            kept.version += 1;
-            let version = kept.version.to_string();
-            let there = kept.objects.get_mut(&key(of, &name(object))).ok_or(Failure::Missing)?;
-            if there["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
-                return Err(Failure::Changed);
-            }
-            part(there);
-            there["metadata"]["resourceVersion"] = version.into();
-            Ok(there.clone())
-        })
-    }
-}
-
-#[async_trait]
-impl Objects for InMemory {
-    async fn list(&self, of: &Collection, (label, value): (&str, &str)) -> Result<Vec<Value>, Failure> {
-        self.call(None, |kept| {
-            let all = kept.objects.iter().filter(|((plural, _), _)| plural == of.plural).map(|(_, object)| object);
-            Ok(all.filter(|object| object["metadata"]["labels"][label] == value).cloned().collect())
-        })
-    }
-
-    async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
-        self.call(None, |kept| kept.objects.get(&key(of, name)).cloned().ok_or(Failure::Missing))
-    }
-
-    async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.call(None, |kept| {
-            let key = key(of, &name(object));
-            if kept.objects.contains_key(&key) {
-                return Err(Failure::Exists);
-            }
-            kept.version += 1;
-            let mut object = object.clone();
-            object["metadata"]["resourceVersion"] = kept.version.to_string().into();
-            object["status"].take();
-            kept.objects.insert(key, object.clone());
-            Ok(object)
-        })
-    }
-
-    async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.write(of, object, |there| {
-            let status = there["status"].take();
-            there.clone_from(object);
-            there["status"] = status;
-        })
-    }
-
-    async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
-        self.write(of, object, |there| there["status"] = object["status"].clone())
-    }
-
-    async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
-        self.call(None, |kept| kept.objects.remove(&key(of, name)).map(drop).ok_or(Failure::Missing))
-    }
+/// One with the cluster that all is of.
+fn served() -> InMemory {
+    let api = InMemory::default();
+    let cluster = json!({
+        "metadata": {"name": "shop"}, "status": {"conditions": [{"type": "Ready"}], "later": "kept"},
+    });
+    api.put_value(&Collection::of::<TenantCluster>(Some("team-blue")), cluster);
+    api
 }
 
 fn store(api: &InMemory) -> ClusterStore<'_> {
     let swap = Swap { from_image: "a".to_owned(), to_image: "b".to_owned(), generation: 7 };
-    ClusterStore::new(api, "team-blue", "shop", "controller-1").beginning(swap)
+    ClusterStore::new(api, "team-blue", "shop", &Term::unlimited("controller-1")).beginning(swap)
 }
 
 fn kept(formed: bool) -> deploy::Kept {
@@ -241,14 +106,14 @@ async fn is_whole(api: &InMemory, what: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_is_read_by_the_next_hold_whatever_answer_was_lost() {
-    let api = InMemory::new();
+    let api = served();
     story(&api).await;
     let calls = api.calls();
     is_whole(&api, "nothing went wrong").await;
     assert!(calls > 60, "{calls}");
     for call in 0..calls {
         for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
-            let api = InMemory::new();
+            let api = served();
             api.fails_at(call, fault);
             story(&api).await;
             is_whole(&api, &format!("{fault:?} at call {call}")).await;
@@ -258,7 +123,7 @@ async fn what_is_kept_is_read_by_the_next_hold_whatever_answer_was_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn who_was_overtaken_writes_nothing_over_what_his_successor_has() {
-    let api = InMemory::new();
+    let api = served();
     let store = store(&api);
     let first = take(&store).await;
     let records = Records::begin(&first, kept(false)).await.unwrap();
@@ -286,14 +151,14 @@ async fn who_was_overtaken_writes_nothing_over_what_his_successor_has() {
 
 #[tokio::test(start_paused = true)]
 async fn holds_are_named_by_their_cluster_and_old_ones_go() {
-    let api = InMemory::new();
+    let api = served();
     let store = store(&api);
     for _ in 0..3 {
         take(&store).await.release().await;
     }
-    let of_another = ClusterStore::new(&api, "team-blue", "shop-two", "controller-1");
+    let of_another = ClusterStore::new(&api, "team-blue", "shop-two", &Term::unlimited("controller-1"));
     take(&of_another).await.release().await;
-    let of_another = ClusterStore::new(&api, "team-red", "shop", "controller-1");
+    let of_another = ClusterStore::new(&api, "team-red", "shop", &Term::unlimited("controller-1"));
     take(&of_another).await.release().await;
     let mut numbers = store.numbers().await.unwrap();
     numbers.sort_unstable();
@@ -307,5 +172,5 @@ async fn holds_are_named_by_their_cluster_and_old_ones_go() {
     assert_eq!(files, ["alone", "holder.json", "released"]);
     assert!(store.write(3, "pool.jsonl", "").await.is_err(), "workers' journals are elsewhere");
     let holder = store.read(3, "holder.json").await.unwrap().unwrap();
-    assert!(holder.starts_with(r#"{"who":"controller-1","what":"a test","since":"#), "{holder}");
+    assert!(holder.starts_with(r#"{"who":"controller-1","what":"a test","process":"#), "{holder}");
 }

@@ -1,12 +1,16 @@
 //! Holds and journals of `fleet` as objects of a real API server: a part of the story of the kinds.
 
+use std::path::Path;
+
 use controller::reach::{Api, ClusterStore, Swap};
+use controller::term::Term;
 use fleet::authority::{Hold, Store as _, TakeOver};
 use fleet::deploy::{self, Records};
 use fleet::journals::File;
 use fleet::upgrade::{Action, Event, Journal, Outcome, Plan, Reason, Step};
 use scenarios::api_server::ApiServer;
 use serde_json::{Value, json};
+use tokio::runtime::Builder;
 
 const CLUSTER: &str = "/apis/kaas.local/v1alpha1/namespaces/team-blue/tenantclusters/shop";
 
@@ -39,8 +43,11 @@ fn plan() -> Plan {
 
 /// One hold begins, the next one goes on, and who was overtaken writes nothing more.
 pub fn holds_and_journals_are_kept_as_objects(server: &ApiServer) {
-    let client = server.client();
-    client.wait(kept_and_read(Api::new(client.clone())));
+    let inside = |kubeconfig: &Path| {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async { kept_and_read(Api::connect(Some(kubeconfig)).await.expect("a client")).await });
+    };
+    server.inside(inside).unwrap_or_else(|error| panic!("{error:#}"));
     let read = |path: &str| -> Value { server.read(path).unwrap_or_else(|error| panic!("{error:#}")) };
     let deployment = read(CLUSTER)["status"]["deployment"].clone();
     assert_eq!((&deployment["hold"], &deployment["formed"]), (&json!(2), &json!(true)));
@@ -55,7 +62,7 @@ pub fn holds_and_journals_are_kept_as_objects(server: &ApiServer) {
 async fn kept_and_read(api: Api) {
     let swap =
         Swap { from_image: "kaas-tenant-0.1.0".to_owned(), to_image: "kaas-tenant-0.2.0".to_owned(), generation: 1 };
-    let store = ClusterStore::new(&api, "team-blue", "shop", "controller-1").beginning(swap);
+    let store = ClusterStore::new(&api, "team-blue", "shop", &Term::unlimited("controller-1")).beginning(swap);
     let take = || Hold::take(&store, "a scenario", TakeOver::FromTheDead, &|_| {});
     let step = Step::whole(Action::Verify);
     let paused = |code: &str| Event::Paused { step, reason: Reason::new(code, "it waits"), looked: 1 };

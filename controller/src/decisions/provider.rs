@@ -1,0 +1,118 @@
+//! What was seen of a Provider's vCenter at one moment, and what is to be said of that. Holds no connection.
+
+use std::collections::BTreeMap;
+
+use crate::objects::{ProviderReason, VSphere, ZoneRoom};
+
+/// A vCenter that answers, and what it has of what a Provider names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenVCenter {
+    /// Its own version, such as `VMware vCenter Server 8.0.3 build-24022515`.
+    pub version: String,
+    /// What tells it from others.
+    pub instance: String,
+    /// Who is logged in, as it names the account.
+    pub user: String,
+    /// What is not there, each with its path.
+    pub absent: Vec<String>,
+    /// Privileges that the account lacks, each with its object and its purpose.
+    pub missing: Vec<String>,
+    /// What is there and takes no VMs now, and why.
+    pub closed: Vec<String>,
+    /// What is free, by zone.
+    pub zones: BTreeMap<String, SeenZone>,
+}
+
+/// What is free in a zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenZone {
+    /// What the vCenter calls the datastore: two zones may share one.
+    pub datastore: String,
+    /// Free on it, in bytes.
+    pub free_storage: u64,
+    /// Not reserved in the resource pool, in bytes.
+    pub free_memory: u64,
+}
+
+/// Why a condition is as it is, with its message.
+pub type Told = (ProviderReason, String);
+
+/// Whether all that is named is there and permitted.
+pub fn privileged(seen: &SeenVCenter) -> Told {
+    let SeenVCenter { absent, missing, user, .. } = seen;
+    if !absent.is_empty() {
+        let words = format!("not there, or the account {user} cannot see it: {}", absent.join("; "));
+        return (ProviderReason::ObjectsMissing, words);
+    }
+    if !missing.is_empty() {
+        return (ProviderReason::PrivilegesMissing, format!("{user} lacks {}", missing.join("; ")));
+    }
+    (ProviderReason::Complete, format!("{user} has all that is needed"))
+}
+
+/// What is free, with how many Machines are in each zone. Where there are any, it is noted where the zone was when the first came.
+pub fn zones(
+    vsphere: &VSphere,
+    before: &[ZoneRoom],
+    seen: Option<&SeenVCenter>,
+    machines: &BTreeMap<String, i64>,
+) -> Vec<ZoneRoom> {
+    let named = vsphere.zones.iter().map(|zone| zone.name.as_str());
+    let gone = machines.keys().map(String::as_str).filter(|zone| vsphere.zones.iter().all(|named| named.name != *zone));
+    let room = |name: &str| {
+        let noted = before.iter().find(|zone| zone.name == name);
+        let now = vsphere.zones.iter().find(|zone| zone.name == name);
+        let count = machines.get(name).copied().unwrap_or_default();
+        let kept = noted.filter(|noted| count > 0 && noted.machines > 0 && noted.cluster.is_some());
+        let place = kept.map(|noted| (noted.cluster.clone(), noted.datastore.clone()));
+        let place = place.or_else(|| now.map(|zone| (Some(zone.cluster.clone()), zone.datastore.clone())));
+        let (cluster, datastore) =
+            place.or_else(|| noted.map(|noted| (noted.cluster.clone(), noted.datastore.clone()))).unwrap_or_default();
+        // What was free when it was asked last stands until it answers again.
+        let free = seen.map(|seen| seen.zones.get(name).cloned().unwrap_or_default());
+        let gib = |bytes: u64| i64::try_from(bytes >> 30).unwrap_or(i64::MAX);
+        let mib = |bytes: u64| i64::try_from(bytes >> 20).unwrap_or(i64::MAX);
+        ZoneRoom {
+            name: name.to_owned(),
+            free_storage_gib: free
+                .as_ref()
+                .map_or_else(|| noted.map_or(0, |noted| noted.free_storage_gib), |free| gib(free.free_storage)),
+            free_memory_mib: free
+                .as_ref()
+                .map_or_else(|| noted.map_or(0, |noted| noted.free_memory_mib), |free| mib(free.free_memory)),
+            machines: count,
+            cluster,
+            datastore,
+        }
+    };
+    named.chain(gone).map(room).collect()
+}
+
+/// What is free on the datastores of all zones together, each counted once, in GiB.
+pub fn free_storage(seen: &SeenVCenter) -> i64 {
+    let by_datastore: BTreeMap<_, _> = seen.zones.values().map(|zone| (&zone.datastore, zone.free_storage)).collect();
+    i64::try_from(by_datastore.values().sum::<u64>() >> 30).unwrap_or(i64::MAX)
+}
+
+/// Zones that Machines are in and that are no longer where these are, for people.
+pub fn moved(vsphere: &VSphere, zones: &[ZoneRoom]) -> Vec<String> {
+    let place = |cluster: Option<&str>, datastore: Option<&str>| {
+        format!("{} and the datastore {}", cluster.unwrap_or("no cluster"), datastore.unwrap_or("that is not named"))
+    };
+    let said = zones.iter().filter(|zone| zone.machines > 0).filter_map(|zone| {
+        let was = place(zone.cluster.as_deref(), zone.datastore.as_deref());
+        let count = zone.machines;
+        let name = &zone.name;
+        match vsphere.zones.iter().find(|now| now.name == *name) {
+            None => Some(format!("the zone {name} with {count} Machines is not named any more: it is {was}")),
+            Some(now)
+                if (Some(&now.cluster), now.datastore.as_ref()) != (zone.cluster.as_ref(), zone.datastore.as_ref()) =>
+            {
+                let is = place(Some(&now.cluster), now.datastore.as_deref());
+                Some(format!("the zone {name} with {count} Machines is {was}, and is now to be {is}"))
+            }
+            Some(_) => None,
+        }
+    });
+    said.collect()
+}

@@ -1,0 +1,155 @@
+//! The Lease by which a leader is elected, and what a candidate does next. Pure.
+
+use std::time::Duration;
+
+use fleet::authority::WINDOW;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::{Timestamp, ToSpan};
+use kube::api::ObjectMeta;
+
+use crate::objects::SYSTEM;
+use crate::term::TERM;
+
+/// The name of the Lease.
+pub const NAME: &str = "kaas-controller";
+
+/// How long after its last renewal a lease may be another's. The leader has begun nothing for a while by then: its term is over, and
+/// so is what a hold of a cluster has permitted last.
+pub const LEASE: Duration = TERM.saturating_add(WINDOW);
+
+/// What a candidate does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It makes the Lease its own.
+    Take(Before),
+    /// It looks again after a while.
+    Wait,
+}
+
+/// Who led before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Somebody who has given it back, and had ended all work by then.
+    Released,
+    /// Somebody who was not heard for so long that nothing more is begun; what was begun last may still arrive.
+    Silent,
+}
+
+/// A Lease as it was seen, since when.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    spec: LeaseSpec,
+    since: Duration,
+}
+
+impl Seen {
+    /// Notes how it is at a time of this machine's own clock: those of other machines are not gone by.
+    pub fn noted(before: Option<Self>, lease: &Lease, now: Duration) -> Self {
+        let spec = lease.spec.clone().unwrap_or_default();
+        match before {
+            Some(before) if before.spec == spec => before,
+            _ => Self { spec, since: now },
+        }
+    }
+
+    /// What whoever has this name does at this time.
+    pub fn next(&self, own: &str, now: Duration) -> Next {
+        match self.spec.holder_identity.as_deref().unwrap_or_default() {
+            "" => Next::Take(Before::Released),
+            // By a request whose answer was lost. Who led before that is not known any more.
+            holder if holder == own => Next::Take(Before::Silent),
+            _ => {
+                let said = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+                let lasts = LEASE.max(Duration::from_secs(said.unwrap_or_default()));
+                if now.saturating_sub(self.since) >= lasts { Next::Take(Before::Silent) } else { Next::Wait }
+            }
+        }
+    }
+}
+
+/// Whether somebody holds it.
+pub fn is_held_by(lease: &Lease, own: &str) -> bool {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(own)
+}
+
+/// A Lease that nobody has made yet, held by this one.
+pub fn new(own: &str, now: Timestamp) -> Lease {
+    let metadata =
+        ObjectMeta { name: Some(NAME.to_owned()), namespace: Some(SYSTEM.to_owned()), ..ObjectMeta::default() };
+    taken(&Lease { metadata, spec: None }, own, now)
+}
+
+/// The same Lease, held by this one from now on.
+pub fn taken(lease: &Lease, own: &str, now: Timestamp) -> Lease {
+    let before = lease.spec.clone().unwrap_or_default();
+    let spec = LeaseSpec {
+        holder_identity: Some(own.to_owned()),
+        acquire_time: Some(MicroTime(now)),
+        lease_transitions: Some(before.lease_transitions.unwrap_or_default().saturating_add(1)),
+        lease_duration_seconds: i32::try_from(LEASE.as_secs()).ok(),
+        ..before
+    };
+    renewed(&Lease { spec: Some(spec), ..lease.clone() }, now)
+}
+
+/// The same Lease, renewed. It is another one than before, whatever the clock says: that is what candidates go by.
+pub fn renewed(lease: &Lease, now: Timestamp) -> Lease {
+    let before = lease.spec.clone().unwrap_or_default();
+    let now = match &before.renew_time {
+        Some(MicroTime(last)) if *last == now => now.checked_add(1.microsecond()).unwrap_or(now),
+        _ => now,
+    };
+    Lease { spec: Some(LeaseSpec { renew_time: Some(MicroTime(now)), ..before }), ..lease.clone() }
+}
+
+/// The same Lease, held by nobody.
+pub fn released(lease: &Lease) -> Lease {
+    let before = lease.spec.clone().unwrap_or_default();
+    Lease { spec: Some(LeaseSpec { holder_identity: Some(String::new()), ..before }), ..lease.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(second: u64) -> Duration {
+        Duration::from_secs(second)
+    }
+
+    #[test]
+    fn a_lease_is_taken_once_it_was_not_renewed_for_as_long_as_it_says_and_never_less() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let lease = new("one", at(1000));
+        let seen = Seen::noted(None, &lease, second(5));
+        assert_eq!(seen.next("two", second(24)), Next::Wait);
+        assert_eq!(seen.next("two", second(25)), Next::Take(Before::Silent));
+        // Its clock may stand still: what was renewed is another one all the same.
+        let again = renewed(&lease, at(1000));
+        let seen = Seen::noted(Some(seen), &again, second(24));
+        assert_eq!(seen.next("two", second(43)), Next::Wait);
+        let seen = Seen::noted(Some(seen), &again, second(43));
+        assert_eq!(seen.next("two", second(44)), Next::Take(Before::Silent));
+        let with = |seconds| {
+            let mut lease = lease.clone();
+            lease.spec.as_mut().unwrap().lease_duration_seconds = seconds;
+            Seen::noted(None, &lease, second(0))
+        };
+        assert_eq!(with(Some(60)).next("two", second(59)), Next::Wait);
+        for nonsense in [None, Some(0), Some(-5), Some(1)] {
+            assert_eq!(with(nonsense).next("two", second(19)), Next::Wait, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_given_back_is_taken_at_once_and_each_change_of_hands_is_counted() {
+        let now = Timestamp::from_second(1000).unwrap();
+        let lease = released(&renewed(&new("one", now), now));
+        assert!(!is_held_by(&lease, "one"));
+        assert_eq!(Seen::noted(None, &lease, second(0)).next("two", second(0)), Next::Take(Before::Released));
+        let lease = taken(&lease, "two", now);
+        assert!(is_held_by(&lease, "two"));
+        assert_eq!(lease.spec.as_ref().unwrap().lease_transitions, Some(2));
+        assert_eq!(Seen::noted(None, &lease, second(0)).next("two", second(0)), Next::Take(Before::Silent));
+    }
+}

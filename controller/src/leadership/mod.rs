@@ -1,0 +1,199 @@
+//! Who of several controllers leads: the one that holds a Lease. It works for as long as it can renew that: its term ends by the
+//! clock, before the Lease can be another's. Whoever follows somebody that was not heard any more waits besides until the last
+//! request of that one has arrived or failed. Knows nothing of the work.
+
+mod lease;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet::authority::MARGIN;
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::time::{sleep, timeout};
+
+use self::lease::{Before, NAME, Next, Seen};
+use crate::objects::SYSTEM;
+use crate::reach::{Collection, Failure, Objects};
+use crate::term::{Clock, Ended, Term};
+
+pub use self::lease::LEASE;
+
+/// So often a leader renews its lease, and a candidate looks.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How long one request of either may take: a term has room for several.
+const LIMIT: Duration = Duration::from_secs(4);
+
+/// One of those of whom one leads.
+pub struct Candidate {
+    objects: Arc<dyn Objects>,
+    clock: Clock,
+    identity: String,
+    of: Collection,
+}
+
+/// Who was elected, with what was written for that.
+struct Elected {
+    term: Term,
+    lease: Lease,
+    before: Before,
+}
+
+impl Candidate {
+    /// Who has this name, which nobody else has, at an API server.
+    pub fn new(objects: Arc<dyn Objects>, clock: Clock, identity: &str) -> Self {
+        let of = Collection::of::<Lease>(Some(SYSTEM));
+        Self { objects, clock, identity: identity.to_owned(), of }
+    }
+
+    /// Waits until it is elected, has the work done, and gives the lease back once that has ended by itself. All of the work is in
+    /// the future: where the term ends before, it is dropped.
+    ///
+    /// # Errors
+    /// The term has ended, and the work is not done.
+    pub async fn lead<W: Future<Output = ()>>(&self, work: impl FnOnce(Term) -> W) -> Result<(), Ended> {
+        let Elected { term, mut lease, before } = self.elected().await;
+        let wait = match before {
+            Before::Released => Duration::ZERO,
+            Before::Silent => MARGIN,
+        };
+        log::info!("{} leads from in {} s on", self.identity, wait.as_secs());
+        let working = async {
+            sleep(wait).await;
+            work(term.clone()).await;
+        };
+        // What is over is not worked on once more.
+        let done = tokio::select! {
+            biased;
+            () = self.renews(&term, &mut lease) => false,
+            () = working => true,
+        };
+        term.may().inspect_err(|_| log::warn!("{} leads no longer", self.identity))?;
+        term.end();
+        if done {
+            self.gives_back(&lease).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until it is elected. Who has not answered is asked again.
+    async fn elected(&self) -> Elected {
+        let mut seen = None;
+        loop {
+            match self.tries(&mut seen).await {
+                Ok(Some(elected)) => return elected,
+                Ok(None) => {}
+                Err(failure) => log::info!("asking who leads: {failure}"),
+            }
+            sleep(INTERVAL).await;
+        }
+    }
+
+    async fn tries(&self, seen: &mut Option<Seen>) -> Result<Option<Elected>, Failure> {
+        let lease = match self.asked(self.objects.get(&self.of, NAME)).await {
+            Ok(lease) => lease,
+            // Somebody may have led by one that was removed: it is as if that one had renewed it just now.
+            Err(Failure::Missing) => {
+                let nobodys = lease::new("nobody that is known", self.clock.time().0);
+                return self.asked(self.objects.create(&self.of, &value(&nobodys)?)).await.map(|_| None);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let lease: Lease = read(lease)?;
+        let now = self.clock.now();
+        let noted = Seen::noted(seen.take(), &lease, now);
+        let next = noted.next(&self.identity, now);
+        *seen = Some(noted);
+        let Next::Take(before) = next else { return Ok(None) };
+        let taken = lease::taken(&lease, &self.identity, self.clock.time().0);
+        match self.asked(self.objects.replace(&self.of, &value(&taken)?)).await {
+            Ok(lease) => {
+                let term = Term::elected(&self.identity, self.clock.clone(), now);
+                Ok(Some(Elected { term, lease: read(lease)?, before }))
+            }
+            // Somebody else was faster.
+            Err(Failure::Changed) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Renews a term until it is over. Of an answer that is lost nobody knows whether it was renewed: it counts as not.
+    async fn renews(&self, term: &Term, lease: &mut Lease) {
+        let renewing = async {
+            loop {
+                sleep(INTERVAL).await;
+                let begun = self.clock.now();
+                match self.renewed(lease).await {
+                    Ok(true) => {
+                        if term.renew(begun).is_err() {
+                            return;
+                        }
+                    }
+                    Ok(false) => {
+                        log::warn!("the Lease is another's");
+                        return term.end();
+                    }
+                    Err(failure) => log::warn!("renewing the Lease: {failure}"),
+                }
+            }
+        };
+        tokio::select! {
+            () = renewing => {}
+            () = term.ended() => {}
+        }
+    }
+
+    /// Renews the Lease: true if it is still this one's.
+    async fn renewed(&self, lease: &mut Lease) -> Result<bool, Failure> {
+        let renewed = lease::renewed(lease, self.clock.time().0);
+        match self.asked(self.objects.replace(&self.of, &value(&renewed)?)).await {
+            Ok(written) => {
+                *lease = read(written)?;
+                Ok(true)
+            }
+            // By itself, if an answer was lost, by a person, or by who has taken it.
+            Err(Failure::Changed) => {
+                let now: Lease = read(self.asked(self.objects.get(&self.of, NAME)).await?)?;
+                if !lease::is_held_by(&now, &self.identity) {
+                    return Ok(false);
+                }
+                *lease = now;
+                Err(Failure::Changed)
+            }
+            Err(Failure::Missing) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Gives the Lease back. It may have been renewed by a request whose answer was not waited for.
+    async fn gives_back(&self, lease: &Lease) {
+        let given = async {
+            let written = self.asked(self.objects.replace(&self.of, &value(&lease::released(lease))?)).await;
+            if !matches!(written, Err(Failure::Changed)) {
+                return written;
+            }
+            let now: Lease = read(self.asked(self.objects.get(&self.of, NAME)).await?)?;
+            if !lease::is_held_by(&now, &self.identity) {
+                return written;
+            }
+            self.asked(self.objects.replace(&self.of, &value(&lease::released(&now))?)).await
+        };
+        if let Err(failure) = given.await {
+            log::info!("giving the Lease back: {failure}; another one takes it in {} s", LEASE.as_secs());
+        }
+    }
+
+    async fn asked<T>(&self, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let late = |_| Failure::Unknown(anyhow::anyhow!("no answer within {} s", LIMIT.as_secs()));
+        timeout(LIMIT, asked).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+    }
+}
+
+fn value(lease: &Lease) -> Result<serde_json::Value, Failure> {
+    serde_json::to_value(lease).map_err(|error| Failure::Unknown(error.into()))
+}
+
+fn read(lease: serde_json::Value) -> Result<Lease, Failure> {
+    serde_json::from_value(lease).map_err(|error| Failure::Unknown(error.into()))
+}

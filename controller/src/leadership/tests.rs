@@ -1,0 +1,251 @@
+//! Several controllers at one API server whose answers are lost, by a clock that is not waited for.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::reach::in_memory::{Fault, InMemory};
+
+/// Who has worked when.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Duration, String)>>>);
+
+impl Log {
+    fn all(&self) -> Vec<(Duration, String)> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// From when on somebody works, who does it as often as can be.
+    fn first(&self, who: &str) -> Option<Duration> {
+        self.all().iter().find(|(_, by)| by == who).map(|(at, _)| *at)
+    }
+
+    fn last(&self, who: &str) -> Option<Duration> {
+        self.all().iter().rfind(|(_, by)| by == who).map(|(at, _)| *at)
+    }
+
+    /// Nobody works while somebody else may, nor comes back.
+    fn is_sound(&self, what: &str) {
+        let mut ended: Vec<String> = Vec::new();
+        for pair in self.all().windows(2) {
+            let [(_, before), (_, after)] = pair else { unreachable!() };
+            if before != after {
+                ended.push(before.clone());
+            }
+            assert!(!ended.contains(after), "{what}: {after} works again");
+        }
+    }
+}
+
+/// An API server that one of them may be cut off from.
+#[derive(Clone, Default)]
+struct Cut(InMemory, Arc<std::sync::atomic::AtomicBool>);
+
+impl Cut {
+    fn cut(&self, is_cut: bool) {
+        self.1.store(is_cut, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// Whoever is cut off waits for an answer that does not come.
+    async fn through(&self) {
+        if self.1.load(std::sync::atomic::Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Objects for Cut {
+    async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
+        self.through().await;
+        self.0.list(of, label).await
+    }
+
+    async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
+        self.through().await;
+        self.0.get(of, name).await
+    }
+
+    async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.through().await;
+        self.0.create(of, object).await
+    }
+
+    async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.through().await;
+        self.0.replace(of, object).await
+    }
+
+    async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.through().await;
+        self.0.replace_status(of, object).await
+    }
+
+    async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        self.through().await;
+        self.0.patch(of, name, part).await
+    }
+
+    async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        self.through().await;
+        self.0.patch_status(of, name, part).await
+    }
+
+    async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
+        self.through().await;
+        self.0.delete(of, name).await
+    }
+
+    async fn delete_as_read(&self, of: &Collection, object: &Value) -> Result<(), Failure> {
+        self.through().await;
+        self.0.delete_as_read(of, object).await
+    }
+}
+
+/// A controller that works for so long, and asks its term each time.
+fn starts(
+    api: impl Objects + 'static,
+    clock: &Clock,
+    log: &Log,
+    who: &'static str,
+    lasts: Duration,
+) -> JoinHandle<bool> {
+    let (candidate, clock, log) = (Candidate::new(Arc::new(api), clock.clone(), who), clock.clone(), log.clone());
+    tokio::spawn(async move {
+        let work = |term: Term| async move {
+            let end = clock.now() + lasts;
+            while clock.now() < end {
+                if term.may().is_ok() {
+                    log.0.lock().unwrap().push((clock.now(), who.to_owned()));
+                }
+                sleep(Duration::from_millis(250)).await;
+            }
+        };
+        candidate.lead(work).await.is_ok()
+    })
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_and_another_one_follows_at_once_when_it_has_given_the_lease_back() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let one = starts(api.clone(), &clock, &log, "one", seconds(120));
+    sleep(seconds(3)).await;
+    let two = starts(api.clone(), &clock, &log, "two", seconds(60));
+    assert!(one.await.unwrap() && two.await.unwrap());
+    log.is_sound("given back");
+    // A Lease that is not there may have been somebody's.
+    assert!(log.first("one").unwrap() >= LEASE + MARGIN, "{:?}", log.first("one"));
+    let gap = log.first("two").unwrap() - log.last("one").unwrap();
+    assert!(gap < seconds(4), "{gap:?}");
+    assert_eq!(api.object("leases")["spec"]["leaseTransitions"], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_killed_is_followed_once_its_lease_is_over_and_its_last_request_has_arrived() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let one = starts(api.clone(), &clock, &log, "one", LONG);
+    let two = starts(api.clone(), &clock, &log, "two", LONG);
+    sleep(seconds(120)).await;
+    let (first, second) = if log.first("one").is_some() { ("one", "two") } else { ("two", "one") };
+    if first == "one" {
+        one.abort()
+    } else {
+        two.abort()
+    }
+    sleep(seconds(120)).await;
+    log.is_sound("killed");
+    let gap = log.first(second).unwrap() - log.last(first).unwrap();
+    assert!(gap >= LEASE + MARGIN - INTERVAL && gap < LEASE + MARGIN + seconds(5), "{gap:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_cut_off_stops_before_the_lease_can_be_anothers_and_does_not_come_back() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let cut = Cut(api.clone(), Arc::default());
+    let one = starts(cut.clone(), &clock, &log, "one", LONG);
+    sleep(seconds(60)).await;
+    let two = starts(api.clone(), &clock, &log, "two", LONG);
+    sleep(seconds(60)).await;
+    cut.cut(true);
+    let since = clock.now();
+    sleep(seconds(30)).await;
+    assert!(one.is_finished(), "it is over");
+    cut.cut(false);
+    assert!(!one.await.unwrap());
+    sleep(seconds(60)).await;
+    log.is_sound("cut off");
+    assert!(log.last("one").unwrap() <= since + crate::term::TERM);
+    let gap = log.first("two").unwrap() - log.last("one").unwrap();
+    assert!(gap >= fleet::authority::WINDOW + MARGIN, "{gap:?}");
+    two.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_taken_away_or_removed_ends_the_term() {
+    for removed in [true, false] {
+        let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+        let one = starts(api.clone(), &clock, &log, "one", LONG);
+        sleep(seconds(60)).await;
+        if removed {
+            api.remove::<Lease>(Some(SYSTEM), NAME);
+        } else {
+            let taken =
+                lease::taken(&serde_json::from_value(api.object("leases")).unwrap(), "somebody", clock.time().0);
+            api.put(&taken);
+        }
+        sleep(INTERVAL * 2).await;
+        assert!(one.is_finished() && !one.await.unwrap(), "{removed}");
+        // Who comes then waits as after somebody that is not heard any more.
+        let since = clock.now();
+        let two = starts(api.clone(), &clock, &log, "two", LONG);
+        sleep(seconds(60)).await;
+        assert!(log.first("two").unwrap() >= since + LEASE + MARGIN);
+        two.abort();
+    }
+}
+
+/// Each call of three controllers' lives once with each kind of fault: one leads at a time, and in the end one does.
+#[tokio::test(start_paused = true)]
+async fn whatever_answer_is_lost_one_leads_at_a_time() {
+    for call in (0..60).chain((60..240).step_by(3)) {
+        for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
+            let what = format!("{fault:?} at call {call}");
+            let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+            api.fails_at(call, fault);
+            let all = ["one", "two", "three"].map(|who| starts(api.clone(), &clock, &log, who, seconds(20)));
+            sleep(seconds(400)).await;
+            log.is_sound(&what);
+            for one in all {
+                assert!(one.is_finished() && one.await.unwrap(), "{what}");
+            }
+            for who in ["one", "two", "three"] {
+                assert!(log.first(who).is_some(), "{what}: {who} never led");
+            }
+        }
+    }
+}
+
+/// An API server that is away for a moment ends no term; one that is away for longer ends it.
+#[tokio::test(start_paused = true)]
+async fn a_term_outlives_an_api_server_that_is_away_for_a_moment() {
+    for (away, lives) in [(seconds(6), true), (seconds(13), false)] {
+        let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+        let one = starts(api.clone(), &clock, &log, "one", LONG);
+        sleep(seconds(60)).await;
+        api.is_away(true);
+        sleep(away).await;
+        api.is_away(false);
+        sleep(seconds(10)).await;
+        assert_eq!(!one.is_finished(), lives, "{away:?}");
+        one.abort();
+    }
+}

@@ -1,0 +1,70 @@
+//! An API server as a leader may ask it: only for as long as its term lasts. A hold that is kept there cannot be confirmed
+//! after that, so nothing more is begun under it either.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::objects::{Collection, Failure, Objects};
+use crate::term::Term;
+
+/// Asks in the term of a leader, and never after it.
+pub struct Fenced {
+    objects: Arc<dyn Objects>,
+    term: Term,
+}
+
+impl Fenced {
+    /// For a leader.
+    pub fn new(objects: Arc<dyn Objects>, term: Term) -> Self {
+        Self { objects, term }
+    }
+
+    /// What was answered after the term is of no use: somebody else may have answered it meanwhile.
+    async fn within<T>(&self, asked: impl Future<Output = Result<T, Failure>> + Send) -> Result<T, Failure> {
+        self.term.may()?;
+        let answer = asked.await;
+        self.term.may()?;
+        answer
+    }
+}
+
+#[async_trait]
+impl Objects for Fenced {
+    async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
+        self.within(self.objects.list(of, label)).await
+    }
+
+    async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
+        self.within(self.objects.get(of, name)).await
+    }
+
+    async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.within(self.objects.create(of, object)).await
+    }
+
+    async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.within(self.objects.replace(of, object)).await
+    }
+
+    async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.within(self.objects.replace_status(of, object)).await
+    }
+
+    async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        self.within(self.objects.patch(of, name, part)).await
+    }
+
+    async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        self.within(self.objects.patch_status(of, name, part)).await
+    }
+
+    async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
+        self.within(self.objects.delete(of, name)).await
+    }
+
+    async fn delete_as_read(&self, of: &Collection, object: &Value) -> Result<(), Failure> {
+        self.within(self.objects.delete_as_read(of, object)).await
+    }
+}

@@ -1,0 +1,298 @@
+//! For tests, an API server in memory: versions of objects, names that are there once, statuses apart from the rest, deletion that
+//! waits for finalizers; and what goes wrong at a call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::objects::{Collection, Failure, Objects};
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing is done, and nobody says so.
+    NotDone,
+    /// It is done, and nobody says so.
+    Done,
+    /// Somebody else writes the object just before.
+    Changed,
+}
+
+type Key = (String, String, String);
+
+#[derive(Default)]
+struct Kept {
+    objects: BTreeMap<Key, Value>,
+    version: u64,
+    calls: usize,
+    fault: Option<(usize, Fault)>,
+    is_away: bool,
+}
+
+/// An API server. Clones are the same one.
+#[derive(Clone, Default)]
+pub(crate) struct InMemory(Arc<Mutex<Kept>>);
+
+fn key(of: &Collection, name: &str) -> Key {
+    (of.plural.clone().into_owned(), of.namespace.clone().unwrap_or_default(), name.to_owned())
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+/// An object with a part laid over it (RFC 7386).
+fn merge(object: &mut Value, part: &Value) {
+    let Value::Object(members) = part else {
+        object.clone_from(part);
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (name, part) in members {
+        if part.is_null() {
+            object.as_object_mut().unwrap().remove(name);
+        } else {
+            merge(&mut object[name.as_str()], part);
+        }
+    }
+}
+
+/// Puts the status back, or takes one away that comes by another way than its own.
+fn keep_status(object: &mut Value, status: Option<Value>) {
+    match status {
+        Some(status) => object["status"] = status,
+        None => drop(object.as_object_mut().unwrap().remove("status")),
+    }
+}
+
+impl Kept {
+    fn next(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    /// Keeps what an object has become, or lets it go: one that is being deleted goes with its last finalizer.
+    fn keep(&mut self, key: Key, mut object: Value, before: Option<&Value>) -> Value {
+        if before.is_some_and(|before| *before == object) {
+            return object;
+        }
+        if before.is_some_and(|before| before["spec"] != object["spec"]) {
+            object["metadata"]["generation"] =
+                (object["metadata"]["generation"].as_i64().unwrap_or_default() + 1).into();
+        }
+        object["metadata"]["resourceVersion"] = self.next().into();
+        let is_going = object["metadata"]["deletionTimestamp"].is_string();
+        if is_going && object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
+            self.objects.remove(&key);
+        } else {
+            self.objects.insert(key, object.clone());
+        }
+        object
+    }
+}
+
+impl InMemory {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap()
+    }
+
+    /// Fails at a call, counted from 0 and from now.
+    pub(crate) fn fails_at(&self, call: usize, fault: Fault) {
+        let mut kept = self.kept();
+        (kept.calls, kept.fault) = (0, Some((call, fault)));
+    }
+
+    /// Answers nobody, or everybody again.
+    pub(crate) fn is_away(&self, is_away: bool) {
+        self.kept().is_away = is_away;
+    }
+
+    /// How many calls there were.
+    pub(crate) fn calls(&self) -> usize {
+        self.kept().calls
+    }
+
+    /// The first object of a kind, by its plural.
+    pub(crate) fn object(&self, plural: &str) -> Value {
+        let kept = self.kept();
+        kept.objects.iter().find(|((of, ..), _)| of == plural).unwrap_or_else(|| panic!("no {plural}")).1.clone()
+    }
+
+    /// Puts an object there as a person would, its status included: a new one, or over the one that is there.
+    pub(crate) fn put<K: kube::Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> Value {
+        let of = Collection::of::<K>(object.meta().namespace.as_deref());
+        self.put_value(&of, serde_json::to_value(object).unwrap())
+    }
+
+    /// The same of what may be of a later version.
+    pub(crate) fn put_value(&self, of: &Collection, mut value: Value) -> Value {
+        let key = key(of, &name(&value));
+        let mut kept = self.kept();
+        let before = kept.objects.get(&key).cloned();
+        let metadata = before.as_ref().map(|before| before["metadata"].clone());
+        for (field, made) in [("uid", json!(Uuid::new_v4().to_string())), ("generation", json!(1))] {
+            let there = metadata.as_ref().map(|metadata| metadata[field].clone()).filter(|there| !there.is_null());
+            if value["metadata"][field].is_null() {
+                value["metadata"][field] = there.unwrap_or(made);
+            }
+        }
+        kept.keep(key, value, before.as_ref())
+    }
+
+    /// Asks for the deletion of an object, as a person does.
+    pub(crate) fn remove<K: kube::Resource<DynamicType = ()>>(&self, namespace: Option<&str>, name: &str) {
+        let key = key(&Collection::of::<K>(namespace), name);
+        let mut kept = self.kept();
+        let Some(before) = kept.objects.get(&key).cloned() else { return };
+        let mut object = before.clone();
+        object["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z".into();
+        kept.keep(key, object, Some(&before));
+    }
+
+    /// Does something, or fails as it is to.
+    fn call<T>(
+        &self,
+        written: Option<(&Collection, &str)>,
+        act: impl FnOnce(&mut Kept) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut kept = self.kept();
+        let fault = kept.fault.filter(|(at, _)| *at == kept.calls).map(|(_, fault)| fault);
+        kept.calls += 1;
+        let unknown = || Err(Failure::Unknown(anyhow::anyhow!("the connection is gone")));
+        if kept.is_away {
+            return unknown();
+        }
+        match fault {
+            None => act(&mut kept),
+            Some(Fault::NotDone) => unknown(),
+            Some(Fault::Done) => act(&mut kept).and_then(|_| unknown()),
+            Some(Fault::Changed) => {
+                let version = kept.next();
+                if let Some(object) = written.and_then(|(of, name)| kept.objects.get_mut(&key(of, name))) {
+                    object["metadata"]["resourceVersion"] = version.into();
+                    object["status"]["other"] = "written by somebody else".into();
+                }
+                act(&mut kept)
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        of: &Collection,
+        name: &str,
+        version: &Value,
+        part: impl FnOnce(&mut Value),
+    ) -> Result<Value, Failure> {
+        self.call(Some((of, name)), |kept| {
+            let key = key(of, name);
+            let before = kept.objects.get(&key).cloned().ok_or(Failure::Missing)?;
+            if !version.is_null() && before["metadata"]["resourceVersion"] != *version {
+                return Err(Failure::Changed);
+            }
+            let mut object = before.clone();
+            part(&mut object);
+            // What nobody may write.
+            for field in ["uid", "generation", "deletionTimestamp", "resourceVersion"] {
+                match before["metadata"].get(field) {
+                    Some(there) => object["metadata"][field] = there.clone(),
+                    None => drop(object["metadata"].as_object_mut().unwrap().remove(field)),
+                }
+            }
+            Ok(kept.keep(key, object, Some(&before)))
+        })
+    }
+}
+
+#[async_trait]
+impl Objects for InMemory {
+    async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
+        self.call(None, |kept| {
+            let is_of = |(plural, namespace, _): &Key| {
+                *plural == of.plural && of.namespace.as_ref().is_none_or(|of| of == namespace)
+            };
+            let all = kept.objects.iter().filter(|(key, _)| is_of(key)).map(|(_, object)| object);
+            let has = |object: &&Value| label.is_none_or(|(label, value)| object["metadata"]["labels"][label] == value);
+            Ok(all.filter(has).cloned().collect())
+        })
+    }
+
+    async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
+        self.call(None, |kept| kept.objects.get(&key(of, name)).cloned().ok_or(Failure::Missing))
+    }
+
+    async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.call(None, |kept| {
+            let key = key(of, &name(object));
+            if kept.objects.contains_key(&key) {
+                return Err(Failure::Exists);
+            }
+            let mut object = object.clone();
+            if let Some(namespace) = &of.namespace {
+                object["metadata"]["namespace"] = namespace.as_str().into();
+            }
+            object["metadata"]["uid"] = Uuid::new_v4().to_string().into();
+            object["metadata"]["generation"] = 1.into();
+            if let Some(members) = object.as_object_mut() {
+                members.remove("status");
+            }
+            Ok(kept.keep(key, object, None))
+        })
+    }
+
+    async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.write(of, &name(object), &object["metadata"]["resourceVersion"], |there| {
+            let status = there.get("status").cloned();
+            there.clone_from(object);
+            keep_status(there, status);
+        })
+    }
+
+    async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        self.write(of, &name(object), &object["metadata"]["resourceVersion"], |there| {
+            there["status"] = object["status"].clone();
+        })
+    }
+
+    async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        self.write(of, name, &part["metadata"]["resourceVersion"], |there| {
+            let status = there.get("status").cloned();
+            merge(there, part);
+            keep_status(there, status);
+        })
+    }
+
+    async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        self.write(of, name, &part["metadata"]["resourceVersion"], |there| merge(&mut there["status"], &part["status"]))
+    }
+
+    async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
+        self.call(None, |kept| {
+            let key = key(of, name);
+            let before = kept.objects.get(&key).cloned().ok_or(Failure::Missing)?;
+            let mut object = before.clone();
+            object["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z".into();
+            kept.keep(key, object, Some(&before));
+            Ok(())
+        })
+    }
+
+    async fn delete_as_read(&self, of: &Collection, object: &Value) -> Result<(), Failure> {
+        {
+            let kept = self.kept();
+            if let Some(there) = kept.objects.get(&key(of, &name(object))) {
+                let fields = BTreeSet::from(["uid", "resourceVersion"]);
+                if fields.iter().any(|field| there["metadata"][field] != object["metadata"][field]) {
+                    return Err(Failure::Changed);
+                }
+            }
+        }
+        self.delete(of, &name(object)).await
+    }
+}

@@ -1,0 +1,153 @@
+//! Objects by their types: found, listed, made; and of one that was read its status or its finalizers written, in one request that is
+//! refused where somebody else was faster. What this version does not know of an object stays as it is.
+
+use std::fmt::Debug;
+
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::objects::{Collection, Failure, Objects};
+
+/// A kind whose objects can be read and written.
+pub trait Kind: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync {}
+
+impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync> Kind for K {}
+
+fn read<K: Kind>(object: Value) -> Result<K, Failure> {
+    serde_json::from_value(object).map_err(|error| {
+        Failure::Unknown(anyhow::Error::from(error).context(format!("understanding a {}", K::kind(&()))))
+    })
+}
+
+/// One by its name; none if there is none.
+///
+/// # Errors
+/// When that is not known.
+pub async fn find<K: Kind>(objects: &dyn Objects, namespace: Option<&str>, name: &str) -> Result<Option<K>, Failure> {
+    match objects.get(&Collection::of::<K>(namespace), name).await {
+        Ok(object) => read(object).map(Some),
+        Err(Failure::Missing) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// All of a namespace, or of all namespaces; with a label those that carry it with this value.
+///
+/// # Errors
+/// When they cannot be read: one that is not understood makes the whole list unknown.
+pub async fn list<K: Kind>(
+    objects: &dyn Objects,
+    namespace: Option<&str>,
+    label: Option<(&str, &str)>,
+) -> Result<Vec<K>, Failure> {
+    objects.list(&Collection::of::<K>(namespace), label).await?.into_iter().map(read).collect()
+}
+
+/// Makes one, in the namespace that it names.
+///
+/// # Errors
+/// [`Failure::Exists`] when there is one of its name.
+pub async fn create<K: Kind>(objects: &dyn Objects, object: &K) -> Result<K, Failure> {
+    let of = Collection::of::<K>(object.namespace().as_deref());
+    let made = serde_json::to_value(object).map_err(|error| Failure::Unknown(error.into()))?;
+    read(objects.create(&of, &made).await?)
+}
+
+/// Removes the one that was read.
+///
+/// # Errors
+/// [`Failure::Changed`] when it is another one now, or was changed since.
+pub async fn delete<K: Kind>(objects: &dyn Objects, seen: &K) -> Result<(), Failure> {
+    let object = serde_json::to_value(seen).map_err(|error| Failure::Unknown(error.into()))?;
+    match objects.delete_as_read(&Collection::of::<K>(seen.namespace().as_deref()), &object).await {
+        Err(Failure::Missing) => Ok(()),
+        deleted => deleted,
+    }
+}
+
+/// Writes the status of the one that was read, as far as it is otherwise now; true if anything was written.
+///
+/// # Errors
+/// [`Failure::Changed`] when it was changed since.
+pub async fn note<K: Kind, S: Serialize>(
+    objects: &dyn Objects,
+    seen: &K,
+    before: Option<&S>,
+    now: &S,
+) -> Result<bool, Failure> {
+    let value = |status: &S| serde_json::to_value(status).map_err(|error| Failure::Unknown(error.into()));
+    let before = before.map(value).transpose()?.unwrap_or_else(|| json!({}));
+    let Some(part) = difference(&before, &value(now)?) else { return Ok(false) };
+    let part = json!({"metadata": {"resourceVersion": seen.meta().resource_version}, "status": part});
+    let of = Collection::of::<K>(seen.namespace().as_deref());
+    objects.patch_status(&of, &seen.name_any(), &part).await.map(|_| true)
+}
+
+/// Has the one that was read kept until [`releases`] is called: true if that is new.
+///
+/// # Errors
+/// [`Failure::Changed`] when it was changed since.
+pub async fn keeps<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
+    let mut finalizers = seen.finalizers().to_vec();
+    if finalizers.iter().any(|there| there == finalizer) {
+        return Ok(false);
+    }
+    finalizers.push(finalizer.to_owned());
+    finalized(objects, seen, &finalizers).await.map(|()| true)
+}
+
+/// No longer has it kept: true if it was.
+///
+/// # Errors
+/// [`Failure::Changed`] when it was changed since.
+pub async fn releases<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str) -> Result<bool, Failure> {
+    let left: Vec<String> = seen.finalizers().iter().filter(|there| *there != finalizer).cloned().collect();
+    if left.len() == seen.finalizers().len() {
+        return Ok(false);
+    }
+    match finalized(objects, seen, &left).await {
+        Err(Failure::Missing) => Ok(true),
+        written => written.map(|()| true),
+    }
+}
+
+async fn finalized<K: Kind>(objects: &dyn Objects, seen: &K, finalizers: &[String]) -> Result<(), Failure> {
+    let part = json!({"metadata": {"resourceVersion": seen.meta().resource_version, "finalizers": finalizers}});
+    let of = Collection::of::<K>(seen.namespace().as_deref());
+    objects.patch(&of, &seen.name_any(), &part).await.map(drop)
+}
+
+/// What is to be laid over one value so that it becomes another one (RFC 7386); none if it is the same.
+fn difference(before: &Value, now: &Value) -> Option<Value> {
+    if before == now {
+        return None;
+    }
+    let (Value::Object(was), Value::Object(is)) = (before, now) else { return Some(now.clone()) };
+    let mut part = serde_json::Map::new();
+    for name in was.keys().filter(|name| !is.contains_key(*name)) {
+        part.insert(name.clone(), Value::Null);
+    }
+    for (name, value) in is {
+        let changed = was.get(name).map_or_else(|| Some(value.clone()), |was| difference(was, value));
+        if let Some(changed) = changed {
+            part.insert(name.clone(), changed);
+        }
+    }
+    Some(Value::Object(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_what_is_new_what_is_otherwise_and_what_has_gone() {
+        let before = json!({"same": 1, "list": [1, 2], "deep": {"a": 1, "b": 2}, "gone": true, "kind": {"x": 1}});
+        let now = json!({"same": 1, "list": [1], "deep": {"a": 1, "b": 3}, "new": {"y": 1}, "kind": "text"});
+        let part = json!({"list": [1], "deep": {"b": 3}, "gone": null, "new": {"y": 1}, "kind": "text"});
+        assert_eq!(difference(&before, &now), Some(part));
+        assert_eq!(difference(&now, &now), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! Whether something that has failed again and again is asked now. Pure: time is given.
+
+use std::time::Duration;
+
+/// So often in a row it may fail before it is left alone.
+const PATIENCE: u32 = 3;
+/// How long it is left alone at first; each further time twice as long.
+const SHORTEST: Duration = Duration::from_secs(15);
+/// How long at most.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// What was seen of one that is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Breaker {
+    failures: u32,
+    until: Duration,
+    why: String,
+}
+
+impl Breaker {
+    /// It has failed, at this time.
+    pub fn failed(&mut self, now: Duration, why: &str) {
+        self.failures = self.failures.saturating_add(1);
+        why.clone_into(&mut self.why);
+        if let Some(further) = self.failures.checked_sub(PATIENCE) {
+            self.until = now + (SHORTEST * 2_u32.pow(further.min(8))).min(LONGEST);
+        }
+    }
+
+    /// It has answered.
+    pub fn answered(&mut self) {
+        *self = Self::default();
+    }
+
+    /// For how much longer it is not asked, and why; none if it may be asked at this time.
+    pub fn rests(&self, now: Duration) -> Option<(Duration, &str)> {
+        let left = self.until.saturating_sub(now);
+        (!left.is_zero()).then_some((left, self.why.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_again_and_again_is_left_alone_longer_and_longer_and_is_asked_once_in_between() {
+        let (mut breaker, mut now) = (Breaker::default(), Duration::from_secs(1));
+        let mut rests = Vec::new();
+        for _ in 0..9 {
+            assert_eq!(breaker.rests(now), None);
+            breaker.failed(now, "no route");
+            let rest = breaker.rests(now).map_or(Duration::ZERO, |(left, why)| {
+                assert_eq!(why, "no route");
+                left
+            });
+            rests.push(rest.as_secs());
+            now += rest;
+        }
+        assert_eq!(rests, [0, 0, 15, 30, 60, 120, 240, 300, 300]);
+        breaker.answered();
+        breaker.failed(now, "once");
+        assert_eq!(breaker.rests(now), None);
+        for _ in 0..u16::MAX {
+            breaker.failed(now, "for ever");
+        }
+        assert_eq!(breaker.rests(now).unwrap().0, LONGEST);
+    }
+}

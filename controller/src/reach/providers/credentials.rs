@@ -1,0 +1,78 @@
+//! The user and the password of a Provider, from its Secret.
+
+use k8s_openapi::api::core::v1::Secret;
+use sha2::{Digest, Sha256};
+
+use super::unavailable::Why;
+use crate::objects::{ProviderSpec, SYSTEM};
+use crate::reach::{Objects, kinds};
+
+/// A user and a password. No format shows the password.
+pub struct Credentials {
+    /// The user, such as `kaas@vsphere.local`.
+    pub user: String,
+    /// The password.
+    pub password: vsphere::Secret,
+    /// What both come to: it is another one if either is.
+    pub digest: [u8; 32],
+}
+
+/// Reads them as they are now.
+///
+/// # Errors
+/// When the Secret is not there, or lacks something.
+pub async fn credentials(objects: &dyn Objects, provider: &ProviderSpec) -> Result<Credentials, Why> {
+    let name = &provider.credentials_ref.name;
+    let secret = kinds::find::<Secret>(objects, Some(SYSTEM), name).await.map_err(Why::NotKnown)?;
+    let secret = secret.ok_or_else(|| Why::Secret(format!("there is no Secret {name} in {SYSTEM}")))?;
+    of(&secret).map_err(|words| Why::Secret(format!("the Secret {name} in {SYSTEM} {words}")))
+}
+
+fn of(secret: &Secret) -> Result<Credentials, String> {
+    let text = |key: &str| {
+        let value = secret.data.as_ref().and_then(|data| data.get(key)).filter(|value| !value.0.is_empty());
+        let value = value.ok_or_else(|| format!("has no {key}"))?;
+        std::str::from_utf8(&value.0).map(str::to_owned).map_err(|_| format!("has a {key} that is no text"))
+    };
+    // A file's end of line is no part of a name or a password: vCenter takes neither with one.
+    let [user, password] =
+        [text("username")?, text("password")?].map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
+    let mut digest = Sha256::new();
+    digest.update((user.len() as u64).to_le_bytes());
+    digest.update(user.as_bytes());
+    digest.update(password.as_bytes());
+    Ok(Credentials { user, password: vsphere::Secret::new(password), digest: digest.finalize().into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    fn secret(entries: &[(&str, &[u8])]) -> Secret {
+        let data = entries.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec())));
+        Secret { data: Some(data.collect::<BTreeMap<_, _>>()), ..Secret::default() }
+    }
+
+    #[test]
+    fn user_and_password_are_texts_and_both_are_told_from_others() {
+        let read = |user: &str, password: &str| {
+            of(&secret(&[("username", user.as_bytes()), ("password", password.as_bytes())]))
+        };
+        let own = read("kaas@vsphere.local\n", "geheim").unwrap();
+        assert_eq!(own.user, "kaas@vsphere.local");
+        assert_eq!(own.digest, read("kaas@vsphere.local", "geheim\r\n").unwrap().digest);
+        for (user, password) in [("kaas@vsphere.local", "other"), ("kaas", "geheim"), ("kaas@vsphere.localg", "eheim")]
+        {
+            assert_ne!(own.digest, read(user, password).unwrap().digest);
+        }
+        let wrong = |entries: &[(&str, &[u8])]| of(&secret(entries)).err().unwrap();
+        assert_eq!(wrong(&[("username", b"x")]), "has no password");
+        assert_eq!(wrong(&[("password", b"x"), ("username", b"")]), "has no username");
+        assert_eq!(wrong(&[("username", b"\xff"), ("password", b"x")]), "has a username that is no text");
+        assert_eq!(of(&Secret::default()).err().unwrap(), "has no username");
+    }
+}

@@ -1,0 +1,137 @@
+//! Looks at what a Provider names on its vCenter. Changes nothing; a look that fails is never taken for "nothing there".
+
+use vsphere::{Client, Host, MoRef, Need, On, Outcome, Result};
+
+use super::site::{pool_path, templates};
+use crate::decisions::{SeenVCenter, SeenZone};
+use crate::objects::{VSphere, Zone};
+
+/// What is on the vCenter of a client of what a Provider names.
+///
+/// # Errors
+/// When it cannot be told.
+pub async fn look(client: &Client, described: &VSphere) -> Result<SeenVCenter> {
+    let about = &client.service().about;
+    let mut seen = SeenVCenter {
+        version: about.full_name.clone(),
+        instance: about.instance_uuid.to_lowercase(),
+        user: client.user_name().await,
+        ..SeenVCenter::default()
+    };
+    let mut looking = Looking { client, described, seen: &mut seen, needs: Vec::new() };
+    if looking.named(&described.datacenter, &["Datacenter"], "the data center", &described.datacenter).await?.is_some()
+    {
+        looking.datacenter().await?;
+    }
+    let needs = std::mem::take(&mut looking.needs);
+    seen.missing = client.missing_privileges(&needs).await?.iter().map(ToString::to_string).collect();
+    Ok(seen)
+}
+
+struct Looking<'a> {
+    client: &'a Client,
+    described: &'a VSphere,
+    seen: &'a mut SeenVCenter,
+    needs: Vec<Need>,
+}
+
+impl Looking<'_> {
+    /// The object of a path, if it is of one of these kinds: what is not is noted as absent.
+    async fn named(&mut self, path: &str, kinds: &[&str], what: &str, name: &str) -> Result<Option<MoRef>> {
+        match self.client.find(path).await {
+            Ok(found) if kinds.contains(&found.kind.as_str()) => Ok(Some(found)),
+            Ok(found) => {
+                self.seen.absent.push(format!("{what} {name}: it is a {}", found.kind));
+                Ok(None)
+            }
+            Err(error) if error.outcome() == Outcome::NotFound => {
+                self.seen.absent.push(format!("{what} {name}"));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same below the data center.
+    async fn below(&mut self, among: &str, name: &str, kinds: &[&str], what: &str) -> Result<Option<MoRef>> {
+        let path = format!("{}/{among}/{}", self.described.datacenter, name.trim_matches('/'));
+        self.named(&path, kinds, what, name).await
+    }
+
+    fn needs(&mut self, on: On, object: MoRef, name: String) {
+        self.needs.push(Need { on, object, name });
+    }
+
+    async fn datacenter(&mut self) -> Result<()> {
+        let described = self.described;
+        let mut folders = vec![described.folder.as_str(), templates(described)];
+        folders.dedup();
+        for path in folders {
+            if let Some(folder) = self.below("vm", path, &["Folder"], "the folder").await? {
+                self.needs(On::Folder, folder, format!("the folder {path}"));
+            }
+        }
+        let mut networks = Vec::new();
+        for network in &described.networks {
+            let path = &network.port_group;
+            let kinds = ["Network", "DistributedVirtualPortgroup", "OpaqueNetwork"];
+            if let Some(found) = self.below("network", path, &kinds, "the port group").await? {
+                networks.push((path.as_str(), found.clone()));
+                self.needs(On::Network, found, format!("the network {path}"));
+            }
+        }
+        for zone in &described.zones {
+            self.zone(zone, &networks).await?;
+        }
+        Ok(())
+    }
+
+    async fn zone(&mut self, zone: &Zone, networks: &[(&str, MoRef)]) -> Result<()> {
+        let mut room = SeenZone::default();
+        let mut datastore = None;
+        if let Some(name) = &zone.datastore
+            && let Some(found) = self.below("datastore", name, &["Datastore"], "the datastore").await?
+        {
+            let there = self.client.datastore(&found).await?;
+            if !there.takes_vms() {
+                let why = if there.accessible { "it is in maintenance" } else { "no host reaches it" };
+                self.seen.closed.push(format!("the datastore {name}: {why}"));
+            }
+            (room.datastore, room.free_storage) = (found.id.clone(), there.free);
+            self.needs(On::Datastore, found.clone(), format!("the datastore {name}"));
+            datastore = Some(found);
+        }
+        let kinds = ["ClusterComputeResource", "ComputeResource"];
+        if let Some(compute) = self.below("host", &zone.cluster, &kinds, "the cluster").await? {
+            let changes = self.described.anti_affinity || self.described.restart_priority.is_some();
+            if changes && compute.kind == "ClusterComputeResource" {
+                self.needs(On::Cluster, compute.clone(), format!("the cluster {}", zone.cluster));
+            }
+            let seen = self.client.look(&compute, &["host", "resourcePool"]).await?;
+            let hosts = self.client.hosts(&seen.references_at("host")).await?;
+            let takes = |host: &Host| {
+                host.takes_vms()
+                    && datastore.as_ref().is_none_or(|datastore| host.datastores.contains(datastore))
+                    && networks.iter().all(|(_, network)| host.networks.contains(network))
+            };
+            if !hosts.iter().any(takes) {
+                let words = "no host runs VMs that has the zone's datastore and all networks";
+                self.seen.closed.push(format!("the cluster {}: {words}", zone.cluster));
+            }
+            let pool = match &zone.resource_pool {
+                Some(_) => {
+                    let kinds = ["ResourcePool", "VirtualApp"];
+                    self.below("host", &pool_path(zone), &kinds, "the resource pool").await?
+                }
+                None => seen.reference_at("resourcePool"),
+            };
+            if let Some(pool) = pool {
+                let unreserved = "runtime.memory.unreservedForVm";
+                room.free_memory = self.client.look(&pool, &[unreserved]).await?.parsed(unreserved).unwrap_or_default();
+                self.needs(On::Pool, pool, format!("the resource pool {}", pool_path(zone)));
+            }
+        }
+        self.seen.zones.insert(zone.name.clone(), room);
+        Ok(())
+    }
+}

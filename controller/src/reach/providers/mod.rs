@@ -1,0 +1,356 @@
+//! What runs VMs, by its Provider: one session for all clusters on it, opened anew when the object or its Secret is another one,
+//! and not asked for a while once it fails again and again. Of a cluster: the hypervisor that `fleet` works with.
+//!
+//! A login that was refused is not sent again before user or password are others: vCenter locks accounts. A session that is no
+//! longer the newest is left to those who still work with it; vCenter ends it half an hour after their last call.
+
+#[cfg(test)]
+pub(crate) mod bed;
+mod breaker;
+mod credentials;
+mod look;
+mod site;
+mod unavailable;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fleet::hypervisor::{self, Hypervisor};
+use fleet::vcenter::{Library, VcenterHypervisor};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+use vsphere::{Client, Connect, Outcome, Settings, Trust};
+
+use self::breaker::Breaker;
+use self::credentials::{Credentials, credentials};
+use super::Objects;
+use crate::decisions::SeenVCenter;
+use crate::objects::{Provider, VSphere};
+use crate::term::{Clock, Ended, Term};
+
+pub use self::site::{Place, placement};
+pub use self::unavailable::{Unavailable, Why};
+
+/// What runs VMs, by the names of Providers. Clones share sessions.
+#[derive(Clone)]
+pub struct Providers(Arc<Inner>);
+
+struct Inner {
+    objects: Arc<dyn Objects>,
+    term: Term,
+    clock: Clock,
+    /// By the UID of the Provider. Each is locked for as long as a login takes: whoever needs it meanwhile waits for that one.
+    known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
+}
+
+/// What is known of a Provider.
+#[derive(Default)]
+struct Known {
+    open: Option<(Key, Client)>,
+    refused: Option<(Key, String)>,
+    breaker: Breaker,
+    /// Until when it is left alone, for people.
+    until: Option<Time>,
+    /// What was seen by this session of this generation of the spec, and when.
+    looked: Option<(Key, Option<i64>, Duration, Arc<SeenVCenter>)>,
+}
+
+/// What a session is opened with comes to this.
+type Key = [u8; 32];
+
+/// For so long what was seen is believed, if the vCenter still answers.
+const BELIEVED: Duration = Duration::from_secs(10 * 60);
+/// For so long it is believed to answer.
+const ANSWERS: Duration = Duration::from_secs(30);
+
+/// For whoever changes something on a vCenter that is no cluster's: the term alone is asked.
+struct InTerm<'a>(&'a Term);
+
+#[async_trait]
+impl vsphere::Guard for InTerm<'_> {
+    async fn still(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.0.may().map_err(|ended: Ended| ended.into())
+    }
+}
+
+/// What a Provider's vCenter is.
+///
+/// # Errors
+/// When it is of a type that this version does not know.
+pub fn vsphere(provider: &Provider) -> Result<&VSphere, Unavailable> {
+    provider.spec.vsphere.as_ref().ok_or_else(|| Why::Unknown.of(&provider.name_any()))
+}
+
+impl Providers {
+    /// Those that an API server has, for a leader.
+    pub fn new(objects: Arc<dyn Objects>, term: Term, clock: Clock) -> Self {
+        Self(Arc::new(Inner { objects, term, clock, known: Mutex::default() }))
+    }
+
+    /// The session on a Provider's vCenter, with the credentials that its Secret has now. Opened if there is none.
+    ///
+    /// # Errors
+    /// Why it cannot be asked.
+    pub async fn session(&self, provider: &Provider) -> Result<Client, Unavailable> {
+        self.opened(provider).await.map(|(_, client)| client)
+    }
+
+    async fn opened(&self, provider: &Provider) -> Result<(Key, Client), Unavailable> {
+        let name = provider.name_any();
+        let described = vsphere(provider)?;
+        let given = credentials(&*self.0.objects, &provider.spec).await.map_err(|why| why.of(&name))?;
+        let key = key(described, &given);
+        let known = self.known(provider);
+        let mut known = known.lock().await;
+        if let Some((_, words)) = known.refused.as_ref().filter(|(refused, _)| *refused == key) {
+            return Err(Why::LoginRefused(words.clone()).of(&name));
+        }
+        known.may_be_asked(self.0.clock.now()).map_err(|why| why.of(&name))?;
+        if let Some((_, client)) = known.open.as_ref().filter(|(open, _)| *open == key) {
+            return Ok((key, client.clone()));
+        }
+        let connected = match connect(described, given).await {
+            Ok(client) => meant(provider, client).await,
+            Err(why) => Err(why),
+        };
+        match connected {
+            Ok(client) => {
+                known.breaker.answered();
+                known.refused = None;
+                known.open = Some((key, client.clone()));
+                Ok((key, client))
+            }
+            Err(why) => {
+                match &why {
+                    Why::LoginRefused(words) => known.refused = Some((key, words.clone())),
+                    why => known.failed(&self.0.clock, &why.to_string()),
+                }
+                Err(why.of(&name))
+            }
+        }
+    }
+
+    /// What there is on a Provider's vCenter of what it names. What was seen with the same credentials of the same spec a while ago
+    /// stands for as long as the vCenter answers. Whoever fails again and again is left alone for a while, by all.
+    ///
+    /// # Errors
+    /// Why it cannot be asked.
+    pub async fn look(&self, provider: &Provider) -> Result<Arc<SeenVCenter>, Unavailable> {
+        let (name, generation) = (provider.name_any(), provider.metadata.generation);
+        let (key, client) = self.opened(provider).await?;
+        let known = self.known(provider);
+        let before = known.lock().await.looked.clone();
+        let before = before.filter(|(of, spec, ..)| (of, *spec) == (&key, generation));
+        let now = self.0.clock.now();
+        let age = before.as_ref().map_or(BELIEVED, |(_, _, at, _)| now.saturating_sub(*at));
+        let looked = match before {
+            Some((_, _, _, seen)) if age < ANSWERS => return Ok(seen),
+            Some((_, _, _, seen)) if age < BELIEVED => answers(&client).await.map(|()| seen),
+            _ => look::look(&client, vsphere(provider)?).await.map(Arc::new),
+        };
+        let mut known = known.lock().await;
+        match looked {
+            Ok(seen) => {
+                known.breaker.answered();
+                if age >= BELIEVED {
+                    known.looked = Some((key, generation, now, Arc::clone(&seen)));
+                }
+                Ok(seen)
+            }
+            // It was asked with what it does not accept any more.
+            Err(error) if error.outcome() == Outcome::Denied && error.is_fault("InvalidLogin") => {
+                known.open = None;
+                known.refused = Some((key, error.to_string()));
+                Err(Why::LoginRefused(error.to_string()).of(&name))
+            }
+            Err(error) => {
+                known.failed(&self.0.clock, &error.to_string());
+                Err(Why::NoAnswer(error.to_string()).of(&name))
+            }
+        }
+    }
+
+    /// Ends what there is of a Provider that is gone.
+    pub async fn forget(&self, provider: &Provider) {
+        let known = self.all().remove(&provider.uid().unwrap_or_default());
+        let Some(known) = known else { return };
+        let open = known.lock().await.open.take();
+        if let Some((_, client)) = open
+            && let Err(error) = client.log_out().await
+        {
+            log::debug!("{error}");
+        }
+    }
+
+    /// Where the images lie that the clusters of a Provider share: a hypervisor that lays them, and tells which are there. It has no VM.
+    ///
+    /// # Errors
+    /// Why it cannot be asked, or what of the Provider is not there.
+    pub async fn images(&self, provider: &Provider) -> Result<VcenterHypervisor, Unavailable> {
+        let name = provider.name_any();
+        let described = vsphere(provider)?;
+        let client = self.session(provider).await?;
+        let library = library(provider, &client)?;
+        let networks = described.networks.first().map(|network| network.name.as_str());
+        let place = Place { deployment: library.id, cluster: "", networks: networks.into_iter().collect() };
+        let site = site::site(described, &place, site::templates(described).to_owned());
+        let site = site.map_err(|what| lacks(&name, &what))?;
+        let found = VcenterHypervisor::new(client, library.id, &site, &library.journal).await;
+        found.map_err(|error| Why::Hypervisor(error).of(&name))
+    }
+
+    /// The hypervisor of one cluster. Its VMs are in a folder of its own, below the Provider's: made if it is not there and it is to
+    /// be; else what is looked at is the Provider's.
+    ///
+    /// # Errors
+    /// Why it cannot be asked, or what of the place is not there.
+    pub async fn hypervisor(
+        &self,
+        provider: &Provider,
+        place: &Place<'_>,
+        make: bool,
+    ) -> Result<Box<dyn Hypervisor>, Unavailable> {
+        let name = provider.name_any();
+        let described = vsphere(provider)?;
+        let client = self.session(provider).await?;
+        let of = |error: hypervisor::Error| Why::Hypervisor(error).of(&name);
+        let folder = self.folder(&client, described, place, make).await.map_err(of)?;
+        let site = site::site(described, place, folder).map_err(|what| lacks(&name, &what))?;
+        let library = library(provider, &client)?;
+        let found = VcenterHypervisor::with_images_of(client, place.deployment, &site, &library).await.map_err(of)?;
+        Ok(Box::new(found))
+    }
+
+    /// The path of a cluster's folder below the data center.
+    async fn folder(
+        &self,
+        client: &Client,
+        described: &VSphere,
+        place: &Place<'_>,
+        make: bool,
+    ) -> hypervisor::Result<String> {
+        let parent = described.folder.trim_matches('/');
+        let path = format!("{parent}/{}", place.folder());
+        let inventory = |path: &str| format!("{}/vm/{path}", described.datacenter);
+        let missing = match client.find(&inventory(&path)).await {
+            Ok(_) => return Ok(path),
+            Err(error) if error.outcome() == Outcome::NotFound => error,
+            Err(error) => return Err(error.into()),
+        };
+        if !make {
+            log::debug!("{missing}");
+            return Ok(parent.to_owned());
+        }
+        let above = client.find(&inventory(parent)).await.map_err(hypervisor::Error::from)?;
+        let guard = InTerm(&self.0.term);
+        match client.changes(&guard).create_folder(&above, &place.folder()).await {
+            Ok(_) => Ok(path),
+            // Its own earlier call, whose answer was lost.
+            Err(error) if error.is_fault("DuplicateName") => Ok(path),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn known(&self, provider: &Provider) -> Arc<tokio::sync::Mutex<Known>> {
+        Arc::clone(self.all().entry(provider.uid().unwrap_or_default()).or_default())
+    }
+
+    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn may_be_asked(&self, now: Duration) -> Result<(), Why> {
+        match self.breaker.rests(now) {
+            Some((left, why)) => {
+                let until = self.until.as_ref().map(|until| until.0.to_string()).unwrap_or_default();
+                Err(Why::Resting { seconds: left.as_secs().max(1), until, why: why.to_owned() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that it has failed. The time of the day until which it rests is told once: it is the same for whoever asks meanwhile.
+    fn failed(&mut self, clock: &Clock, why: &str) {
+        self.breaker.failed(clock.now(), why);
+        let left = self.breaker.rests(clock.now()).and_then(|(left, _)| i64::try_from(left.as_secs()).ok());
+        let until = left.and_then(|left| clock.time().0.checked_add(SignedDuration::from_secs(left)).ok());
+        self.until = until.map(Time);
+    }
+}
+
+/// What a session is opened with: another one is needed if any of it is otherwise.
+fn key(described: &VSphere, given: &Credentials) -> Key {
+    let VSphere { server, ca_bundle, thumbprint, requests, task_minutes, .. } = described;
+    let mut digest = Sha256::new();
+    digest.update(serde_json::json!([server, ca_bundle, thumbprint, requests, task_minutes]).to_string());
+    digest.update(given.digest);
+    digest.finalize().into()
+}
+
+/// The images that the clusters of a Provider share.
+fn library(provider: &Provider, client: &Client) -> Result<Library, Unavailable> {
+    let described = vsphere(provider)?;
+    let (_, datastore) = site::first_zone(described).ok_or_else(|| Why::Unknown.of(&provider.name_any()))?;
+    let templates = site::templates(described);
+    Ok(Library::of(&client.service().about, &described.datacenter, templates, datastore))
+}
+
+fn lacks(provider: &str, what: &str) -> Unavailable {
+    Why::Hypervisor(hypervisor::Error::refused(format!("it has no longer {what}"))).of(provider)
+}
+
+/// Whether a vCenter answers whoever is logged in.
+async fn answers(client: &Client) -> vsphere::Result<()> {
+    let root = client.service().root_folder()?;
+    client.look(&root, &["name"]).await.map(drop)
+}
+
+async fn connect(described: &VSphere, given: Credentials) -> Result<Client, Why> {
+    let trust = match (&described.ca_bundle, &described.thumbprint) {
+        (Some(pem), _) => Trust::Certificates(pem.clone()),
+        (None, Some(text)) => {
+            Trust::Thumbprint(text.parse().map_err(|error| Why::Untrusted(format!("its thumbprint: {error}")))?)
+        }
+        (None, None) => Trust::System,
+    };
+    let settings = Settings {
+        calls: described.requests as usize,
+        task_limit: Duration::from_secs(u64::from(described.task_minutes) * 60),
+        ..Settings::default()
+    };
+    let Credentials { user, password, .. } = given;
+    let connect = Connect { address: described.server.clone(), trust, user, password, settings };
+    Client::connect(connect).await.map_err(|error| {
+        let words = error.to_string();
+        match &error {
+            // As the TLS library says it; nothing else of a connection has one.
+            vsphere::Error::Unreached { reason, .. } if reason.contains("certificate") => Why::Untrusted(words),
+            vsphere::Error::Refused { .. } => Why::OtherServer(words),
+            _ if error.outcome() == Outcome::Denied => Why::LoginRefused(words),
+            _ => Why::NoAnswer(words),
+        }
+    })
+}
+
+/// Refuses another vCenter than was seen there before.
+async fn meant(provider: &Provider, client: Client) -> Result<Client, Why> {
+    let before = provider.status.as_ref().and_then(|status| status.instance_uuid.as_deref());
+    let now = client.service().about.instance_uuid.clone();
+    match before {
+        Some(before) if !before.eq_ignore_ascii_case(&now) => {
+            if let Err(error) = client.log_out().await {
+                log::debug!("{error}");
+            }
+            Err(Why::OtherServer(format!(
+                "it is the vCenter {now}, and {before} was there before: VMs of clusters would not be found"
+            )))
+        }
+        _ => Ok(client),
+    }
+}

@@ -1,0 +1,79 @@
+//! A Provider's places in the words of `fleet`. Pure.
+
+use ::fleet::hypervisor::Placement;
+use ::fleet::vcenter::{Clones, Site};
+use uuid::Uuid;
+use vsphere::RestartPriority;
+
+use crate::objects::{self, VSphere, Zone};
+
+/// A cluster's place on a Provider.
+#[derive(Clone, Debug)]
+pub struct Place<'a> {
+    /// The deployment, which VMs are stamped with: the cluster's UID.
+    pub deployment: Uuid,
+    /// The cluster's name.
+    pub cluster: &'a str,
+    /// The networks that its nodes are on, by the Provider's names; the first is that of the control nodes.
+    pub networks: Vec<&'a str>,
+}
+
+impl Place<'_> {
+    /// The name of the folder of its VMs: an inventory name has at most 80 characters, so its namespace is not in it.
+    pub fn folder(&self) -> String {
+        format!("{}.{}", self.cluster, &self.deployment.simple().to_string()[..8])
+    }
+}
+
+/// The resource pool of a zone: its path. A cluster's topmost one is called `Resources`, and the cluster stands for it.
+pub fn pool_path(zone: &Zone) -> String {
+    let Zone { cluster, resource_pool, .. } = zone;
+    resource_pool.as_ref().map_or_else(|| cluster.clone(), |pool| format!("{cluster}/Resources/{pool}"))
+}
+
+/// Where VMs of a zone are put; none if there is no such zone, or it names no datastore.
+pub fn placement(vsphere: &VSphere, zone: &str) -> Option<Placement> {
+    let zone = vsphere.zones.iter().find(|there| there.name == zone)?;
+    Some(Placement { datastore: Some(zone.datastore.clone()?), resource_pool: Some(pool_path(zone)), folder: None })
+}
+
+/// The folder of templates.
+pub fn templates(vsphere: &VSphere) -> &str {
+    vsphere.templates_folder.as_ref().unwrap_or(&vsphere.folder)
+}
+
+/// The first zone, whose are what nothing else is said of, and its datastore.
+pub fn first_zone(vsphere: &VSphere) -> Option<(&Zone, &str)> {
+    let zone = vsphere.zones.first()?;
+    Some((zone, zone.datastore.as_deref()?))
+}
+
+/// The places of a cluster, whose VMs are in this folder; the error is what the Provider does not have.
+pub fn site(vsphere: &VSphere, place: &Place<'_>, folder: String) -> Result<Site, String> {
+    let (zone, datastore) = first_zone(vsphere).ok_or("a zone with a datastore")?;
+    let group = |name: &&str| {
+        let network = vsphere.networks.iter().find(|network| network.name == **name);
+        network.map(|network| network.port_group.clone()).ok_or_else(|| format!("a network {name}"))
+    };
+    Ok(Site {
+        datacenter: vsphere.datacenter.clone(),
+        folder,
+        other_folders: Vec::new(),
+        templates: Some(templates(vsphere).to_owned()),
+        resource_pool: pool_path(zone),
+        datastore: datastore.to_owned(),
+        networks: place.networks.iter().map(group).collect::<Result<_, _>>()?,
+        clones: match vsphere.clones {
+            objects::Clones::Linked => Clones::Linked,
+            objects::Clones::Full => Clones::Full,
+        },
+        different_hosts: vsphere.anti_affinity,
+        restart: vsphere.restart_priority.map(|priority| match priority {
+            objects::RestartPriority::Low => RestartPriority::Low,
+            objects::RestartPriority::Medium => RestartPriority::Medium,
+            objects::RestartPriority::High => RestartPriority::High,
+            objects::RestartPriority::Highest => RestartPriority::Highest,
+        }),
+        managed_by: vsphere.managed_by.clone(),
+    })
+}

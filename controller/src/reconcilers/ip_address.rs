@@ -1,0 +1,58 @@
+//! `IPAddress`: given back once its claimant is gone, and never before. A claimant goes once its VMs are proved gone; what is not
+//! known of it is no proof.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use serde_json::json;
+
+use super::NOW_AND_THEN;
+use crate::context::{Attempt, Context, Trouble};
+use crate::decisions::POOL;
+use crate::objects::{Claimant, IPAddress, Machine, TenantCluster};
+use crate::reach::{Collection, Failure, Objects, kinds};
+
+/// # Errors
+/// What could not be asked or written.
+pub async fn reconcile(address: Arc<IPAddress>, context: Arc<Context>) -> Result<Action, Trouble> {
+    let objects = &*context.objects;
+    if address.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let claimant = &address.spec.claimant;
+    let Some(is_there) = is_there(objects, claimant).await.attempting("looking for whose the address is")? else {
+        log::warn!("{} is for a {}, which is nothing that this version knows", address.name_any(), claimant.kind);
+        return Ok(Action::requeue(NOW_AND_THEN));
+    };
+    if !is_there {
+        log::info!("{} is given back: {} {} is gone", address.name_any(), claimant.kind, claimant.name);
+        kinds::delete(objects, &*address).await.attempting("giving the address back")?;
+        return Ok(Action::await_change());
+    }
+    if address.labels().get(POOL) != Some(&address.spec.pool_ref.name) {
+        // By that its pool finds it.
+        let part = json!({"metadata": {
+            "resourceVersion": address.metadata.resource_version, "labels": {POOL: address.spec.pool_ref.name},
+        }});
+        let patched = objects.patch(&Collection::of::<IPAddress>(None), &address.name_any(), &part).await;
+        patched.attempting("labelling the address")?;
+    }
+    Ok(Action::requeue(NOW_AND_THEN))
+}
+
+/// Whether a claimant is there: the very one, and no other of the same name. None of a kind that is not known.
+async fn is_there(objects: &dyn Objects, claimant: &Claimant) -> Result<Option<bool>, Failure> {
+    let (namespace, name) = (Some(claimant.namespace.as_str()), claimant.name.as_str());
+    let is_it = |metadata: ObjectMeta| metadata.uid.as_deref() == Some(claimant.uid.as_str());
+    Ok(match claimant.kind.as_str() {
+        "Machine" => {
+            Some(kinds::find::<Machine>(objects, namespace, name).await?.is_some_and(|found| is_it(found.metadata)))
+        }
+        "TenantCluster" => Some(
+            kinds::find::<TenantCluster>(objects, namespace, name).await?.is_some_and(|found| is_it(found.metadata)),
+        ),
+        _ => None,
+    })
+}

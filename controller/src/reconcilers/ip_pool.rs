@@ -1,0 +1,49 @@
+//! `IPPool`: counts what is in use, and names what is odd. One whose addresses are in use is kept.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+
+use super::{IN_USE, NOW_AND_THEN};
+use crate::context::{Attempt, Context, Trouble};
+use crate::decisions::{Counted, POOL, counted};
+use crate::objects::{IPAddress, IPPool, IPPoolReason, IPPoolStatus, set};
+use crate::reach::kinds;
+
+/// # Errors
+/// What could not be asked or written.
+pub async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, Trouble> {
+    let (objects, name) = (&*context.objects, pool.name_any());
+    if pool.metadata.deletion_timestamp.is_none()
+        && kinds::keeps(objects, &*pool, IN_USE).await.attempting("keeping the IPPool")?
+    {
+        // It comes again as it is now.
+        return Ok(Action::await_change());
+    }
+    let addresses = kinds::list::<IPAddress>(objects, None, Some((POOL, &name))).await;
+    let addresses = addresses.attempting("listing the addresses of the IPPool")?;
+    if pool.metadata.deletion_timestamp.is_some() && addresses.is_empty() {
+        kinds::releases(objects, &*pool, IN_USE).await.attempting("letting the IPPool go")?;
+        return Ok(Action::await_change());
+    }
+    let all = kinds::list::<IPPool>(objects, None, None).await.attempting("listing IPPools")?;
+    let before = pool.status.clone();
+    let mut now = before.clone().unwrap_or_default();
+    let generation = pool.metadata.generation.unwrap_or_default();
+    let ready = match counted(&pool, &addresses, &all) {
+        Ok(Counted { total, used, ready, consistent }) => {
+            let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            (now.total, now.used) = (number(total), number(used));
+            set(&mut now.conditions, consistent.0, &consistent.1, generation, &context.clock.time());
+            ready
+        }
+        Err(malformed) => (IPPoolReason::NotCounted, malformed.to_string()),
+    };
+    set(&mut now.conditions, ready.0, &ready.1, generation, &context.clock.time());
+    now.observed_generation = generation;
+    kinds::note::<IPPool, IPPoolStatus>(objects, &pool, before.as_ref(), &now)
+        .await
+        .attempting("noting what was counted")?;
+    Ok(Action::requeue(NOW_AND_THEN))
+}

@@ -1,0 +1,104 @@
+//! `NodeImage`: how far it is in its life, and where its templates are. One that a cluster has is kept.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet::hypervisor::Placement;
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+
+use super::{IN_USE, NOW_AND_THEN};
+use crate::context::{Attempt, Context, Trouble};
+use crate::decisions::{Found, judged, next_phase, phase};
+use crate::objects::{NodeImage, NodeImageStatus, Provider, Template, TenantCluster, set};
+use crate::reach::kinds;
+use crate::reach::providers::Providers;
+
+/// # Errors
+/// What could not be asked or written. What runs VMs and cannot be asked is no error: it is named in the status.
+pub async fn reconcile(image: Arc<NodeImage>, context: Arc<Context>) -> Result<Action, Trouble> {
+    let objects = &*context.objects;
+    if image.metadata.deletion_timestamp.is_some() {
+        return goes(&image, &context).await;
+    }
+    if kinds::keeps(objects, &*image, IN_USE).await.attempting("keeping the NodeImage")? {
+        return Ok(Action::await_change());
+    }
+    let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
+    let before = image.status.clone();
+    let mut now = before.clone().unwrap_or_default();
+    let digest = image.spec.digest.strip_prefix("sha256:").unwrap_or(&image.spec.digest);
+    let mut found = Found::default();
+    for provider in providers.iter().filter(|provider| provider.metadata.deletion_timestamp.is_none()) {
+        context.term.may()?;
+        let name = provider.name_any();
+        match templates(&context.providers, provider, digest, &mut found).await {
+            Ok(()) => found.asked = true,
+            Err(why) => {
+                // Of one that cannot be asked what was known stands.
+                let known = now.templates.iter().filter(|template| template.provider == name);
+                found.templates.extend(known.cloned());
+                found.unasked.push(why);
+            }
+        }
+    }
+    let time = context.clock.time();
+    let generation = image.metadata.generation.unwrap_or_default();
+    let phase = phase(&image.spec.lifecycle, time.0);
+    let judged = judged(phase, &found, &now);
+    (now.phase, now.templates, now.observed_generation) = (Some(phase), found.templates, generation);
+    for (reason, message) in [judged.ready, judged.compatible] {
+        set(&mut now.conditions, reason, &message, generation, &time);
+    }
+    let noted = kinds::note::<NodeImage, NodeImageStatus>(objects, &image, before.as_ref(), &now).await;
+    noted.attempting("noting what was found of the NodeImage")?;
+    let until = next_phase(&image.spec.lifecycle, time.0).and_then(|wait| Duration::try_from(wait).ok());
+    Ok(Action::requeue(until.map_or(NOW_AND_THEN, |until| until.clamp(Duration::from_secs(1), NOW_AND_THEN))))
+}
+
+/// Notes the templates of an image on a Provider; the error is for people.
+async fn templates(providers: &Providers, provider: &Provider, digest: &str, found: &mut Found) -> Result<(), String> {
+    let name = provider.name_any();
+    let zones = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
+    let datastores: BTreeSet<&String> = zones.filter_map(|zone| zone.datastore.as_ref()).collect();
+    let images = providers.images(provider).await.map_err(|error| error.to_string())?;
+    let (mut here, mut altered, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    for datastore in datastores {
+        let at = Placement { datastore: Some(datastore.clone()), ..Placement::default() };
+        let laid = images.templates(digest, &at).await.map_err(|error| format!("the Provider {name}: {error}"))?;
+        // One that is whole is enough: others of the same image may have been changed.
+        let best = laid.iter().find(|template| template.altered.is_none()).or(laid.first());
+        let Some(best) = best else {
+            missing.push(format!("{name} has none on {datastore}"));
+            continue;
+        };
+        if let Some(what) = best.altered {
+            altered.push(format!("the template {} of {name} is not as it was laid: {what}", best.name));
+        }
+        let stamped = best.altered.is_none();
+        let uuid = best.uuid.to_string();
+        here.push(Template { provider: name.clone(), datastore: datastore.clone(), uuid, stamped });
+    }
+    found.templates.extend(here);
+    found.altered.extend(altered);
+    found.missing.extend(missing);
+    Ok(())
+}
+
+/// Lets an image go that no cluster has, or is to have. Its templates stay: VMs may stand on them.
+async fn goes(image: &NodeImage, context: &Context) -> Result<Action, Trouble> {
+    let (objects, name) = (&*context.objects, image.name_any());
+    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
+    let has = |cluster: &&TenantCluster| {
+        let resolved =
+            cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(|one| one.image.as_ref());
+        cluster.spec.image.as_ref() == Some(&name) || resolved == Some(&name)
+    };
+    if let Some(user) = clusters.iter().find(has) {
+        log::info!("the NodeImage {name} is to go, and stays for now: the TenantCluster {} has it", user.name_any());
+        return Ok(Action::requeue(NOW_AND_THEN));
+    }
+    kinds::releases(objects, image, IN_USE).await.attempting("letting the NodeImage go")?;
+    Ok(Action::await_change())
+}

@@ -1,0 +1,90 @@
+//! `Provider`: asks whether its vCenter answers, knows the account and permits it what is needed, and what is free there. It and its
+//! credentials are kept for as long as clusters are on it.
+
+mod conditions;
+mod secrets;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+
+use self::conditions::conditions;
+use super::IN_USE;
+use crate::context::{Attempt, Context, Trouble};
+use crate::decisions::provider::{free_storage, moved, zones};
+use crate::objects::{Machine, Provider, ProviderStatus, TenantCluster, set};
+use crate::reach::kinds;
+use crate::reach::providers::{Why, vsphere};
+
+/// So often a vCenter is asked whether it answers.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// # Errors
+/// What could not be asked of the API server or written there. What runs VMs and cannot be asked is no error: it is in the status.
+pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result<Action, Trouble> {
+    let objects = &*context.objects;
+    let name = provider.name_any();
+    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
+    let clusters: Vec<_> = clusters.into_iter().filter(|cluster| cluster.spec.provider_ref.name == name).collect();
+    if provider.metadata.deletion_timestamp.is_some() && clusters.is_empty() {
+        context.providers.forget(&provider).await;
+        secrets::release(objects, Some(&name)).await?;
+        kinds::releases(objects, &*provider, IN_USE).await.attempting("letting the Provider go")?;
+        return Ok(Action::await_change());
+    }
+    if provider.metadata.deletion_timestamp.is_none()
+        && kinds::keeps(objects, &*provider, IN_USE).await.attempting("keeping the Provider")?
+    {
+        return Ok(Action::await_change());
+    }
+    secrets::keep(objects, &provider, !clusters.is_empty()).await?;
+    let machines = machines(&context, &clusters).await?;
+    context.term.may()?;
+    let looked = context.providers.look(&provider).await.map_err(|unavailable| unavailable.why);
+    let before = provider.status.clone();
+    let mut now = before.clone().unwrap_or_default();
+    let seen = looked.as_deref().ok();
+    if let Ok(described) = vsphere(&provider) {
+        now.zones = zones(described, &now.zones, seen, &machines);
+    }
+    if let Some(seen) = seen {
+        now.version = Some(seen.version.clone());
+        // What it was first seen to be; another one is refused before it gets as far as here.
+        now.instance_uuid = Some(seen.instance.clone());
+        now.free_storage_gib = Some(free_storage(seen));
+    }
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    (now.clusters, now.nodes) = (count(clusters.len()), machines.values().sum());
+    let moved = vsphere(&provider).map(|described| moved(described, &now.zones)).unwrap_or_default();
+    let generation = provider.metadata.generation.unwrap_or_default();
+    for (reason, message) in conditions(looked.as_deref(), &moved) {
+        set(&mut now.conditions, reason, &message, generation, &context.clock.time());
+    }
+    now.observed_generation = generation;
+    let noted = kinds::note::<Provider, ProviderStatus>(objects, &provider, before.as_ref(), &now).await;
+    noted.attempting("noting what was seen of the Provider")?;
+    Ok(Action::requeue(match &looked {
+        Err(Why::Resting { seconds, .. }) => Duration::from_secs(*seconds),
+        _ => INTERVAL,
+    }))
+}
+
+/// How many Machines the clusters of a Provider have, by zone. Nobody is asked where there is no cluster.
+async fn machines(context: &Context, clusters: &[TenantCluster]) -> Result<BTreeMap<String, i64>, Trouble> {
+    let mut counts = BTreeMap::new();
+    let of: BTreeSet<_> = clusters.iter().map(|cluster| (cluster.namespace(), cluster.name_any())).collect();
+    for namespace in of.iter().map(|(namespace, _)| namespace).collect::<BTreeSet<_>>() {
+        let all = kinds::list::<Machine>(&*context.objects, namespace.as_deref(), None).await;
+        for machine in all.attempting("listing Machines")? {
+            if of.contains(&(machine.namespace(), machine.spec.cluster_ref.name.clone())) {
+                *counts.entry(machine.spec.zone).or_default() += 1;
+            }
+        }
+    }
+    Ok(counts)
+}

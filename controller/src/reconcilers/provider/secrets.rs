@@ -1,0 +1,62 @@
+//! The Secrets of Providers: kept while clusters are on one, and let go once no Provider needs them. Whose they are stands on them,
+//! so that one is let go as well that a Provider named before.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::context::{Attempt, Trouble};
+use crate::objects::{Provider, SYSTEM, TenantCluster};
+use crate::reach::{Collection, Objects, kinds};
+
+/// The finalizer of a Secret that is kept, and the label by which those are found.
+const KEPT: &str = "kaas.local/credentials";
+
+/// Has the Secret of a Provider kept if clusters are on it, and lets those go that nobody needs.
+///
+/// # Errors
+/// What could not be asked or written.
+pub async fn keep(objects: &dyn Objects, provider: &Provider, is_used: bool) -> Result<(), Trouble> {
+    let name = &provider.spec.credentials_ref.name;
+    if is_used {
+        let secret = kinds::find::<Secret>(objects, Some(SYSTEM), name).await.attempting("reading the Secret")?;
+        if let Some(secret) = secret.filter(|secret| secret.metadata.deletion_timestamp.is_none())
+            && !secret.finalizers().iter().any(|finalizer| finalizer == KEPT)
+        {
+            let mut finalizers = secret.finalizers().to_vec();
+            finalizers.push(KEPT.to_owned());
+            let part = json!({"metadata": {
+                "resourceVersion": secret.metadata.resource_version, "finalizers": finalizers, "labels": {KEPT: "kept"},
+            }});
+            let patched = objects.patch(&Collection::of::<Secret>(Some(SYSTEM)), name, &part).await;
+            patched.attempting("keeping the Secret")?;
+        }
+    }
+    release(objects, None).await
+}
+
+/// Lets those Secrets go that no Provider with clusters names; `leaving` is one that goes.
+///
+/// # Errors
+/// What could not be asked or written.
+pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(), Trouble> {
+    let kept =
+        kinds::list::<Secret>(objects, Some(SYSTEM), Some((KEPT, "kept"))).await.attempting("listing Secrets")?;
+    let kept: Vec<_> = kept.into_iter().filter(|secret| secret.finalizers().iter().any(|one| one == KEPT)).collect();
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
+    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
+    for secret in kept {
+        let needs = |provider: &&Provider| {
+            let name = provider.name_any();
+            let is_used = clusters.iter().any(|cluster| cluster.spec.provider_ref.name == name);
+            is_used && provider.spec.credentials_ref.name == secret.name_any() && leaving != Some(name.as_str())
+        };
+        if !providers.iter().any(|provider| needs(&provider)) {
+            kinds::releases(objects, &secret, KEPT).await.attempting("letting the Secret go")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! A Provider and its credentials at a vCenter without bodies.
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::{Value, json};
+
+use super::super::tests::{cluster, context, now, settled, standing};
+use super::*;
+use crate::objects::SYSTEM;
+use crate::reach::in_memory::InMemory;
+use crate::reach::providers::bed::{Bed, LOOKER, PASSWORD, USER, secret};
+
+async fn looked(api: &InMemory, context: &Arc<Context>) -> Provider {
+    settled(api, context, (None, "dc1"), reconcile).await;
+    now(api, None, "dc1").await.unwrap()
+}
+
+fn words(provider: &Provider) -> [String; 4] {
+    ["Reachable", "Authenticated", "Privileged", "Ready"].map(|condition| standing(provider, condition).0)
+}
+
+/// With the credentials that somebody gives, and a Provider that is otherwise in parts.
+async fn judged(bed: &Bed, user: &str, password: &str, change: &Value) -> Provider {
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&secret(user, password));
+    api.put(&bed.provider(change));
+    looked(&api, &context).await
+}
+
+#[tokio::test]
+async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_once() {
+    let bed = Bed::start();
+    bed.make_folder().await;
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&bed.provider(&json!({})));
+    let seen = looked(&api, &context).await;
+    assert_eq!(words(&seen), ["NotAsked", "SecretMissing", "NotLoggedIn", "NotReady"]);
+    api.put(&secret(USER, "wrong"));
+    bed.control("DELETE", "calls");
+    for _ in 0..3 {
+        let seen = looked(&api, &context).await;
+        assert_eq!(words(&seen), ["Answers", "LoginRefused", "NotLoggedIn", "NotReady"]);
+    }
+    assert_eq!(bed.calls("Login"), 1, "an account is not locked by asking again and again");
+    api.put(&secret(USER, PASSWORD));
+    let seen = looked(&api, &context).await;
+    assert_eq!(words(&seen), ["Answers", "LoggedIn", "Complete", "Serves"], "{:?}", seen.status);
+    let status = seen.status.as_ref().unwrap();
+    assert!(status.version.as_ref().unwrap().contains("vCenter"), "{status:?}");
+    assert_eq!((status.zones.len(), status.zones[0].datastore.as_deref()), (1, Some("LocalDS_0")));
+    assert!(status.free_storage_gib.unwrap() > 0 && status.zones[0].free_storage_gib > 0, "{status:?}");
+    // All that look use one session, and what was seen a moment ago stands.
+    let logins = bed.calls("Login");
+    for _ in 0..3 {
+        looked(&api, &context).await;
+        context.providers.session(&seen).await.unwrap();
+    }
+    assert_eq!(bed.calls("Login"), logins);
+    // Rotated: the next who asks does so as the other one.
+    api.put(&secret(LOOKER, PASSWORD));
+    let seen = looked(&api, &context).await;
+    assert_eq!(words(&seen), ["Answers", "LoggedIn", "PrivilegesMissing", "NotReady"]);
+    let said = standing(&seen, "Privileged").1;
+    assert!(said.contains(LOOKER) && said.contains("VirtualMachine."), "{said}");
+    // Taken away: no new session is opened.
+    api.remove::<Secret>(Some(SYSTEM), "dc1");
+    let seen = looked(&api, &context).await;
+    assert_eq!(words(&seen), ["NotAsked", "SecretMissing", "NotLoggedIn", "NotReady"]);
+}
+
+#[tokio::test]
+async fn all_that_is_not_there_is_named_at_once() {
+    let bed = Bed::start();
+    let change = json!({
+        "templatesFolder": "no/such", "zones": [
+            {"name": "a", "cluster": "DC0_C0", "datastore": "none"},
+            {"name": "b", "cluster": "other", "datastore": "LocalDS_0"},
+            {"name": "c", "cluster": "DC0_C0", "resourcePool": "nobodys", "datastore": "LocalDS_1"},
+        ],
+        "networks": [{"name": "blue", "portGroup": "none", "addressing": "DHCP"}],
+    });
+    let seen = judged(&bed, USER, PASSWORD, &change).await;
+    assert_eq!(words(&seen), ["Answers", "LoggedIn", "ObjectsMissing", "NotReady"]);
+    let said = standing(&seen, "Privileged").1;
+    for part in
+        ["folder tenants", "folder no/such", "datastore none", "cluster other", "Resources/nobodys", "port group none"]
+    {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    let seen = judged(&bed, USER, PASSWORD, &json!({"datacenter": "DC9"})).await;
+    assert!(standing(&seen, "Privileged").1.contains("the data center DC9"));
+}
+
+#[tokio::test]
+async fn who_proves_itself_otherwise_or_is_another_one_is_asked_for_nothing() {
+    let bed = Bed::start();
+    bed.make_folder().await;
+    bed.control("DELETE", "calls");
+    let other = json!({"thumbprint": "00".repeat(32)});
+    let seen = judged(&bed, USER, PASSWORD, &other).await;
+    assert_eq!(words(&seen), ["Untrusted", "NotReached", "NotLoggedIn", "NotReady"]);
+    assert_eq!(bed.calls("Login"), 0, "no password was sent");
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&secret(USER, PASSWORD));
+    let mut provider = bed.provider(&json!({}));
+    let before = "11111111-2222-3333-4444-555555555555".to_owned();
+    provider.status = Some(ProviderStatus { instance_uuid: Some(before.clone()), ..ProviderStatus::default() });
+    api.put(&provider);
+    let seen = looked(&api, &context).await;
+    assert_eq!(words(&seen), ["OtherServer", "NotReached", "NotLoggedIn", "NotReady"]);
+    assert!(standing(&seen, "Reachable").1.contains(&before));
+    assert_eq!(seen.status.as_ref().unwrap().instance_uuid, Some(before), "it stays what it was");
+}
+
+#[tokio::test]
+async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_free_stands() {
+    let mut bed = Bed::start();
+    bed.make_folder().await;
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&secret(USER, PASSWORD));
+    api.put(&bed.provider(&json!({})));
+    let seen = looked(&api, &context).await;
+    assert_eq!(words(&seen)[3], "Serves");
+    let free = seen.status.as_ref().unwrap().free_storage_gib;
+    bed.end();
+    // Another spec: what was seen does not stand for that.
+    let mut provider: Provider = now(&api, None, "dc1").await.unwrap();
+    provider.spec.vsphere.as_mut().unwrap().requests = 4;
+    api.put(&provider);
+    for _ in 0..3 {
+        let seen = looked(&api, &context).await;
+        assert_eq!(words(&seen)[..2], ["NoAnswer", "NotReached"]);
+    }
+    let again = settled(&api, &context, (None, "dc1"), reconcile).await.unwrap();
+    let seen: Provider = now(&api, None, "dc1").await.unwrap();
+    assert_eq!(words(&seen), ["NoAnswer", "NotReached", "NotLoggedIn", "Resting"]);
+    assert!(again != Action::requeue(INTERVAL), "{again:?}");
+    let unavailable = context.providers.session(&seen).await.err().unwrap();
+    assert!(matches!(unavailable.why, Why::Resting { .. }), "{unavailable}");
+    assert_eq!(seen.status.as_ref().unwrap().free_storage_gib, free);
+}
+
+/// The Secret of a Provider with clusters is kept, also one that is named no longer while it still is; both go after the last.
+#[tokio::test]
+async fn a_provider_and_its_secret_are_kept_for_as_long_as_clusters_are_on_it() {
+    let bed = Bed::start();
+    bed.make_folder().await;
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&secret(USER, PASSWORD));
+    api.put(&bed.provider(&json!({})));
+    api.put(&cluster("shop", "i1", "auto"));
+    looked(&api, &context).await;
+    api.remove::<Secret>(Some(SYSTEM), "dc1");
+    api.remove::<Provider>(None, "dc1");
+    let seen = looked(&api, &context).await;
+    assert_eq!((words(&seen)[1].as_str(), seen.status.as_ref().unwrap().clusters), ("LoggedIn", 1));
+    assert!(now::<Secret>(&api, Some(SYSTEM), "dc1").await.is_some());
+    api.remove::<TenantCluster>(Some("team-blue"), "shop");
+    settled(&api, &context, (None, "dc1"), reconcile).await;
+    assert!(now::<Provider>(&api, None, "dc1").await.is_none());
+    assert!(now::<Secret>(&api, Some(SYSTEM), "dc1").await.is_none());
+}
+
+#[tokio::test]
+async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_images_that_are_shared() {
+    let bed = Bed::start();
+    bed.make_folder().await;
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&secret(USER, PASSWORD));
+    api.put(&bed.provider(&json!({})));
+    let provider: Provider = now(&api, None, "dc1").await.unwrap();
+    let deployment = uuid::Uuid::from_u128(0xabc);
+    let place = crate::reach::providers::Place { deployment, cluster: "shop", networks: vec!["blue"] };
+    let providers = &context.providers;
+    let created = || bed.calls("CreateFolder");
+    let before = created();
+    let found = providers.hypervisor(&provider, &place, false).await.unwrap();
+    assert_eq!((found.vms().await.unwrap(), created()), (Vec::new(), before), "nothing is made by looking");
+    for _ in 0..2 {
+        let made = providers.hypervisor(&provider, &place, true).await.unwrap();
+        assert_eq!(made.deployment(), deployment);
+    }
+    assert_eq!(created(), before + 1);
+    let client = providers.session(&provider).await.unwrap();
+    client.find(&format!("DC0/vm/tenants/{}", place.folder())).await.unwrap();
+    let images = providers.images(&provider).await.unwrap();
+    let at = crate::reach::providers::placement(vsphere(&provider).unwrap(), "a").unwrap();
+    assert_eq!(images.templates(&"0a".repeat(32), &at).await.unwrap(), Vec::new());
+    let green = crate::reach::providers::Place { networks: vec!["green"], ..place };
+    let error = providers.hypervisor(&provider, &green, false).await.err().unwrap();
+    assert!(error.to_string().contains("a network green"), "{error}");
+    // In a term that is over nothing is made.
+    context.term.end();
+    let other = crate::reach::providers::Place { deployment: uuid::Uuid::from_u128(1 << 100), ..green };
+    let other = crate::reach::providers::Place { networks: vec!["blue"], ..other };
+    assert!(providers.hypervisor(&provider, &other, true).await.is_err());
+    assert_eq!(created(), before + 1);
+}

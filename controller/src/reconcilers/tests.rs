@@ -1,0 +1,283 @@
+//! Reconcilers over an API server in memory.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use kube::runtime::controller::Action;
+use serde_json::json;
+
+use super::*;
+use crate::context::{Context, Trouble};
+use crate::decisions::claimed;
+use crate::objects::fixture::worker;
+use crate::objects::{
+    AddressRange, Claimant, IPAddress, IPPool, IPPoolSpec, Lifecycle, LifecyclePhase, Machine, NodeImage,
+    NodeImageSpec, Purpose, Reservation, TenantCluster, VMClass, VMClassSpec,
+};
+use crate::reach::in_memory::{Fault, InMemory};
+use crate::reach::kinds::{self, Kind};
+use crate::reach::providers::Providers;
+use crate::term::{Clock, Term};
+
+/// What reconcilers are given in tests.
+pub(crate) fn context(api: &InMemory) -> Arc<Context> {
+    let (objects, term, clock) = (Arc::new(api.clone()), Term::unlimited("controller of a test"), Clock::of_tests());
+    let providers = Providers::new(objects.clone(), term.clone(), clock.clone());
+    Arc::new(Context { objects, providers, term, clock })
+}
+
+/// An object as it is now.
+pub(crate) async fn now<K: Kind>(api: &InMemory, namespace: Option<&str>, name: &str) -> Option<K> {
+    match kinds::find(api, namespace, name).await {
+        Ok(found) => found,
+        // The call that was to fail.
+        Err(_) => kinds::find(api, namespace, name).await.unwrap(),
+    }
+}
+
+/// Reconciles an object until nothing changes by it, as often as its watch would have it done. What fails is tried again.
+pub(crate) async fn settled<K, F>(
+    api: &InMemory,
+    context: &Arc<Context>,
+    (namespace, name): (Option<&str>, &str),
+    reconcile: impl Fn(Arc<K>, Arc<Context>) -> F,
+) -> Option<Action>
+where
+    K: Kind,
+    F: Future<Output = Result<Action, Trouble>>,
+{
+    let mut last = None;
+    for _ in 0..20 {
+        let object = match kinds::find::<K>(api, namespace, name).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return last,
+            Err(_) => continue,
+        };
+        let before = object.resource_version();
+        let done = reconcile(Arc::new(object), Arc::clone(context)).await;
+        let is_same = kinds::find::<K>(api, namespace, name)
+            .await
+            .is_ok_and(|now| now.is_some_and(|now| now.resource_version() == before));
+        if let Ok(action) = done {
+            last = Some(action);
+            if is_same {
+                return last;
+            }
+        }
+    }
+    panic!("{name} does not come to rest");
+}
+
+fn pool(name: &str, first: &str, last: &str) -> IPPool {
+    let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
+    let spec = IPPoolSpec {
+        subnet: "10.0.0.0/24".to_owned(),
+        ranges: vec![range],
+        reserved: Vec::new(),
+        gateway: None,
+        dns_servers: Vec::new(),
+        search_domains: Vec::new(),
+    };
+    IPPool::new(name, spec)
+}
+
+fn machine(name: &str) -> Machine {
+    let metadata =
+        ObjectMeta { name: Some(name.to_owned()), namespace: Some("team-blue".to_owned()), ..ObjectMeta::default() };
+    Machine { metadata, ..Machine::new(name, worker()) }
+}
+
+fn claimant(kind: &str, name: &str, uid: &str) -> Claimant {
+    let text = str::to_owned;
+    let purpose = if kind == "Machine" { Purpose::Node } else { Purpose::Endpoint };
+    Claimant { kind: text(kind), namespace: text("team-blue"), name: text(name), uid: text(uid), purpose, index: 0 }
+}
+
+pub(crate) fn cluster(name: &str, image: &str, class: &str) -> TenantCluster {
+    let object = json!({
+        "apiVersion": "kaas.local/v1alpha1", "kind": "TenantCluster",
+        "metadata": {"name": name, "namespace": "team-blue"},
+        "spec": {
+            "providerRef": {"name": "dc1"}, "version": "1.36", "image": image,
+            "controlPlane": {"replicas": 1, "vmClass": class},
+            "network": {"name": "blue", "endpoint": {"address": "10.0.0.5"}},
+            "site": {},
+        },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+pub(crate) fn standing<K: Kind>(object: &K, condition: &str) -> (String, String) {
+    let value = serde_json::to_value(object).unwrap();
+    let conditions = value["status"]["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|one| one["type"] == condition).unwrap_or_else(|| panic!("no {condition}"));
+    (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
+}
+
+/// A pool whose addresses come and go, whatever goes wrong at each call on the way.
+#[tokio::test(start_paused = true)]
+async fn a_pool_counts_its_addresses_and_stays_until_the_last_one_is_given_back() {
+    for fault in [None, Some(Fault::NotDone), Some(Fault::Done), Some(Fault::Changed)] {
+        for call in 0..12 {
+            let (api, what) = (InMemory::default(), format!("{fault:?} at call {call}"));
+            let context = context(&api);
+            api.put(&pool("p", "10.0.0.10", "10.0.0.11"));
+            if let Some(fault) = fault {
+                api.fails_at(call, fault);
+            }
+            settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
+            let seen: IPPool = now(&api, None, "p").await.unwrap();
+            assert_eq!(
+                standing(&seen, "Ready"),
+                ("SomeFree".to_owned(), "2 of 2 addresses are free".to_owned()),
+                "{what}"
+            );
+            api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "m1", "u1")));
+            // Of another pool.
+            api.put(&claimed("q", "10.0.0.77".parse().unwrap(), claimant("Machine", "m2", "u2")));
+            settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
+            let seen: IPPool = now(&api, None, "p").await.unwrap();
+            let status = seen.status.as_ref().unwrap();
+            assert_eq!((status.total, status.used, status.observed_generation), (2, 1, 1), "{what}");
+            api.remove::<IPPool>(None, "p");
+            settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
+            assert!(now::<IPPool>(&api, None, "p").await.is_some(), "{what}: an address of it is in use");
+            api.remove::<IPAddress>(None, "p-10-0-0-10");
+            settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
+            assert!(now::<IPPool>(&api, None, "p").await.is_none(), "{what}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_overlaps_another_one_or_cannot_be_read_says_so_and_later_fields_stay() {
+    let api = InMemory::default();
+    let context = context(&api);
+    let mut object = serde_json::to_value(pool("p", "10.0.0.10", "10.0.0.20")).unwrap();
+    object["status"] = json!({"later": "kept", "total": 99});
+    api.put_value(&crate::reach::Collection::of::<IPPool>(None), object);
+    api.put(&pool("q", "10.0.0.20", "10.0.0.30"));
+    settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
+    let seen: IPPool = now(&api, None, "p").await.unwrap();
+    assert_eq!(standing(&seen, "Ready").0, "Overlaps");
+    assert_eq!(api.object("ippools")["status"]["later"], "kept");
+    let mut broken: IPPool = now(&api, None, "q").await.unwrap();
+    broken.spec.ranges[0].last = "x".to_owned();
+    api.put(&broken);
+    settled(&api, &context, (None, "p"), ip_pool::reconcile).await;
+    let seen: IPPool = now(&api, None, "p").await.unwrap();
+    assert_eq!(standing(&seen, "Ready").0, "NotCounted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_is_given_back_once_its_claimant_is_gone_and_never_for_want_of_an_answer() {
+    let api = InMemory::default();
+    let context = context(&api);
+    let uid = api.put(&machine("shop-w1"))["metadata"]["uid"].as_str().unwrap().to_owned();
+    let address = claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "shop-w1", &uid));
+    let mut unlabelled = address.clone();
+    unlabelled.metadata.labels = None;
+    api.put(&unlabelled);
+    let name = "p-10-0-0-10";
+    settled(&api, &context, (None, name), ip_address::reconcile).await;
+    let seen: IPAddress = now(&api, None, name).await.unwrap();
+    assert_eq!(seen.labels().get("kaas.local/pool").map(String::as_str), Some("p"));
+    // Each of its calls fails once, in each way.
+    for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
+        for call in 0..4 {
+            api.fails_at(call, fault);
+            settled(&api, &context, (None, name), ip_address::reconcile).await;
+            assert!(now::<IPAddress>(&api, None, name).await.is_some(), "{fault:?} at call {call}");
+        }
+    }
+    api.is_away(true);
+    let failed = ip_address::reconcile(Arc::new(seen), Arc::clone(&context)).await;
+    assert!(failed.is_err(), "{failed:?}");
+    api.is_away(false);
+    // A cluster of the machine's name is not the machine, and what no version knows is not gone.
+    for (kind, address) in [("VirtualMachine", "10.0.0.11"), ("Machine", "10.0.0.12")] {
+        api.put(&claimed("p", address.parse().unwrap(), claimant(kind, "shop-w1", "another")));
+    }
+    settled(&api, &context, (None, "p-10-0-0-11"), ip_address::reconcile).await;
+    assert!(now::<IPAddress>(&api, None, "p-10-0-0-11").await.is_some());
+    settled(&api, &context, (None, "p-10-0-0-12"), ip_address::reconcile).await;
+    assert!(
+        now::<IPAddress>(&api, None, "p-10-0-0-12").await.is_none(),
+        "another machine of that name has no right to it"
+    );
+    api.remove::<Machine>(Some("team-blue"), "shop-w1");
+    settled(&api, &context, (None, name), ip_address::reconcile).await;
+    assert!(now::<IPAddress>(&api, None, name).await.is_none());
+}
+
+/// The one that was seen is gone, and another claimant has the address meanwhile.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_was_taken_anew_is_not_given_back_by_what_was_seen_before() {
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("Machine", "shop-w1", "gone")));
+    let stale: IPAddress = now(&api, None, "p-10-0-0-10").await.unwrap();
+    api.remove::<IPAddress>(None, "p-10-0-0-10");
+    let cluster = api.put(&cluster("shop", "i", "auto"));
+    let uid = cluster["metadata"]["uid"].as_str().unwrap();
+    api.put(&claimed("p", "10.0.0.10".parse().unwrap(), claimant("TenantCluster", "shop", uid)));
+    let given = ip_address::reconcile(Arc::new(stale), Arc::clone(&context)).await;
+    assert!(given.unwrap_err().is_race());
+    settled(&api, &context, (None, "p-10-0-0-10"), ip_address::reconcile).await;
+    assert!(now::<IPAddress>(&api, None, "p-10-0-0-10").await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_and_an_image_stay_for_as_long_as_a_cluster_has_them() {
+    let api = InMemory::default();
+    let context = context(&api);
+    let spec =
+        VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None, reservation: Reservation::default() };
+    api.put(&VMClass::new("medium", spec));
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    api.put(&NodeImage::new("i1", NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() }));
+    api.put(&cluster("shop", "i1", "medium"));
+    for _ in 0..2 {
+        settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
+        settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+        assert!(
+            now::<VMClass>(&api, None, "medium").await.is_some() && now::<NodeImage>(&api, None, "i1").await.is_some()
+        );
+        api.remove::<VMClass>(None, "medium");
+        api.remove::<NodeImage>(None, "i1");
+    }
+    api.remove::<TenantCluster>(Some("team-blue"), "shop");
+    settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
+    settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+    assert!(now::<VMClass>(&api, None, "medium").await.is_none() && now::<NodeImage>(&api, None, "i1").await.is_none());
+}
+
+/// By the clock alone: nobody touches the object.
+#[tokio::test(start_paused = true)]
+async fn an_image_comes_to_its_next_phase_when_that_begins() {
+    let api = InMemory::default();
+    let context = context(&api);
+    let from = |phase, seconds: i64| {
+        let start = context.clock.time().0.as_second();
+        let from = k8s_openapi::jiff::Timestamp::from_second(start + seconds).unwrap();
+        Lifecycle { phase, from: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(from) }
+    };
+    let lifecycle = vec![from(LifecyclePhase::Supported, 100), from(LifecyclePhase::Expired, 5000)];
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    api.put(&NodeImage::new("i1", NodeImageSpec { digest, publisher: None, lifecycle }));
+    let again = settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+    assert_eq!(again, Some(Action::requeue(Duration::from_secs(100))), "when the next one begins");
+    let seen: NodeImage = now(&api, None, "i1").await.unwrap();
+    assert_eq!(seen.status.as_ref().unwrap().phase, Some(LifecyclePhase::Preview));
+    assert_eq!(standing(&seen, "Ready").0, "NotAsked");
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let again = settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+    assert_eq!(again, Some(Action::requeue(NOW_AND_THEN)), "the next one is far away");
+    let seen: NodeImage = now(&api, None, "i1").await.unwrap();
+    assert_eq!(seen.status.as_ref().unwrap().phase, Some(LifecyclePhase::Supported));
+    tokio::time::sleep(Duration::from_secs(4900)).await;
+    settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+    let seen: NodeImage = now(&api, None, "i1").await.unwrap();
+    assert_eq!(standing(&seen, "Ready").0, "Expired");
+}

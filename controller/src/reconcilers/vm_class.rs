@@ -1,0 +1,32 @@
+//! `VMClass`: kept for as long as a cluster or a pool names it. All else that can be said of it is said when it is made.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+
+use super::{IN_USE, NOW_AND_THEN};
+use crate::context::{Attempt, Context, Trouble};
+use crate::objects::{NodePool, TenantCluster, VMClass};
+use crate::reach::kinds;
+
+/// # Errors
+/// What could not be asked or written.
+pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Action, Trouble> {
+    let (objects, name) = (&*context.objects, class.name_any());
+    if class.metadata.deletion_timestamp.is_none() {
+        kinds::keeps(objects, &*class, IN_USE).await.attempting("keeping the VMClass")?;
+        return Ok(Action::await_change());
+    }
+    let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
+    let pools = kinds::list::<NodePool>(objects, None, None).await.attempting("listing NodePools")?;
+    let cluster = clusters.iter().find(|cluster| cluster.spec.control_plane.vm_class == name);
+    let user = cluster.map(|cluster| format!("TenantCluster {}", cluster.name_any()));
+    let pool = pools.iter().find(|pool| pool.spec.vm_class == name);
+    if let Some(user) = user.or_else(|| pool.map(|pool| format!("NodePool {}", pool.name_any()))) {
+        log::info!("the VMClass {name} is to go, and stays for now: the {user} names it");
+        return Ok(Action::requeue(NOW_AND_THEN));
+    }
+    kinds::releases(objects, &*class, IN_USE).await.attempting("letting the VMClass go")?;
+    Ok(Action::await_change())
+}

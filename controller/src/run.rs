@@ -1,0 +1,243 @@
+//! All reconcilers at work, for as long as this process leads: each kind has its own watch and its own queue, so that one that
+//! fails holds up no other, and a bounded number of objects under way.
+
+mod attempts;
+mod health;
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{Controller, watcher};
+use kube::{Api as Watched, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use self::attempts::Attempts;
+use crate::context::{Context, Trouble};
+use crate::leadership::Candidate;
+use crate::objects::{IPAddress, IPPool, Machine, NodeImage, Provider, SYSTEM, TenantCluster, VMClass};
+use crate::reach::providers::Providers;
+use crate::reach::{Api, Fenced, Objects};
+use crate::reconcilers::{ip_address, ip_pool, node_image, provider, vm_class};
+use crate::term::{Clock, Term, identity};
+
+/// How long what is under way may take to end once the process is asked to. A lease whose work has not ended is not given back.
+const GRACE: Duration = Duration::from_secs(20);
+/// How long changes are gathered before a pool is counted: its nodes come and go together.
+const GATHERED: Duration = Duration::from_secs(1);
+/// How many objects of a kind are under way at once.
+const AT_ONCE: u16 = 16;
+
+/// How the controller runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How the API server is reached; without it by the service account of this process.
+    pub kubeconfig: Option<PathBuf>,
+    /// The node that it runs on, as people know it.
+    pub node: String,
+    /// Where it says whether it is well, on the loopback interface.
+    pub health: Option<SocketAddr>,
+}
+
+/// Waits until it is elected, and works until it is asked to end (SIGTERM, SIGINT).
+///
+/// # Errors
+/// The API server's credentials cannot be read; or this process leads no longer, and has to be started anew.
+pub async fn run(settings: &Settings) -> anyhow::Result<()> {
+    let api = Api::connect(settings.kubeconfig.as_deref()).await?;
+    let health = match settings.health {
+        Some(address) => Some(health::listen(address).await?),
+        None => None,
+    };
+    // It answers for as long as this process has turns to give.
+    let _answering = health.map(|listener| tokio::spawn(health::answers(listener)));
+    let (asked, stopping) = watch::channel(false);
+    let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let leading = lead(api, &settings.node, stopping.clone());
+    tokio::pin!(leading);
+    let [terminate, interrupt] = &mut signals;
+    tokio::select! {
+        led = &mut leading => return led,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    asked.send_replace(true);
+    leading.await
+}
+
+/// The same with an API server, until it is asked to end.
+///
+/// # Errors
+/// This process leads no longer.
+pub async fn lead(api: Api, node: &str, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
+    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(node));
+    let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
+    let begun = Arc::clone(&works);
+    let work = |term: Term| async move {
+        begun.store(true, Ordering::SeqCst);
+        let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
+        let providers = Providers::new(Arc::clone(&objects), term.clone(), clock.clone());
+        let context = Arc::new(Context { objects, providers, term, clock });
+        looks_after_all(api.client(), &context, stopping).await;
+    };
+    let leading = candidate.lead(work);
+    tokio::pin!(leading);
+    tokio::select! {
+        led = &mut leading => led.context("this process has to be started anew"),
+        // Who waits to be elected has nothing to end.
+        () = until_idle(&mut asked, &works) => Ok(()),
+    }
+}
+
+/// Returns once it is asked to end while nothing is worked on, and never where the work has to end first.
+async fn until_idle(asked: &mut watch::Receiver<bool>, works: &AtomicBool) {
+    if asked.wait_for(|asked| *asked).await.is_err() || works.load(Ordering::SeqCst) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Has all kinds looked after, until all are asked to end and have, or their time for that is over.
+async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: watch::Receiver<bool>) {
+    let work = Work { client: client.clone(), context: Arc::clone(context), stopping: stopping.clone() };
+    let all = join_all([work.providers(), work.pools(), work.addresses(), work.classes(), work.images()]);
+    let late = async {
+        // The sender lives as long as the program.
+        let _ = stopping.wait_for(|asked| *asked).await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        _ = all => {}
+        () = late => {
+            log::warn!("not all has ended within {} s", GRACE.as_secs());
+            context.term.end();
+        }
+    }
+}
+
+struct Work {
+    client: Client,
+    context: Arc<Context>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Work {
+    fn providers(&self) -> BoxFuture<'static, ()> {
+        let controller = self.watches::<Provider>();
+        let providers = controller.store();
+        let secrets = Watched::<Secret>::namespaced(self.client.clone(), SYSTEM);
+        let controller = controller.watches(secrets, watcher::Config::default(), move |secret| {
+            let name = secret.name_any();
+            named(&providers, move |provider| provider.spec.credentials_ref.name == name)
+        });
+        self.works(controller, provider::reconcile, Config::default())
+    }
+
+    fn pools(&self) -> BoxFuture<'static, ()> {
+        let addresses = Watched::<IPAddress>::all(self.client.clone());
+        let controller = self.watches::<IPPool>().watches(addresses, watcher::Config::default(), |address| {
+            [ObjectRef::<IPPool>::new(&address.spec.pool_ref.name)]
+        });
+        self.works(controller, ip_pool::reconcile, Config::default().debounce(GATHERED))
+    }
+
+    fn addresses(&self) -> BoxFuture<'static, ()> {
+        let controller = self.watches::<IPAddress>();
+        let [by_machine, by_cluster] = [controller.store(), controller.store()];
+        let machines = Watched::<Machine>::all(self.client.clone());
+        let clusters = Watched::<TenantCluster>::all(self.client.clone());
+        let controller = controller
+            .watches(machines, watcher::Config::default(), move |machine| claimed(&by_machine, &machine))
+            .watches(clusters, watcher::Config::default(), move |cluster| claimed(&by_cluster, &cluster));
+        self.works(controller, ip_address::reconcile, Config::default())
+    }
+
+    fn classes(&self) -> BoxFuture<'static, ()> {
+        self.works(self.watches::<VMClass>(), vm_class::reconcile, Config::default())
+    }
+
+    fn images(&self) -> BoxFuture<'static, ()> {
+        let controller = self.watches::<NodeImage>();
+        let images = controller.store();
+        let providers = Watched::<Provider>::all(self.client.clone());
+        // What is free on it changes all the time, and concerns no image.
+        let is_new = |provider: &Provider| {
+            let observed = provider.status.as_ref().map(|status| status.observed_generation);
+            provider.metadata.generation != observed
+        };
+        let controller = controller.watches(providers, watcher::Config::default(), move |provider| {
+            if is_new(&provider) { named(&images, |_| true) } else { Vec::new() }
+        });
+        self.works(controller, node_image::reconcile, Config::default())
+    }
+
+    fn watches<K>(&self) -> Controller<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        Controller::new(Watched::<K>::all(self.client.clone()), watcher::Config::default())
+    }
+
+    /// Reconciles until it is asked to end and what is under way has.
+    fn works<K, F>(
+        &self,
+        controller: Controller<K>,
+        reconcile: fn(Arc<K>, Arc<Context>) -> F,
+        config: Config,
+    ) -> BoxFuture<'static, ()>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        F: Future<Output = Result<Action, Trouble>> + Send + 'static,
+    {
+        let (attempts, mut stopping) = (Attempts::<K>::default(), self.stopping.clone());
+        let (counted, asked) = (attempts.clone(), async move {
+            let _ = stopping.wait_for(|asked| *asked).await;
+        });
+        let reconcile = move |object: Arc<K>, context: Arc<Context>| {
+            let attempts = attempts.clone();
+            async move {
+                let reconciled = reconcile(Arc::clone(&object), context).await;
+                attempts.note(&object, reconciled.as_ref().err());
+                reconciled
+            }
+        };
+        let again = move |object: Arc<K>, trouble: &Trouble, _| trouble.again(counted.of(&object));
+        let controller = controller.with_config(config.concurrency(AT_ONCE)).graceful_shutdown_on(asked);
+        let done = controller.run(reconcile, again, Arc::clone(&self.context)).for_each(|done| {
+            // What a reconciler says was said already; the rest is of the watch, which goes on by itself.
+            if let Err(error @ kube::runtime::controller::Error::QueueError(_)) = done {
+                log::warn!("watching {}: {error}", K::plural(&()));
+            }
+            std::future::ready(())
+        });
+        done.boxed()
+    }
+}
+
+/// Those of a kind that something is so of, in the order of their names.
+fn named<K>(store: &Store<K>, is_meant: impl Fn(&K) -> bool) -> Vec<ObjectRef<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    store.state().iter().filter(|object| is_meant(object)).map(|object| ObjectRef::from_obj(&**object)).collect()
+}
+
+/// The addresses of one that is on its way out: of others nothing is to be done.
+fn claimed<K: Resource<DynamicType = ()>>(addresses: &Store<IPAddress>, claimant: &K) -> Vec<ObjectRef<IPAddress>> {
+    let meta = claimant.meta();
+    if meta.deletion_timestamp.is_none() {
+        return Vec::new();
+    }
+    named(addresses, |address| Some(&address.spec.claimant.uid) == meta.uid.as_ref())
+}

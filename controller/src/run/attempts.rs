@@ -1,0 +1,51 @@
+//! How often in a row each object of a kind was reconciled in vain.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
+
+use crate::context::Trouble;
+
+/// The counts of a kind. Clones are the same ones.
+pub struct Attempts<K: Resource<DynamicType = ()>>(Arc<Mutex<HashMap<ObjectRef<K>, u32>>>);
+
+impl<K: Resource<DynamicType = ()>> Clone for Attempts<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Default for Attempts<K> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + Clone> Attempts<K> {
+    /// Notes how it went: with the trouble, which is said, or well. That somebody else was faster is no trouble of the object.
+    pub fn note(&self, object: &K, trouble: Option<&Trouble>) {
+        let reference = ObjectRef::from_obj(object);
+        let mut counts = self.counts();
+        match trouble {
+            Some(trouble) if trouble.is_race() => {}
+            Some(trouble) => {
+                let count = counts.entry(reference).or_default();
+                *count = count.saturating_add(1);
+                let (kind, name) = (K::kind(&()), object.name_any());
+                log::warn!("{kind} {name}, for the {count}. time: {trouble}");
+            }
+            None => drop(counts.remove(&reference)),
+        }
+    }
+
+    /// How often in a row an object has failed.
+    pub fn of(&self, object: &K) -> u32 {
+        self.counts().get(&ObjectRef::from_obj(object)).copied().unwrap_or_default()
+    }
+
+    fn counts(&self) -> MutexGuard<'_, HashMap<ObjectRef<K>, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,187 @@
+//! For how long this process may change anything: the term of a leader. It is renewed by whoever holds the Lease, and ends by the
+//! clock alone when it is not. Knows nothing of Leases, nor of what is done meanwhile.
+
+mod clock;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+pub use self::clock::Clock;
+
+/// How long after the beginning of its last renewal a term ends. Nothing that changes something is begun then.
+pub const TERM: Duration = Duration::from_secs(10);
+
+/// How the names of controllers begin, by which a hold of one is told from that of a command.
+const NAMED: &str = "controller ";
+
+/// The name of a controller that has just started on a node: no other one has it, nor a later one there.
+pub fn identity(node: &str) -> String {
+    format!("{NAMED}{node} {}", &Uuid::new_v4().simple().to_string()[..12])
+}
+
+/// Whether somebody is a controller, by the name.
+pub fn is_controller(who: &str) -> bool {
+    who.starts_with(NAMED)
+}
+
+/// The term of a leader. Clones are of the same one.
+#[derive(Clone)]
+pub struct Term(Arc<Inner>);
+
+struct Inner {
+    identity: String,
+    /// None of a process that nobody else is elected beside: its term does not end by the clock.
+    elected: Option<Clock>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    /// When the request was begun by which it was renewed last.
+    renewed: Duration,
+    ended: bool,
+}
+
+/// The term of this process is over: it changes nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this controller does not lead any more, or cannot say so in time")]
+pub struct Ended;
+
+impl Term {
+    /// Of a leader that was elected by a request that was begun at this time of its clock.
+    pub fn elected(identity: &str, clock: Clock, begun: Duration) -> Self {
+        Self::new(identity, Some(clock), begun)
+    }
+
+    /// Of a process that nobody else is elected beside, such as a test. It lasts until it is ended.
+    pub fn unlimited(identity: &str) -> Self {
+        Self::new(identity, None, Duration::ZERO)
+    }
+
+    fn new(identity: &str, elected: Option<Clock>, renewed: Duration) -> Self {
+        let state = Mutex::new(State { renewed, ended: false });
+        Self(Arc::new(Inner { identity: identity.to_owned(), elected, state, changed: Notify::new() }))
+    }
+
+    /// Who leads: no other process has this name, nor has a later one of the same controller.
+    pub fn identity(&self) -> &str {
+        &self.0.identity
+    }
+
+    /// Whether anything may be changed now. It is asked right before each request that changes something.
+    ///
+    /// # Errors
+    /// The term is over, and stays so.
+    pub fn may(&self) -> Result<(), Ended> {
+        match self.left() {
+            Some(_) => Ok(()),
+            None => Err(Ended),
+        }
+    }
+
+    /// Whether all other controllers are known to have ended: this one was elected, which comes after that, and its term lasts.
+    pub fn is_alone(&self) -> bool {
+        self.0.elected.is_some() && self.may().is_ok()
+    }
+
+    /// Returns once the term is over.
+    pub async fn ended(&self) {
+        loop {
+            let changed = self.0.changed.notified();
+            match self.left() {
+                None => return,
+                // What it is renewed by in the meantime is seen afterwards.
+                Some(Some(left)) => tokio::select! {
+                    () = tokio::time::sleep(left) => {}
+                    () = changed => {}
+                },
+                Some(None) => changed.await,
+            }
+        }
+    }
+
+    /// Renews it, by a request that was begun at this time of its clock.
+    ///
+    /// # Errors
+    /// It was over before the answer came.
+    pub fn renew(&self, begun: Duration) -> Result<(), Ended> {
+        self.may()?;
+        let mut state = self.state();
+        state.renewed = state.renewed.max(begun);
+        Ok(())
+    }
+
+    /// Ends it: for whoever has lost the Lease, or is about to give it back.
+    pub fn end(&self) {
+        self.state().ended = true;
+        self.0.changed.notify_waiters();
+    }
+
+    /// How much of it is left: none if it is over, and no number if it does not end by the clock.
+    fn left(&self) -> Option<Option<Duration>> {
+        let mut state = self.state();
+        if state.ended {
+            return None;
+        }
+        let Some(clock) = &self.0.elected else { return Some(None) };
+        let left = (state.renewed + TERM).saturating_sub(clock.now());
+        if left.is_zero() {
+            state.ended = true;
+            return None;
+        }
+        Some(Some(left))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_ends_ten_seconds_after_its_last_renewal_was_begun() {
+        let clock = Clock::of_tests();
+        let term = Term::elected("one", clock.clone(), clock.now());
+        let ended = tokio::spawn({
+            let term = term.clone();
+            async move { term.ended().await }
+        });
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        let begun = clock.now();
+        // The answer comes late: it counts from the question.
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        term.renew(begun).unwrap();
+        tokio::time::sleep(Duration::from_millis(9000)).await;
+        assert!(term.may().is_ok() && term.is_alone() && !ended.is_finished());
+        tokio::time::sleep(Duration::from_millis(101)).await;
+        assert_eq!(term.may(), Err(Ended));
+        ended.await.unwrap();
+        assert_eq!(term.renew(clock.now()), Err(Ended), "it does not begin again");
+        assert!(!term.is_alone());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_that_is_ended_is_over_at_once_for_all_clones() {
+        for term in [Term::elected("one", Clock::of_tests(), Duration::ZERO), Term::unlimited("one")] {
+            let other = term.clone();
+            let ended = tokio::spawn(async move { other.ended().await });
+            tokio::task::yield_now().await;
+            term.end();
+            ended.await.unwrap();
+            assert_eq!(term.may(), Err(Ended));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_not_elected_knows_nothing_of_others() {
+        let term = Term::unlimited("one");
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(term.may().is_ok() && !term.is_alone());
+    }
+}
