@@ -6,15 +6,15 @@
 //! |---|---|
 //! | [`objects`] | the kinds: their fields, rules, columns, conditions and reasons. Types alone; nothing is asked or done here |
 //! | [`records`] | what `fleet` keeps of control nodes, workers and upgrades, as fields of these, there and back |
-//! | [`decisions`] | pure: which address is next, how large a control plane is, what a pool wants of `fleet`, when a worker is outdated |
+//! | [`decisions`] | pure: which address is next, what is in the way of a cluster, what comes next for it, what it and its pools want of `fleet`, when a worker is outdated |
 //! | [`documents`] | what is made from the kinds: their definitions for an API server, and the reference |
 //! | [`term`] | for how long this process may change anything |
-//! | [`reach`] | what lies outside: the API server, over it the store of holds and journals of a cluster's control nodes, and what runs VMs by its Provider |
+//! | [`reach`] | what lies outside: the API server, over it the stores of holds and journals of a cluster's control nodes and of a pool's workers, and what runs VMs by its Provider |
 //! | [`leadership`] | who of several controllers leads: a Lease, whose renewals are the term |
 //! | [`context`] | what reconcilers are given, and what they end with |
+//! | [`reconcilers`] | one for each kind: looks, decides, saves and acts |
 //!
-//! What comes: further decisions (a cluster's next Operation), *reconcilers*, one for each kind, that look, decide, save and act; and the
-//! program that runs them all.
+//! What comes: further decisions (a cluster's next Operation), reconcilers of the other kinds, and the program that runs them all.
 
 pub mod context;
 pub mod decisions;
@@ -22,5 +22,6 @@ pub mod documents;
 pub mod leadership;
 pub mod objects;
 pub mod reach;
+pub mod reconcilers;
 pub mod records;
 pub mod term;

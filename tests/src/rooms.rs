@@ -11,8 +11,8 @@ const ROOMS: [&str; 10] =
     ["host", "intake", "system", "cluster", "status", "upgrade", "node", "maintenance", "boot", "faces"];
 
 /// The controller's, as its `lib.rs` lists them.
-const OF_CONTROLLER: [&str; 8] =
-    ["objects", "records", "decisions", "documents", "term", "reach", "leadership", "context"];
+const OF_CONTROLLER: [&str; 9] =
+    ["objects", "records", "decisions", "documents", "term", "reach", "leadership", "context", "reconcilers"];
 
 fn agent() -> PathBuf {
     workspace().join("agent/src")

@@ -14,14 +14,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use super::objects::{Collection, Failure, Objects};
+use crate::decisions::CLUSTER;
 use crate::objects::{
     Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference, SYSTEM, TenantCluster,
 };
-use crate::term::{Term, is_controller};
 use crate::records::{add, deployment_of, entry_of, journal_entry, kept_of, plan_of};
+use crate::term::{Term, is_controller};
 
-/// The label by which a cluster's objects are found.
-const CLUSTER: &str = "kaas.local/cluster";
 /// How the names of annotations begin that stand for a hold's files.
 const FILE: &str = "kaas.local/";
 /// So often a write is tried again that somebody else's came before: who writes the same objects is this controller, in turn.
@@ -236,7 +235,8 @@ fn is_overtaken(written: &Value, number: u64) -> anyhow::Result<()> {
 #[async_trait]
 impl Store for ClusterStore<'_> {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
-        let leases = self.objects.list(&self.leases(), Some((CLUSTER, &self.cluster))).await.context("looking for holds")?;
+        let leases =
+            self.objects.list(&self.leases(), Some((CLUSTER, &self.cluster))).await.context("looking for holds")?;
         let prefix = format!("{}.{}-", self.namespace, self.cluster);
         let number = |lease: &Value| number_of(lease["metadata"]["name"].as_str()?.strip_prefix(&prefix)?);
         Ok(leases.iter().filter_map(number).collect())
