@@ -2,17 +2,45 @@
 //! answer.
 
 mod addresses;
+mod claims;
+mod cluster;
+mod control_machine;
+mod control_plane;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod health;
 mod ip_pool;
 mod node_image;
+mod obstacle;
+mod owned;
 mod pool;
+mod preflight;
 pub mod provider;
+mod resolved;
 mod sizes;
 mod template;
+mod workers;
 
 pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
+pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims};
+pub use self::cluster::{
+    Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,
+};
+pub use self::control_machine::shown;
+pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
+pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
+pub use self::obstacle::Obstacle;
+pub use self::owned::{
+    CLUSTER, CLUSTER_FINALIZER, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER, keys_secret, kubeconfig_secret, owner,
+};
 pub use self::pool::{Unfit, WantedPool, wishes};
+pub use self::preflight::{
+    Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, Used, limits, needed_secrets, network, obstacles, pool_of_nodes,
+};
 pub use self::provider::{SeenVCenter, SeenZone};
+pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::template::Made;
+pub use self::workers::{kept, like, pool_status, shown_worker, site};

@@ -267,6 +267,10 @@ reasons! {
         JoinFailed = False,
         /// The cluster is not there, or not Ready for workers yet.
         ClusterNotReady = False,
+        /// Something that the spec names is not there, or no worker can be made of it; the message names it.
+        Unfit = False,
+        /// The spec asks for something that this version of the controller does not do; the message names it.
+        NotSupported = False,
         /// The cluster does not answer.
         NotReached = Unknown,
     }

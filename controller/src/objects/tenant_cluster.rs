@@ -488,6 +488,12 @@ reasons! {
         ImageUnsuitable = False,
         /// A Secret that the spec names is not there or lacks a key; the message names it.
         SecretMissing = False,
+        /// An object of a name that the cluster's own need is somebody else's; the message names it.
+        NameTaken = False,
+        /// Control nodes would refuse the form that follows from the spec; the message says what of it, as their consoles would.
+        FormRefused = False,
+        /// The spec asks for something that this version of the controller does not do; the message names it.
+        NotSupported = False,
         /// Something that has to be known is not.
         PreflightNotKnown as NotKnown = Unknown,
     }
@@ -525,6 +531,8 @@ reasons! {
         AwaitsCommit = False,
         /// A change failed and waits for a person; the Operation says why, and what can be done with `kaas.local/do`.
         ChangeFailed = False,
+        /// Something differs that this version of the controller does not change; the message names it.
+        ChangeNotSupported = False,
         /// What there is cannot be told.
         UpToDateNotKnown as NotKnown = Unknown,
     }
@@ -541,6 +549,8 @@ reasons! {
     Progressing {
         /// An Operation is under way.
         OperationRuns = True,
+        /// Control nodes are made, or powered on.
+        ControlNodesChange = True,
         /// VMs come or go.
         WorkersChange = True,
         /// The cluster is being deleted.

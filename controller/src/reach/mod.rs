@@ -7,10 +7,14 @@ mod fenced;
 pub(crate) mod in_memory;
 pub mod kinds;
 mod objects;
+mod placeable;
+mod pool_store;
 pub mod providers;
 mod store;
 
 pub use self::api::Api;
 pub use self::fenced::Fenced;
 pub use self::objects::{Collection, Failure, Objects};
+pub use self::placeable::Placeable;
+pub use self::pool_store::PoolStore;
 pub use self::store::{ClusterStore, Swap};

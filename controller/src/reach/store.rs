@@ -14,14 +14,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use super::objects::{Collection, Failure, Objects};
+use crate::decisions::CLUSTER;
 use crate::objects::{
     Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference, SYSTEM, TenantCluster,
 };
 use crate::records::{add, deployment_of, entry_of, journal_entry, kept_of, plan_of};
 use crate::term::{Term, is_controller};
 
-/// The label by which a cluster's objects are found.
-const CLUSTER: &str = "kaas.local/cluster";
 /// How the names of annotations begin that stand for a hold's files.
 const FILE: &str = "kaas.local/";
 /// So often a write is tried again that somebody else's came before: who writes the same objects is this controller, in turn.

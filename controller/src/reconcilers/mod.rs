@@ -4,7 +4,9 @@
 pub mod ip_address;
 pub mod ip_pool;
 pub mod node_image;
+pub mod node_pool;
 pub mod provider;
+pub mod tenant_cluster;
 #[cfg(test)]
 mod tests;
 pub mod vm_class;

@@ -29,4 +29,4 @@ pub use holder::{Holder, Process};
 pub use standing::{Held, Lost, Standing, standing};
 pub(crate) use standing::{is_of_hold, sorted};
 pub(crate) use store::name_of;
-pub use store::{Snapshots, Store, number_of};
+pub use store::{Drawn, Snapshots, Store, number_of};

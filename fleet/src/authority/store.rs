@@ -1,9 +1,11 @@
 //! Where a deployment's holds and journals are kept: outside the cluster that is changed.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use async_trait::async_trait;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use super::Holder;
 
@@ -15,6 +17,17 @@ pub(crate) fn name_of(number: u64) -> String {
 /// The number of a directory, if it is named as one: `7` is not 000007.
 pub fn number_of(directory: &str) -> Option<u64> {
     directory.parse().ok().filter(|number| name_of(*number) == directory)
+}
+
+/// What was drawn for a machine before anything follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// What its VM's stamp has.
+    pub id: Uuid,
+    /// BIOS UUID that its VM is made with, where that is drawn by now.
+    pub vm: Option<Uuid>,
+    /// Its address; none where it asks for one by DHCP.
+    pub address: Option<Ipv4Addr>,
 }
 
 /// Numbered directories, each made by exactly one command, with a few small files in it. A directory of this machine can
@@ -66,6 +79,16 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// When they cannot be listed.
     async fn files(&self, number: u64) -> anyhow::Result<Vec<String>>;
+
+    /// Draws what a machine of this name is known by, for the hold of this number. `address` is one that nobody has by what is kept
+    /// here. A store that knows more of machines than their journals draws it where it knows them, and may give another address: what
+    /// was drawn, and is in no journal afterwards, it finds itself.
+    ///
+    /// # Errors
+    /// When it cannot be drawn.
+    async fn draw(&self, _number: u64, _machine: &str, address: Option<Ipv4Addr>) -> anyhow::Result<Drawn> {
+        Ok(Drawn { id: Uuid::new_v4(), vm: None, address })
+    }
 
     /// Who takes a hold here, to do `what`: this process, unless the program says otherwise. `now` is in seconds of
     /// Unix time. A controller has a name of its own, and no process.

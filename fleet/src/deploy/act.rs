@@ -13,7 +13,7 @@ use super::kept::{Goal, Kept, Node};
 use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
-use crate::hypervisor::{Addition, Kind, Networks, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::hypervisor::{Addition, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
 use crate::upgrade::GuardedHypervisor;
 use crate::workers::Trouble;
 
@@ -74,7 +74,8 @@ impl Acting<'_> {
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
         };
         let Some((wanted, asked)) = make() else { return Ok(()) };
-        let staged = self.staged(wanted).await?;
+        let placement = wanted.placement(asked);
+        let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
         let uuid = node.drawn.unwrap_or_else(Uuid::new_v4);
         let is_noted = node.drawn.is_some();
@@ -90,15 +91,15 @@ impl Acting<'_> {
             size: &wanted.size,
             properties: &asked.properties,
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
-            placement: &wanted.placement,
+            placement,
         };
         let made = self.hypervisor.add(&addition).await?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
 
-    /// The image where VMs are put.
-    async fn staged(&self, wanted: &Wanted) -> Result<Staged, Trouble> {
-        let (digest, placement) = (&wanted.image.digest, &wanted.placement);
+    /// The image where a VM is put.
+    async fn staged(&self, wanted: &Wanted, placement: &Placement) -> Result<Staged, Trouble> {
+        let digest = &wanted.image.digest;
         if let Some(ready) = self.hypervisor.staged(digest, None, placement).await? {
             return Ok(ready);
         }

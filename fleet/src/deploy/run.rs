@@ -26,8 +26,11 @@ impl Deploy<'_> {
     /// # Errors
     /// When it cannot be wanted now, somebody else is at work, or has taken over.
     pub async fn go(&self, wish: Wish<'_>, over: TakeOver) -> anyhow::Result<(Arrived, DeployStatus)> {
-        if let Wish::Deploy(_) = wish {
+        if let Wish::Deploy(wanted) = wish {
             self.hypervisor.preflight(&self.placement).await?;
+            for placement in wanted.nodes.iter().filter_map(|node| node.placement.as_ref()) {
+                self.hypervisor.preflight(placement).await?;
+            }
         }
         // What is refused is refused before anything is taken from anyone.
         self.applied(wish).await?;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use contract::deployer::Digests;
 use contract::properties::DEPLOYMENT_SECRET;
 
+use uuid::Uuid;
+
 use crate::hypervisor::{Placement, Size};
 use crate::workers::Image;
 
@@ -24,7 +26,7 @@ pub struct Wanted {
     pub ova: PathBuf,
     /// The networks that they are on, in the order of the image's.
     pub networks: Vec<String>,
-    /// Where they are put.
+    /// Where those are put of which nothing else is said.
     pub placement: Placement,
     /// Makes what the journal has of their forms: by a key that stays with the deployer.
     pub digests: Digests,
@@ -38,9 +40,18 @@ pub struct WantedNode {
     pub address: Ipv4Addr,
     /// All its OVF properties by key. There are secrets among them.
     pub properties: BTreeMap<String, String>,
+    /// BIOS UUID that its VM is made with, if somebody has drawn one for it already. Nobody else has ever been given it.
+    pub drawn: Option<Uuid>,
+    /// Where its VM is put, if not where the others are.
+    pub placement: Option<Placement>,
 }
 
 impl Wanted {
+    /// Where a node's VM is put.
+    pub(super) fn placement<'a>(&'a self, node: &'a WantedNode) -> &'a Placement {
+        node.placement.as_ref().unwrap_or(&self.placement)
+    }
+
     /// What a node's VM is made of, in short: whoever was made of something else is another one. Secrets go in, and whoever reads
     /// the journal cannot guess them by it. The deployment secret is left out, which is of no use to anybody once the cluster
     /// has formed, and may be gone by then.

@@ -63,7 +63,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         address: node.address,
         made_of: wanted.made_of(node),
         secret: wanted.secret(node),
-        drawn: None,
+        drawn: node.drawn,
         vm: None,
         started: false,
         disk: None,

@@ -120,7 +120,7 @@ pub(crate) async fn prune(hold: &Hold<'_>) -> anyhow::Result<()> {
 }
 
 /// The same for who writes no journal of an upgrade.
-pub(crate) async fn prune_beside_upgrades(hold: &Hold<'_>) {
+pub async fn prune_beside_upgrades(hold: &Hold<'_>) {
     if let Err(error) = prune(hold).await {
         log::debug!("old holds stay: {error:#}");
     }

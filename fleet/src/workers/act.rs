@@ -22,6 +22,7 @@ use super::records::Records;
 use super::seen::{Found, Node, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
+use crate::authority::Drawn;
 use crate::hypervisor::{Addition, Networks, PowerState, ShutDown, Staged, Vm};
 use crate::upgrade::{GuardedHypervisor, Reason};
 
@@ -145,9 +146,10 @@ impl Acting<'_> {
         while seen.vms.iter().any(|vm| vm.name == pool.machine_name(pool.made)) {
             pool.made += 1;
         }
-        let machine = Machine::new(&pool, Uuid::new_v4(), address, (self.workers.clock)());
-        records.save_pool(pool).await.map_err(Trouble::store)?;
-        Ok(machine)
+        records.save_pool(pool.clone()).await.map_err(Trouble::store)?;
+        let Drawn { id, vm, address } =
+            records.draw(&pool.machine_name(pool.made), address).await.map_err(Trouble::store)?;
+        Ok(Machine { drawn: vm, ..Machine::new(&pool, id, address, (self.workers.clock)()) })
     }
 
     /// Makes token and VM. Without a whole VM the token is of no use to anybody: it is removed, and both are made anew.

@@ -54,7 +54,7 @@ pub use discards::Discards;
 pub use machine::{Machine, State};
 pub use pool::{Addresses, Image, OvaImage, Pool, Rollout, Template};
 pub use reason::REASONS;
-pub use records::{Kept, Records};
+pub use records::{Kept, Noted, Records, noted};
 pub use rounds::{Round, Rounds};
 pub use seen::Seen;
 pub use site::Site;

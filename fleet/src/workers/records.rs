@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::machine::{Machine, State, numbered};
 use super::pool::Pool;
 use super::reason;
-use crate::authority::{Hold, Store, sorted};
+use crate::authority::{Drawn, Hold, Store, sorted};
 use crate::journals::workers::{self, ALL, POOL, change, changed, journal, machine_of};
 use crate::journals::{beginning, whole};
 use crate::upgrade::Reason;
@@ -182,6 +182,15 @@ impl<'a> Records<'a> {
         self.save(name, Record::Gone { name: name.to_owned() }).await
     }
 
+    /// Draws what a further machine is known by, before anything follows from it.
+    ///
+    /// # Errors
+    /// As [`Records::save_pool`].
+    pub(super) async fn draw(&self, name: &str, address: Option<Ipv4Addr>) -> anyhow::Result<Drawn> {
+        self.hold.confirm().await?;
+        self.hold.store().draw(self.hold.number(), name, address).await
+    }
+
     async fn save(&mut self, of: &str, record: Record) -> anyhow::Result<()> {
         self.write(of, vec![record]).await
     }
@@ -196,6 +205,33 @@ impl<'a> Records<'a> {
         records.into_iter().for_each(|record| self.kept.note(record));
         Ok(())
     }
+}
+
+/// Something that a file of the journals notes: for stores that keep it as something else than files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// What is wanted.
+    Pool(Box<Pool>),
+    /// What was begun for a machine.
+    Machine(Box<Machine>),
+    /// Nothing of the machine of this name is left.
+    Gone(String),
+}
+
+/// What a file of the journals notes, in order, as it is given to a store.
+///
+/// # Errors
+/// When it is no such file.
+pub fn noted(text: &str) -> anyhow::Result<Vec<Noted>> {
+    let lines = whole(text)?.context("it was cut")?;
+    let records = lines.lines().map(|line| serde_json::from_str(line).context("understanding a worker's journal"));
+    let of = |record| match record {
+        Record::Pool { pool } => Some(Noted::Pool(pool)),
+        Record::Machine { machine } => Some(Noted::Machine(machine)),
+        Record::Gone { name } => Some(Noted::Gone(name)),
+        Record::Known(_) => None,
+    };
+    Ok(records.collect::<anyhow::Result<Vec<Record>>>()?.into_iter().filter_map(of).collect())
 }
 
 fn line(record: &Record) -> anyhow::Result<String> {

@@ -66,7 +66,11 @@ impl Workers<'_> {
         }
     }
 
-    async fn status_of(&self, kept: &Kept) -> anyhow::Result<WorkersStatus> {
+    /// Where the workers stand of which this is kept; changes nothing.
+    ///
+    /// # Errors
+    /// When this command may not go on.
+    pub async fn status_of(&self, kept: &Kept) -> anyhow::Result<WorkersStatus> {
         match look(self, kept).await {
             Ok(seen) => Ok(WorkersStatus::of(kept, Ok(&seen))),
             Err(Trouble::Stop(error)) => Err(error),

@@ -85,7 +85,8 @@ pub(super) fn judge_with(
             mistakes.push(file.mistake(&node.name, format!("{refused}")));
         }
         if let Some(address) = node.address() {
-            nodes.push(WantedNode { name: node.name.value.clone(), address, properties: told });
+            let name = node.name.value.clone();
+            nodes.push(WantedNode { name, address, properties: told, drawn: None, placement: None });
         }
     }
     let mut once: Vec<Mistake> = Vec::new();

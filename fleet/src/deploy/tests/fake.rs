@@ -104,6 +104,8 @@ pub struct State {
     pub emptied: usize,
     /// The VM that shows another cluster's authority, by its name.
     pub astray: Option<&'static str>,
+    /// Where VMs were put, by their names.
+    pub placed: BTreeMap<String, Placement>,
 }
 
 #[derive(Clone, Default)]
@@ -144,6 +146,8 @@ pub fn wanted(nodes: u8) -> Wanted {
             ("node-name".to_owned(), format!("cp{number}")),
             ("deployment-secret".to_owned(), "secret".to_owned()),
         ]),
+        drawn: None,
+        placement: None,
     };
     Wanted {
         cluster: "control".to_owned(),

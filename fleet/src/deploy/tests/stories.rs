@@ -1,10 +1,11 @@
 //! What people do, and what they are told.
 
 use contract::deployer::Digests;
+use uuid::Uuid;
 
 use super::fake::{DESTROY, DESTROY_ALL, Machine, World, wanted};
 use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
-use crate::hypervisor::{Disk, PowerState, Vm};
+use crate::hypervisor::{Disk, Placement, PowerState, Vm};
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_made_and_given_again_nothing_happens() {
@@ -19,6 +20,23 @@ async fn a_cluster_is_made_and_given_again_nothing_happens() {
     assert_eq!(world.lock().machines, before);
     let changed: Vec<_> = world.lock().calls.iter().map(|call| call.0).filter(|name| *name == "add").collect();
     assert_eq!(changed, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_is_made_with_the_uuid_that_was_drawn_for_its_node_and_put_where_that_one_is_to_be() {
+    let world = World::new();
+    let mut wanted = wanted(3);
+    let drawn = |number: usize| Uuid::from_u128(0xe0 + number as u128);
+    let zone = |number: usize| Placement { datastore: Some(format!("ds{number}")), ..Placement::default() };
+    for (number, node) in wanted.nodes.iter_mut().enumerate().take(2) {
+        (node.drawn, node.placement) = (Some(drawn(number)), Some(zone(number)));
+    }
+    let (arrived, status) = world.give(Wish::Deploy(&wanted)).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    let uuids: Vec<_> = status.nodes.iter().map(|node| node.uuid.unwrap()).collect();
+    assert_eq!(uuids[..2], [drawn(0), drawn(1)]);
+    let placed: Vec<_> = world.lock().placed.values().cloned().collect();
+    assert_eq!(placed, [zone(0), zone(1), Placement::default()]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,6 +48,8 @@ impl World {
             name: format!("cp{number}"),
             address: Ipv4Addr::new(10, 0, 0, 10 + number),
             properties: properties(&format!("cp{number}")),
+            drawn: None,
+            placement: None,
         };
         let wanted = Wanted {
             cluster: "control".to_owned(),

@@ -108,6 +108,7 @@ impl Hypervisor for World {
         let drawn = addition.uuid.expect("it was noted");
         let noted = self.lock().holds.values().flat_map(BTreeMap::values).any(|text| text.contains(&drawn.to_string()));
         assert!(noted, "{name} is made before its UUID is noted");
+        let placement = addition.placement.clone();
         let half = self.change("add", permit, move |state| {
             if state.refuses {
                 bail!(Error::refused("there is no such host"));
@@ -117,6 +118,7 @@ impl Hypervisor for World {
             let twice = own.any(|machine| machine.vm.name == name || machine.vm.stamp.as_ref() == Some(&stamp));
             assert!(!twice, "{name} is made twice");
             let vm = vm(&name, drawn, Some(stamp));
+            state.placed.insert(name, placement);
             let uuid = vm.uuid();
             state.machines.push(Machine { vm, whole: false, powered: None });
             Ok(uuid)

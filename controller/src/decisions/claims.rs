@@ -1,0 +1,246 @@
+//! The addresses that a cluster has: which ones it claims, and what has become of the claims. One IPAddress is made at a time; where
+//! the API server has one of its name already, it is read, and decided again.
+
+use std::net::Ipv4Addr;
+
+use super::addresses::{Allocation, Malformed, Named, allocation, claimed, named};
+use super::obstacle::Obstacle;
+use crate::objects::{
+    Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Machine, Purpose, ServiceVips, TenantCluster,
+    TenantClusterReason,
+};
+
+/// So many addresses for Services a cluster can claim: `index` of a claimant goes to 255.
+const MOST: usize = 256;
+
+/// An address that is claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Whose it is to be, and for what.
+    pub claimant: Claimant,
+    /// Which one.
+    pub from: Source,
+}
+
+/// Which address is claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Any of this pool.
+    Pool(String),
+    /// The one that a person has named.
+    Named(Ipv4Addr),
+}
+
+/// The addresses that a cluster has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allotted {
+    /// Of the Kubernetes API.
+    pub endpoint: Option<Ipv4Addr>,
+    /// Of control nodes, by the UIDs of their Machines.
+    pub nodes: Vec<(String, Ipv4Addr)>,
+    /// Of Services, those from a pool, by their number.
+    pub service_vips: Vec<Ipv4Addr>,
+}
+
+/// What is to be done for a cluster's addresses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Claiming {
+    /// It has all of them.
+    Has(Allotted),
+    /// This object is to be made.
+    Make(Box<IPAddress>),
+}
+
+/// A Machine as the one that has its node's address.
+pub fn claimant(machine: &Machine) -> Claimant {
+    Claimant {
+        kind: "Machine".to_owned(),
+        namespace: machine.metadata.namespace.clone().unwrap_or_default(),
+        name: machine.metadata.name.clone().unwrap_or_default(),
+        uid: machine.metadata.uid.clone().unwrap_or_default(),
+        purpose: Purpose::Node,
+        index: 0,
+    }
+}
+
+/// All that a cluster claims for its control plane: first what a person has named, so that none of it is given to a node. `machines`
+/// are those of its control nodes, `pool` that of their addresses.
+///
+/// # Errors
+/// When a named address is none, or there are too many.
+pub fn claims(cluster: &TenantCluster, machines: &[Machine], pool: &str) -> Result<Vec<Claim>, Obstacle> {
+    let (mut from_pools, mut all) = (Vec::new(), Vec::new());
+    let own = |purpose, index| Claimant {
+        kind: "TenantCluster".to_owned(),
+        namespace: cluster.metadata.namespace.clone().unwrap_or_default(),
+        name: cluster.metadata.name.clone().unwrap_or_default(),
+        uid: cluster.metadata.uid.clone().unwrap_or_default(),
+        purpose,
+        index,
+    };
+    let endpoint = &cluster.spec.network.endpoint;
+    match (&endpoint.address, &endpoint.pool_ref) {
+        (Some(text), _) => {
+            all.push(Claim { claimant: own(Purpose::Endpoint, 0), from: Source::Named(address(text)?) });
+        }
+        (None, Some(pool)) => {
+            from_pools.push(Claim { claimant: own(Purpose::Endpoint, 0), from: Source::Pool(pool.name.clone()) });
+        }
+        (None, None) => {}
+    }
+    for machine in machines {
+        from_pools.push(Claim { claimant: claimant(machine), from: Source::Pool(pool.to_owned()) });
+    }
+    match &cluster.spec.network.service_vips {
+        Some(ServiceVips { ranges: Some(ranges), .. }) => {
+            let mut addresses = Vec::new();
+            for range in ranges {
+                let (first, last) = (u32::from(address(&range.first)?), u32::from(address(&range.last)?));
+                addresses.extend((first..=last).take(MOST + 1));
+            }
+            if addresses.len() > MOST {
+                let words = format!("network.serviceVIPs has more than {MOST} addresses");
+                return Err(Obstacle::new(TenantClusterReason::NotSupported, words));
+            }
+            let claim = |(index, address)| Claim {
+                claimant: own(Purpose::ServiceVip, index),
+                from: Source::Named(Ipv4Addr::from(address)),
+            };
+            all.extend((0..).zip(addresses).map(claim));
+        }
+        Some(ServiceVips { pool_ref: Some(pool), count, .. }) => {
+            let claim =
+                |index| Claim { claimant: own(Purpose::ServiceVip, index), from: Source::Pool(pool.name.clone()) };
+            from_pools.extend((0..count.unwrap_or_default()).map(claim));
+        }
+        _ => {}
+    }
+    all.extend(from_pools);
+    Ok(all)
+}
+
+fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
+    let why = || Obstacle::new(TenantClusterReason::PreflightNotKnown, format!("{text:?} is no IPv4 address"));
+    text.parse().map_err(|_| why())
+}
+
+/// What comes next for claims, by the pools and by the addresses that were seen of all of them.
+///
+/// # Errors
+/// When a pool is missing, exhausted or cannot be read, or a named address is somebody else's.
+pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec]) -> Result<Claiming, Obstacle> {
+    let malformed = |error: Malformed| Obstacle::new(TenantClusterReason::PreflightNotKnown, error.to_string());
+    let names: Vec<(&str, &IPPoolSpec)> =
+        pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
+    let mut allotted = Allotted::default();
+    for Claim { claimant, from } in claims {
+        let make = |pool: &str, address| Ok(Claiming::Make(Box::new(claimed(pool, address, claimant.clone()))));
+        let has = match from {
+            Source::Named(wanted) => match named(&names, seen, *wanted, claimant).map_err(malformed)? {
+                Named::Has(_) | Named::InNoPool => *wanted,
+                Named::Make(pool) => return make(&pool, *wanted),
+                Named::Taken(other) => {
+                    let words = format!("{wanted} is in use by the {} {}/{}", other.kind, other.namespace, other.name);
+                    return Err(Obstacle::new(TenantClusterReason::AddressesMissing, words));
+                }
+            },
+            Source::Pool(pool) => {
+                let missing =
+                    || Obstacle::new(TenantClusterReason::ReferenceMissing, format!("there is no IPPool {pool}"));
+                let (_, spec) = names.iter().find(|(name, _)| name == pool).ok_or_else(missing)?;
+                let of_pool: Vec<IPAddressSpec> = seen.iter().filter(|it| it.pool_ref.name == *pool).cloned().collect();
+                match allocation(spec, &of_pool, claimant).map_err(malformed)? {
+                    Allocation::Has(address) => address,
+                    Allocation::Make(address) => return make(pool, address),
+                    Allocation::Exhausted => {
+                        let words = format!("the IPPool {pool} has no free address for {}", claimant.name);
+                        return Err(Obstacle::new(TenantClusterReason::AddressesMissing, words));
+                    }
+                }
+            }
+        };
+        match claimant.purpose {
+            Purpose::Endpoint => allotted.endpoint = Some(has),
+            Purpose::Node => allotted.nodes.push((claimant.uid.clone(), has)),
+            Purpose::ServiceVip if matches!(from, Source::Pool(_)) => allotted.service_vips.push(has),
+            Purpose::ServiceVip => {}
+        }
+    }
+    Ok(Claiming::Has(allotted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decisions::fixture::{cluster, pool, provider};
+    use crate::decisions::machines;
+    use crate::objects::{AddressRange, Endpoint, Reference, Resolved};
+
+    fn own(cluster: &TenantCluster) -> Vec<Machine> {
+        let mut machines = machines(cluster, &Resolved::default(), &provider());
+        for (number, machine) in (1..).zip(&mut machines) {
+            machine.metadata.uid = Some(format!("uid-{number}"));
+        }
+        machines
+    }
+
+    /// Claims until nothing is left to claim.
+    fn until_all(
+        cluster: &TenantCluster,
+        pools: &[IPPool],
+        seen: &mut Vec<IPAddressSpec>,
+    ) -> Result<Allotted, Obstacle> {
+        let claims = claims(cluster, &own(cluster), "blue-nodes")?;
+        loop {
+            match claiming(&claims, pools, seen)? {
+                Claiming::Has(allotted) => return Ok(allotted),
+                Claiming::Make(object) => seen.push(object.spec),
+            }
+        }
+    }
+
+    #[test]
+    fn a_cluster_has_one_address_for_each_purpose_and_asks_for_no_second_one() {
+        let (cluster, mut seen) = (cluster(), Vec::new());
+        let allotted = until_all(&cluster, &[pool()], &mut seen).unwrap();
+        let of = |last: u8| Ipv4Addr::new(192, 168, 10, last);
+        assert_eq!(allotted.endpoint, Some(of(10)), "no pool gives it to anybody");
+        let nodes = [("uid-1", 20), ("uid-2", 21), ("uid-3", 22)];
+        assert_eq!(allotted.nodes, nodes.map(|(uid, last)| (uid.to_owned(), of(last))));
+        assert_eq!((&allotted.service_vips, seen.len()), (&vec![of(23), of(24)], 5));
+        assert_eq!(until_all(&cluster, &[pool()], &mut seen).unwrap(), allotted);
+        assert_eq!(seen.len(), 5);
+    }
+
+    #[test]
+    fn what_a_person_has_named_is_claimed_before_nodes_can_be_given_it() {
+        let (mut cluster, mut seen) = (cluster(), Vec::new());
+        cluster.spec.network.endpoint.address = Some("192.168.10.20".to_owned());
+        let range = AddressRange { first: "192.168.10.21".to_owned(), last: "192.168.10.22".to_owned() };
+        cluster.spec.network.service_vips =
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+        let allotted = until_all(&cluster, &[pool()], &mut seen).unwrap();
+        let nodes: Vec<u8> = allotted.nodes.iter().map(|(_, address)| address.octets()[3]).collect();
+        assert_eq!((nodes, allotted.service_vips.len(), seen.len()), (vec![23, 24, 25], 0, 6));
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_told_with_its_pool_or_its_owner() {
+        let (mut cluster, mut full) = (cluster(), pool());
+        full.spec.ranges[0].last = "192.168.10.23".to_owned();
+        let mut seen = Vec::new();
+        let why = until_all(&cluster, &[full.clone()], &mut seen).unwrap_err();
+        assert_eq!(why.reason, TenantClusterReason::AddressesMissing);
+        assert!(why.message.contains("blue-nodes") && seen.len() == 4, "{why:?}");
+        cluster.spec.network.endpoint.address = Some("192.168.10.20".to_owned());
+        let why = until_all(&cluster, &[full], &mut seen).unwrap_err();
+        assert_eq!(why.message, "192.168.10.20 is in use by the Machine team-blue/shop-cp1");
+        cluster.spec.network.endpoint = Endpoint { address: None, pool_ref: Some(Reference::to("api")) };
+        let why = until_all(&cluster, &[pool()], &mut Vec::new()).unwrap_err();
+        assert_eq!(why.reason, TenantClusterReason::ReferenceMissing);
+        let range = AddressRange { first: "10.0.0.0".to_owned(), last: "10.0.1.0".to_owned() };
+        cluster.spec.network.service_vips =
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+        assert_eq!(claims(&cluster, &[], "blue-nodes").unwrap_err().reason, TenantClusterReason::NotSupported);
+    }
+}

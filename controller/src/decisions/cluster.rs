@@ -1,0 +1,461 @@
+//! What comes next for a cluster: one thing at a time, decided by what was looked at, and looked at again once it is done. Whoever takes
+//! over decides the same. What is done for control nodes is `fleet`'s; here is only when.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::claims::{Allotted, Claiming};
+use super::obstacle::Obstacle;
+use super::owned::CLUSTER_FINALIZER;
+use crate::objects::{
+    Goal, IPAddress, Machine, NodePool, Resolved, TenantCluster, TenantClusterReason, TenantClusterSpec,
+};
+
+/// What was looked at for a cluster that is to be.
+#[derive(Debug)]
+pub struct Wished<'a> {
+    /// The cluster.
+    pub cluster: &'a TenantCluster,
+    /// What is in the way by what objects say; or else what is to be pinned.
+    pub resolved: Result<Resolved, Obstacle>,
+    /// The Machines of its control nodes as they are to be, and as they are.
+    pub wanted: Vec<Machine>,
+    /// The second of these.
+    pub machines: Vec<Machine>,
+    /// What comes next for its addresses; or why none can be had.
+    pub claiming: Result<Claiming, Obstacle>,
+    /// What nodes prove themselves with.
+    pub keys: KeysSeen,
+    /// What the place says: that VMs can be put there, and that the image lies ready.
+    pub place: Option<Obstacle>,
+}
+
+/// The Secret with what nodes prove themselves with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeysSeen {
+    /// There is none.
+    Missing,
+    /// It holds something else, for this reason.
+    Damaged(String),
+    /// It is there.
+    There,
+}
+
+/// What comes next for a cluster for which no VM was begun.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// It is noted that it is kept until nothing of it is left.
+    Keep,
+    /// Nothing, before somebody else has done something.
+    Await(Obstacle),
+    /// Nothing: a person has paused it.
+    Rest,
+    /// What was left open is pinned.
+    Pin(Box<Resolved>),
+    /// A Machine that was made otherwise goes, with its address: no VM was begun for it.
+    Unmake(Box<Machine>),
+    /// A Machine is made.
+    Make(Box<Machine>),
+    /// An address is claimed.
+    Claim(Box<IPAddress>),
+    /// What nodes prove themselves with is drawn.
+    Draw,
+    /// `fleet` makes the control nodes.
+    Deploy(Allotted),
+}
+
+/// Whether VMs of a cluster's control nodes were begun: what is pinned, Machines and addresses stay from then on.
+pub fn is_begun(cluster: &TenantCluster) -> bool {
+    cluster.status.as_ref().and_then(|status| status.deployment.as_ref()).is_some()
+}
+
+/// Whether a cluster is being deleted.
+pub fn is_leaving(cluster: &TenantCluster) -> bool {
+    cluster.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether a cluster is kept until nothing of it is left.
+pub fn is_kept(cluster: &TenantCluster) -> bool {
+    cluster.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLUSTER_FINALIZER)
+}
+
+/// What comes next before the first VM.
+pub fn next(wished: &Wished<'_>) -> Next {
+    let cluster = wished.cluster;
+    // Before anything is made that would have to be removed.
+    if !is_kept(cluster) {
+        return Next::Keep;
+    }
+    if cluster.spec.paused {
+        return Next::Rest;
+    }
+    let resolved = match &wished.resolved {
+        Ok(resolved) => resolved,
+        Err(obstacle) => return Next::Await(obstacle.clone()),
+    };
+    let status = cluster.status.as_ref();
+    let pinned = status.and_then(|status| status.resolved.as_ref());
+    // Addresses are pinned once all of them are there.
+    let is_pinned = |pinned: &Resolved| {
+        let with_addresses = Resolved {
+            endpoint: pinned.endpoint.clone(),
+            service_vips: pinned.service_vips.clone(),
+            ..resolved.clone()
+        };
+        *pinned == with_addresses
+    };
+    if !pinned.is_some_and(is_pinned) {
+        return Next::Pin(Box::new(resolved.clone()));
+    }
+    let is_wanted = |machine: &&Machine| wished.wanted.iter().any(|wanted| is_same(wanted, machine));
+    if let Some(other) = wished.machines.iter().find(|machine| !is_wanted(machine)) {
+        return Next::Unmake(Box::new(other.clone()));
+    }
+    let is_there = |wanted: &&Machine| wished.machines.iter().any(|machine| is_same(wanted, machine));
+    if let Some(missing) = wished.wanted.iter().find(|wanted| !is_there(wanted)) {
+        return Next::Make(Box::new(missing.clone()));
+    }
+    let allotted = match &wished.claiming {
+        Err(obstacle) => return Next::Await(obstacle.clone()),
+        Ok(Claiming::Make(address)) => return Next::Claim(address.clone()),
+        Ok(Claiming::Has(allotted)) => allotted,
+    };
+    let with_addresses = Resolved {
+        endpoint: allotted.endpoint.map(|address| address.to_string()),
+        service_vips: allotted.service_vips.iter().map(ToString::to_string).collect(),
+        ..resolved.clone()
+    };
+    if pinned != Some(&with_addresses) {
+        return Next::Pin(Box::new(with_addresses));
+    }
+    if let Some(obstacle) = &wished.place {
+        return Next::Await(obstacle.clone());
+    }
+    match &wished.keys {
+        KeysSeen::Missing => Next::Draw,
+        KeysSeen::Damaged(why) => Next::Await(Obstacle::new(TenantClusterReason::SecretMissing, why)),
+        KeysSeen::There => Next::Deploy(allotted.clone()),
+    }
+}
+
+/// Whether a Machine is as it is wanted, and not about to go.
+fn is_same(wanted: &Machine, there: &Machine) -> bool {
+    wanted.metadata.name == there.metadata.name
+        && wanted.spec == there.spec
+        && there.metadata.deletion_timestamp.is_none()
+}
+
+/// What was looked at for a cluster that is being deleted.
+#[derive(Debug)]
+pub struct Leaving<'a> {
+    /// The cluster.
+    pub cluster: &'a TenantCluster,
+    /// Its NodePools.
+    pub pools: Vec<NodePool>,
+    /// Its Machines.
+    pub machines: Vec<Machine>,
+    /// The addresses that it or one of its Machines has.
+    pub addresses: Vec<IPAddress>,
+    /// The Secrets that were made for it, by name.
+    pub secrets: Vec<String>,
+    /// The Operations that were made for it, by name.
+    pub operations: Vec<String>,
+    /// The numbers of its holds, the lowest first: removed in that order, those that are left have no gaps.
+    pub holds: Vec<u64>,
+}
+
+/// What comes next for a cluster that is being deleted. Nothing is asked for what is not needed: without a VM no vCenter, and without
+/// an image, a class or a key it goes as well.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Going {
+    /// Pools are deleted.
+    DeletePools(Vec<String>),
+    /// Pools and workers go; nothing is done for the control plane before.
+    AwaitWorkers(Vec<String>),
+    /// `fleet` removes the control nodes.
+    Destroy,
+    /// An address is given back: the VM that had it is gone.
+    Release(Box<IPAddress>),
+    /// A Machine goes, whose VM is gone.
+    Forget(Box<Machine>),
+    /// A Secret goes.
+    RemoveSecret(String),
+    /// An Operation goes.
+    RemoveOperation(String),
+    /// A hold goes: nobody takes one any more.
+    RemoveHold(u64),
+    /// Nothing is left: the object goes.
+    LetGo,
+    /// It was let go already.
+    Gone,
+}
+
+/// What comes next for a cluster that is being deleted.
+pub fn going(leaving: &Leaving<'_>) -> Going {
+    let cluster = leaving.cluster;
+    if !is_kept(cluster) {
+        return Going::Gone;
+    }
+    let name = |metadata: &kube::api::ObjectMeta| metadata.name.clone().unwrap_or_default();
+    let pools = leaving.pools.iter().filter(|pool| pool.metadata.deletion_timestamp.is_none());
+    let pools: Vec<String> = pools.map(|pool| name(&pool.metadata)).collect();
+    if !pools.is_empty() {
+        return Going::DeletePools(pools);
+    }
+    let workers = leaving.machines.iter().filter(|machine| machine.spec.pool_ref.is_some());
+    let left: Vec<String> = leaving
+        .pools
+        .iter()
+        .map(|pool| name(&pool.metadata))
+        .chain(workers.map(|machine| name(&machine.metadata)))
+        .collect();
+    if !left.is_empty() {
+        return Going::AwaitWorkers(left);
+    }
+    let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
+    // What was begun is noted before anything follows from it: without a note there is no VM.
+    if deployment.is_some_and(|deployment| deployment.goal != Goal::Gone) {
+        return Going::Destroy;
+    }
+    // Each is asked to go: whoever counts addresses may keep it until what had it is gone, too.
+    if let Some(address) = leaving.addresses.iter().find(|it| it.metadata.deletion_timestamp.is_none()) {
+        return Going::Release(Box::new(address.clone()));
+    }
+    if let Some(machine) = leaving.machines.first() {
+        return Going::Forget(Box::new(machine.clone()));
+    }
+    if let Some(secret) = leaving.secrets.first() {
+        return Going::RemoveSecret(secret.clone());
+    }
+    if let Some(operation) = leaving.operations.first() {
+        return Going::RemoveOperation(operation.clone());
+    }
+    match leaving.holds.first() {
+        Some(hold) => Going::RemoveHold(*hold),
+        None => Going::LetGo,
+    }
+}
+
+/// What a spec says otherwise than the cluster was made, and this version does not change: in words, none if there is nothing.
+pub fn unchanged(
+    spec: &TenantClusterSpec,
+    pinned: &Resolved,
+    minor: Option<&str>,
+    class: Option<(u32, u32)>,
+) -> Option<String> {
+    let mut differs = Vec::new();
+    if let Some(image) = spec.image.as_ref().filter(|image| Some(*image) != pinned.image.as_ref()) {
+        differs.push(format!("image {image} (it is on {})", pinned.image.as_deref().unwrap_or_default()));
+    }
+    if let Some(minor) = minor.filter(|minor| *minor != spec.version) {
+        differs.push(format!("version {} (it is on {minor})", spec.version));
+    }
+    let size = pinned.processors.zip(pinned.memory_mib);
+    if class.is_some() && class != size {
+        differs.push(format!("controlPlane.vmClass {}", spec.control_plane.vm_class));
+    }
+    (!differs.is_empty()).then(|| format!("control nodes are not changed by this version: {}", differs.join(", ")))
+}
+
+/// Whether a kubeconfig that ends at `ends` is to be renewed: less than half of its day is left, or nobody knows when it ends.
+pub fn is_due(ends: Option<&Time>, now: &Time) -> bool {
+    const HALF: i64 = 3600 * contract::deployer::HOURS as i64 / 2;
+    ends.is_none_or(|ends| ends.0.as_second() - now.0.as_second() < HALF)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::decisions::fixture::{cluster, now, pool, provider};
+    use crate::decisions::{claiming, claims, machines};
+    use crate::objects::{Deployment, NodePoolSpec, TenantClusterStatus};
+
+    fn resolved() -> Resolved {
+        Resolved { image: Some("kaas-tenant-0.2.0".to_owned()), processors: Some(2), ..Resolved::default() }
+    }
+
+    /// What an API server keeps, as far as decisions see it.
+    struct World {
+        cluster: TenantCluster,
+        machines: Vec<Machine>,
+        addresses: Vec<IPAddress>,
+        keys: KeysSeen,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { cluster: cluster(), machines: Vec::new(), addresses: Vec::new(), keys: KeysSeen::Missing }
+        }
+
+        fn wished(&self) -> Wished<'_> {
+            let claims = claims(&self.cluster, &self.machines, "blue-nodes").unwrap();
+            let seen: Vec<_> = self.addresses.iter().map(|address| address.spec.clone()).collect();
+            Wished {
+                cluster: &self.cluster,
+                resolved: Ok(resolved()),
+                wanted: machines(&self.cluster, &resolved(), &provider()),
+                machines: self.machines.clone(),
+                claiming: claiming(&claims, &[pool()], &seen),
+                keys: self.keys.clone(),
+                place: None,
+            }
+        }
+
+        /// Does what comes next; false once nothing is left to do here.
+        fn step(&mut self) -> bool {
+            match next(&self.wished()) {
+                Next::Keep => self.cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]),
+                Next::Pin(resolved) => self.cluster.status.get_or_insert_default().resolved = Some(*resolved),
+                Next::Unmake(machine) => self.machines.retain(|other| other.metadata.name != machine.metadata.name),
+                Next::Make(machine) => {
+                    let uid = format!("uid-{}", self.machines.len());
+                    self.machines.push(*machine);
+                    self.machines.last_mut().unwrap().metadata.uid = Some(uid);
+                }
+                Next::Claim(address) => self.addresses.push(*address),
+                Next::Draw => self.keys = KeysSeen::There,
+                Next::Await(_) | Next::Rest | Next::Deploy(_) => return false,
+            }
+            true
+        }
+    }
+
+    #[test]
+    fn a_cluster_comes_to_its_first_vm_in_one_order() {
+        let mut world = World::new();
+        let mut order = Vec::new();
+        loop {
+            let next = next(&world.wished());
+            let word = format!("{next:?}").split(['(', ' ']).next().unwrap().to_owned();
+            order.push(word);
+            if !world.step() {
+                break;
+            }
+        }
+        let expected = "Keep Pin Make Make Make Claim Claim Claim Claim Claim Pin Draw Deploy";
+        assert_eq!(order.join(" "), expected);
+        let pinned = world.cluster.status.as_ref().unwrap().resolved.as_ref().unwrap();
+        assert_eq!(pinned.endpoint.as_deref(), Some("192.168.10.10"));
+        assert_eq!(pinned.service_vips, ["192.168.10.23", "192.168.10.24"]);
+        let Next::Deploy(allotted) = next(&world.wished()) else { panic!() };
+        assert_eq!(allotted.nodes[2], ("uid-2".to_owned(), Ipv4Addr::new(192, 168, 10, 22)));
+    }
+
+    #[test]
+    fn what_is_in_the_way_or_paused_is_waited_for_before_anything_is_made() {
+        let why = |reason| Obstacle::new(reason, "x");
+        let mut world = World::new();
+        world.step();
+        let blocked = Wished { resolved: Err(why(TenantClusterReason::ProviderNotReady)), ..world.wished() };
+        assert_eq!(next(&blocked), Next::Await(why(TenantClusterReason::ProviderNotReady)));
+        while world.step() {}
+        let place = Some(why(TenantClusterReason::CapacityMissing));
+        assert_eq!(next(&Wished { place, ..world.wished() }), Next::Await(why(TenantClusterReason::CapacityMissing)));
+        let keys = KeysSeen::Damaged("the Secret holds no key".to_owned());
+        assert!(matches!(next(&Wished { keys, ..world.wished() }), Next::Await(_)), "no key is drawn over another one");
+        world.cluster.spec.paused = true;
+        assert_eq!(next(&world.wished()), Next::Rest);
+    }
+
+    #[test]
+    fn a_machine_that_was_made_otherwise_is_made_anew_as_long_as_there_is_no_vm() {
+        let mut world = World::new();
+        while world.step() {}
+        world.cluster.spec.version = "1.35".to_owned();
+        let Next::Unmake(machine) = next(&world.wished()) else { panic!("{:?}", next(&world.wished())) };
+        assert_eq!(machine.metadata.name.as_deref(), Some("shop-cp1"));
+        while world.step() {}
+        assert!(world.machines.len() == 3 && world.machines.iter().all(|machine| machine.spec.kubernetes == "1.35"));
+        world.machines[1].metadata.deletion_timestamp = Some(now());
+        assert!(matches!(next(&world.wished()), Next::Unmake(_)), "a person has deleted it");
+    }
+
+    fn deployed(goal: Goal) -> TenantCluster {
+        let mut cluster = cluster();
+        cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
+        cluster.metadata.deletion_timestamp = Some(now());
+        let deployment: Deployment =
+            serde_json::from_value(serde_json::json!({"goal": goal, "image": {"name": "a"}})).unwrap();
+        cluster.status = Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
+        cluster
+    }
+
+    fn leaving(cluster: &TenantCluster) -> Leaving<'_> {
+        let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium"});
+        let mut control = Machine::new("shop-cp1", crate::objects::fixture::worker());
+        control.spec.pool_ref = None;
+        let worker = Machine::new("shop-general-w1", crate::objects::fixture::worker());
+        let claimant = claims(cluster, &[], "blue-nodes").unwrap().remove(0).claimant;
+        Leaving {
+            cluster,
+            pools: vec![NodePool::new("shop-general", serde_json::from_value::<NodePoolSpec>(spec).unwrap())],
+            machines: vec![control, worker],
+            addresses: vec![crate::decisions::claimed("blue-nodes", Ipv4Addr::new(192, 168, 10, 20), claimant)],
+            secrets: vec!["shop-kubeconfig".to_owned()],
+            operations: vec!["shop-1".to_owned()],
+            holds: vec![3, 4],
+        }
+    }
+
+    #[test]
+    fn a_cluster_goes_workers_first_and_addresses_after_the_vms_that_had_them() {
+        let (up, gone) = (deployed(Goal::Up), deployed(Goal::Gone));
+        let mut seen = leaving(&up);
+        assert_eq!(going(&seen), Going::DeletePools(vec!["shop-general".to_owned()]));
+        seen.pools[0].metadata.deletion_timestamp = Some(now());
+        let left = vec!["shop-general".to_owned(), "shop-general-w1".to_owned()];
+        assert_eq!(going(&seen), Going::AwaitWorkers(left));
+        seen.pools.clear();
+        seen.machines.pop();
+        assert_eq!(going(&seen), Going::Destroy);
+        let mut seen = Leaving { cluster: &gone, ..seen };
+        assert!(matches!(going(&seen), Going::Release(_)));
+        seen.addresses.clear();
+        assert!(matches!(going(&seen), Going::Forget(_)));
+        seen.machines.clear();
+        assert_eq!(going(&seen), Going::RemoveSecret("shop-kubeconfig".to_owned()));
+        seen.secrets.clear();
+        assert_eq!(going(&seen), Going::RemoveOperation("shop-1".to_owned()));
+        seen.operations.clear();
+        assert_eq!(going(&seen), Going::RemoveHold(3));
+        seen.holds.clear();
+        assert_eq!(going(&seen), Going::LetGo);
+    }
+
+    #[test]
+    fn a_cluster_for_which_no_vm_was_begun_goes_without_a_vcenter() {
+        let mut cluster = deployed(Goal::Up);
+        cluster.status.as_mut().unwrap().deployment = None;
+        let mut seen = leaving(&cluster);
+        seen.pools.clear();
+        seen.machines.pop();
+        assert!(matches!(going(&seen), Going::Release(_)));
+        cluster.metadata.finalizers = None;
+        assert_eq!(going(&leaving(&cluster)), Going::Gone);
+    }
+
+    #[test]
+    fn what_is_wanted_otherwise_and_not_changed_is_told() {
+        let mut spec = cluster().spec;
+        let pinned = Resolved { memory_mib: Some(4096), ..resolved() };
+        assert_eq!(unchanged(&spec, &pinned, Some("1.36"), None), None);
+        assert_eq!(unchanged(&spec, &pinned, Some("1.36"), Some((2, 4096))), None);
+        spec.image = Some("kaas-tenant-0.3.0".to_owned());
+        spec.version = "1.37".to_owned();
+        let words = unchanged(&spec, &pinned, Some("1.36"), Some((4, 4096))).unwrap();
+        for part in ["image kaas-tenant-0.3.0 (it is on kaas-tenant-0.2.0)", "version 1.37 (it is on 1.36)", "vmClass"]
+        {
+            assert!(words.contains(part), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_is_renewed_when_half_of_its_day_is_over() {
+        let at = |hours: i64| Time(Timestamp::from_second(now().0.as_second() + hours * 3600).unwrap());
+        assert!(!is_due(Some(&at(13)), &now()) && is_due(Some(&at(11)), &now()));
+        assert!(is_due(Some(&at(-1)), &now()) && is_due(None, &now()));
+    }
+}

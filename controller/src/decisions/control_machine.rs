@@ -1,0 +1,149 @@
+//! What the Machine of a control node says of it, by what `fleet` has seen of the node. What is begun for control nodes is kept in the
+//! cluster's status: a Machine shows it.
+
+use fleet::deploy::{DeployStatus, NodeStatus};
+use fleet::hypervisor::PowerState;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::objects::{Machine, MachineReason, MachineStatus, MachineVm, Phase, VmState, set};
+
+/// The status of a control node's Machine; as it was, where the node is not among those that were seen.
+pub fn shown(machine: &Machine, seen: &DeployStatus, now: &Time) -> MachineStatus {
+    let mut status = machine.status.clone().unwrap_or_default();
+    let name = machine.metadata.name.as_deref().unwrap_or_default();
+    let Some(node) = seen.nodes.iter().find(|node| node.name == name) else { return status };
+    let generation = machine.metadata.generation.unwrap_or_default();
+    status.observed_generation = generation;
+    status.address = Some(node.address.to_string());
+    if seen.looked {
+        status.phase = match (node.power, seen.formed) {
+            (None | Some(PowerState::Off), false) => Phase::New,
+            (_, false) => Phase::Joining,
+            (_, true) => Phase::Member,
+        };
+        set_vm(&mut status.vms, node);
+        status.node = seen.formed.then(|| node.name.clone());
+    }
+    let waits: Vec<String> = seen
+        .waits
+        .iter()
+        .filter(|wait| wait.node.as_deref() == Some(name))
+        .map(|wait| wait.reason.to_string())
+        .collect();
+    let words = waits.join("; ");
+    let (vm, of_node, ready) = reasons(node, seen);
+    for reason in [vm, of_node, ready] {
+        let words = if matches!(reason, MachineReason::VmRuns | MachineReason::NodeServes | MachineReason::Works) {
+            ""
+        } else {
+            words.as_str()
+        };
+        set(&mut status.conditions, reason, words, generation, now);
+    }
+    status
+}
+
+/// Why each of its conditions is as it is: of the VM, of the node, and of both.
+fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineReason, MachineReason) {
+    use MachineReason::{
+        Joining, NodeNotReached, NodeServes, NotKnown, NotReady, PoweredOff, VmGone, VmMaking, VmNotAsked, VmRuns,
+        Works, WorksNot,
+    };
+    if !seen.looked {
+        return (VmNotAsked, NodeNotReached, NotKnown);
+    }
+    let vm = match (node.power, seen.formed) {
+        (Some(PowerState::On), _) => VmRuns,
+        (Some(_), true) => PoweredOff,
+        (None, true) => VmGone,
+        (_, false) => VmMaking,
+    };
+    let answers = seen.nodes.iter().any(|node| node.formed);
+    let of_node = match (node.ready, seen.formed) {
+        (true, _) => NodeServes,
+        (false, false) => Joining,
+        (false, true) if answers => NotReady,
+        (false, true) => NodeNotReached,
+    };
+    let ready = match (vm, of_node) {
+        (VmRuns, NodeServes) => Works,
+        (VmRuns, NodeNotReached) => NotKnown,
+        _ => WorksNot,
+    };
+    (vm, of_node, ready)
+}
+
+/// The VM that the node runs in. What else is known of it stays.
+fn set_vm(vms: &mut Vec<MachineVm>, node: &NodeStatus) {
+    let uuid = node.uuid.map(|uuid| uuid.to_string());
+    vms.retain(|vm| vm.state != VmState::Current || uuid.as_ref() == Some(&vm.uuid));
+    let Some(uuid) = uuid.filter(|uuid| !vms.iter().any(|vm| vm.uuid == *uuid)) else { return };
+    let name = node.vm.clone().unwrap_or_else(|| node.name.clone());
+    vms.push(MachineVm { uuid, name, state: VmState::Current, swap: None, reference: None });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use fleet::deploy::Goal;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::decisions::fixture::{cluster, now, provider};
+    use crate::decisions::machines;
+    use crate::objects::{Resolved, Standing};
+
+    fn seen(power: Option<PowerState>, formed: bool, ready: bool) -> DeployStatus {
+        let node = NodeStatus {
+            name: "shop-cp1".to_owned(),
+            address: Ipv4Addr::new(192, 168, 10, 20),
+            vm: power.map(|_| "shop-cp1".to_owned()),
+            uuid: power.map(|_| Uuid::from_u128(7)),
+            power,
+            formed: ready,
+            ready,
+        };
+        DeployStatus {
+            cluster: "shop".to_owned(),
+            goal: Goal::Up,
+            image: String::new(),
+            formed,
+            looked: true,
+            nodes: vec![node],
+            left: Vec::new(),
+            waits: Vec::new(),
+            done: ready,
+        }
+    }
+
+    #[test]
+    fn a_machine_shows_its_nodes_vm_and_how_far_it_is() {
+        let machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
+        let of = |seen: &DeployStatus| {
+            let status = shown(&machine, seen, &now());
+            let reasons: Vec<_> = status.conditions.iter().map(|condition| condition.reason.clone()).collect();
+            (status.phase, status.vms.len(), reasons.join(" "))
+        };
+        let on = Some(PowerState::On);
+        assert_eq!(of(&seen(None, false, false)), (Phase::New, 0, "Making Joining NotReady".to_owned()));
+        assert_eq!(of(&seen(on, false, false)), (Phase::Joining, 1, "Running Joining NotReady".to_owned()));
+        assert_eq!(of(&seen(on, true, true)), (Phase::Member, 1, "Running KubeletReady Ready".to_owned()));
+        assert_eq!(of(&seen(on, true, false)), (Phase::Member, 1, "Running NotReached NotKnown".to_owned()));
+        let off = Some(PowerState::Off);
+        assert_eq!(of(&seen(off, true, false)), (Phase::Member, 1, "PoweredOff NotReached NotReady".to_owned()));
+        assert_eq!(of(&seen(None, true, false)), (Phase::Member, 0, "Gone NotReached NotReady".to_owned()));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_stays_and_is_not_known() {
+        let mut machine = machines(&cluster(), &Resolved::default(), &provider()).remove(0);
+        machine.status = Some(shown(&machine, &seen(Some(PowerState::On), true, true), &now()));
+        let unseen = DeployStatus { looked: false, ..seen(None, true, false) };
+        let status = shown(&machine, &unseen, &now());
+        assert_eq!((status.phase, status.vms.len()), (Phase::Member, 1));
+        assert!(status.conditions.iter().all(|condition| condition.status == Standing::Unknown));
+        let other = DeployStatus { nodes: Vec::new(), ..unseen };
+        assert_eq!(shown(&machine, &other, &now()), machine.status.clone().unwrap());
+    }
+}

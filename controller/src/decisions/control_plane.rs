@@ -1,0 +1,453 @@
+//! What a cluster wants of `fleet` for its control nodes: their Machines, the form of each VM, and all of it as [`Wanted`]. The forms are
+//! judged as the VMs themselves would judge them, before there are any.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::Context;
+use contract::deployer::PrivateKey;
+use contract::finding::Severity;
+use contract::form::{self, SecretNeed};
+use contract::properties as keys;
+use contract::role::{Role, Roles};
+use fleet::deploy::{Wanted, WantedNode};
+use fleet::hypervisor::{Placement, Size};
+use fleet::workers::Image;
+use kube::api::ObjectMeta;
+use url::Url;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::addresses::subnet;
+use super::obstacle::Obstacle;
+use super::owned::{CLUSTER, MACHINE_FINALIZER, owner};
+use crate::objects::{
+    Discards, IPPoolSpec, Machine, MachineRole, MachineSpec, PinnedImage, PodSecurity, Provider, Reference, Removal,
+    Resolved, ServiceVips, TenantCluster, TenantClusterReason, Zone,
+};
+use crate::records::digits_of;
+
+/// A control node, as it is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlNode {
+    /// Its name, and that of its Machine and of its VM.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// UID of its Machine, with which its VM is made.
+    pub machine: Uuid,
+    /// Its zone.
+    pub zone: String,
+}
+
+/// What the Secrets that a spec names hold.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    /// The hash of the password of `admin` on consoles.
+    pub console_password_hash: Option<Zeroizing<String>>,
+    /// User and password of the server for snapshots.
+    pub backup: Option<(Zeroizing<String>, Zeroizing<String>)>,
+}
+
+/// What nodes prove themselves with to whoever made them, and to each other.
+pub struct Keys {
+    /// The deployer's key.
+    pub deployer: PrivateKey,
+    /// By which control nodes know each other while they form.
+    pub deployment_secret: Zeroizing<String>,
+}
+
+/// What the forms of control nodes follow from.
+#[derive(Clone, Copy)]
+pub struct Told<'a> {
+    /// The cluster.
+    pub cluster: &'a TenantCluster,
+    /// What is pinned of it.
+    pub resolved: &'a Resolved,
+    /// Its control nodes.
+    pub nodes: &'a [ControlNode],
+    /// The pool of their addresses.
+    pub pool: &'a IPPoolSpec,
+    /// What Secrets hold.
+    pub secrets: &'a Secrets,
+    /// Networks from which controllers ask nodes, beside those of administrators.
+    pub controllers: &'a [String],
+}
+
+fn level(level: PodSecurity) -> contract::pod_security::PodSecurity {
+    match level {
+        PodSecurity::Privileged => contract::pod_security::PodSecurity::Privileged,
+        PodSecurity::Baseline => contract::pod_security::PodSecurity::Baseline,
+        PodSecurity::Restricted => contract::pod_security::PodSecurity::Restricted,
+    }
+}
+
+/// The names of a cluster's control nodes, in the order of the list that each of them is told.
+pub fn names(cluster: &TenantCluster) -> Vec<String> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    (1..=cluster.spec.control_plane.replicas).map(|number| format!("{name}-cp{number}")).collect()
+}
+
+/// The zones that control nodes are in: those that the spec names, or all of the Provider's, one after the other.
+pub fn zones<'p>(cluster: &TenantCluster, provider: &'p Provider) -> Vec<&'p Zone> {
+    let all = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
+    let named = &cluster.spec.control_plane.zones;
+    let is_meant = |zone: &&Zone| named.is_empty() || named.contains(&zone.name);
+    let zones: Vec<&Zone> = all.filter(is_meant).collect();
+    zones.iter().cycle().take(usize::from(cluster.spec.control_plane.replicas)).copied().collect()
+}
+
+/// The Machines of a cluster's control nodes.
+pub fn machines(cluster: &TenantCluster, resolved: &Resolved, provider: &Provider) -> Vec<Machine> {
+    let spec = |zone: &Zone| MachineSpec {
+        cluster_ref: Reference::to(cluster.metadata.name.clone().unwrap_or_default()),
+        role: MachineRole::ControlPlane,
+        pool_ref: None,
+        zone: zone.name.clone(),
+        network: cluster.spec.network.name.clone(),
+        image: PinnedImage {
+            name: resolved.image.clone().unwrap_or_default(),
+            digest: resolved.digest.clone().unwrap_or_default(),
+        },
+        kubernetes: cluster.spec.version.clone(),
+        processors: resolved.processors.unwrap_or_default(),
+        memory_mib: resolved.memory_mib.unwrap_or_default(),
+        data_disk_gib: resolved.data_disk_gib,
+        reservation: resolved.reservation,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        removal: Removal::DestroyVm,
+        discards: Discards::default(),
+    };
+    let machine = |(name, zone): (String, &Zone)| Machine {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: cluster.metadata.namespace.clone(),
+            labels: Some([(CLUSTER.to_owned(), cluster.metadata.name.clone().unwrap_or_default())].into()),
+            owner_references: Some(vec![owner(cluster)]),
+            finalizers: Some(vec![MACHINE_FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: spec(zone),
+        status: None,
+    };
+    names(cluster).into_iter().zip(zones(cluster, provider)).map(machine).collect()
+}
+
+impl Told<'_> {
+    /// The form of a node's VM, but for what proves it to others.
+    ///
+    /// # Errors
+    /// When the subnet cannot be read, or the server for snapshots takes no user and password.
+    pub fn form(&self, node: &ControlNode) -> anyhow::Result<BTreeMap<String, String>> {
+        let (spec, site, network) = (&self.cluster.spec, &self.cluster.spec.site, &self.cluster.spec.network);
+        let (_, _, prefix) = subnet(self.pool)?;
+        let list = self.nodes.iter().map(|node| format!("{}={}", node.name, node.address));
+        let or = |own: &[String], pools: &[String]| if own.is_empty() { pools.join(",") } else { own.join(",") };
+        let line = |text: &str| text.trim_end().replace("\r\n", "\n").replace('\n', "\\n");
+        let proxy = site.proxy.clone().unwrap_or_default();
+        let admins: Vec<String> = match site.admin_cidrs.is_empty() {
+            // It is open to all.
+            true => Vec::new(),
+            false => site.admin_cidrs.iter().chain(self.controllers).cloned().collect(),
+        };
+        let backup = spec.backup.as_ref();
+        let told = [
+            (keys::ROLE, Role::TenantControlPlane.to_string()),
+            (keys::NODE_NAME, node.name.clone()),
+            (keys::ADDRESS, format!("{}/{prefix}", node.address)),
+            (keys::GATEWAY, self.pool.gateway.clone().unwrap_or_default()),
+            (keys::DNS_SERVERS, or(&site.dns_servers, &self.pool.dns_servers)),
+            (keys::SEARCH_DOMAINS, or(&site.search_domains, &self.pool.search_domains)),
+            (keys::NTP_SERVERS, site.ntp_servers.join(",")),
+            (keys::CLUSTER_NAME, self.cluster.metadata.name.clone().unwrap_or_default()),
+            (keys::CONTROL_NODES, list.collect::<Vec<_>>().join(",")),
+            (keys::API_VIP, self.resolved.endpoint.clone().unwrap_or_default()),
+            (keys::KUBERNETES_VERSION, spec.version.clone()),
+            (keys::POD_CIDR, network.pods.clone()),
+            (keys::SERVICE_CIDR, network.services.clone()),
+            (keys::POD_SECURITY, level(spec.pod_security).name().to_owned()),
+            (keys::CLUSTER_DNS, spec.add_ons.cluster_dns.to_string()),
+            (keys::CLUSTER_METRICS, spec.add_ons.cluster_metrics.to_string()),
+            (keys::LOCAL_VOLUMES, spec.add_ons.local_volumes.to_string()),
+            (keys::SERVICE_VIPS, self.service_vips()),
+            (keys::SSH_AUTHORIZED_KEYS, line(&site.ssh_authorized_keys.join("\n"))),
+            (
+                keys::CONSOLE_PASSWORD_HASH,
+                self.secrets.console_password_hash.as_ref().map(|hash| hash.trim().to_owned()).unwrap_or_default(),
+            ),
+            (keys::ADMIN_CIDRS, admins.join(",")),
+            (keys::HTTP_PROXY, proxy.http.unwrap_or_default()),
+            (keys::HTTPS_PROXY, proxy.https.unwrap_or_default()),
+            (keys::NO_PROXY, proxy.no_proxy.join(",")),
+            (keys::EXTRA_CA_CERTIFICATES, line(site.extra_ca_certificates.as_deref().unwrap_or_default())),
+            (keys::REGISTRY_MIRROR, site.registry_mirror.clone().unwrap_or_default()),
+            (keys::SNAPSHOT_TARGET, self.snapshot_target()?),
+            (keys::RECOVERY_PUBLIC_KEY, backup.and_then(|it| it.recovery_public_key.clone()).unwrap_or_default()),
+            (keys::VXLAN_PORT, network.vxlan_port.to_string()),
+        ];
+        let told = told.into_iter().filter(|(_, value)| !value.is_empty());
+        Ok(told.map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    fn service_vips(&self) -> String {
+        match &self.cluster.spec.network.service_vips {
+            None => String::new(),
+            Some(ServiceVips { ranges: Some(ranges), .. }) => {
+                let ranges = ranges.iter().map(|range| format!("{}-{}", range.first, range.last));
+                ranges.collect::<Vec<_>>().join(",")
+            }
+            Some(ServiceVips { ranges: None, .. }) => {
+                let addresses = self.resolved.service_vips.iter().map(|address| format!("{address}-{address}"));
+                addresses.collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+
+    /// The directory for snapshots, with user and password where they are asked for: the form has no other place for these.
+    fn snapshot_target(&self) -> anyhow::Result<String> {
+        let Some(backup) = &self.cluster.spec.backup else { return Ok(String::new()) };
+        let Some((user, password)) = &self.secrets.backup else { return Ok(backup.target.clone()) };
+        let mut target: Url = backup.target.parse().context("understanding backup.target")?;
+        let is_given = target.set_username(user).and_then(|()| target.set_password(Some(password)));
+        is_given.map_err(|()| anyhow::anyhow!("backup.target takes no user and password"))?;
+        Ok(target.to_string())
+    }
+
+    /// What the VMs would say of their forms, as far as it stops them. `carried` are the minors of the image.
+    pub fn obstacles(&self, carried: &[String], now: SystemTime) -> Vec<Obstacle> {
+        let roles = Roles::new(vec![Role::TenantControlPlane, Role::Worker]).unwrap_or(Role::TenantControlPlane.into());
+        let mut obstacles: Vec<Obstacle> = Vec::new();
+        for node in self.nodes {
+            let told = match self.form(node) {
+                Ok(told) => told,
+                Err(error) => {
+                    obstacles.push(Obstacle::new(TenantClusterReason::FormRefused, format!("{error:#}")));
+                    continue;
+                }
+            };
+            let text = |property: &keys::Property| Ok(told.get(property.key).map(String::as_str));
+            // The secret is drawn once all else is in order.
+            let (draft, mut findings) = form::read(&text, &roles, SecretNeed::Erased);
+            findings.extend(form::all(&draft, carried, now));
+            for finding in findings.iter().filter(|finding| finding.severity == Severity::Error) {
+                let words = format!("{}: {}. {} [{}]", finding.subject, finding.seen, finding.action, finding.code);
+                let obstacle = Obstacle::new(TenantClusterReason::FormRefused, words);
+                if !obstacles.contains(&obstacle) {
+                    obstacles.push(obstacle);
+                }
+            }
+        }
+        obstacles
+    }
+
+    /// All of it, in `fleet`'s words. `networks` are port groups, `placements` where each zone puts its VMs.
+    ///
+    /// # Errors
+    /// When something is not pinned, or a form cannot be made.
+    pub fn wanted(
+        &self,
+        with: &Keys,
+        networks: Vec<String>,
+        placements: &BTreeMap<String, Placement>,
+    ) -> anyhow::Result<Wanted> {
+        let resolved = self.resolved;
+        let digest = resolved.digest.as_deref().and_then(digits_of).context("no image is pinned")?;
+        let public = with.deployer.public().context("using the deployer's key")?.to_string();
+        let node = |node: &ControlNode| -> anyhow::Result<WantedNode> {
+            let mut properties = self.form(node)?;
+            properties.insert(keys::DEPLOYER_PUBLIC_KEY.to_owned(), public.clone());
+            properties.insert(keys::DEPLOYMENT_SECRET.to_owned(), with.deployment_secret.to_string());
+            let placement = placements.get(&node.zone).with_context(|| format!("there is no zone {}", node.zone))?;
+            let (drawn, placement) = (Some(node.machine), Some(placement.clone()));
+            Ok(WantedNode { name: node.name.clone(), address: node.address, properties, drawn, placement })
+        };
+        let first = self.nodes.first().context("there are no control nodes")?;
+        Ok(Wanted {
+            cluster: self.cluster.metadata.name.clone().unwrap_or_default(),
+            nodes: self.nodes.iter().map(node).collect::<anyhow::Result<_>>()?,
+            size: Size {
+                processors: resolved.processors.context("no processors are pinned")?,
+                memory: resolved.memory_mib.context("no memory is pinned")?,
+                data_disk: Some(u64::from(resolved.data_disk_gib.context("no data disk is pinned")?) << 30),
+            },
+            image: Image { digest, name: resolved.image.clone().unwrap_or_default() },
+            // It is in the vCenter already.
+            ova: PathBuf::new(),
+            networks,
+            placement: placements.get(&first.zone).cloned().unwrap_or_default(),
+            digests: with.deployer.digests().context("using the deployer's key")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decisions::fixture::{cluster, pool, provider};
+    use crate::objects::{AddressRange, Backup, PodSecurity, Proxy};
+
+    const CARRIED: [&str; 2] = ["1.35", "1.36"];
+
+    fn pinned() -> Resolved {
+        Resolved {
+            image: Some("kaas-tenant-0.2.0".to_owned()),
+            digest: Some(format!("sha256:{}", "0a".repeat(32))),
+            processors: Some(2),
+            memory_mib: Some(4096),
+            data_disk_gib: Some(32),
+            endpoint: Some("192.168.10.10".to_owned()),
+            service_vips: vec!["192.168.10.23".to_owned(), "192.168.10.24".to_owned()],
+            ..Resolved::default()
+        }
+    }
+
+    fn nodes() -> Vec<ControlNode> {
+        let node = |number: u8| ControlNode {
+            name: format!("shop-cp{number}"),
+            address: Ipv4Addr::new(192, 168, 10, 19 + number),
+            machine: Uuid::from_u128(number.into()),
+            zone: if number == 2 { "b" } else { "a" }.to_owned(),
+        };
+        (1..=3).map(node).collect()
+    }
+
+    fn told<T>(cluster: &TenantCluster, secrets: &Secrets, act: impl FnOnce(&Told<'_>) -> T) -> T {
+        let (resolved, nodes, pool) = (pinned(), nodes(), pool());
+        let controllers = ["10.0.0.0/28".to_owned()];
+        act(&Told { cluster, resolved: &resolved, nodes: &nodes, pool: &pool.spec, secrets, controllers: &controllers })
+    }
+
+    fn refused(cluster: &TenantCluster) -> Vec<String> {
+        let carried = CARRIED.map(str::to_owned);
+        let now = SystemTime::UNIX_EPOCH;
+        told(cluster, &Secrets::default(), |told| told.obstacles(&carried, now))
+            .into_iter()
+            .map(|it| it.message)
+            .collect()
+    }
+
+    #[test]
+    fn control_nodes_are_spread_over_the_zones_and_named_by_their_cluster() {
+        let (mut cluster, provider) = (cluster(), provider());
+        let of = |cluster: &TenantCluster| {
+            let machines = machines(cluster, &pinned(), &provider).into_iter();
+            machines.map(|machine| (machine.metadata.name.unwrap(), machine.spec.zone)).collect::<Vec<_>>()
+        };
+        let expected = [("shop-cp1", "a"), ("shop-cp2", "b"), ("shop-cp3", "a")];
+        assert_eq!(of(&cluster), expected.map(|(name, zone)| (name.to_owned(), zone.to_owned())));
+        cluster.spec.control_plane.zones = vec!["b".to_owned()];
+        assert!(of(&cluster).iter().all(|(_, zone)| zone == "b"));
+        cluster.spec.control_plane.replicas = 1;
+        assert_eq!(of(&cluster), [("shop-cp1".to_owned(), "b".to_owned())]);
+        let machine = machines(&cluster, &pinned(), &provider).remove(0);
+        assert_eq!(machine.metadata.owner_references.unwrap()[0].uid, crate::decisions::fixture::UID);
+        assert_eq!((machine.spec.image.name.as_str(), machine.spec.processors), ("kaas-tenant-0.2.0", 2));
+    }
+
+    #[test]
+    fn a_form_holds_all_that_the_spec_says_and_is_one_that_nodes_take() {
+        let mut whole = cluster();
+        let (spec, secret) = (&mut whole.spec, |text: &str| Zeroizing::new(text.to_owned()));
+        spec.pod_security = PodSecurity::Restricted;
+        spec.add_ons.local_volumes = false;
+        spec.backup = Some(Backup {
+            target: "https://backup.example.com/shop/".to_owned(),
+            credentials_ref: Some(Reference::to("shop-backup")),
+            recovery_public_key: Some("A".repeat(43) + "="),
+        });
+        let site = &mut spec.site;
+        site.proxy = Some(Proxy { http: Some("http://proxy.example.com:3128".to_owned()), ..Proxy::default() });
+        site.search_domains = vec!["example.com".to_owned()];
+        site.registry_mirror = Some("https://registry.example.com".to_owned());
+        let secrets = Secrets {
+            console_password_hash: Some(secret(
+                "$y$j9T$abcdefghijklmnop$abcdefghijklmnopqrstuvwxyzabcdefghijklmnopq\n",
+            )),
+            backup: Some((secret("shop"), secret("p@ss/word"))),
+        };
+        let form = told(&whole, &secrets, |told| told.form(&nodes()[1])).unwrap();
+        for (key, value) in [
+            (keys::ROLE, "tenant-control-plane"),
+            (keys::NODE_NAME, "shop-cp2"),
+            (keys::ADDRESS, "192.168.10.21/24"),
+            (keys::GATEWAY, "192.168.10.1"),
+            (keys::DNS_SERVERS, "192.168.10.2"),
+            (keys::SEARCH_DOMAINS, "example.com"),
+            (keys::NTP_SERVERS, "ntp.example.com"),
+            (keys::CLUSTER_NAME, "shop"),
+            (keys::CONTROL_NODES, "shop-cp1=192.168.10.20,shop-cp2=192.168.10.21,shop-cp3=192.168.10.22"),
+            (keys::API_VIP, "192.168.10.10"),
+            (keys::KUBERNETES_VERSION, "1.36"),
+            (keys::POD_CIDR, "10.244.0.0/16"),
+            (keys::SERVICE_CIDR, "10.96.0.0/16"),
+            (keys::POD_SECURITY, "restricted"),
+            (keys::CLUSTER_DNS, "true"),
+            (keys::LOCAL_VOLUMES, "false"),
+            (keys::SERVICE_VIPS, "192.168.10.23-192.168.10.23,192.168.10.24-192.168.10.24"),
+            (keys::ADMIN_CIDRS, "192.168.10.0/24,10.0.0.0/28"),
+            (keys::SNAPSHOT_TARGET, "https://shop:p%40ss%2Fword@backup.example.com/shop/"),
+            (keys::HTTP_PROXY, "http://proxy.example.com:3128"),
+            (keys::REGISTRY_MIRROR, "https://registry.example.com"),
+            (keys::VXLAN_PORT, "8472"),
+        ] {
+            assert_eq!(form.get(key).map(String::as_str), Some(value), "{key}");
+        }
+        for (key, value) in &form {
+            let property = keys::find(key).unwrap_or_else(|| panic!("{key} is no property"));
+            assert!(property.need(Role::TenantControlPlane).is_some(), "{key} is not a control node's");
+            assert!(property.parse(value).is_ok(), "{key}: {value}");
+        }
+        assert_eq!(refused(&whole), [""; 0]);
+        whole.spec.site.admin_cidrs.clear();
+        let form = told(&whole, &secrets, |told| told.form(&nodes()[1])).unwrap();
+        assert_eq!(form.get(keys::ADMIN_CIDRS), None, "it stays open to all");
+    }
+
+    #[test]
+    fn what_nodes_would_refuse_is_said_before_there_are_any() {
+        type Change<'a> = &'a dyn Fn(&mut TenantCluster);
+        let range = |first: &str, last: &str| AddressRange { first: first.to_owned(), last: last.to_owned() };
+        let vips = |ranges| Some(ServiceVips { ranges: Some(ranges), pool_ref: None, count: None });
+        let changes: [(&str, Change<'_>); 4] = [
+            ("pod-cidr", &|it| it.spec.network.pods = "192.168.0.0/16".to_owned()),
+            ("kubernetes-version", &|it| it.spec.version = "1.37".to_owned()),
+            ("service-vips", &|it| it.spec.network.service_vips = vips(vec![range("192.168.10.5", "192.168.10.15")])),
+            ("registry-mirror", &|it| it.spec.site.registry_mirror = Some("nowhere".to_owned())),
+        ];
+        assert_eq!(refused(&cluster()), [""; 0]);
+        for (key, change) in changes {
+            let mut cluster = cluster();
+            change(&mut cluster);
+            let refused = refused(&cluster);
+            assert!(refused.iter().any(|words| words.starts_with(key)), "{key}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn fleet_is_told_which_uuid_and_which_place_each_node_has() {
+        let with = Keys { deployer: PrivateKey::draw().unwrap(), deployment_secret: Zeroizing::new("a".repeat(64)) };
+        let placement = |name: &str| Placement { datastore: Some(format!("vsan-{name}")), ..Placement::default() };
+        let placements: BTreeMap<_, _> = ["a", "b"].map(|zone| (zone.to_owned(), placement(zone))).into();
+        let networks = vec!["VM Network".to_owned()];
+        let wanted =
+            told(&cluster(), &Secrets::default(), |told| told.wanted(&with, networks.clone(), &placements)).unwrap();
+        let size = Size { processors: 2, memory: 4096, data_disk: Some(32 << 30) };
+        assert_eq!((wanted.cluster.as_str(), wanted.size, &wanted.networks), ("shop", size, &networks));
+        assert_eq!(wanted.image, Image { digest: "0a".repeat(32), name: "kaas-tenant-0.2.0".to_owned() });
+        let second = &wanted.nodes[1];
+        assert_eq!((second.drawn, &second.placement), (Some(Uuid::from_u128(2)), &Some(placement("b"))));
+        let public = with.deployer.public().unwrap().to_string();
+        assert_eq!(second.properties.get(keys::DEPLOYER_PUBLIC_KEY), Some(&public));
+        let carried = CARRIED.map(str::to_owned);
+        let text = |property: &keys::Property| Ok(second.properties.get(property.key).map(String::as_str));
+        let roles = Roles::new(vec![Role::TenantControlPlane, Role::Worker]).unwrap();
+        let (draft, mut findings) = form::read(&text, &roles, SecretNeed::Needed);
+        findings.extend(form::all(&draft, &carried, SystemTime::UNIX_EPOCH));
+        assert!(!findings.has_errors(), "{findings:?}");
+        let lacking = told(&cluster(), &Secrets::default(), |told| told.wanted(&with, Vec::new(), &BTreeMap::new()));
+        assert!(lacking.is_err(), "no zone leads anywhere");
+    }
+}

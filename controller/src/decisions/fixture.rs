@@ -1,0 +1,112 @@
+//! For the tests: a cluster, and what it names.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::CustomResourceExt;
+use serde_json::{Value, json};
+
+use crate::objects::{
+    IPPool, LifecyclePhase, NodeImage, NodeImageReason, NodeImageSpec, NodeImageStatus, Provider, ProviderReason,
+    ProviderStatus, TenantCluster, VMClassSpec, set,
+};
+
+pub(crate) const UID: &str = "5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10";
+
+/// Somebody's public key.
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvmWVAZWKQyXZyfC9bSOVuJpqjq3h1nGBhFJPbLUjJi admin";
+
+/// As an API server gives it: with kind and version.
+fn object<K: CustomResourceExt + serde::de::DeserializeOwned>(name: &str, spec: Value) -> K {
+    let names = K::crd().spec.names;
+    serde_json::from_value(json!({
+        "apiVersion": "kaas.local/v1alpha1", "kind": names.kind, "metadata": {"name": name}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+/// A cluster of three control nodes in two zones, for which nothing was begun.
+pub(crate) fn cluster() -> TenantCluster {
+    let mut cluster: TenantCluster = object(
+        "shop",
+        json!({
+            "providerRef": {"name": "dc1"},
+            "version": "1.36",
+            "image": "kaas-tenant-0.2.0",
+            "controlPlane": {"replicas": 3},
+            "network": {
+                "name": "blue",
+                "endpoint": {"address": "192.168.10.10"},
+                "serviceVIPs": {"poolRef": {"name": "blue-nodes"}, "count": 2},
+            },
+            "site": {"ntpServers": ["ntp.example.com"], "adminCIDRs": ["192.168.10.0/24"], "sshAuthorizedKeys": [KEY]},
+        }),
+    );
+    let metadata = &mut cluster.metadata;
+    (metadata.namespace, metadata.uid) = (Some("team-blue".to_owned()), Some(UID.to_owned()));
+    metadata.generation = Some(1);
+    cluster
+}
+
+/// A Provider of two zones, which is Ready.
+pub(crate) fn provider() -> Provider {
+    let mut provider: Provider = object(
+        "dc1",
+        json!({
+            "type": "vSphere",
+            "vsphere": {
+                "server": "vcenter.example.com", "datacenter": "DC1", "folder": "tenants",
+                "zones": [
+                    {"name": "a", "cluster": "cluster-1", "datastore": "vsan-1"},
+                    {"name": "b", "cluster": "cluster-2", "resourcePool": "tenants", "datastore": "vsan-2"},
+                ],
+                "networks": [
+                    {"name": "blue", "portGroup": "VM Network", "addressing": "Pool", "poolRef": {"name": "blue-nodes"}},
+                    {"name": "leased", "portGroup": "Leased", "addressing": "DHCP"},
+                ],
+            },
+            "credentialsRef": {"name": "dc1"},
+            "allowedNamespaces": {"names": ["team-blue"]},
+        }),
+    );
+    let mut status = ProviderStatus::default();
+    set(&mut status.conditions, ProviderReason::Serves, "", 1, &now());
+    provider.status = Some(status);
+    provider
+}
+
+/// The pool of the network's addresses: 192.168.10.20 to .29.
+pub(crate) fn pool() -> IPPool {
+    object(
+        "blue-nodes",
+        json!({
+            "subnet": "192.168.10.0/24",
+            "ranges": [{"first": "192.168.10.20", "last": "192.168.10.29"}],
+            "gateway": "192.168.10.1",
+            "dnsServers": ["192.168.10.2"],
+        }),
+    )
+}
+
+/// An image of this version that is supported, understood and ready.
+pub(crate) fn image(name: &str, version: &str) -> NodeImage {
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let mut image = NodeImage::new(name, NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() });
+    let mut status = NodeImageStatus {
+        version: Some(version.to_owned()),
+        kubernetes: vec!["1.35".to_owned(), "1.36".to_owned()],
+        phase: Some(LifecyclePhase::Supported),
+        ..NodeImageStatus::default()
+    };
+    set(&mut status.conditions, NodeImageReason::Understood, "", 1, &now());
+    set(&mut status.conditions, NodeImageReason::TemplatesThere, "", 1, &now());
+    image.status = Some(status);
+    image
+}
+
+pub(crate) fn class() -> VMClassSpec {
+    serde_json::from_value(json!({"processors": 4, "memoryMiB": 16384, "dataDiskGiB": 40})).unwrap()
+}
+
+pub(crate) fn now() -> Time {
+    Time(Timestamp::from_second(1_796_115_600).unwrap())
+}

@@ -1,0 +1,276 @@
+//! What a cluster says of itself: its conditions, by what was seen of its control nodes and its pools, and by what is in the way. Each
+//! condition is written anew each time, so that none stays that is not so any more.
+
+use fleet::deploy::DeployStatus;
+
+use super::obstacle::Obstacle;
+use crate::objects::{ControlPlaneStatus, NodePool, NodesStatus, TenantClusterReason};
+
+/// A condition, and what it is about.
+pub type Said = (TenantClusterReason, String);
+
+/// What a cluster is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// A person has paused it.
+    Rests,
+    /// Its control nodes are made, or powered on; what is waited for.
+    Makes(String),
+    /// A person has to see to something.
+    IsStuck(String),
+    /// Nothing is to be done.
+    Nothing,
+}
+
+/// The conditions of a cluster for which no VM was begun. `obstacle` is what is in the way.
+pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<Said> {
+    use TenantClusterReason::{ControlNodesChange, Forming, Making, NotReady, Paused, Possible, Stuck};
+    let none = String::new;
+    let preflight = match obstacle {
+        Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
+        None if paused => {
+            (TenantClusterReason::PreflightNotKnown, "it is not judged while the cluster is paused".to_owned())
+        }
+        None => (Possible, none()),
+    };
+    let control_plane = (Forming, "no control node was made yet".to_owned());
+    match obstacle {
+        _ if paused => vec![preflight, control_plane, (Paused, none()), (NotReady, "it is paused".to_owned())],
+        Some(obstacle) => {
+            vec![preflight, control_plane, (Stuck, obstacle.message.clone()), (NotReady, obstacle.message.clone())]
+        }
+        None => vec![preflight, control_plane, (ControlNodesChange, none()), (Making, none())],
+    }
+}
+
+/// What was seen of a cluster whose control nodes were begun.
+#[derive(Clone, Debug)]
+pub struct Health<'a> {
+    /// Its control nodes.
+    pub control_plane: &'a DeployStatus,
+    /// Its pools.
+    pub pools: &'a [NodePool],
+    /// What it is doing.
+    pub doing: Doing,
+    /// What differs from the spec and is not changed; none if nothing does.
+    pub unchanged: Option<String>,
+    /// Whether its kubeconfig is at hand for others.
+    pub is_handed_over: bool,
+}
+
+impl Health<'_> {
+    /// Its control nodes in numbers. Those that were not looked at are not Ready.
+    pub fn control_plane(&self) -> ControlPlaneStatus {
+        let nodes = &self.control_plane.nodes;
+        let ready = nodes.iter().filter(|node| node.ready).count();
+        let updated = if self.unchanged.is_none() { nodes.len() } else { 0 };
+        let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        ControlPlaneStatus { replicas: number(nodes.len()), ready: number(ready), updated: number(updated) }
+    }
+
+    /// Its workers in numbers, as their pools have them.
+    pub fn nodes(&self) -> NodesStatus {
+        workers_of(self.pools)
+    }
+
+    /// All of its conditions.
+    pub fn conditions(&self) -> Vec<Said> {
+        use TenantClusterReason::{
+            ChangeNotSupported, ControlNodesChange, Current, Paused, Possible, Settled, Stuck, WorkersChange,
+        };
+        let (none, nodes) = (String::new(), self.nodes());
+        let up_to_date = match &self.unchanged {
+            None => (Current, none.clone()),
+            Some(words) => (ChangeNotSupported, words.clone()),
+        };
+        let workers_move = nodes.replicas != nodes.wanted;
+        let progressing = match &self.doing {
+            Doing::Rests => (Paused, none.clone()),
+            Doing::Makes(words) => (ControlNodesChange, words.clone()),
+            Doing::IsStuck(words) => (Stuck, words.clone()),
+            Doing::Nothing if workers_move => (WorkersChange, of_pools(self.pools)),
+            Doing::Nothing => (Settled, none.clone()),
+        };
+        let control_plane = self.serves();
+        let ready = self.ready(&control_plane, &nodes);
+        vec![(Possible, none), control_plane, self.nodes_ready(&nodes), up_to_date, progressing, ready]
+    }
+
+    /// Whether the Kubernetes API is served.
+    fn serves(&self) -> Said {
+        use TenantClusterReason::{ControlNodesReady, ControlPlaneNotReached, Degraded, Forming, NoQuorum};
+        let status = self.control_plane;
+        let waits = || status.waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        if !status.formed {
+            return (Forming, waits());
+        }
+        let ready = status.nodes.iter().filter(|node| node.ready).count();
+        let gives = status.nodes.iter().any(|node| node.formed);
+        match (ready, status.nodes.len()) {
+            _ if !status.looked => (ControlPlaneNotReached, waits()),
+            (ready, all) if ready == all => (ControlNodesReady, String::new()),
+            // Its VMs were seen, and nobody in it has said anything: it may serve all the same.
+            (0, _) if !gives => (ControlPlaneNotReached, waits()),
+            (ready, all) if ready > all / 2 => (Degraded, waits()),
+            _ => (NoQuorum, waits()),
+        }
+    }
+
+    fn nodes_ready(&self, nodes: &NodesStatus) -> Said {
+        use TenantClusterReason::{WorkersMissing, WorkersReady};
+        if nodes.ready >= nodes.wanted { (WorkersReady, String::new()) } else { (WorkersMissing, of_pools(self.pools)) }
+    }
+
+    fn ready(&self, (control_plane, words): &Said, nodes: &NodesStatus) -> Said {
+        use TenantClusterReason::{
+            ControlNodesReady, ControlPlaneNotReached, Degraded, Forming, Making, NotReached, NotReady, Serves,
+        };
+        match control_plane {
+            Forming => (Making, words.clone()),
+            ControlPlaneNotReached => (NotReached, words.clone()),
+            ControlNodesReady | Degraded if !self.is_handed_over => {
+                (Making, "its kubeconfig is not written yet".to_owned())
+            }
+            ControlNodesReady | Degraded if nodes.wanted > 0 && nodes.ready == 0 => {
+                (NotReady, format!("no worker is Ready: {}", of_pools(self.pools)))
+            }
+            ControlNodesReady | Degraded => (Serves, String::new()),
+            _ => (NotReady, words.clone()),
+        }
+    }
+}
+
+/// The conditions of a cluster that is being deleted: what is waited for.
+pub fn leaving(words: &str) -> Vec<Said> {
+    vec![(TenantClusterReason::Deleting, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
+}
+
+/// The workers of some pools in numbers.
+pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
+    let mut all = NodesStatus::default();
+    for pool in pools {
+        let status = pool.status.clone().unwrap_or_default();
+        let going = pool.metadata.deletion_timestamp.is_some();
+        all.wanted += if going { 0 } else { i32::try_from(pool.spec.replicas).unwrap_or(i32::MAX) };
+        all.replicas += status.replicas;
+        all.ready += status.ready_replicas;
+    }
+    all
+}
+
+/// The pools that lack workers, for people.
+fn of_pools(pools: &[NodePool]) -> String {
+    let lacking = pools.iter().filter_map(|pool| {
+        let ready = pool.status.as_ref().map(|status| status.ready_replicas).unwrap_or_default();
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        (i64::from(ready) != i64::from(pool.spec.replicas))
+            .then(|| format!("{name} has {ready} of {} workers Ready", pool.spec.replicas))
+    });
+    lacking.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use fleet::deploy::{Goal, NodeStatus};
+    use fleet::hypervisor::PowerState;
+
+    use super::*;
+    use crate::objects::{NodePoolSpec, NodePoolStatus, Reason, Standing, TenantClusterReason as Why};
+
+    fn status(ready: &[bool]) -> DeployStatus {
+        let node = |(number, ready): (u8, &bool)| NodeStatus {
+            name: format!("shop-cp{number}"),
+            address: Ipv4Addr::new(192, 168, 10, 19 + number),
+            vm: Some(format!("shop-cp{number}")),
+            uuid: None,
+            power: Some(PowerState::On),
+            formed: *ready,
+            ready: *ready,
+        };
+        DeployStatus {
+            cluster: "shop".to_owned(),
+            goal: Goal::Up,
+            image: "a".to_owned(),
+            formed: true,
+            looked: true,
+            nodes: (1..).zip(ready).map(node).collect(),
+            left: Vec::new(),
+            waits: Vec::new(),
+            done: ready.iter().all(|ready| *ready),
+        }
+    }
+
+    fn pool(wanted: u32, ready: i32) -> NodePool {
+        let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium", "replicas": wanted});
+        let mut pool = NodePool::new("shop-general", serde_json::from_value::<NodePoolSpec>(spec).unwrap());
+        pool.status = Some(NodePoolStatus { replicas: ready, ready_replicas: ready, ..NodePoolStatus::default() });
+        pool
+    }
+
+    fn reasons(said: &[Said]) -> Vec<Why> {
+        said.iter().map(|(reason, _)| *reason).collect()
+    }
+
+    fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
+        Health { control_plane, pools, doing: Doing::Nothing, unchanged: None, is_handed_over: true }
+    }
+
+    fn ready_by(control_plane: &DeployStatus, pools: &[NodePool]) -> (Why, Why) {
+        let said = reasons(&of(control_plane, pools).conditions());
+        (said[1], said[5])
+    }
+
+    #[test]
+    fn a_cluster_is_ready_once_its_api_is_served_and_a_worker_takes_pods() {
+        let all = status(&[true; 3]);
+        assert_eq!(ready_by(&all, &[]), (Why::ControlNodesReady, Why::Serves));
+        assert_eq!(ready_by(&all, &[pool(2, 0)]), (Why::ControlNodesReady, Why::NotReady));
+        assert_eq!(ready_by(&all, &[pool(2, 1)]), (Why::ControlNodesReady, Why::Serves));
+        assert_eq!(ready_by(&status(&[true, false, true]), &[]), (Why::Degraded, Why::Serves));
+        assert_eq!(ready_by(&status(&[true, false, false]), &[]), (Why::NoQuorum, Why::NotReady));
+        assert_eq!(ready_by(&status(&[false]), &[]), (Why::ControlPlaneNotReached, Why::NotReached));
+        let forming = DeployStatus { formed: false, ..status(&[false]) };
+        assert_eq!(ready_by(&forming, &[]), (Why::Forming, Why::Making));
+        let unseen = DeployStatus { looked: false, ..all.clone() };
+        assert_eq!(ready_by(&unseen, &[]), (Why::ControlPlaneNotReached, Why::NotReached), "nothing is known of it");
+        let without = Health { is_handed_over: false, ..of(&all, &[]) };
+        assert_eq!(reasons(&without.conditions())[5], Why::Making);
+    }
+
+    #[test]
+    fn each_condition_is_said_once_and_what_is_so_no_more_is_overwritten() {
+        let (all, pools) = (status(&[true; 3]), [pool(3, 2)]);
+        let paused = Obstacle::new(Why::AddressesMissing, "x");
+        let health = of(&all, &pools);
+        let said = [health.conditions(), before(None, false), before(Some(&paused), false), before(None, true)];
+        for said in &said {
+            let mut about: Vec<&str> = said.iter().map(|(reason, _)| reason.condition()).collect();
+            let all = about.len();
+            about.sort_unstable();
+            about.dedup();
+            assert_eq!(about.len(), all);
+            let names = |what: &str| about.contains(&what);
+            assert!(names("Preflight") && names("ControlPlaneReady") && names("Progressing") && names("Ready"));
+        }
+        assert_eq!(said[2][0], (Why::AddressesMissing, "x".to_owned()));
+        assert!(
+            said[1..]
+                .iter()
+                .flatten()
+                .all(|(reason, _)| reason.condition() != "Ready" || reason.standing() == Standing::False)
+        );
+        assert_eq!(reasons(&health.conditions())[2..5], [Why::WorkersMissing, Why::Current, Why::WorkersChange]);
+        assert_eq!(health.conditions()[2].1, "shop-general has 2 of 3 workers Ready");
+    }
+
+    #[test]
+    fn numbers_are_those_of_nodes_and_pools() {
+        let (all, pools) = (status(&[true, false, true]), [pool(3, 2), pool(2, 2)]);
+        let health = Health { unchanged: Some("image".to_owned()), ..of(&all, &pools) };
+        assert_eq!(health.control_plane(), ControlPlaneStatus { replicas: 3, ready: 2, updated: 0 });
+        assert_eq!(health.nodes(), NodesStatus { wanted: 5, replicas: 4, ready: 4 });
+        assert_eq!(reasons(&health.conditions())[3], Why::ChangeNotSupported);
+    }
+}

@@ -1,0 +1,382 @@
+//! Whether all that a cluster needs can be had, as far as objects say so: judged by what was looked at, before the first VM. What the
+//! vCenter itself says of places and templates comes after that, and is asked of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use super::addresses::{Malformed, subnet};
+use super::obstacle::Obstacle;
+use super::resolved::standing;
+use crate::objects::{
+    AUTO, Addressing, From, IPPool, IPPoolSpec, MachineSpec, Provider, ProviderNetwork, ProviderReason, Reason,
+    Standing, TenantCluster, TenantClusterReason, VMClass, VSphere,
+};
+
+/// What a cluster's spec names, as it was looked at: what is not there is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// The cluster.
+    pub cluster: &'a TenantCluster,
+    /// Its Provider.
+    pub provider: Option<&'a Provider>,
+    /// The class of its control nodes.
+    pub class: Option<&'a VMClass>,
+    /// All IPPools.
+    pub pools: &'a [IPPool],
+    /// The keys of the Secrets that are there of those that the spec names.
+    pub secrets: &'a BTreeMap<String, BTreeSet<String>>,
+}
+
+/// What Machines have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// How many they are.
+    pub nodes: u64,
+    /// Virtual processors.
+    pub processors: u64,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+impl Used {
+    /// What some Machines have.
+    pub fn of<'m>(machines: impl IntoIterator<Item = &'m MachineSpec>) -> Self {
+        machines.into_iter().fold(Self::default(), |used, machine| Self {
+            nodes: used.nodes + 1,
+            processors: used.processors + u64::from(machine.processors),
+            memory_mib: used.memory_mib + u64::from(machine.memory_mib),
+        })
+    }
+}
+
+/// A Secret that a spec names, and what has to be in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeededSecret {
+    /// Its name.
+    pub name: String,
+    /// The keys that it has to have.
+    pub keys: &'static [&'static str],
+}
+
+/// The key of the hash of consoles' password.
+pub const CONSOLE_PASSWORD_HASH: &str = "console-password-hash";
+/// The keys of a user and a password.
+pub const LOGIN: [&str; 2] = ["username", "password"];
+
+/// The Secrets that a cluster's control nodes need.
+pub fn needed_secrets(cluster: &TenantCluster) -> Vec<NeededSecret> {
+    let console = cluster.spec.site.console_password_ref.as_ref();
+    let console = console.map(|it| NeededSecret { name: it.name.clone(), keys: &[CONSOLE_PASSWORD_HASH] });
+    let backup = cluster.spec.backup.as_ref().and_then(|backup| backup.credentials_ref.as_ref());
+    let backup = backup.map(|it| NeededSecret { name: it.name.clone(), keys: &LOGIN });
+    console.into_iter().chain(backup).collect()
+}
+
+/// The network of a Provider that a cluster's control nodes are on.
+pub fn network<'p>(cluster: &TenantCluster, provider: &'p Provider) -> Option<&'p ProviderNetwork> {
+    let mut networks = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.networks);
+    networks.find(|network| network.name == cluster.spec.network.name)
+}
+
+/// The pool of the addresses of a cluster's control nodes.
+pub fn pool_of_nodes<'p>(cluster: &TenantCluster, provider: &Provider, pools: &'p [IPPool]) -> Option<&'p IPPool> {
+    let name = &network(cluster, provider)?.pool_ref.as_ref()?.name;
+    pools.iter().find(|pool| pool.metadata.name.as_ref() == Some(name))
+}
+
+/// What is in the way, the gravest first; none if nothing is.
+pub fn obstacles(around: &Around<'_>) -> Vec<Obstacle> {
+    let mut found = Found(Vec::new());
+    found.unsupported(around.cluster);
+    let Some(provider) = around.provider else {
+        found.missing("Provider", &around.cluster.spec.provider_ref.name);
+        return found.0;
+    };
+    found.permission(around.cluster, provider);
+    found.references(around, provider);
+    found.secrets(around);
+    found.ranges(around, provider);
+    found.readiness(provider);
+    found.0
+}
+
+struct Found(Vec<Obstacle>);
+
+impl Found {
+    fn add(&mut self, reason: TenantClusterReason, message: impl Into<String>) {
+        self.0.push(Obstacle::new(reason, message));
+    }
+
+    fn missing(&mut self, kind: &str, name: &str) {
+        self.add(TenantClusterReason::ReferenceMissing, format!("there is no {kind} {name}"));
+    }
+
+    /// What the kinds have and this version does not do: it is not passed over in silence.
+    fn unsupported(&mut self, cluster: &TenantCluster) {
+        if cluster.spec.restore.is_some() {
+            self.add(TenantClusterReason::NotSupported, "spec.restore: clusters are not made from a snapshot yet");
+        }
+    }
+
+    fn permission(&mut self, cluster: &TenantCluster, provider: &Provider) {
+        let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+        let allowed = &provider.spec.allowed_namespaces;
+        if allowed.from == From::Listed && !allowed.names.iter().any(|name| name == namespace) {
+            let name = &cluster.spec.provider_ref.name;
+            let words = format!("the Provider {name} does not list the namespace {namespace} in allowedNamespaces");
+            self.add(TenantClusterReason::NamespaceNotAllowed, words);
+        }
+    }
+
+    fn references(&mut self, around: &Around<'_>, provider: &Provider) {
+        let spec = &around.cluster.spec;
+        let nothing = Vec::new();
+        let zones = provider.spec.vsphere.as_ref().map_or(&nothing, |VSphere { zones, .. }| zones);
+        for zone in spec.control_plane.zones.iter().filter(|name| !zones.iter().any(|zone| zone.name == **name)) {
+            self.missing("zone", &format!("{zone} of the Provider {}", spec.provider_ref.name));
+        }
+        match network(around.cluster, provider) {
+            None => {
+                self.missing("network", &format!("{} of the Provider {}", spec.network.name, spec.provider_ref.name))
+            }
+            Some(network) if network.addressing == Addressing::Dhcp => {
+                let words =
+                    format!("the network {} has no IPPool, and control nodes take no address by DHCP", network.name);
+                self.add(TenantClusterReason::ReferenceMissing, words);
+            }
+            Some(network) => self.pool(around, network.pool_ref.as_ref().map(|pool| &pool.name)),
+        }
+        self.pool(around, spec.network.endpoint.pool_ref.as_ref().map(|pool| &pool.name));
+        let vips = spec.network.service_vips.as_ref();
+        self.pool(around, vips.and_then(|vips| vips.pool_ref.as_ref()).map(|pool| &pool.name));
+        if spec.control_plane.vm_class != AUTO && around.class.is_none() {
+            self.missing("VMClass", &spec.control_plane.vm_class);
+        }
+    }
+
+    fn pool(&mut self, around: &Around<'_>, name: Option<&String>) {
+        let Some(name) = name else { return };
+        if !around.pools.iter().any(|pool| pool.metadata.name.as_ref() == Some(name)) {
+            self.missing("IPPool", name);
+        }
+    }
+
+    fn secrets(&mut self, around: &Around<'_>) {
+        for NeededSecret { name, keys } in needed_secrets(around.cluster) {
+            match around.secrets.get(&name) {
+                None => self.add(TenantClusterReason::SecretMissing, format!("there is no Secret {name}")),
+                Some(there) => {
+                    for key in keys.iter().filter(|key| !there.contains(**key)) {
+                        self.add(TenantClusterReason::SecretMissing, format!("the Secret {name} has no {key}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The endpoint is handed over within the subnet of the control nodes. What else may not overlap nodes themselves would say, and
+    /// their forms are held against that.
+    fn ranges(&mut self, around: &Around<'_>, provider: &Provider) {
+        let Some(pool) = pool_of_nodes(around.cluster, provider, around.pools) else { return };
+        let endpoint = &around.cluster.spec.network.endpoint;
+        let given = endpoint.address.as_ref().map(|address| (address.clone(), format!("the endpoint {address}")));
+        if let Some((address, what)) = given {
+            self.inside(&pool.spec, &address, &what);
+        }
+        let of = |name: &String| around.pools.iter().find(|pool| pool.metadata.name.as_ref() == Some(name));
+        let other = endpoint.pool_ref.as_ref().and_then(|other| of(&other.name));
+        for range in other.iter().flat_map(|pool| &pool.spec.ranges) {
+            self.inside(
+                &pool.spec,
+                &range.first,
+                &format!("the first address of the endpoint's IPPool, {},", range.first),
+            );
+        }
+    }
+
+    fn inside(&mut self, pool: &IPPoolSpec, address: &str, what: &str) {
+        let is_inside = || -> Result<bool, Malformed> {
+            let (first, last, _) = subnet(pool)?;
+            Ok(address.parse::<Ipv4Addr>().is_ok_and(|address| (first + 1..last).contains(&u32::from(address))))
+        };
+        match is_inside() {
+            Ok(true) => {}
+            Ok(false) => {
+                let words = format!("{what} is not in the subnet of the control nodes, {}", pool.subnet);
+                self.add(TenantClusterReason::RangesOverlap, words);
+            }
+            Err(error) => self.add(TenantClusterReason::PreflightNotKnown, error.to_string()),
+        }
+    }
+
+    fn readiness(&mut self, provider: &Provider) {
+        let name = provider.metadata.name.as_deref().unwrap_or_default();
+        let conditions = provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        match standing(conditions, ProviderReason::Serves.condition()) {
+            Some((Standing::True, _)) => {}
+            Some((Standing::False, why)) => {
+                self.add(TenantClusterReason::ProviderNotReady, format!("the Provider {name} is not Ready: {why}"));
+            }
+            Some((Standing::Unknown, _)) | None => {
+                let words = format!("nobody knows yet whether the Provider {name} is Ready");
+                self.add(TenantClusterReason::PreflightNotKnown, words);
+            }
+        }
+    }
+}
+
+/// Whether a Provider's limits leave room for further Machines beside those that there are.
+pub fn limits(provider: &Provider, used: Used, wanted: Used) -> Option<Obstacle> {
+    let limits = provider.spec.limits.as_ref()?;
+    let name = provider.metadata.name.as_deref().unwrap_or_default();
+    let over = [
+        ("nodes", limits.nodes.map(u64::from), used.nodes, wanted.nodes),
+        ("processors", limits.processors.map(u64::from), used.processors, wanted.processors),
+        ("MiB of memory", limits.memory_mib, used.memory_mib, wanted.memory_mib),
+    ];
+    let over = over.into_iter().filter_map(|(what, most, used, wanted)| {
+        let most = most.filter(|most| used + wanted > *most)?;
+        let words =
+            format!("clusters of the Provider {name} may have {most} {what}: {used} are taken, and {wanted} wanted");
+        Some(Obstacle::new(TenantClusterReason::CapacityMissing, words))
+    });
+    Obstacle::of_all(over.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decisions::fixture::{class, cluster, now, pool, provider};
+    use crate::objects::{Backup, Endpoint, Limits, Reference, Restore, ServiceVips, TenantClusterReason as Why, set};
+
+    /// What can be changed.
+    struct Case {
+        cluster: TenantCluster,
+        provider: Option<Provider>,
+        class: Option<VMClass>,
+        pools: Vec<IPPool>,
+        secrets: BTreeMap<String, BTreeSet<String>>,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let (pools, secrets) = (vec![pool()], BTreeMap::new());
+            Self { cluster: cluster(), provider: Some(provider()), class: None, pools, secrets }
+        }
+
+        fn judged(&self) -> Vec<Obstacle> {
+            obstacles(&Around {
+                cluster: &self.cluster,
+                provider: self.provider.as_ref(),
+                class: self.class.as_ref(),
+                pools: &self.pools,
+                secrets: &self.secrets,
+            })
+        }
+
+        fn with_secret(&mut self, name: &str, keys: &[&str]) {
+            self.secrets.insert(name.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect());
+        }
+    }
+
+    #[test]
+    fn nothing_is_in_the_way_of_a_cluster_whose_surroundings_are_there() {
+        let mut case = Case::new();
+        assert_eq!(case.judged(), []);
+        case.cluster.spec.control_plane.vm_class = "medium".to_owned();
+        case.class = Some(VMClass::new("medium", class()));
+        case.cluster.spec.site.console_password_ref = Some(Reference::to("console"));
+        case.with_secret("console", &[CONSOLE_PASSWORD_HASH]);
+        assert_eq!(case.judged(), []);
+    }
+
+    #[test]
+    fn each_thing_in_the_way_is_told_by_its_reason_and_its_name() {
+        type Change<'a> = &'a dyn Fn(&mut Case);
+        let backup = || Backup {
+            target: "https://backup.example.com/".to_owned(),
+            credentials_ref: Some(Reference::to("shop-backup")),
+            recovery_public_key: None,
+        };
+        let restore = || Restore {
+            snapshot: "https://backup.example.com/a".to_owned(),
+            digest: format!("sha256:{}", "0a".repeat(32)),
+            recovery_key_ref: Reference::to("key"),
+            credentials_ref: None,
+        };
+        let cases: [(Why, &str, Change<'_>); 16] = [
+            (Why::ReferenceMissing, "Provider dc1", &|it| it.provider = None),
+            (Why::ReferenceMissing, "zone c", &|it| it.cluster.spec.control_plane.zones = vec!["c".to_owned()]),
+            (Why::ReferenceMissing, "network green", &|it| it.cluster.spec.network.name = "green".to_owned()),
+            (Why::ReferenceMissing, "no address by DHCP", &|it| it.cluster.spec.network.name = "leased".to_owned()),
+            (Why::ReferenceMissing, "IPPool blue-nodes", &|it| it.pools.clear()),
+            (Why::ReferenceMissing, "IPPool api", &|it| {
+                it.cluster.spec.network.endpoint = Endpoint { address: None, pool_ref: Some(Reference::to("api")) };
+            }),
+            (Why::ReferenceMissing, "IPPool vips", &|it| {
+                let pool_ref = Some(Reference::to("vips"));
+                it.cluster.spec.network.service_vips = Some(ServiceVips { ranges: None, pool_ref, count: Some(1) });
+            }),
+            (Why::ReferenceMissing, "VMClass medium", &|it| {
+                it.cluster.spec.control_plane.vm_class = "medium".to_owned()
+            }),
+            (Why::NamespaceNotAllowed, "team-red", &|it| it.cluster.metadata.namespace = Some("team-red".to_owned())),
+            (Why::ProviderNotReady, "password", &|it| {
+                let conditions = &mut it.provider.as_mut().unwrap().status.as_mut().unwrap().conditions;
+                set(conditions, ProviderReason::NotReady, "the password is refused", 1, &now());
+            }),
+            (Why::PreflightNotKnown, "dc1", &|it| it.provider.as_mut().unwrap().status = None),
+            (Why::SecretMissing, "Secret shop-backup", &|it| it.cluster.spec.backup = Some(backup())),
+            (Why::SecretMissing, "password", &|it| {
+                it.cluster.spec.backup = Some(backup());
+                it.with_secret("shop-backup", &["username"]);
+            }),
+            (Why::RangesOverlap, "192.168.11.10", &|it| {
+                it.cluster.spec.network.endpoint.address = Some("192.168.11.10".to_owned());
+            }),
+            (Why::RangesOverlap, "10.9.0.5", &|it| {
+                let mut api = pool();
+                api.metadata.name = Some("api".to_owned());
+                (api.spec.ranges[0].first, api.spec.ranges[0].last) = ("10.9.0.5".to_owned(), "10.9.0.9".to_owned());
+                it.pools.push(api);
+                it.cluster.spec.network.endpoint = Endpoint { address: None, pool_ref: Some(Reference::to("api")) };
+            }),
+            (Why::NotSupported, "spec.restore", &|it| it.cluster.spec.restore = Some(restore())),
+        ];
+        for (reason, words, change) in cases {
+            let mut case = Case::new();
+            change(&mut case);
+            let found = case.judged();
+            let is_told = found.iter().any(|it| it.reason == reason && it.message.contains(words));
+            assert!(is_told, "{words}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn who_may_not_be_there_is_told_so_also_where_all_is_allowed_to_others() {
+        let mut case = Case::new();
+        case.provider.as_mut().unwrap().spec.allowed_namespaces.names.clear();
+        assert_eq!(case.judged()[0].reason, Why::NamespaceNotAllowed, "none means that no cluster may be made");
+        case.provider.as_mut().unwrap().spec.allowed_namespaces.from = From::All;
+        assert_eq!(case.judged(), []);
+    }
+
+    #[test]
+    fn a_limit_holds_for_what_is_there_and_what_is_wanted_together() {
+        let mut provider = provider();
+        let wanted = Used::of(&vec![crate::objects::fixture::worker(); 3]);
+        assert_eq!(wanted, Used { nodes: 3, processors: 12, memory_mib: 3 * 16384 });
+        let used = Used { nodes: 7, processors: 8, memory_mib: 16384 };
+        assert_eq!(limits(&provider, used, wanted), None, "there are none");
+        provider.spec.limits = Some(Limits { nodes: Some(10), processors: Some(20), memory_mib: Some(4 * 16384) });
+        assert_eq!(limits(&provider, used, wanted), None, "all of it may be taken");
+        for (more, words) in [
+            (Used { nodes: 8, ..used }, "10 nodes: 8 are taken, and 3 wanted"),
+            (Used { processors: 9, ..used }, "20 processors: 9 are taken, and 12 wanted"),
+            (Used { memory_mib: 16385, ..used }, "65536 MiB of memory"),
+        ] {
+            let why = limits(&provider, more, wanted).unwrap();
+            assert!(why.reason == Why::CapacityMissing && why.message.contains(words), "{why:?}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The workers of a NodePool: the Machine of a further one, what is kept of all by their Machines, what they are told, and what the pool
+//! says of itself. What comes next for each is `fleet`'s.
+
+use std::collections::BTreeMap;
+
+use contract::properties as keys;
+use fleet::upgrade::Reason as Why;
+use fleet::workers::{Kept, Pool, Site, State, WorkersStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+
+use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
+use super::template::Made;
+use crate::objects::{
+    Discards, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, NodePool, NodePoolReason,
+    NodePoolStatus, PinnedImage, Reference, Removal, TenantCluster, VMClassSpec, set,
+};
+use crate::records::{Mismatch, worker_of};
+
+/// The code of a worker that leaves because a person has deleted its Machine.
+const ASKED: &str = "workers.asked";
+
+/// What workers are told as the control nodes are, where that was given.
+const SHARED: [&str; 14] = [
+    keys::CLUSTER_NAME,
+    keys::API_VIP,
+    keys::GATEWAY,
+    keys::DNS_SERVERS,
+    keys::SEARCH_DOMAINS,
+    keys::NTP_SERVERS,
+    keys::SSH_AUTHORIZED_KEYS,
+    keys::CONSOLE_PASSWORD_HASH,
+    keys::ADMIN_CIDRS,
+    keys::HTTP_PROXY,
+    keys::HTTPS_PROXY,
+    keys::NO_PROXY,
+    keys::EXTRA_CA_CERTIFICATES,
+    keys::REGISTRY_MIRROR,
+];
+
+/// What workers are told: of the form of a control node what is theirs as well, and the hash of the cluster's authority.
+pub fn site(of_control_node: &BTreeMap<String, String>, authority: String) -> Site {
+    let shared = of_control_node.iter().filter(|(key, _)| SHARED.contains(&key.as_str()));
+    let mut told: BTreeMap<String, String> = shared.map(|(key, value)| (key.clone(), value.clone())).collect();
+    told.insert(keys::CLUSTER_CA_HASH.to_owned(), authority);
+    Site(told)
+}
+
+/// What the Machine of a further worker is like, but for its name. `wanted` is the pool in `fleet`'s words.
+pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMClassSpec, zone: &str) -> Machine {
+    let (name, network) = (cluster.name_any(), pool.spec.network.clone());
+    let spec = MachineSpec {
+        cluster_ref: Reference::to(&name),
+        role: MachineRole::Worker,
+        pool_ref: Some(Reference::to(pool.name_any())),
+        zone: zone.to_owned(),
+        network: network.unwrap_or_else(|| cluster.spec.network.name.clone()),
+        image: PinnedImage {
+            name: wanted.template.image.name.clone(),
+            digest: format!("sha256:{}", wanted.template.image.digest),
+        },
+        kubernetes: wanted.template.kubernetes.clone(),
+        processors: class.processors,
+        memory_mib: class.memory_mib,
+        data_disk_gib: class.data_disk_gib,
+        reservation: class.reservation,
+        labels: pool.spec.labels.clone(),
+        taints: pool.spec.taints.clone(),
+        removal: Removal::DestroyVm,
+        discards: Discards::default(),
+    };
+    let metadata = ObjectMeta {
+        namespace: pool.namespace(),
+        labels: Some([(CLUSTER.to_owned(), name), (NODE_POOL.to_owned(), pool.name_any())].into()),
+        owner_references: Some(vec![owner(cluster)]),
+        finalizers: Some(vec![MACHINE_FINALIZER.to_owned()]),
+        ..ObjectMeta::default()
+    };
+    Machine { metadata, spec, status: None }
+}
+
+/// What is kept of a pool's workers by their Machines. One that a person has deleted leaves; of a pool that goes as a whole, all leave,
+/// and nothing of them is waited for.
+///
+/// # Errors
+/// When a Machine is not what it has to be: nothing is done for the pool then.
+pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Result<Kept, Mismatch> {
+    let mut pool = wanted;
+    let mut workers = machines.iter().map(worker_of).collect::<Result<Vec<_>, _>>()?;
+    for (worker, machine) in workers.iter_mut().zip(machines) {
+        let is_deleted = machine.metadata.deletion_timestamp.is_some();
+        if (is_deleted || is_going) && worker.state != State::Leaving {
+            let words = if is_going { "the pool goes" } else { "its Machine was deleted" };
+            (worker.state, worker.since) = (State::Leaving, now);
+            worker.reason = Some(Why::new(ASKED, words));
+        }
+        if is_going {
+            (worker.discards.local_volumes, worker.discards.bare_pods) = (true, true);
+        }
+    }
+    let number =
+        |name: &str| name.rsplit_once("-w").and_then(|(_, number)| number.parse::<u64>().ok()).unwrap_or_default();
+    workers.sort_by_key(|worker| number(&worker.name));
+    pool.made = pool.made.max(workers.iter().map(|worker| number(&worker.name)).max().unwrap_or_default());
+    if is_going {
+        pool.count = 0;
+    }
+    Ok(Kept { pool, machines: workers })
+}
+
+/// What a pool says of itself.
+pub fn pool_status(pool: &NodePool, like: &Machine, seen: &WorkersStatus, going: bool, now: &Time) -> NodePoolStatus {
+    use NodePoolReason::{
+        AllReady, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling, WorkersNotReady,
+    };
+    let mut status = pool.status.clone().unwrap_or_default();
+    let generation = pool.metadata.generation.unwrap_or_default();
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
+    status.observed_generation = generation;
+    status.replicas = number(staying.len());
+    status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
+    status.updated_replicas = number(staying.iter().filter(|worker| worker.up_to_date).count());
+    status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
+    status.template = Some(Made::of(&like.spec).hash());
+    let words = |waits: &[fleet::workers::Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
+    let ready = if !seen.looked {
+        (NotReached, words(&seen.waits))
+    } else if !seen.stopped.is_empty() {
+        (JoinFailed, words(&seen.stopped))
+    } else if going || moves {
+        (Scaling, words(&seen.waits))
+    } else if seen.available < seen.wanted {
+        (WorkersNotReady, words(&seen.waits))
+    } else {
+        (AllReady, String::new())
+    };
+    let is_blocked = |wait: &&fleet::workers::Wait| wait.lasting && wait.worker.is_some();
+    let blocked: Vec<_> = seen.waits.iter().filter(is_blocked).cloned().collect();
+    let leaves = seen.workers.iter().any(|worker| worker.state == State::Leaving);
+    let up_to_date = if leaves && !blocked.is_empty() {
+        (DrainBlocked, words(&blocked))
+    } else if staying.iter().all(|worker| worker.up_to_date) {
+        (Current, String::new())
+    } else if seen.paused {
+        (Paused, String::new())
+    } else {
+        (Replacing, words(&seen.waits))
+    };
+    for (reason, words) in [ready, up_to_date] {
+        set(&mut status.conditions, reason, &words, generation, now);
+    }
+    status
+}
+
+/// What the Machine of a worker says of it beside what was begun.
+pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> MachineStatus {
+    use MachineReason::{
+        Current, Draining, JoinFailed, Joining, NodeNotReached, NodeServes, NotKnown, NotReady, Outdated, PoweredOff,
+        VmGone, VmMaking, VmNotAsked, VmRuns, Works, WorksNot,
+    };
+    use fleet::hypervisor::PowerState;
+    let mut status = machine.status.clone().unwrap_or_default();
+    let name = machine.name_any();
+    let Some(worker) = seen.workers.iter().find(|worker| worker.name == name) else { return status };
+    let generation = machine.metadata.generation.unwrap_or_default();
+    status.observed_generation = generation;
+    if let Some(address) = worker.address {
+        status.address = Some(address.to_string());
+    }
+    status.template = Some(Made::of(&machine.spec).hash());
+    let has_joined = matches!(worker.state, State::Member | State::Returning | State::Leaving);
+    if has_joined && worker.kubelet.is_some() {
+        status.node = Some(name.clone());
+    }
+    let vm = match (seen.looked, worker.power, worker.vm) {
+        (false, ..) => VmNotAsked,
+        (_, Some(PowerState::On), _) => VmRuns,
+        (_, Some(_), _) if worker.state != State::New => PoweredOff,
+        (_, None, Some(_)) => VmGone,
+        _ => VmMaking,
+    };
+    let node = match worker.state {
+        _ if !seen.looked => NodeNotReached,
+        State::Failed => JoinFailed,
+        State::Leaving => Draining,
+        State::New | State::Joining => Joining,
+        State::Member | State::Returning if worker.available => NodeServes,
+        State::Member | State::Returning => NotReady,
+    };
+    let ready = match (vm, node) {
+        (VmNotAsked, _) | (_, NodeNotReached) => NotKnown,
+        (VmRuns, NodeServes) => Works,
+        _ => WorksNot,
+    };
+    let mut said: Vec<String> = worker.reason.iter().map(ToString::to_string).collect();
+    let waits = seen.waits.iter().chain(&seen.stopped).filter(|wait| wait.worker.as_ref() == Some(&name));
+    said.extend(waits.map(|wait| wait.reason.to_string()));
+    said.dedup();
+    let words = said.join("; ");
+    let up_to_date = if worker.up_to_date { Current } else { Outdated };
+    for reason in [vm, node, ready, up_to_date] {
+        let is_good = matches!(reason, VmRuns | NodeServes | Works | Current);
+        set(&mut status.conditions, reason, if is_good { "" } else { &words }, generation, now);
+    }
+    status
+}

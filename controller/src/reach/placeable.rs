@@ -1,0 +1,56 @@
+//! Where the VMs of a cluster are put, and how its nodes are asked: what a Provider and a vCenter behind it come to for whoever makes
+//! clusters. There are two: Providers, and a place in memory for tests.
+
+use async_trait::async_trait;
+use contract::deployer::PrivateKey;
+use fleet::deploy::{ByKey, Guests};
+use fleet::hypervisor::Hypervisor;
+use fleet::node::{Client, Credentials, Deployer};
+use fleet::workers::Cluster;
+
+use super::providers::{Place, Providers, Unavailable};
+use crate::objects::Provider;
+
+/// Leads to the VMs and the nodes of clusters.
+#[async_trait]
+pub trait Placeable: Send + Sync {
+    /// What runs the VMs of one cluster. With `make`, a place that it needs for itself is made if it is not there.
+    ///
+    /// # Errors
+    /// Why it cannot be asked, or what of the place is not there.
+    async fn hypervisor(
+        &self,
+        provider: &Provider,
+        place: &Place<'_>,
+        make: bool,
+    ) -> Result<Box<dyn Hypervisor>, Unavailable>;
+
+    /// A cluster as it is asked for its workers, by its kubeconfig.
+    ///
+    /// # Errors
+    /// When that is none.
+    fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>>;
+
+    /// The control nodes of a cluster, by its deployer's key; without it they cannot be asked.
+    fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests>;
+}
+
+#[async_trait]
+impl Placeable for Providers {
+    async fn hypervisor(
+        &self,
+        provider: &Provider,
+        place: &Place<'_>,
+        make: bool,
+    ) -> Result<Box<dyn Hypervisor>, Unavailable> {
+        Providers::hypervisor(self, provider, place, make).await
+    }
+
+    fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
+        Ok(Box::new(Client::new(&Credentials::parse(kubeconfig)?)?))
+    }
+
+    fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
+        Box::new(ByKey(key.map(Deployer::new)))
+    }
+}

@@ -1,0 +1,215 @@
+//! Where `fleet` keeps holds and journals of a NodePool's workers: as objects. Holds are Leases, as those of a cluster's control nodes. A
+//! worker is a Machine: made when it is drawn, before anything follows from it, with its address; what was begun for it is in its status;
+//! and it goes with its address once nothing of it is left. What is wanted is the NodePool's own, so of that only the highest number of a
+//! worker is kept. Who reads Machines has all of it: nothing is read here again.
+//!
+//! A Machine says of no hold: who was overtaken writes nothing more, since a controller's term ends before the next one's begins, and
+//! a hold is confirmed before each write.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use fleet::authority::{Drawn, Holder, Store};
+use fleet::journals::File;
+use fleet::workers::{self, Noted};
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::kinds;
+use super::objects::{Collection, Failure, Objects};
+use super::store::ClusterStore;
+use crate::decisions::{Allocation, MACHINE_FINALIZER, allocation, claimant, claimed};
+use crate::objects::{IPAddress, IPPool, Machine, NodePool};
+use crate::records::noted;
+use crate::term::Term;
+
+/// So often a write is tried again that somebody else's came before.
+const TRIES: usize = 10;
+
+/// The holds and journals of one NodePool.
+pub struct PoolStore<'a> {
+    objects: &'a dyn Objects,
+    holds: ClusterStore<'a>,
+    pool: &'a NodePool,
+    /// What the Machine of a further worker is like, but for its name.
+    like: &'a Machine,
+    /// What their addresses are taken from; none where they ask for one by DHCP.
+    addresses: Option<&'a IPPool>,
+}
+
+impl<'a> PoolStore<'a> {
+    /// Of a NodePool, for a controller that leads.
+    pub fn new(
+        objects: &'a dyn Objects,
+        pool: &'a NodePool,
+        term: &Term,
+        like: &'a Machine,
+        addresses: Option<&'a IPPool>,
+    ) -> Self {
+        let holds = Self::holds(objects, pool, term);
+        Self { objects, holds, pool, like, addresses }
+    }
+
+    /// The holds of a NodePool alone.
+    pub fn holds(objects: &'a dyn Objects, pool: &NodePool, term: &Term) -> ClusterStore<'a> {
+        // No cluster has such a name.
+        let name = format!("{}.workers", pool.name_any());
+        ClusterStore::new(objects, &pool.namespace().unwrap_or_default(), &name, term)
+    }
+
+    async fn found(&self, name: &str) -> anyhow::Result<Option<Machine>> {
+        let found = kinds::find::<Machine>(self.objects, self.pool.namespace().as_deref(), name).await;
+        found.with_context(|| format!("reading the Machine {name}"))
+    }
+
+    /// Notes what was begun for a worker.
+    async fn keep(&self, worker: &workers::Machine) -> anyhow::Result<()> {
+        for _ in 0..TRIES {
+            let machine = self.found(&worker.name).await?;
+            let machine = machine.with_context(|| format!("there is no Machine {}", worker.name))?;
+            let now = noted(&machine, worker)?;
+            let status = now.status.unwrap_or_default();
+            match kinds::note(self.objects, &machine, machine.status.as_ref(), &status).await {
+                Err(Failure::Changed) => {}
+                written => return written.map(drop).with_context(|| format!("noting the Machine {}", worker.name)),
+            }
+        }
+        bail!("noting the Machine {}: somebody else changes it again and again", worker.name)
+    }
+
+    /// Notes the highest number that a worker was given.
+    async fn count(&self, made: u64) -> anyhow::Result<()> {
+        let name = self.pool.name_any();
+        let of = Collection::of::<NodePool>(self.pool.namespace().as_deref());
+        for _ in 0..TRIES {
+            let there = self.objects.get(&of, &name).await.context("reading the NodePool")?;
+            if there["status"]["made"].as_u64().unwrap_or_default() >= made {
+                return Ok(());
+            }
+            let version = &there["metadata"]["resourceVersion"];
+            let part = json!({"metadata": {"resourceVersion": version}, "status": {"made": made}});
+            match self.objects.patch_status(&of, &name, &part).await {
+                Err(Failure::Changed) => {}
+                written => return written.map(drop).context("noting how many workers were made"),
+            }
+        }
+        bail!("noting how many workers were made: somebody else changes the NodePool again and again")
+    }
+
+    /// Gives the address of a worker back, and lets its Machine go: its VM is gone.
+    pub async fn forget(&self, name: &str) -> anyhow::Result<()> {
+        let Some(machine) = self.found(name).await? else { return Ok(()) };
+        let uid = machine.metadata.uid.clone().unwrap_or_default();
+        for address in self.addresses().await?.iter().filter(|address| address.spec.claimant.uid == uid) {
+            if address.metadata.deletion_timestamp.is_none() {
+                kinds::delete(self.objects, address).await.context("giving an address back")?;
+            }
+        }
+        let attempt = || format!("removing the Machine {name}");
+        if machine.metadata.deletion_timestamp.is_none() {
+            kinds::delete(self.objects, &machine).await.with_context(attempt)?;
+        }
+        let Some(machine) = self.found(name).await?.filter(|found| found.metadata.uid.as_ref() == Some(&uid)) else {
+            return Ok(());
+        };
+        kinds::releases(self.objects, &machine, MACHINE_FINALIZER).await.map(drop).with_context(attempt)
+    }
+
+    async fn addresses(&self) -> anyhow::Result<Vec<IPAddress>> {
+        kinds::list::<IPAddress>(self.objects, None, None).await.context("looking for IPAddresses")
+    }
+
+    /// The address of a Machine, claimed if it has none; none where it asks for one by DHCP.
+    ///
+    /// # Errors
+    /// When there is none for it.
+    pub async fn address(&self, machine: &Machine) -> anyhow::Result<Option<Ipv4Addr>> {
+        let Some(pool) = self.addresses else { return Ok(None) };
+        let (name, claimant) = (pool.name_any(), claimant(machine));
+        for _ in 0..TRIES {
+            let seen = self.addresses().await?.into_iter().map(|address| address.spec);
+            let seen: Vec<_> = seen.filter(|address| address.pool_ref.name == name).collect();
+            match allocation(&pool.spec, &seen, &claimant)? {
+                Allocation::Has(address) => return Ok(Some(address)),
+                Allocation::Exhausted => bail!("the IPPool {name} has no free address for {}", machine.name_any()),
+                Allocation::Make(address) => {
+                    match kinds::create(self.objects, &claimed(&name, address, claimant.clone())).await {
+                        Ok(_) | Err(Failure::Exists) => {}
+                        Err(failure) => return Err(failure).context("claiming an address"),
+                    }
+                }
+            }
+        }
+        bail!("claiming an address for {}: others are faster again and again", machine.name_any())
+    }
+}
+
+#[async_trait]
+impl Store for PoolStore<'_> {
+    async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
+        self.holds.numbers().await
+    }
+
+    async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.holds.exists(number).await
+    }
+
+    async fn make(&self, number: u64) -> anyhow::Result<bool> {
+        self.holds.make(number).await
+    }
+
+    async fn remove(&self, number: u64) -> anyhow::Result<()> {
+        self.holds.remove(number).await
+    }
+
+    async fn read(&self, number: u64, file: &str) -> anyhow::Result<Option<String>> {
+        self.holds.read(number, file).await
+    }
+
+    async fn write(&self, number: u64, file: &str, text: &str) -> anyhow::Result<()> {
+        if File::of(file) != File::Workers {
+            return self.holds.write(number, file, text).await;
+        }
+        for change in workers::noted(text)? {
+            match change {
+                Noted::Pool(pool) => self.count(pool.made).await?,
+                Noted::Machine(worker) => self.keep(&worker).await?,
+                Noted::Gone(name) => self.forget(&name).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn files(&self, number: u64) -> anyhow::Result<Vec<String>> {
+        self.holds.files(number).await
+    }
+
+    /// The Machine is the draw: the API server gives it a UID that nobody else ever has.
+    async fn draw(&self, _: u64, name: &str, _: Option<Ipv4Addr>) -> anyhow::Result<Drawn> {
+        let made = {
+            let mut machine = self.like.clone();
+            machine.metadata.name = Some(name.to_owned());
+            kinds::create(self.objects, &machine).await
+        };
+        let made = made.with_context(|| format!("making the Machine {name}"))?;
+        let id = made.metadata.uid.as_deref().unwrap_or_default().parse().context("a Machine without a UID")?;
+        let address = match self.address(&made).await {
+            Ok(address) => address,
+            Err(why) => {
+                // Nothing has followed from it.
+                self.forget(name).await?;
+                return Err(why);
+            }
+        };
+        Ok(Drawn { id, vm: Some(id), address })
+    }
+
+    fn holder(&self, what: &str, now: u64) -> Holder {
+        self.holds.holder(what, now)
+    }
+
+    async fn has_ended(&self, holder: &Holder) -> anyhow::Result<bool> {
+        self.holds.has_ended(holder).await
+    }
+}

@@ -1,0 +1,440 @@
+//! A NodePool: its workers made, kept, replaced and removed by `fleet`, from what is kept of each in its Machine. A pool that is as it is
+//! to be is only looked at; where something is to be done a hold is taken, and rounds are gone until nothing moves for a while.
+//!
+//! Not done yet: several zones for one pool (all of its workers are in the first), another network than the control nodes', and the
+//! repair of workers that are ill.
+
+mod going;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contract::kubeconfig::Kubeconfig;
+use contract::minor::Minor;
+use fleet::authority::{Hold, Store as _, TakeOver};
+use fleet::journals;
+use fleet::workers::{
+    Cluster, Kept, Notice, Pool, Records, Rollout, Rounds, Site, Wish, Workers, WorkersStatus, ca_hash,
+};
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use self::going::Going;
+use crate::context::{Attempt, Context, Trouble};
+use crate::decisions::{
+    NODE_POOL, POOL_FINALIZER, WantedPool, is_leaving, kept, like, pool_status, shown_worker, site, wishes,
+};
+use crate::objects::{
+    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, set,
+};
+use crate::reach::providers::{Place, placement};
+use crate::reach::{Failure, PoolStore, kinds};
+use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
+use crate::records::worker_of;
+
+/// The pause between two rounds, and how long rounds go on while nothing leads on: longer than a VM has to be unseen to count as gone.
+const PACE: Duration = Duration::from_secs(5);
+const PAUSE_LIMIT: Duration = Duration::from_secs(90);
+/// How long is waited for what somebody else has to do, and after rounds in which something was left to do.
+const AWAITING: Duration = Duration::from_secs(30);
+/// So often a pool that is as it is to be is looked at.
+const WATCHING: Duration = Duration::from_secs(60);
+
+/// Brings a pool to where it is to be, as far as that can be done now.
+///
+/// # Errors
+/// Why it could not be gone on with.
+pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Action, Trouble> {
+    PoolWork(Work::of(&context)).bring_on(&pool).await
+}
+
+/// What one pool is worked on with.
+struct PoolWork<'a>(Work<'a>);
+
+/// What is done for a pool, and with whom it is talked about.
+struct Known {
+    cluster: TenantCluster,
+    provider: Provider,
+    wanted: Pool,
+    like: Machine,
+    zone: String,
+    addresses: Option<IPPool>,
+    site: Site,
+    api: Box<dyn Cluster>,
+    /// Whether the cluster goes as a whole: nothing is moved away from workers.
+    goes: bool,
+}
+
+/// Why nothing can be done for a pool now.
+type Unready = (NodePoolReason, String);
+
+impl PoolWork<'_> {
+    async fn bring_on(&self, known: &NodePool) -> Result<Action, Trouble> {
+        let work = &self.0;
+        let Some(pool) = self.find(known).await? else { return Ok(Action::await_change()) };
+        let is_leaving = pool.metadata.deletion_timestamp.is_some();
+        if !is_leaving
+            && kinds::keeps(work.objects, &pool, POOL_FINALIZER).await.attempting("noting that the pool is kept")?
+        {
+            return Ok(Action::requeue(Duration::ZERO));
+        }
+        let machines = self.machines(&pool).await?;
+        if is_leaving && machines.is_empty() {
+            return self.let_go(&pool).await;
+        }
+        let known = match self.known(&pool, &machines).await? {
+            Ok(known) => known,
+            Err((reason, words)) => {
+                self.say(&pool, reason, &words).await?;
+                return Ok(Action::requeue(AWAITING));
+            }
+        };
+        self.go(&pool, machines, known).await
+    }
+
+    async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, Trouble> {
+        let found = kinds::find::<NodePool>(self.0.objects, known.namespace().as_deref(), &known.name_any()).await;
+        let found = found.attempting("looking for the NodePool")?;
+        Ok(found.filter(|found| found.metadata.uid == known.metadata.uid))
+    }
+
+    /// The Machines of a pool.
+    async fn machines(&self, pool: &NodePool) -> Result<Vec<Machine>, Trouble> {
+        let name = pool.name_any();
+        let all = kinds::list::<Machine>(self.0.objects, pool.namespace().as_deref(), Some((NODE_POOL, &name))).await;
+        let all = all.attempting("looking for the pool's Machines")?;
+        Ok(all.into_iter().filter(|machine| machine.spec.pool_ref.as_ref().is_some_and(|of| of.name == name)).collect())
+    }
+
+    /// A pool without a worker goes, and its holds before it: nobody takes one any more.
+    async fn let_go(&self, pool: &NodePool) -> Result<Action, Trouble> {
+        let store = PoolStore::holds(self.0.objects, pool, self.0.term);
+        let mut numbers = store.numbers().await?;
+        numbers.sort_unstable();
+        for number in numbers {
+            store.remove(number).await?;
+        }
+        kinds::releases(self.0.objects, pool, POOL_FINALIZER).await.attempting("letting the pool go")?;
+        Ok(Action::await_change())
+    }
+
+    /// Looks at what a pool names.
+    async fn known(&self, pool: &NodePool, machines: &[Machine]) -> Result<Result<Known, Unready>, Trouble> {
+        use NodePoolReason::{ClusterNotReady, Unfit};
+        let (work, name) = (&self.0, &pool.spec.cluster_ref.name);
+        let cluster = kinds::find::<TenantCluster>(work.objects, pool.namespace().as_deref(), name).await;
+        let Some(cluster) = cluster.attempting("reading the pool's cluster")? else {
+            return Ok(Err((ClusterNotReady, format!("there is no TenantCluster {name}"))));
+        };
+        let Some(provider) = work.provider(&cluster).await? else {
+            return Ok(Err((Unfit, format!("there is no Provider {}", cluster.spec.provider_ref.name))));
+        };
+        let goes = is_leaving(&cluster);
+        let api: Box<dyn Cluster> = if goes {
+            Box::new(Going)
+        } else {
+            match work.kubeconfig(&cluster).await? {
+                Some(text) => work.places.cluster(&text)?,
+                None => return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig yet")))),
+            }
+        };
+        if goes || pool.metadata.deletion_timestamp.is_some() {
+            // Nothing that further workers would be made of is needed, nor looked at.
+            let Some(first) = machines.first() else { return Ok(Err((ClusterNotReady, "it goes".to_owned()))) };
+            let wanted = emptied(pool, first)?;
+            let (zone, like) = (first.spec.zone.clone(), first.clone());
+            let site = Site::default();
+            return Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses: None, site, api, goes }));
+        }
+        self.made_of(pool, cluster, provider, api).await
+    }
+
+    /// What a further worker would be made of.
+    async fn made_of(
+        &self,
+        pool: &NodePool,
+        cluster: TenantCluster,
+        provider: Provider,
+        api: Box<dyn Cluster>,
+    ) -> Result<Result<Known, Unready>, Trouble> {
+        use NodePoolReason::{ClusterNotReady, NotSupported, Unfit};
+        let work = &self.0;
+        let name = cluster.name_any();
+        if pool.spec.network.as_ref().is_some_and(|network| *network != cluster.spec.network.name) {
+            return Ok(Err((
+                NotSupported,
+                "workers are on the network of the control nodes: leave network out".to_owned(),
+            )));
+        }
+        if pool.spec.zones.len() > 1 {
+            return Ok(Err((
+                NotSupported,
+                "the workers of a pool are in one zone: make a pool for each zone".to_owned(),
+            )));
+        }
+        let zones = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
+        let mut zones = zones.map(|zone| zone.name.clone());
+        let zone = pool.spec.zones.first().cloned().or_else(|| zones.next());
+        let Some(zone) = zone else { return Ok(Err((Unfit, "the Provider has no zone".to_owned()))) };
+        let class =
+            kinds::find::<VMClass>(work.objects, None, &pool.spec.vm_class).await.attempting("reading the VMClass")?;
+        let Some(class) = class else {
+            return Ok(Err((Unfit, format!("there is no VMClass {}", pool.spec.vm_class))));
+        };
+        let status = cluster.status.clone().unwrap_or_default();
+        let (Some(resolved), Some(deployment)) = (&status.resolved, status.deployment.as_ref().filter(|it| it.formed))
+        else {
+            return Ok(Err((ClusterNotReady, format!("the control nodes of {name} have not formed yet"))));
+        };
+        let image = resolved.image.clone().unwrap_or_default();
+        let found = kinds::find::<NodeImage>(work.objects, None, &image).await.attempting("reading the NodeImage")?;
+        let Some(found) = found.filter(|found| Some(&found.spec.digest) == resolved.digest.as_ref()) else {
+            return Ok(Err((Unfit, format!("there is no NodeImage {image} as the cluster is on"))));
+        };
+        let minor = status.kubernetes.as_deref().unwrap_or(&cluster.spec.version).parse::<Minor>();
+        let minor = minor.map_err(|error| Trouble::Other(error.into()))?;
+        let around = work.around(&cluster).await?;
+        let control = work.control_machines(&cluster).await?;
+        let nodes = nodes(deployment, &control);
+        let (Some(told), Some(first)) = (told(&cluster, &around, resolved, &nodes), nodes.first()) else {
+            return Ok(Err((Unfit, "the network of the cluster has no IPPool".to_owned())));
+        };
+        let form = told.form(first)?;
+        let kubeconfig = work.kubeconfig(&cluster).await?.unwrap_or_default();
+        let authority = Kubeconfig::parse(&kubeconfig).map_err(anyhow::Error::from)?.authority;
+        let site = site(&form, ca_hash(&authority)?);
+        let addresses = around.pool_of_nodes(&cluster).cloned();
+        let carries = found.status.map(|status| status.kubernetes).unwrap_or_default();
+        let wanted = wishes(
+            &WantedPool {
+                name: &pool.name_any(),
+                spec: &pool.spec,
+                class: &class.spec,
+                image: &image,
+                digest: &found.spec.digest,
+                carries: &carries,
+                cluster: minor,
+                addresses: addresses.as_ref().map(|pool| &pool.spec),
+            },
+            None,
+        );
+        let mut wanted = match wanted.as_deref() {
+            Ok([Wish::Create(wanted)]) => (**wanted).clone(),
+            Ok(_) => return Err(Trouble::Other(anyhow::anyhow!("a pool of which nothing was begun is created"))),
+            Err(why) => return Ok(Err((Unfit, why.to_string()))),
+        };
+        wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
+        wanted.rollout.paused |= cluster.spec.paused;
+        let like = like(&cluster, pool, &wanted, &class.spec, &zone);
+        Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses, site, api, goes: false }))
+    }
+
+    /// Looks at a pool's workers, and has `fleet` act where there is something to do.
+    async fn go(&self, pool: &NodePool, machines: Vec<Machine>, known: Known) -> Result<Action, Trouble> {
+        let work = &self.0;
+        let namespace = pool.namespace().unwrap_or_default();
+        let (deployment, cluster) = (deployment(&known.cluster), known.cluster.name_any());
+        let network = known.like.spec.network.clone();
+        let place = Place {
+            deployment: fleet::workers::deployment(deployment, &known.wanted.name),
+            cluster: &cluster,
+            networks: vec![&network],
+        };
+        let unreached = |words: String| (NodePoolReason::NotReached, words);
+        let opened = work.places.hypervisor(&known.provider, &place, !known.goes).await;
+        let hypervisor = match opened {
+            Ok(hypervisor) => hypervisor,
+            Err(why) => return self.rest(pool, unreached(why.to_string())).await,
+        };
+        let placement = known.provider.spec.vsphere.as_ref().and_then(|vsphere| placement(vsphere, &known.zone));
+        let beside = if known.goes {
+            None
+        } else {
+            match self.beside(&known).await {
+                Ok(beside) => beside,
+                Err(words) => return self.rest(pool, unreached(words)).await,
+            }
+        };
+        let store = PoolStore::new(work.objects, pool, work.term, &known.like, known.addresses.as_ref());
+        let seconds = || u64::try_from(work.clock.time().0.as_second()).unwrap_or_default();
+        let mut kept = kept(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
+        self.addressed(&store, &machines, &known, &mut kept).await?;
+        let (end, cancelled) = watch::channel(false);
+        let workers = Workers {
+            hypervisor: &*hypervisor,
+            cluster: &*known.api,
+            store: &store,
+            beside,
+            placement: placement.unwrap_or_default(),
+            site: known.site.clone(),
+            what: "a NodePool",
+            watch: &told_of,
+            clock: &seconds,
+            pace: PACE,
+            pause_limit: PAUSE_LIMIT,
+            cancelled,
+        };
+        let seen = workers.status_of(&kept).await?;
+        work.term.may()?;
+        let is_paused = known.cluster.spec.paused && !known.goes;
+        let seen = if seen.done || is_paused {
+            seen
+        } else {
+            log::debug!("{namespace}/{}: something is to be done", pool.name_any());
+            let going = rounds(&workers, &store, kept);
+            let kept = tokio::select! {
+                kept = going => kept?,
+                () = work.term.ended() => {
+                    end.send_replace(true);
+                    work.term.may()?;
+                    return Ok(Action::requeue(AWAITING));
+                }
+            };
+            workers.status_of(&kept).await?
+        };
+        work.term.may()?;
+        self.show(pool, &known, &seen).await?;
+        Ok(Action::requeue(if seen.done { WATCHING } else { AWAITING }))
+    }
+
+    /// A VM of the control plane: workers are put beside it, on its networks.
+    async fn beside(&self, known: &Known) -> Result<Option<fleet::hypervisor::Vm>, String> {
+        let opened = self.0.open(&known.cluster, &known.provider, false).await.map_err(|why| why.to_string())?;
+        let vms = opened.hypervisor.vms().await.map_err(|error| error.to_string())?;
+        Ok(vms.into_iter().next())
+    }
+
+    /// Gives addresses to those for which nothing was begun after they were drawn. One that can have none goes again: nothing has
+    /// followed from it.
+    async fn addressed(
+        &self,
+        store: &PoolStore<'_>,
+        machines: &[Machine],
+        known: &Known,
+        kept: &mut Kept,
+    ) -> Result<(), Trouble> {
+        let lacks = |machine: &&Machine| {
+            let status = machine.status.clone().unwrap_or_default();
+            status.phase == Phase::New && status.journal.address.is_none()
+        };
+        for machine in machines.iter().filter(lacks).filter(|_| known.addresses.is_some()) {
+            let name = machine.name_any();
+            match store.address(machine).await {
+                Ok(address) => {
+                    for worker in kept.machines.iter_mut().filter(|worker| worker.name == name) {
+                        worker.address = address;
+                    }
+                }
+                Err(why) if why.chain().any(|cause| cause.is::<Failure>()) => return Err(Trouble::Other(why)),
+                Err(why) => {
+                    log::info!("{why:#}");
+                    store.forget(&name).await?;
+                    kept.machines.retain(|worker| worker.name != name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn rest(&self, pool: &NodePool, (reason, words): Unready) -> Result<Action, Trouble> {
+        self.say(pool, reason, &words).await?;
+        Ok(Action::requeue(AWAITING))
+    }
+
+    /// Says why nothing can be done for a pool.
+    async fn say(&self, pool: &NodePool, reason: NodePoolReason, words: &str) -> Result<(), Trouble> {
+        let Some(pool) = self.find(pool).await? else { return Ok(()) };
+        let mut status = pool.status.clone().unwrap_or_default();
+        let generation = pool.metadata.generation.unwrap_or_default();
+        status.observed_generation = generation;
+        set(&mut status.conditions, reason, words, generation, &self.0.clock.time());
+        kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
+            .await
+            .map(drop)
+            .attempting("writing the pool's status")
+    }
+
+    /// Writes what was seen of workers, in the pool and in their Machines.
+    async fn show(&self, pool: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<(), Trouble> {
+        let now = self.0.clock.time();
+        for machine in self.machines(pool).await? {
+            let status = shown_worker(&machine, seen, &now);
+            match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
+                // It is shown at the next look.
+                Err(Failure::Changed | Failure::Missing) => {}
+                written => written.map(drop).attempting("writing a Machine's status")?,
+            }
+        }
+        let Some(pool) = self.find(pool).await? else { return Ok(()) };
+        let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
+        let status = pool_status(&pool, &known.like, seen, is_going, &now);
+        kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
+            .await
+            .map(drop)
+            .attempting("writing the pool's status")
+    }
+}
+
+fn told_of(notice: &Notice<'_>) {
+    match notice {
+        Notice::TakingOver(words) => log::info!("{words}"),
+        Notice::Staging => log::info!("laying the image ready"),
+        Notice::Begun(action) => log::info!("{action:?}"),
+        Notice::Waits(wait) => log::debug!("waiting: {wait}"),
+    }
+}
+
+/// Goes rounds under one hold until nothing is left to do, or nothing leads on for a while; what is kept then.
+async fn rounds(workers: &Workers<'_>, store: &PoolStore<'_>, kept: Kept) -> anyhow::Result<Kept> {
+    let hold = Hold::take(store, workers.what, TakeOver::FromAnyone, &|words: &str| log::info!("{words}")).await?;
+    journals::prune_beside_upgrades(&hold).await;
+    let gone = async {
+        let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await?);
+        let mut led_on = Instant::now();
+        loop {
+            let round = rounds.step().await?;
+            if round.progressed {
+                led_on = Instant::now();
+            }
+            if round.changed && !round.failed {
+                continue;
+            }
+            if round.done || (round.needs_a_person && !round.changed) || led_on.elapsed() >= PAUSE_LIMIT {
+                return anyhow::Ok(rounds.kept().clone());
+            }
+            tokio::time::sleep(workers.pace).await;
+        }
+    }
+    .await;
+    hold.release().await;
+    gone
+}
+
+/// A pool in `fleet`'s words of which no worker is wanted any more.
+fn emptied(pool: &NodePool, first: &Machine) -> anyhow::Result<Pool> {
+    let worker = worker_of(first)?;
+    let rollout = &pool.spec.rollout;
+    let within = |prefix: &str| pool.name_any().strip_prefix(prefix)?.strip_prefix('-').map(str::to_owned);
+    Ok(Pool {
+        name: within(&pool.spec.cluster_ref.name).unwrap_or_else(|| pool.name_any()),
+        prefix: pool.name_any(),
+        count: 0,
+        template: worker.template,
+        ova: Default::default(),
+        carries: Vec::new(),
+        addresses: None,
+        rollout: Rollout {
+            max_surge: rollout.max_surge as usize,
+            max_unavailable: rollout.max_unavailable as usize,
+            drain_seconds: rollout.drain_seconds.into(),
+            join_seconds: rollout.join_seconds.into(),
+            paused: false,
+        },
+        made: pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default(),
+        powers_on: false,
+    })
+}

@@ -1,0 +1,242 @@
+//! Workers from a NodePool to their VMs and back.
+
+use std::time::Duration;
+
+use fleet::workers::PodSeen;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::reach::Collection;
+use crate::reach::Objects as _;
+use crate::reach::in_memory::Fault;
+use crate::reconcilers::tenant_cluster::tests::World;
+
+/// A cluster that is Ready, and a pool of it.
+struct Pooled(World);
+
+fn pool(replicas: u32) -> NodePool {
+    let spec = json!({"clusterRef": {"name": "shop"}, "vmClass": "small", "replicas": replicas});
+    let mut pool = NodePool::new("shop-general", serde_json::from_value(spec).unwrap());
+    pool.metadata.namespace = Some("team-blue".to_owned());
+    pool
+}
+
+impl Pooled {
+    async fn new(replicas: u32) -> Self {
+        let world = World::new();
+        let class = serde_json::from_value(json!({"processors": 2, "memoryMiB": 4096})).unwrap();
+        world.api.put(&VMClass::new("small", class));
+        world.until("ready", World::is_ready).await;
+        world.api.put(&pool(replicas));
+        Self(world)
+    }
+
+    fn there(&self) -> NodePool {
+        serde_json::from_value(self.0.api.object("nodepools")).unwrap()
+    }
+
+    fn scale(&self, replicas: u32) {
+        let mut pool = self.there();
+        pool.spec.replicas = replicas;
+        self.0.api.put(&pool);
+    }
+
+    async fn reconcile(&self) -> Result<Action, Trouble> {
+        let World { api, place, clock, term, .. } = &self.0;
+        PoolWork(Work { objects: api, places: place, term, clock }).bring_on(&self.there()).await
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..40 {
+            if is_so(self) {
+                return;
+            }
+            let _ = self.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        panic!("never {what}: {:#}\n{:?}", self.0.api.object("nodepools"), self.0.place.vms());
+    }
+
+    fn workers(&self) -> Vec<String> {
+        self.0.place.vms().into_keys().filter(|name| name.contains("-w")).collect()
+    }
+
+    fn ready(&self) -> i64 {
+        self.0.api.object("nodepools")["status"]["readyReplicas"].as_i64().unwrap_or_default()
+    }
+
+    fn is_settled(&self, replicas: i64) -> bool {
+        let said = self.condition("Ready") == "AllReady";
+        said && self.ready() == replicas && self.workers().len() as i64 == replicas
+    }
+
+    fn condition(&self, about: &str) -> String {
+        let status = self.0.api.object("nodepools")["status"].clone();
+        let found = status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == about).cloned();
+        found.unwrap_or(Value::Null)["reason"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Each worker's VM is its Machine's, by its UID and its address.
+    async fn is_consistent(&self, what: &str) {
+        let vms = self.0.place.vms();
+        let of = Collection::of::<Machine>(Some("team-blue"));
+        for name in self.workers() {
+            let machine = self.0.api.get(&of, &name).await.unwrap_or_else(|_| panic!("{what}: no Machine {name}"));
+            assert_eq!(machine["metadata"]["uid"], vms[&name].to_string(), "{what}: {name}");
+            let address = machine["status"]["journal"]["address"].as_str().unwrap().to_owned();
+            let form = self.0.place.lock().forms[&name]["address"].clone();
+            assert_eq!(form, format!("{address}/24"), "{what}: {name}");
+        }
+        let machines = self.0.api.names("machines");
+        let addresses = self.0.api.names("ipaddresses").len();
+        assert_eq!(addresses, machines.len() + 2, "{what}: one each, and two for Services: {machines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_grows_and_shrinks_by_its_replicas() {
+    let pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
+    pooled.is_consistent("two").await;
+    pooled.scale(3);
+    pooled.until("three", |it| it.is_settled(3)).await;
+    pooled.scale(1);
+    pooled.until("one", |it| it.is_settled(1)).await;
+    assert_eq!(pooled.workers(), ["shop-general-w1"]);
+    pooled.is_consistent("one").await;
+    pooled.scale(2);
+    pooled.until("two again", |it| it.is_settled(2)).await;
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w4"], "names are never used again");
+    let form = pooled.0.place.lock().forms["shop-general-w4"].clone();
+    assert_eq!(
+        (form["role"].as_str(), form["node-pool"].as_str(), form["api-vip"].as_str()),
+        ("worker", "general", "192.168.10.10")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_as_it_is_to_be_takes_no_hold() {
+    let pooled = Pooled::new(1).await;
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.reconcile().await.unwrap();
+    let (leases, object) = (pooled.0.api.names("leases"), pooled.0.api.object("nodepools"));
+    for _ in 0..5 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!((pooled.0.api.names("leases"), pooled.0.api.object("nodepools")), (leases, object));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_machine_is_deleted_is_made_anew() {
+    let pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
+    pooled.until("anew", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
+    assert_eq!(pooled.workers(), ["shop-general-w2", "shop-general-w3"]);
+    pooled.is_consistent("anew").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_go_with_their_cluster_whatever_keeps_their_pods() {
+    let pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    let pod = PodSeen {
+        namespace: "default".to_owned(),
+        name: "stuck".to_owned(),
+        uid: "1".to_owned(),
+        ending: false,
+        bare: true,
+    };
+    pooled.0.place.lock().stuck.insert("shop-general-w1".to_owned(), pod);
+    pooled.0.delete();
+    for _ in 0..30 {
+        if !pooled.0.api.names("nodepools").is_empty() {
+            let _ = pooled.reconcile().await;
+        }
+        if pooled.0.is_gone() {
+            break;
+        }
+        let _ = pooled.0.reconcile().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    pooled.0.is_clean("it went with its workers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_deleted_moves_pods_away_first() {
+    let pooled = Pooled::new(1).await;
+    pooled.until("one", |it| it.is_settled(1)).await;
+    let pod = PodSeen {
+        namespace: "default".to_owned(),
+        name: "stuck".to_owned(),
+        uid: "1".to_owned(),
+        ending: false,
+        bare: false,
+    };
+    pooled.0.place.lock().stuck.insert("shop-general-w1".to_owned(), pod);
+    pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
+    for _ in 0..8 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(pooled.condition("UpToDate"), "DrainBlocked");
+    assert_eq!(pooled.workers().len(), 1);
+    pooled.0.place.lock().stuck.clear();
+    pooled.until("gone", |it| it.0.api.names("nodepools").is_empty()).await;
+    assert_eq!((pooled.workers().len(), pooled.0.api.names("machines").len()), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pool_lacks_is_told() {
+    let pooled = Pooled::new(1).await;
+    let mut there = pooled.there();
+    there.spec.vm_class = "large".to_owned();
+    pooled.0.api.put(&there);
+    pooled.reconcile().await.unwrap();
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.condition("Ready"), "Unfit");
+    there.spec.zones = vec!["a".to_owned(), "b".to_owned()];
+    pooled.0.api.put(&there);
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.condition("Ready"), "NotSupported");
+    assert!(pooled.workers().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_without_addresses_leaves_no_half_a_worker() {
+    let pooled = Pooled::new(9).await;
+    for _ in 0..10 {
+        let _ = pooled.reconcile().await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    // Ten addresses, of which the cluster has five.
+    assert_eq!(pooled.workers().len(), 5);
+    pooled.is_consistent("five of nine").await;
+    pooled.scale(5);
+    pooled.until("five", |it| it.is_settled(5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_makes_no_second_worker() {
+    async fn story(pooled: &Pooled, what: &str) {
+        pooled.until(&format!("two: {what}"), |it| it.is_settled(2)).await;
+        pooled.is_consistent(what).await;
+        pooled.scale(1);
+        pooled.until(&format!("one: {what}"), |it| it.is_settled(1)).await;
+        pooled.is_consistent(what).await;
+    }
+    let pooled = Pooled::new(2).await;
+    let before = pooled.0.api.calls();
+    story(&pooled, "nothing goes wrong").await;
+    let calls = pooled.0.api.calls() - before;
+    assert!(calls > 100, "{calls}");
+    for call in (0..calls).step_by(3) {
+        for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
+            let pooled = Pooled::new(2).await;
+            pooled.0.api.fails_at(call, fault);
+            story(&pooled, &format!("{fault:?} at call {call}")).await;
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Before the first VM of a cluster: what is looked at, and the one thing that is done then.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, SystemTime};
+
+use fleet::deploy::Wish;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use uuid::Uuid;
+
+use super::place::unavailable;
+use super::{After, Work};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{
+    Allotted, Around, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec, Next,
+    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, limits, machines, next, obstacles, pool_of_nodes,
+    resolved, workers_of,
+};
+use crate::objects::{
+    AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
+    VMClass,
+};
+use crate::reach::{Failure, kinds};
+
+/// How long is waited for what somebody else has to do.
+const AWAITING: Duration = Duration::from_secs(30);
+/// How long a paused cluster is left alone: it is looked at when it changes.
+const RESTING: Duration = Duration::from_secs(600);
+
+/// What a cluster names, as it was looked at.
+pub(in crate::reconcilers) struct Surroundings {
+    provider: Option<Provider>,
+    pools: Vec<IPPool>,
+    images: Vec<NodeImage>,
+    class: Option<VMClass>,
+    secrets: Secrets,
+    obstacles: Vec<Obstacle>,
+    workers: u32,
+    controllers: Vec<String>,
+}
+
+impl Surroundings {
+    /// The pool of the addresses of a cluster's control nodes.
+    pub(in crate::reconcilers) fn pool_of_nodes(&self, cluster: &TenantCluster) -> Option<&IPPool> {
+        pool_of_nodes(cluster, self.provider.as_ref()?, &self.pools)
+    }
+}
+
+impl Work<'_> {
+    /// Does the next thing.
+    pub(super) async fn begin(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+        let around = self.around(cluster).await?;
+        let mut wished = self.wished(cluster, &around).await?;
+        // The place is asked once all else is there, and before anything is drawn for it.
+        if matches!(next(&wished), Next::Draw | Next::Deploy(_)) {
+            wished.place = self.judged(cluster, &around, &wished).await?;
+        }
+        match next(&wished) {
+            Next::Keep => {
+                kinds::keeps(self.objects, cluster, CLUSTER_FINALIZER)
+                    .await
+                    .attempting("noting that the cluster is kept")?;
+            }
+            Next::Await(obstacle) => {
+                self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                return Ok(After::Rest(AWAITING));
+            }
+            Next::Rest => {
+                self.note(cluster, &before(None, true), |_| ()).await?;
+                return Ok(After::Rest(RESTING));
+            }
+            Next::Pin(resolved) => {
+                self.note(cluster, &[], |status| status.resolved = Some((*resolved).clone())).await?;
+            }
+            Next::Unmake(machine) => self.unmake(&machine).await?,
+            Next::Make(machine) => return self.make(cluster, &machine).await,
+            Next::Claim(address) => {
+                kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
+            }
+            Next::Draw => self.draw(cluster).await?,
+            Next::Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
+        }
+        Ok(After::Again)
+    }
+
+    /// Looks at what a cluster names.
+    pub(in crate::reconcilers) async fn around(&self, cluster: &TenantCluster) -> Result<Surroundings, Trouble> {
+        let provider = self.provider(cluster).await?;
+        let pools = kinds::list::<IPPool>(self.objects, None, None).await.attempting("looking for IPPools")?;
+        let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
+        let class = self.class(cluster).await?;
+        let (keys, secrets) = self.named_secrets(cluster).await?;
+        let obstacles = obstacles(&Around {
+            cluster,
+            provider: provider.as_ref(),
+            class: class.as_ref(),
+            pools: &pools,
+            secrets: &keys,
+        });
+        let workers = workers_of(&self.pools(cluster).await?).wanted;
+        let workers = u32::try_from(workers).unwrap_or_default();
+        let controllers = self.controllers(cluster).await?;
+        Ok(Surroundings { provider, pools, images, class, secrets, obstacles, workers, controllers })
+    }
+
+    /// Where nodes are asked from, as networks, if not everybody may ask them: the addresses of the control cluster's nodes, on which
+    /// controllers run.
+    async fn controllers(&self, cluster: &TenantCluster) -> Result<Vec<String>, Trouble> {
+        if cluster.spec.site.admin_cidrs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let nodes = kinds::list::<Node>(self.objects, None, None)
+            .await
+            .attempting("looking for the control cluster's nodes")?;
+        let addresses = nodes.into_iter().filter_map(|node| node.status?.addresses).flatten();
+        let own =
+            addresses.filter(|address| address.type_ == "InternalIP" && address.address.parse::<Ipv4Addr>().is_ok());
+        let mut own: Vec<String> = own.map(|address| format!("{}/32", address.address)).collect();
+        own.sort();
+        own.dedup();
+        Ok(own)
+    }
+
+    /// The class of a cluster's control nodes; none if there is none, or it is `auto`.
+    pub(super) async fn class(&self, cluster: &TenantCluster) -> Result<Option<VMClass>, Trouble> {
+        match cluster.spec.control_plane.vm_class.as_str() {
+            AUTO => Ok(None),
+            name => kinds::find::<VMClass>(self.objects, None, name).await.attempting("reading the VMClass"),
+        }
+    }
+
+    /// The NodePools of a cluster.
+    pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, Trouble> {
+        let all = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), None).await;
+        let name = cluster.name_any();
+        let all = all.attempting("looking for the cluster's NodePools")?;
+        Ok(all.into_iter().filter(|pool| pool.spec.cluster_ref.name == name).collect())
+    }
+
+    async fn wished<'c>(&self, cluster: &'c TenantCluster, around: &Surroundings) -> Result<Wished<'c>, Trouble> {
+        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
+        let named = NamedBySpec {
+            images: &around.images,
+            class: around.class.as_ref().map(|class| &class.spec),
+            workers: around.workers,
+        };
+        let resolved = match Obstacle::of_all(around.obstacles.clone()) {
+            Some(obstacle) => Err(obstacle),
+            None => resolved(&cluster.spec, pinned, &named),
+        };
+        let wanted = match (&resolved, &around.provider) {
+            (Ok(resolved), Some(provider)) => machines(cluster, resolved, provider),
+            _ => Vec::new(),
+        };
+        let machines = self.control_machines(cluster).await?;
+        let claiming = self.claiming(cluster, around, &machines).await?;
+        let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
+        Ok(Wished { cluster, resolved, wanted, machines, claiming, keys, place: None })
+    }
+
+    async fn claiming(
+        &self,
+        cluster: &TenantCluster,
+        around: &Surroundings,
+        machines: &[Machine],
+    ) -> Result<Result<Claiming, Obstacle>, Trouble> {
+        let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
+        let Some(pool) = pool else {
+            let words = "the network of the control nodes has no IPPool";
+            return Ok(Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words)));
+        };
+        let seen = kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
+        let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
+        Ok(claims(cluster, machines, &pool.name_any()).and_then(|claims| claiming(&claims, &around.pools, &seen)))
+    }
+
+    /// What is in the way by the forms of nodes, by the Provider's limits, and by the place itself.
+    async fn judged(
+        &self,
+        cluster: &TenantCluster,
+        around: &Surroundings,
+        wished: &Wished<'_>,
+    ) -> Result<Option<Obstacle>, Trouble> {
+        let (Some(provider), Ok(resolved), Ok(Claiming::Has(allotted))) =
+            (&around.provider, &wished.resolved, &wished.claiming)
+        else {
+            return Ok(None);
+        };
+        if provider.spec.limits.is_some() {
+            let used = self.used(cluster).await?;
+            if let Some(obstacle) = limits(provider, used, Used::of(wished.machines.iter().map(|it| &it.spec))) {
+                return Ok(Some(obstacle));
+            }
+        }
+        let nodes = nodes(&wished.machines, allotted);
+        let pinned = pinned(cluster, resolved);
+        let carried = around.images.iter().find(|image| Some(image.name_any()) == resolved.image);
+        let carried = carried.and_then(|image| image.status.as_ref()).map(|status| status.kubernetes.clone());
+        let refused = told(cluster, around, &pinned, &nodes)
+            .map(|told| told.obstacles(&carried.unwrap_or_default(), SystemTime::now()))
+            .unwrap_or_default();
+        if let Some(obstacle) = Obstacle::of_all(refused) {
+            return Ok(Some(obstacle));
+        }
+        let mut zones: Vec<String> = nodes.into_iter().map(|node| node.zone).collect();
+        zones.dedup();
+        Ok(self.obstacle_there(cluster, provider, resolved, &zones).await)
+    }
+
+    /// What the Machines of a Provider's clusters have, this one's control nodes left aside.
+    async fn used(&self, cluster: &TenantCluster) -> Result<Used, Trouble> {
+        let clusters =
+            kinds::list::<TenantCluster>(self.objects, None, None).await.attempting("looking for clusters")?;
+        let provider = &cluster.spec.provider_ref;
+        let clusters: Vec<_> = clusters.into_iter().filter(|other| other.spec.provider_ref == *provider).collect();
+        let all = kinds::list::<Machine>(self.objects, None, None).await.attempting("looking for Machines")?;
+        let is_on = |machine: &&Machine| {
+            let of = |other: &TenantCluster| {
+                other.namespace() == machine.namespace() && other.name_any() == machine.spec.cluster_ref.name
+            };
+            let is_own = of(cluster) && machine.spec.pool_ref.is_none();
+            !is_own && clusters.iter().any(of)
+        };
+        Ok(Used::of(all.iter().filter(is_on).map(|machine| &machine.spec)))
+    }
+
+    /// Removes a Machine for which no VM was begun.
+    async fn unmake(&self, machine: &Machine) -> Result<(), Trouble> {
+        let addresses =
+            kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
+        let own = |address: &&IPAddress| Some(&address.spec.claimant.uid) == machine.metadata.uid.as_ref();
+        for address in addresses.iter().filter(own) {
+            kinds::delete(self.objects, address).await.attempting("giving an address back")?;
+        }
+        self.forget(machine).await
+    }
+
+    /// Has a Machine go whose VM is gone, or was never begun.
+    pub(super) async fn forget(&self, machine: &Machine) -> Result<(), Trouble> {
+        const ATTEMPT: &str = "removing a Machine";
+        if machine.metadata.deletion_timestamp.is_none() {
+            kinds::delete(self.objects, machine).await.attempting(ATTEMPT)?;
+            let (namespace, name) = (machine.namespace(), machine.name_any());
+            let found = kinds::find::<Machine>(self.objects, namespace.as_deref(), &name).await.attempting(ATTEMPT)?;
+            return match found.filter(|found| found.metadata.uid == machine.metadata.uid) {
+                Some(found) => {
+                    kinds::releases(self.objects, &found, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
+                }
+                None => Ok(()),
+            };
+        }
+        kinds::releases(self.objects, machine, MACHINE_FINALIZER).await.map(drop).attempting(ATTEMPT)
+    }
+
+    async fn make(&self, cluster: &TenantCluster, machine: &Machine) -> Result<After, Trouble> {
+        match kinds::create(self.objects, machine).await {
+            Ok(_) => Ok(After::Again),
+            Err(Failure::Exists) => {
+                // Its own earlier call, whose answer was lost; or somebody has taken the name.
+                let name = machine.name_any();
+                let own = self.control_machines(cluster).await?;
+                if own.iter().any(|own| own.name_any() == name) {
+                    return Ok(After::Again);
+                }
+                let words = format!("there is a Machine {name} that was not made for this cluster: remove it");
+                let obstacle = Obstacle::new(TenantClusterReason::NameTaken, words);
+                self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                Ok(After::Rest(AWAITING))
+            }
+            Err(failure) => Err(failure).attempting("making a Machine"),
+        }
+    }
+
+    /// Has `fleet` begin: from then on what was begun is in the cluster's status.
+    async fn first(
+        &self,
+        cluster: &TenantCluster,
+        around: &Surroundings,
+        wished: &Wished<'_>,
+        allotted: &Allotted,
+    ) -> Result<After, Trouble> {
+        let (Some(provider), Ok(resolved), Ok(keys)) = (&around.provider, &wished.resolved, self.keys(cluster).await?)
+        else {
+            return Ok(After::Again);
+        };
+        self.note(cluster, &before(None, false), |_| ()).await?;
+        let opened = match self.open(cluster, provider, true).await {
+            Ok(opened) => opened,
+            Err(why) => {
+                self.note(cluster, &before(Some(&unavailable(&why)), false), |_| ()).await?;
+                return Ok(After::Rest(AWAITING));
+            }
+        };
+        let (nodes, pinned) = (nodes(&wished.machines, allotted), pinned(cluster, resolved));
+        let Some(told) = told(cluster, around, &pinned, &nodes) else { return Ok(After::Again) };
+        let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
+        let guests = self.places.guests(Some(keys.deployer));
+        let ran = self.go(cluster, &opened, &*guests, Wish::Deploy(&wanted)).await?;
+        self.after(cluster, &wished.machines, ran).await
+    }
+}
+
+/// What is pinned, with the addresses.
+fn pinned(cluster: &TenantCluster, resolved: &Resolved) -> Resolved {
+    let status = cluster.status.as_ref().and_then(|status| status.resolved.clone());
+    status.unwrap_or_else(|| resolved.clone())
+}
+
+/// What the forms of nodes follow from; none if the pool of their addresses is not there.
+pub(in crate::reconcilers) fn told<'a>(
+    cluster: &'a TenantCluster,
+    around: &'a Surroundings,
+    resolved: &'a Resolved,
+    nodes: &'a [ControlNode],
+) -> Option<Told<'a>> {
+    let pool = pool_of_nodes(cluster, around.provider.as_ref()?, &around.pools)?;
+    Some(Told {
+        cluster,
+        resolved,
+        nodes,
+        pool: &pool.spec,
+        secrets: &around.secrets,
+        controllers: &around.controllers,
+    })
+}
+
+/// The control nodes, by their Machines and the addresses of these.
+fn nodes(machines: &[Machine], allotted: &Allotted) -> Vec<ControlNode> {
+    let addresses: BTreeMap<&str, Ipv4Addr> =
+        allotted.nodes.iter().map(|(uid, address)| (uid.as_str(), *address)).collect();
+    let node = |machine: &Machine| {
+        let uid = machine.metadata.uid.as_deref()?;
+        Some(ControlNode {
+            name: machine.name_any(),
+            address: *addresses.get(uid)?,
+            machine: uid.parse::<Uuid>().ok()?,
+            zone: machine.spec.zone.clone(),
+        })
+    };
+    let mut nodes: Vec<ControlNode> = machines.iter().filter_map(node).collect();
+    nodes.sort_by(|one, other| one.name.cmp(&other.name));
+    nodes
+}

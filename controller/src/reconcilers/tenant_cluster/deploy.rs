@@ -1,0 +1,139 @@
+//! `fleet` at work on the control nodes of one cluster: one run, which ends once all is so, or something has to be waited for.
+
+use std::time::Duration;
+
+use fleet::authority::TakeOver;
+use fleet::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wish};
+use fleet::hypervisor::Placement;
+use kube::ResourceExt;
+use tokio::sync::watch;
+
+use super::Work;
+use super::place::Opened;
+use crate::context::Trouble;
+use crate::objects::TenantCluster;
+use crate::reach::{ClusterStore, Failure};
+
+/// The pause between two looks, and how long a run waits for what cannot be done now. Each run takes a hold; and as long as one waits,
+/// nothing of the cluster's object is looked at.
+const PACE: Duration = Duration::from_secs(2);
+const PAUSE_LIMIT: Duration = Duration::from_secs(60);
+
+/// What became of a run.
+pub(super) enum Ran {
+    /// Where it has come to.
+    Arrived(Arrived, DeployStatus),
+    /// It was refused, or could not begin: why.
+    Refused(String),
+}
+
+fn told(notice: &Notice<'_>) {
+    match notice {
+        Notice::TakingOver(words) => log::info!("{words}"),
+        Notice::Staging => log::info!("laying the image ready"),
+        Notice::Begun(action) => log::info!("{action}"),
+        Notice::Waits(wait) => log::debug!("waiting: {wait}"),
+    }
+}
+
+/// The place goes with its Provider.
+fn stays() -> anyhow::Result<()> {
+    Ok(())
+}
+
+impl Work<'_> {
+    fn store(&self, cluster: &TenantCluster) -> ClusterStore<'_> {
+        ClusterStore::new(self.objects, &cluster.namespace().unwrap_or_default(), &cluster.name_any(), self.term)
+    }
+
+    /// Has `fleet` go on with a cluster. It ends with the term: whoever leads then goes on from what is kept.
+    pub(super) async fn go(
+        &self,
+        cluster: &TenantCluster,
+        opened: &Opened,
+        guests: &dyn Guests,
+        wish: Wish<'_>,
+    ) -> Result<Ran, Trouble> {
+        let (store, (end, cancelled)) = (self.store(cluster), watch::channel(false));
+        let deploy = deploy(opened, guests, &store, placement(wish), cancelled);
+        // Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
+        let going = deploy.go(wish, TakeOver::FromAnyone);
+        let gone = tokio::select! {
+            gone = going => gone,
+            () = self.term.ended() => {
+                end.send_replace(true);
+                return Err(self.over());
+            }
+        };
+        self.term.may()?;
+        match gone {
+            Ok((arrived, status)) => Ok(Ran::Arrived(arrived, status)),
+            // Who has taken over, or an API server that does not answer: that is not what the cluster waits for.
+            Err(error) if error.is::<fleet::authority::Lost>() || is_of_api(&error) => Err(Trouble::Other(error)),
+            Err(error) => Ok(Ran::Refused(format!("{error:#}"))),
+        }
+    }
+
+    /// Where the control nodes stand; none if nothing was begun. Changes nothing.
+    pub(super) async fn seen(
+        &self,
+        cluster: &TenantCluster,
+        opened: &Opened,
+        guests: &dyn Guests,
+    ) -> Result<Option<DeployStatus>, Trouble> {
+        let (store, cancelled) = (self.store(cluster), watch::channel(false).1);
+        let seen = deploy(opened, guests, &store, Placement::default(), cancelled).status().await;
+        self.term.may()?;
+        Ok(seen?)
+    }
+
+    /// The numbers of a cluster's holds, the lowest first.
+    pub(super) async fn holds(&self, cluster: &TenantCluster) -> Result<Vec<u64>, Trouble> {
+        use fleet::authority::Store as _;
+        let mut numbers = self.store(cluster).numbers().await?;
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    pub(super) async fn remove_hold(&self, cluster: &TenantCluster, number: u64) -> Result<(), Trouble> {
+        use fleet::authority::Store as _;
+        Ok(self.store(cluster).remove(number).await?)
+    }
+
+    fn over(&self) -> Trouble {
+        self.term.may().err().map_or_else(|| Trouble::Other(anyhow::anyhow!("the term goes on")), Trouble::Ended)
+    }
+}
+
+/// Whether it is the API server that failed.
+fn is_of_api(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Failure>())
+}
+
+fn placement(wish: Wish<'_>) -> Placement {
+    match wish {
+        Wish::Deploy(wanted) => wanted.placement.clone(),
+        Wish::Destroy { .. } => Placement::default(),
+    }
+}
+
+fn deploy<'d>(
+    opened: &'d Opened,
+    guests: &'d dyn Guests,
+    store: &'d ClusterStore<'d>,
+    placement: Placement,
+    cancelled: watch::Receiver<bool>,
+) -> Deploy<'d> {
+    Deploy {
+        hypervisor: &*opened.hypervisor,
+        guests,
+        store,
+        placement,
+        what: "a TenantCluster",
+        watch: &told,
+        pace: PACE,
+        pause_limit: PAUSE_LIMIT,
+        empties: &stays,
+        cancelled,
+    }
+}

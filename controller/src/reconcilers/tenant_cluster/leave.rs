@@ -1,0 +1,132 @@
+//! A cluster that is being deleted: its pools, its control nodes, and then all that was made for it. It asks for nothing that it does not
+//! need: where no VM was begun, no Provider; and never for an image, a class, a pool of addresses or a key.
+
+use std::time::Duration;
+
+use fleet::deploy::{Arrived, DeployStatus, Wait, Wish};
+use kube::ResourceExt;
+
+use super::deploy::Ran;
+use super::{After, Work};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{CLUSTER, CLUSTER_FINALIZER, Going, Leaving, going, leaving};
+use crate::objects::{IPAddress, NodePool, Operation, TenantCluster};
+use crate::reach::{Collection, Failure, kinds};
+
+/// How long is waited for workers, for what `fleet` waits for, and for what somebody else has to do.
+const WORKERS: Duration = Duration::from_secs(10);
+const WAITING: Duration = Duration::from_secs(15);
+const AWAITING: Duration = Duration::from_secs(60);
+
+impl Work<'_> {
+    /// Does the next thing.
+    pub(super) async fn leave(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+        let seen = self.leaving(cluster).await?;
+        let namespace = cluster.namespace();
+        match going(&seen) {
+            Going::Gone => return Ok(After::Gone),
+            Going::DeletePools(pools) => {
+                for pool in pools {
+                    let of = Collection::of::<NodePool>(namespace.as_deref());
+                    gone(self.objects.delete(&of, &pool).await, "deleting a NodePool")?;
+                }
+            }
+            Going::AwaitWorkers(left) => {
+                return self.waits(cluster, &format!("workers go first: {}", left.join(", ")), WORKERS).await;
+            }
+            Going::Destroy => return self.destroy(cluster).await,
+            Going::Release(address) => {
+                kinds::delete(self.objects, &*address).await.attempting("giving an address back")?;
+            }
+            Going::Forget(machine) => self.forget(&machine).await?,
+            Going::RemoveSecret(name) => self.remove_secret(cluster, &name).await?,
+            Going::RemoveOperation(name) => {
+                let of = Collection::of::<Operation>(namespace.as_deref());
+                gone(self.objects.delete(&of, &name).await, "removing an Operation")?;
+            }
+            Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
+            Going::LetGo => {
+                kinds::releases(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("letting the cluster go")?;
+                return Ok(After::Gone);
+            }
+        }
+        Ok(After::Again)
+    }
+
+    /// Looks at what there is of it.
+    async fn leaving<'c>(&self, cluster: &'c TenantCluster) -> Result<Leaving<'c>, Trouble> {
+        let (namespace, name) = (cluster.namespace(), cluster.name_any());
+        let machines = self.machines(cluster).await?;
+        let mut owners: Vec<&String> = machines.iter().filter_map(|machine| machine.metadata.uid.as_ref()).collect();
+        owners.extend(&cluster.metadata.uid);
+        let addresses =
+            kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
+        let addresses = addresses.into_iter().filter(|address| owners.contains(&&address.spec.claimant.uid)).collect();
+        let label = Some((CLUSTER, name.as_str()));
+        let operations = kinds::list::<Operation>(self.objects, namespace.as_deref(), label).await;
+        let operations = operations.attempting("looking for Operations")?.iter().map(ResourceExt::name_any).collect();
+        Ok(Leaving {
+            cluster,
+            pools: self.pools(cluster).await?,
+            addresses,
+            secrets: self.own_secrets(cluster).await?,
+            operations,
+            holds: self.holds(cluster).await?,
+            machines,
+        })
+    }
+
+    /// Has `fleet` remove the control nodes.
+    async fn destroy(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+        let name = cluster.name_any();
+        let Some(provider) = self.provider(cluster).await? else {
+            let words =
+                format!("its VMs are on the Provider {}, which is gone: make it again", cluster.spec.provider_ref.name);
+            return self.waits(cluster, &words, AWAITING).await;
+        };
+        let opened = match self.open(cluster, &provider, false).await {
+            Ok(opened) => opened,
+            Err(why) => return self.waits(cluster, &why.to_string(), AWAITING).await,
+        };
+        self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
+        let guests = self.places.guests(None);
+        let wish = Wish::Destroy { cluster: &name, disks: true, also: &[] };
+        let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        match self.go(cluster, &opened, &*guests, wish).await? {
+            Ran::Arrived(Arrived::Gone, status) => {
+                self.name_what_is_left(cluster, &status);
+                Ok(After::Again)
+            }
+            Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
+            Ran::Arrived(Arrived::Stopped(on), _) => self.waits(cluster, &words(&on), AWAITING).await,
+            Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
+            Ran::Refused(words) => self.waits(cluster, &words, AWAITING).await,
+        }
+    }
+
+    /// Says what is waited for.
+    async fn waits(&self, cluster: &TenantCluster, words: &str, rest: Duration) -> Result<After, Trouble> {
+        self.note(cluster, &leaving(words), |_| ()).await?;
+        Ok(After::Rest(rest))
+    }
+
+    /// Disks that are not the cluster's stay, and nothing names them once its object is gone.
+    fn name_what_is_left(&self, cluster: &TenantCluster, status: &DeployStatus) {
+        for disk in &status.left {
+            log::warn!(
+                "{}/{}: the disk {} is left",
+                cluster.namespace().unwrap_or_default(),
+                status.cluster,
+                disk.path
+            );
+        }
+    }
+}
+
+/// What is not there any more was removed.
+fn gone(removed: Result<(), Failure>, attempt: &str) -> Result<(), Trouble> {
+    match removed {
+        Err(Failure::Missing) => Ok(()),
+        removed => removed.attempting(attempt),
+    }
+}

@@ -1,0 +1,100 @@
+//! A TenantCluster: its control nodes made, kept and removed by `fleet`, its addresses, its Machines, its kubeconfig, and what it says of
+//! itself. One thing at a time: what comes next is decided by [`crate::decisions`], done here, and looked at again. Whoever takes over
+//! goes on by looking. Its workers are its NodePools' own.
+
+mod begin;
+mod deploy;
+mod leave;
+mod note;
+mod place;
+mod run;
+mod secrets;
+#[cfg(test)]
+pub(super) mod tests;
+
+pub(super) use self::begin::told;
+pub(super) use self::place::deployment;
+pub(super) use self::run::nodes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+
+use crate::context::{Attempt, Context, Trouble};
+use crate::decisions::{is_begun, is_leaving};
+use crate::objects::TenantCluster;
+use crate::reach::{Objects, Placeable, kinds};
+use crate::term::{Clock, Term};
+
+/// So many things are done for a cluster in one go at most: what goes on in a circle is seen by it.
+const STEPS: usize = 600;
+
+/// Brings a cluster to where it is to be, as far as that can be done now.
+///
+/// # Errors
+/// Why it could not be gone on with.
+pub async fn reconcile(cluster: Arc<TenantCluster>, context: Arc<Context>) -> Result<Action, Trouble> {
+    Work::of(&context).bring_on(&cluster).await
+}
+
+/// What one cluster is worked on with.
+#[derive(Clone, Copy)]
+pub(super) struct Work<'a> {
+    pub(super) objects: &'a dyn Objects,
+    pub(super) places: &'a dyn Placeable,
+    pub(super) term: &'a Term,
+    pub(super) clock: &'a Clock,
+}
+
+/// What comes after something was done for a cluster.
+#[derive(Debug)]
+enum After {
+    /// It is looked at again at once.
+    Again,
+    /// It is left alone until something changes, or for so long.
+    Rest(Duration),
+    /// There is nothing of it any more.
+    Gone,
+}
+
+impl<'a> Work<'a> {
+    /// With what all reconcilers share.
+    pub(super) fn of(context: &'a Context) -> Self {
+        Self { objects: &*context.objects, places: &context.providers, term: &context.term, clock: &context.clock }
+    }
+}
+
+impl Work<'_> {
+    /// As far as it can be done now. `known` is the cluster as it was seen last: it may be otherwise by now.
+    async fn bring_on(&self, known: &TenantCluster) -> Result<Action, Trouble> {
+        for _ in 0..STEPS {
+            let Some(cluster) = self.find(known).await? else { return Ok(Action::await_change()) };
+            let after = if is_leaving(&cluster) {
+                self.leave(&cluster).await
+            } else if is_begun(&cluster) {
+                self.run(&cluster).await
+            } else {
+                self.begin(&cluster).await
+            };
+            match after {
+                Ok(After::Again) => {}
+                Ok(After::Rest(time)) => return Ok(Action::requeue(time)),
+                Ok(After::Gone) => return Ok(Action::await_change()),
+                // Somebody else has written what was to be written: it is looked at again.
+                Err(trouble) if trouble.is_race() => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Err(Trouble::Other(anyhow::anyhow!("{STEPS} steps lead to no end for the cluster {}", known.name_any())))
+    }
+
+    /// The cluster as it is now; none if it is gone, or another one has its name.
+    async fn find(&self, known: &TenantCluster) -> Result<Option<TenantCluster>, Trouble> {
+        let namespace = known.namespace();
+        let found = kinds::find::<TenantCluster>(self.objects, namespace.as_deref(), &known.name_any()).await;
+        let found = found.attempting("looking for the cluster")?;
+        Ok(found.filter(|found| found.metadata.uid == known.metadata.uid))
+    }
+}

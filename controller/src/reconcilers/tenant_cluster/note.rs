@@ -1,0 +1,76 @@
+//! What is written of a cluster: its status, and those of its control nodes' Machines.
+
+use fleet::deploy::DeployStatus;
+use kube::ResourceExt;
+
+use super::Work;
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{CLUSTER, Said, shown};
+use crate::objects::{Machine, MachineRole, TenantCluster, TenantClusterStatus, set};
+use crate::reach::{Failure, kinds};
+
+/// So often a status is written again that somebody else has changed meanwhile.
+const TRIES: usize = 10;
+
+impl Work<'_> {
+    /// Says how a cluster is, and what else has changed of its status; nothing is written that is so already.
+    pub(super) async fn note(
+        &self,
+        cluster: &TenantCluster,
+        said: &[Said],
+        change: impl Fn(&mut TenantClusterStatus),
+    ) -> Result<(), Trouble> {
+        let mut now = cluster.clone();
+        for attempt in 1.. {
+            let generation = now.metadata.generation.unwrap_or_default();
+            let mut status = now.status.clone().unwrap_or_default();
+            change(&mut status);
+            for (reason, words) in said {
+                set(&mut status.conditions, *reason, words, generation, &self.clock.time());
+            }
+            // By the spec that was judged: a newer one is judged in its turn.
+            status.observed_generation = cluster.metadata.generation.unwrap_or_default();
+            match kinds::note(self.objects, &now, now.status.as_ref(), &status).await {
+                Err(Failure::Changed) if attempt < TRIES => match self.find(cluster).await? {
+                    Some(found) => now = found,
+                    None => return Ok(()),
+                },
+                Err(Failure::Missing) => return Ok(()),
+                written => return written.map(drop).attempting("writing the cluster's status"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The Machines of a cluster that were made for it: those of its control nodes, or of all.
+    pub(super) async fn machines(&self, cluster: &TenantCluster) -> Result<Vec<Machine>, Trouble> {
+        let (namespace, name) = (cluster.namespace(), cluster.name_any());
+        let all = kinds::list::<Machine>(self.objects, namespace.as_deref(), Some((CLUSTER, &name))).await;
+        let is_own = |machine: &Machine| {
+            machine.owner_references().iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref())
+        };
+        let all = all.attempting("looking for the cluster's Machines")?;
+        Ok(all.into_iter().filter(|machine| is_own(machine)).collect())
+    }
+
+    pub(in crate::reconcilers) async fn control_machines(
+        &self,
+        cluster: &TenantCluster,
+    ) -> Result<Vec<Machine>, Trouble> {
+        let all = self.machines(cluster).await?;
+        Ok(all.into_iter().filter(|machine| machine.spec.role == MachineRole::ControlPlane).collect())
+    }
+
+    /// Has each control node's Machine show what was seen of it.
+    pub(super) async fn show(&self, machines: &[Machine], seen: &DeployStatus) -> Result<(), Trouble> {
+        for machine in machines {
+            let status = shown(machine, seen, &self.clock.time());
+            match kinds::note(self.objects, machine, machine.status.as_ref(), &status).await {
+                // It is shown at the next look.
+                Err(Failure::Changed | Failure::Missing) => {}
+                written => written.map(drop).attempting("writing a Machine's status")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! Where the control nodes of a cluster are put: opened by its Provider, and asked whether they can be there.
+
+use std::collections::BTreeMap;
+
+use fleet::hypervisor::{Error, Hypervisor, Kind, Placement};
+use kube::ResourceExt;
+use uuid::Uuid;
+
+use super::Work;
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{Obstacle, network};
+use crate::objects::{Provider, Resolved, TenantCluster, TenantClusterReason};
+use crate::reach::kinds;
+use crate::reach::providers::{Place, Unavailable, Why, placement};
+use crate::records::digits_of;
+
+/// A cluster's place that answers.
+pub(in crate::reconcilers) struct Opened {
+    pub(in crate::reconcilers) hypervisor: Box<dyn Hypervisor>,
+    /// Where each zone of the Provider puts its VMs.
+    pub(super) placements: BTreeMap<String, Placement>,
+    /// The port groups of control nodes, in the order of the image's.
+    pub(super) networks: Vec<String>,
+}
+
+impl Work<'_> {
+    /// The Provider of a cluster; none if it is not there.
+    pub(in crate::reconcilers) async fn provider(&self, cluster: &TenantCluster) -> Result<Option<Provider>, Trouble> {
+        let found = kinds::find::<Provider>(self.objects, None, &cluster.spec.provider_ref.name).await;
+        found.attempting("reading the cluster's Provider")
+    }
+
+    /// Opens a cluster's place; with `make` what it needs for itself is made there.
+    pub(in crate::reconcilers) async fn open(
+        &self,
+        cluster: &TenantCluster,
+        provider: &Provider,
+        make: bool,
+    ) -> Result<Opened, Unavailable> {
+        let name = cluster.name_any();
+        let place = Place {
+            deployment: deployment(cluster),
+            cluster: &name,
+            networks: network(cluster, provider).into_iter().map(|network| network.name.as_str()).collect(),
+        };
+        let hypervisor = self.places.hypervisor(provider, &place, make).await?;
+        let vsphere = provider.spec.vsphere.iter();
+        let zones = vsphere.flat_map(|vsphere| vsphere.zones.iter().map(move |zone| (vsphere, &zone.name)));
+        let placements = zones.filter_map(|(vsphere, zone)| Some((zone.clone(), placement(vsphere, zone)?)));
+        let networks = network(cluster, provider).into_iter().map(|network| network.port_group.clone());
+        Ok(Opened { hypervisor, placements: placements.collect(), networks: networks.collect() })
+    }
+
+    /// What the place itself says is in the way of control nodes in these zones; none if nothing is.
+    pub(super) async fn obstacle_there(
+        &self,
+        cluster: &TenantCluster,
+        provider: &Provider,
+        resolved: &Resolved,
+        zones: &[String],
+    ) -> Option<Obstacle> {
+        let opened = match self.open(cluster, provider, false).await {
+            Ok(opened) => opened,
+            Err(why) => return Some(unavailable(&why)),
+        };
+        let name = provider.name_any();
+        for zone in zones {
+            let Some(placement) = opened.placements.get(zone) else {
+                let words = format!("the Provider {name} has no zone {zone} any more");
+                return Some(Obstacle::new(TenantClusterReason::ReferenceMissing, words));
+            };
+            if let Err(error) = opened.hypervisor.preflight(placement).await {
+                return Some(refused(&name, zone, &error));
+            }
+            let digest = resolved.digest.as_deref().and_then(digits_of).unwrap_or_default();
+            match opened.hypervisor.staged(&digest, None, placement).await {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    let image = resolved.image.as_deref().unwrap_or_default();
+                    let words = format!(
+                        "no template of the NodeImage {image} is ready for the zone {zone} of the Provider {name}: push the OVA \
+                         there"
+                    );
+                    return Some(Obstacle::new(TenantClusterReason::ImageUnsuitable, words));
+                }
+                Err(error) => return Some(refused(&name, zone, &error)),
+            }
+        }
+        None
+    }
+}
+
+/// What the VMs of a cluster are stamped with: nobody else ever has its UID. The API server gives each object one.
+pub(in crate::reconcilers) fn deployment(cluster: &TenantCluster) -> Uuid {
+    cluster.metadata.uid.as_deref().and_then(|uid| uid.parse().ok()).unwrap_or_default()
+}
+
+/// Why a Provider cannot be asked, as something in the way.
+pub(super) fn unavailable(why: &Unavailable) -> Obstacle {
+    let reason = match &why.why {
+        Why::Secret(_) | Why::Untrusted(_) | Why::OtherServer(_) | Why::LoginRefused(_) | Why::Unknown => {
+            TenantClusterReason::ProviderNotReady
+        }
+        Why::Hypervisor(error) => reason(error),
+        Why::NotKnown(_) | Why::Resting { .. } | Why::NoAnswer(_) => TenantClusterReason::PreflightNotKnown,
+    };
+    Obstacle::new(reason, why.to_string())
+}
+
+fn refused(provider: &str, zone: &str, error: &Error) -> Obstacle {
+    Obstacle::new(reason(error), format!("the zone {zone} of the Provider {provider}: {error}"))
+}
+
+fn reason(error: &Error) -> TenantClusterReason {
+    match error.kind {
+        Kind::Denied => TenantClusterReason::ProviderNotReady,
+        Kind::Refused | Kind::NotFound => TenantClusterReason::ReferenceMissing,
+        Kind::Transient | Kind::Changed | Kind::InDoubt | Kind::Fenced => TenantClusterReason::PreflightNotKnown,
+    }
+}

@@ -1,0 +1,269 @@
+//! From the first VM of a cluster on: `fleet` makes its control nodes, and they are looked at for as long as the cluster is there.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use fleet::deploy::{Arrived, DeployStatus, Wait, Wanted, WantedNode, Wish};
+use fleet::hypervisor::{Placement, PowerState, Size};
+use kube::ResourceExt;
+use uuid::Uuid;
+
+use super::begin::told;
+use super::deploy::Ran;
+use super::place::{Opened, unavailable};
+use super::{After, Work};
+use crate::context::Trouble;
+use crate::decisions::{ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged};
+use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
+use crate::records::kept_of;
+
+/// How long after a run that waits for something the next one is.
+const WAITING: Duration = Duration::from_secs(15);
+/// The same where a person has to see to something.
+const STUCK: Duration = Duration::from_secs(60);
+/// So often a cluster that is as it is to be is looked at.
+const WATCHING: Duration = Duration::from_secs(60);
+
+impl Work<'_> {
+    /// Goes on with a cluster whose control nodes were begun.
+    pub(super) async fn run(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+        let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
+            return Ok(After::Again);
+        };
+        if deployment.goal != Goal::Up {
+            // Nobody takes a deletion back: what is read here is older than what was done.
+            let words = "its control nodes were being removed, and nobody deletes it";
+            return self.stuck(cluster, TenantClusterReason::Drifted, words).await;
+        }
+        let machines = self.control_machines(cluster).await?;
+        let Some(provider) = self.provider(cluster).await? else {
+            let words = format!("there is no Provider {}", cluster.spec.provider_ref.name);
+            return self.unreached(cluster, &Obstacle::new(TenantClusterReason::ReferenceMissing, words)).await;
+        };
+        let opened = match self.open(cluster, &provider, true).await {
+            Ok(opened) => opened,
+            Err(why) => return self.unreached(cluster, &unavailable(&why)).await,
+        };
+        let keys = match self.keys(cluster).await? {
+            Ok(keys) => keys,
+            Err(seen) => return self.locked_out(cluster, &machines, &opened, seen).await,
+        };
+        if !deployment.formed && !cluster.spec.paused {
+            return self.form(cluster, deployment, &machines, &opened, keys).await;
+        }
+        self.watch(cluster, deployment, &machines, &opened, keys).await
+    }
+
+    /// Has control nodes made that have not formed yet, as they were begun.
+    async fn form(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        machines: &[Machine],
+        opened: &Opened,
+        keys: Keys,
+    ) -> Result<After, Trouble> {
+        let (nodes, around) = (nodes(deployment, machines), self.around(cluster).await?);
+        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+        let Some(told) = told(cluster, &around, &pinned, &nodes) else {
+            let words = "the IPPool of the control nodes is not there any more";
+            return self.stuck(cluster, TenantClusterReason::Stuck, words).await;
+        };
+        let wanted = match told.wanted(&keys, opened.networks.clone(), &opened.placements) {
+            Ok(wanted) => wanted,
+            Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
+        };
+        let guests = self.places.guests(Some(keys.deployer));
+        let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
+        self.after(cluster, machines, ran).await
+    }
+
+    /// Looks at control nodes that have formed, and has `fleet` act only where there is something to do.
+    async fn watch(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        machines: &[Machine],
+        opened: &Opened,
+        keys: Keys,
+    ) -> Result<After, Trouble> {
+        let wanted = again(cluster, deployment, &keys)?;
+        let guests = self.places.guests(Some(keys.deployer));
+        let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
+        let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
+        let ends = self.kubeconfig_ends(cluster).await?;
+        let has_to_go = is_off(&seen) || is_due(ends.as_ref(), &self.clock.time());
+        if !cluster.spec.paused && has_to_go {
+            let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
+            return self.after(cluster, machines, ran).await;
+        }
+        let doing = if cluster.spec.paused {
+            Doing::Rests
+        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting) {
+            Doing::IsStuck(wait.to_string())
+        } else {
+            Doing::Nothing
+        };
+        self.say(cluster, machines, &seen, doing, ends.is_some()).await?;
+        Ok(After::Rest(if seen.done { WATCHING } else { WAITING }))
+    }
+
+    /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.
+    async fn locked_out(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        opened: &Opened,
+        keys: KeysSeen,
+    ) -> Result<After, Trouble> {
+        let words = match keys {
+            KeysSeen::Damaged(words) => words,
+            KeysSeen::Missing | KeysSeen::There => {
+                let name = crate::decisions::keys_secret(&cluster.name_any());
+                format!("the Secret {name} is gone: put it back, for nodes know nobody by another one")
+            }
+        };
+        let guests = self.places.guests(None);
+        let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
+        let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
+        self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand).await?;
+        Ok(After::Rest(STUCK))
+    }
+
+    /// What follows from a run.
+    pub(super) async fn after(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        ran: Ran,
+    ) -> Result<After, Trouble> {
+        let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let (arrived, seen) = match ran {
+            Ran::Arrived(arrived, seen) => (arrived, seen),
+            Ran::Refused(words) => return self.stuck(cluster, TenantClusterReason::Stuck, &words).await,
+        };
+        let (doing, rest) = match &arrived {
+            Arrived::Up(kubeconfig) => {
+                if self.hand_over(cluster, kubeconfig).await? {
+                    (Doing::Nothing, WATCHING)
+                } else {
+                    let name = crate::decisions::kubeconfig_secret(&cluster.name_any());
+                    (
+                        Doing::IsStuck(format!(
+                            "there is a Secret {name} that was not made for this cluster: remove it"
+                        )),
+                        STUCK,
+                    )
+                }
+            }
+            Arrived::Paused(waits) => (Doing::Makes(words(waits)), WAITING),
+            Arrived::Stopped(waits) => (Doing::IsStuck(words(waits)), STUCK),
+            Arrived::Cancelled | Arrived::Gone => return Ok(After::Again),
+        };
+        let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
+        self.say(cluster, machines, &seen, doing, is_at_hand).await?;
+        Ok(After::Rest(rest))
+    }
+
+    /// Writes what was seen of control nodes, and what follows from it.
+    async fn say(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        seen: &DeployStatus,
+        doing: Doing,
+        is_handed_over: bool,
+    ) -> Result<(), Trouble> {
+        self.show(machines, seen).await?;
+        let pools = self.pools(cluster).await?;
+        let class = self.class(cluster).await?.map(|class| (class.spec.processors, class.spec.memory_mib));
+        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+        let minor = machines.iter().map(|machine| machine.spec.kubernetes.as_str()).min();
+        let unchanged = unchanged(&cluster.spec, &pinned, minor, class);
+        let health = Health { control_plane: seen, pools: &pools, doing, unchanged, is_handed_over };
+        let minor = minor.filter(|_| seen.formed).map(str::to_owned);
+        let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
+        self.note(cluster, &health.conditions(), |status| {
+            (status.control_plane, status.nodes) = (health.control_plane(), health.nodes());
+            if minor.is_some() {
+                status.kubernetes.clone_from(&minor);
+            }
+            if let Some(version) = &version {
+                status.version.clone_from(version);
+            }
+        })
+        .await
+    }
+
+    /// The version of Kubernetes that all control nodes run, none while they differ; none at all where nobody says so now.
+    async fn version(&self, cluster: &TenantCluster) -> Result<Option<Option<String>>, Trouble> {
+        let Some(kubeconfig) = self.kubeconfig(cluster).await? else { return Ok(None) };
+        let nodes = match self.places.cluster(&kubeconfig) {
+            Ok(api) => api.nodes().await,
+            Err(error) => Err(error),
+        };
+        let Ok(nodes) = nodes.inspect_err(|error| log::debug!("asking for versions: {error:#}")) else {
+            return Ok(None);
+        };
+        let control = nodes.iter().filter(|node| node.control);
+        let versions: BTreeSet<&str> = control.map(|node| node.kubelet.trim_start_matches('v')).collect();
+        let mut versions = versions.into_iter().filter(|version| !version.is_empty());
+        Ok(Some(versions.next().filter(|_| versions.next().is_none()).map(str::to_owned)))
+    }
+
+    /// Says that a person has to see to something.
+    async fn stuck(&self, cluster: &TenantCluster, reason: TenantClusterReason, words: &str) -> Result<After, Trouble> {
+        let said = [(reason, words.to_owned()), (TenantClusterReason::NotReady, words.to_owned())];
+        // A cluster that serves goes on serving: what was found of it last stays.
+        let served = cluster.status.as_ref().is_some_and(|status| status.kubernetes.is_some());
+        self.note(cluster, if served { &said[..1] } else { &said }, |_| ()).await?;
+        Ok(After::Rest(STUCK))
+    }
+
+    /// Says that nobody can tell how control nodes are.
+    async fn unreached(&self, cluster: &TenantCluster, obstacle: &Obstacle) -> Result<After, Trouble> {
+        use TenantClusterReason::{ControlPlaneNotReached, NotReached};
+        let words = &obstacle.message;
+        let said: [Said; 3] =
+            [(obstacle.reason, words.clone()), (ControlPlaneNotReached, words.clone()), (NotReached, words.clone())];
+        self.note(cluster, &said, |_| ()).await?;
+        Ok(After::Rest(STUCK))
+    }
+}
+
+/// The control nodes of a cluster as they were begun.
+pub(in crate::reconcilers) fn nodes(deployment: &Deployment, machines: &[Machine]) -> Vec<ControlNode> {
+    let node = |node: &crate::objects::DeployedNode| {
+        let machine = machines.iter().find(|machine| machine.name_any() == node.name)?;
+        Some(ControlNode {
+            name: node.name.clone(),
+            address: node.address.parse().ok()?,
+            machine: machine.metadata.uid.as_deref()?.parse::<Uuid>().ok()?,
+            zone: machine.spec.zone.clone(),
+        })
+    };
+    deployment.nodes.iter().filter_map(node).collect()
+}
+
+/// What is wanted of control nodes that have formed: that they are on. Nothing of how they were made is gone by any more, so that it
+/// needs neither image nor pool nor class.
+fn again(cluster: &TenantCluster, deployment: &Deployment, keys: &Keys) -> anyhow::Result<Wanted> {
+    let kept = kept_of(&cluster.name_any(), deployment)?;
+    let node = |node: fleet::deploy::Node| WantedNode {
+        name: node.name,
+        address: node.address,
+        properties: Default::default(),
+        drawn: node.drawn,
+        placement: None,
+    };
+    Ok(Wanted {
+        cluster: kept.cluster,
+        nodes: kept.nodes.into_iter().map(node).collect(),
+        size: Size { processors: 0, memory: 0, data_disk: None },
+        image: kept.image,
+        ova: Default::default(),
+        networks: Vec::new(),
+        placement: Placement::default(),
+        digests: keys.deployer.digests().map_err(anyhow::Error::from)?,
+    })
+}

@@ -1,0 +1,168 @@
+//! The Secrets of a cluster: those that its spec names, what its nodes prove themselves with, and its kubeconfig for others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contract::deployer::PrivateKey;
+use fleet::node::Credentials;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use serde_json::json;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::Work;
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{
+    CLUSTER, CONSOLE_PASSWORD_HASH, Keys, KeysSeen, LOGIN, Secrets, keys_secret, kubeconfig_secret, needed_secrets,
+    owner,
+};
+use crate::objects::TenantCluster;
+use crate::reach::{Collection, Failure, kinds};
+
+/// What the deployer's key and the deployment secret are called in their Secret.
+const KEY: &str = "key.pem";
+const DEPLOYMENT_SECRET: &str = "deployment-secret";
+/// What a kubeconfig is called in its Secret, of which type that is, and by which label it is found: as Cluster API has it.
+const KUBECONFIG: &str = "value";
+const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
+const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+
+impl Work<'_> {
+    async fn secret(&self, cluster: &TenantCluster, name: &str) -> Result<Option<Secret>, Trouble> {
+        let found = kinds::find::<Secret>(self.objects, cluster.namespace().as_deref(), name).await;
+        found.attempting(&format!("reading the Secret {name}"))
+    }
+
+    /// What the Secrets hold that the spec names: the keys of each that is there, and their values where all is there.
+    pub(super) async fn named_secrets(
+        &self,
+        cluster: &TenantCluster,
+    ) -> Result<(BTreeMap<String, BTreeSet<String>>, Secrets), Trouble> {
+        let (mut keys, mut found) = (BTreeMap::new(), BTreeMap::new());
+        for needed in needed_secrets(cluster) {
+            if let Some(secret) = self.secret(cluster, &needed.name).await? {
+                keys.insert(needed.name.clone(), secret.data.iter().flat_map(|data| data.keys().cloned()).collect());
+                found.insert(needed.name, secret);
+            }
+        }
+        let value = |name: &str, key: &str| text(found.get(name)?, key);
+        let console = cluster.spec.site.console_password_ref.as_ref();
+        let backup = cluster.spec.backup.as_ref().and_then(|backup| backup.credentials_ref.as_ref());
+        let secrets = Secrets {
+            console_password_hash: console.and_then(|it| value(&it.name, CONSOLE_PASSWORD_HASH)),
+            backup: backup.and_then(|it| value(&it.name, LOGIN[0]).zip(value(&it.name, LOGIN[1]))),
+        };
+        Ok((keys, secrets))
+    }
+
+    /// What nodes prove themselves with; or what there is in its place.
+    pub(super) async fn keys(&self, cluster: &TenantCluster) -> Result<Result<Keys, KeysSeen>, Trouble> {
+        let name = keys_secret(&cluster.name_any());
+        let Some(secret) = self.secret(cluster, &name).await? else { return Ok(Err(KeysSeen::Missing)) };
+        if !is_own(&secret, cluster) {
+            let words = format!("there is a Secret {name} that was not made for this cluster: remove it");
+            return Ok(Err(KeysSeen::Damaged(words)));
+        }
+        let key = text(&secret, KEY).and_then(|pem| PrivateKey::of_pem(&pem).ok());
+        let read = key.zip(text(&secret, DEPLOYMENT_SECRET).filter(|secret| !secret.is_empty()));
+        let damaged = || KeysSeen::Damaged(format!("the Secret {name} does not hold what was put there: put it back"));
+        Ok(read.map(|(deployer, deployment_secret)| Keys { deployer, deployment_secret }).ok_or_else(damaged))
+    }
+
+    /// Draws what nodes prove themselves with, and keeps it before anything follows from it.
+    pub(super) async fn draw(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
+        let key = PrivateKey::draw().map_err(|error| Trouble::Other(error.into()))?;
+        // 244 random bits, from two random UUIDs.
+        let drawn = Zeroizing::new(format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()));
+        let pem = key.pem();
+        let data = [(KEY, pem.expose()), (DEPLOYMENT_SECRET, drawn.as_str())];
+        let secret = Secret {
+            metadata: metadata(cluster, keys_secret(&cluster.name_any())),
+            type_: Some("Opaque".to_owned()),
+            data: Some(data.map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec()))).into()),
+            ..Secret::default()
+        };
+        kinds::create(self.objects, &secret).await.map(drop).attempting("keeping the deployer's key")
+    }
+
+    /// The kubeconfig that is at hand for others.
+    pub(in crate::reconcilers) async fn kubeconfig(
+        &self,
+        cluster: &TenantCluster,
+    ) -> Result<Option<Zeroizing<String>>, Trouble> {
+        let secret = self.secret(cluster, &kubeconfig_secret(&cluster.name_any())).await?;
+        Ok(secret.filter(|secret| is_own(secret, cluster)).and_then(|secret| text(&secret, KUBECONFIG)))
+    }
+
+    /// When the kubeconfig that is at hand for others ends; none if there is none, or it cannot be told.
+    pub(super) async fn kubeconfig_ends(&self, cluster: &TenantCluster) -> Result<Option<Time>, Trouble> {
+        let text = self.kubeconfig(cluster).await?;
+        let ends = text.and_then(|text| Credentials::parse(&text).ok()?.ends());
+        let seconds = ends.and_then(|ends| ends.duration_since(std::time::UNIX_EPOCH).ok());
+        let time = seconds.and_then(|since| Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok());
+        Ok(time.map(Time))
+    }
+
+    /// Writes the kubeconfig for others. One of the same name that was not made for this cluster stays: false then.
+    pub(super) async fn hand_over(&self, cluster: &TenantCluster, kubeconfig: &str) -> Result<bool, Trouble> {
+        let name = kubeconfig_secret(&cluster.name_any());
+        let attempt = "writing the kubeconfig's Secret";
+        let data: BTreeMap<String, ByteString> =
+            [(KUBECONFIG.to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))].into();
+        if let Some(there) = self.secret(cluster, &name).await? {
+            if !is_own(&there, cluster) {
+                return Ok(false);
+            }
+            let part = json!({"metadata": {"resourceVersion": there.metadata.resource_version}, "data": data});
+            let of = Collection::of::<Secret>(cluster.namespace().as_deref());
+            return self.objects.patch(&of, &name, &part).await.map(|_| true).attempting(attempt);
+        }
+        let mut metadata = metadata(cluster, name);
+        metadata.labels.get_or_insert_default().insert(CLUSTER_NAME.to_owned(), cluster.name_any());
+        let type_ = Some(KUBECONFIG_TYPE.to_owned());
+        let secret = Secret { metadata, type_, data: Some(data), ..Secret::default() };
+        kinds::create(self.objects, &secret).await.map(|_| true).attempting(attempt)
+    }
+
+    /// The Secrets that were made for a cluster, by name.
+    pub(super) async fn own_secrets(&self, cluster: &TenantCluster) -> Result<Vec<String>, Trouble> {
+        let mut own = Vec::new();
+        for name in [kubeconfig_secret(&cluster.name_any()), keys_secret(&cluster.name_any())] {
+            if self.secret(cluster, &name).await?.is_some_and(|secret| is_own(&secret, cluster)) {
+                own.push(name);
+            }
+        }
+        Ok(own)
+    }
+
+    pub(super) async fn remove_secret(&self, cluster: &TenantCluster, name: &str) -> Result<(), Trouble> {
+        match self.objects.delete(&Collection::of::<Secret>(cluster.namespace().as_deref()), name).await {
+            Err(Failure::Missing) => Ok(()),
+            removed => removed.attempting(&format!("removing the Secret {name}")),
+        }
+    }
+}
+
+fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: cluster.namespace(),
+        labels: Some([(CLUSTER.to_owned(), cluster.name_any())].into()),
+        owner_references: Some(vec![owner(cluster)]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Whether a Secret was made for a cluster, and not for one of the same name before it.
+fn is_own(secret: &Secret, cluster: &TenantCluster) -> bool {
+    secret.owner_references().iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref())
+}
+
+fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {
+    let value = secret.data.as_ref()?.get(key)?;
+    String::from_utf8(value.0.clone()).ok().map(Zeroizing::new)
+}

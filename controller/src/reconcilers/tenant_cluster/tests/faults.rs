@@ -1,0 +1,97 @@
+//! Whatever fails, whatever answer is lost and wherever a controller dies: the declared state in the end, each VM made once, nothing
+//! lost and nothing left.
+
+use std::time::Duration;
+
+use super::World;
+use super::api::Mortal;
+use super::place;
+use crate::reach::in_memory::Fault;
+use crate::term::Term;
+
+/// From the object to a cluster that is ready, and to nothing again.
+async fn story(world: &World, what: &str) {
+    world.until(&format!("ready: {what}"), World::is_ready).await;
+    world.is_whole(what);
+    world.delete();
+    world.until(&format!("gone: {what}"), World::is_gone).await;
+    world.is_clean(what);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_of_the_api_server_changes_nothing_in_the_end() {
+    let world = World::new();
+    story(&world, "nothing goes wrong").await;
+    let calls = world.api.calls();
+    assert!(calls > 300, "{calls}");
+    for call in 0..calls {
+        for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
+            let world = World::new();
+            world.api.fails_at(call, fault);
+            story(&world, &format!("{fault:?} at call {call}")).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_the_vcenter_that_fails_or_is_not_answered_changes_nothing_in_the_end() {
+    let world = World::new();
+    story(&world, "nothing goes wrong").await;
+    let changes = world.place.lock().changes.len();
+    assert!(changes >= 15, "{changes}");
+    for call in 0..changes {
+        for fault in [place::Fault::Fails, place::Fault::Lost] {
+            let world = World::new();
+            world.place.lock().fault = Some((call, fault));
+            story(&world, &format!("{fault:?} at change {call}")).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_dies_anywhere_is_followed_by_one_that_goes_on() {
+    let calls = {
+        let world = World::new();
+        let mortal = Mortal::new(&world.api, None);
+        for _ in 0..60 {
+            let _ = world.reconcile_at(&mortal).await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            if world.is_ready() {
+                world.delete();
+            } else if world.is_gone() {
+                break;
+            }
+        }
+        world.is_clean("nobody died");
+        mortal.calls()
+    };
+    assert!(calls > 300, "{calls}");
+    for call in 0..calls {
+        for before in [true, false] {
+            let what = format!("a death {} call {call}", if before { "before" } else { "after" });
+            let mut world = World::new();
+            let mortal = Mortal::new(&world.api, Some((call, before)));
+            let mut was_ready = false;
+            for _ in 0..60 {
+                if world.reconcile_at(&mortal).await.is_none() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_secs(15)).await;
+                if world.is_gone() {
+                    break;
+                }
+                if world.is_ready() {
+                    was_ready = true;
+                    world.delete();
+                }
+            }
+            world.term = Term::unlimited("controller two");
+            if was_ready {
+                world.until(&format!("gone: {what}"), World::is_gone).await;
+                world.is_clean(&what);
+            } else {
+                story(&world, &what).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Clusters from their object to their VMs and back, at an API server and a place in memory.
+
+mod api;
+mod faults;
+mod place;
+mod stories;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::controller::Action;
+use serde_json::{Value, json};
+
+use self::api::Mortal;
+use self::place::InMemoryPlace;
+use super::Work;
+use crate::context::Trouble;
+use crate::decisions::fixture;
+use crate::objects::{TenantCluster, VMClass};
+use crate::reach::in_memory::InMemory;
+use crate::term::{Clock, Term};
+
+/// An API server and a place, with all that a cluster of three control nodes names.
+pub struct World {
+    pub api: InMemory,
+    pub place: InMemoryPlace,
+    pub clock: Clock,
+    pub term: Term,
+    pub cluster: TenantCluster,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let (api, place, clock) = (InMemory::default(), InMemoryPlace::new(), Clock::of_tests());
+        api.put(&fixture::provider());
+        api.put(&fixture::pool());
+        api.put(&fixture::image("kaas-tenant-0.2.0", "0.2.0"));
+        api.put(&VMClass::new("medium", fixture::class()));
+        let cluster = fixture::cluster();
+        api.put(&cluster);
+        Self { api, place, clock, term: Term::unlimited("controller one"), cluster }
+    }
+
+    /// One reconcile.
+    pub async fn reconcile(&self) -> Result<Action, Trouble> {
+        self.reconcile_at(&Mortal::new(&self.api, None)).await.unwrap()
+    }
+
+    /// The same by a controller that may die: none if it has.
+    pub async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, Trouble>> {
+        let work = Work { objects, places: &self.place, term: &self.term, clock: &self.clock };
+        tokio::select! {
+            biased;
+            () = objects.died.notified() => None,
+            done = work.bring_on(&self.cluster) => Some(done),
+        }
+    }
+
+    /// Reconciles again and again, as a controller does, until something is so.
+    pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..60 {
+            if is_so(self) {
+                return;
+            }
+            let _ = self.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        panic!("never {what}: {:#}", self.api.object("tenantclusters"));
+    }
+
+    pub fn status(&self) -> Value {
+        self.api.object("tenantclusters")["status"].clone()
+    }
+
+    /// Status, reason and message of one of the cluster's conditions.
+    pub fn condition(&self, about: &str) -> (String, String, String) {
+        let status = self.status();
+        let found = status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == about).cloned();
+        let found = found.unwrap_or_else(|| json!({}));
+        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        (text("status"), text("reason"), text("message"))
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.condition("Ready").0 == "True"
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.api.names("tenantclusters").is_empty()
+    }
+
+    /// Asks for the deletion of the cluster.
+    pub fn delete(&self) {
+        self.api.remove::<TenantCluster>(Some("team-blue"), "shop");
+    }
+
+    /// Nothing of the cluster is anywhere.
+    pub fn is_clean(&self, what: &str) {
+        for kind in ["machines", "ipaddresses", "secrets", "leases", "operations", "tenantclusters"] {
+            assert_eq!(self.api.names(kind), [""; 0], "{what}: {kind}");
+        }
+        assert!(self.place.vms().is_empty(), "{what}: {:?}", self.place.vms());
+        assert!(self.place.lock().disks.values().all(|own| !own), "{what}: disks");
+    }
+
+    /// The cluster serves, and is as it was declared, once.
+    pub fn is_whole(&self, what: &str) {
+        let machines = self.api.names("machines");
+        assert_eq!(machines, ["shop-cp1", "shop-cp2", "shop-cp3"], "{what}");
+        assert_eq!(self.place.vms().into_keys().collect::<Vec<_>>(), machines, "{what}");
+        assert_eq!(self.api.names("ipaddresses").len(), 5, "{what}: three nodes and two Services");
+        assert_eq!(self.api.names("secrets"), ["shop-deployer", "shop-kubeconfig"], "{what}");
+        assert_eq!(self.place.lock().disks.len(), 3, "{what}: disks");
+    }
+
+    pub fn secret(&self, name: &str) -> Secret {
+        let of = crate::reach::Collection::of::<Secret>(Some("team-blue"));
+        let found = futures_util::FutureExt::now_or_never(crate::reach::Objects::get(&self.api, &of, name));
+        serde_json::from_value(found.unwrap().unwrap()).unwrap()
+    }
+}

@@ -1,0 +1,475 @@
+//! A place for VMs in memory, which may fail at a call or be away. What must never happen panics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::bail;
+use async_trait::async_trait;
+use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
+use contract::kubeconfig::Kubeconfig;
+use contract::properties as keys;
+use contract::secret::Secret;
+use contract::statement::{Phase, Statement};
+use fleet::deploy::Guests;
+use fleet::hypervisor::{
+    Addition, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result,
+    ShutDown, Staged, Stamp, Vm, VmRef,
+};
+use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
+use tokio::time::Instant;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::objects::Provider;
+use crate::reach::Placeable;
+use crate::reach::providers::{Place, Unavailable, Why};
+
+/// How long a cluster takes to form.
+const FORMS: Duration = Duration::from_secs(90);
+/// How long a worker takes to join.
+const JOINS: Duration = Duration::from_secs(30);
+/// How long a deployer's certificate is good.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// What goes wrong at a call that changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing happens.
+    Fails,
+    /// It happens, and the answer is lost.
+    Lost,
+}
+
+/// What there is.
+#[derive(Default)]
+pub struct State {
+    vms: Vec<(Vm, Placement, Option<Instant>)>,
+    /// Data disks that are there, and whether each may be removed.
+    pub disks: BTreeMap<Uuid, bool>,
+    /// The forms of VMs, by their names.
+    pub forms: BTreeMap<String, BTreeMap<String, String>>,
+    pub changes: Vec<&'static str>,
+    pub fault: Option<(usize, Fault)>,
+    /// Whether nobody answers.
+    pub is_away: bool,
+    /// Whether no template is ready.
+    pub lacks_template: bool,
+    /// Whether the nodes never form.
+    pub is_ill: bool,
+    /// How often somebody has given credentials.
+    pub given: usize,
+    /// Nodes that take no pods, and those that were removed, by their names.
+    pub cordoned: BTreeSet<String>,
+    pub removed: BTreeSet<String>,
+    /// Pods that do not move away, by their nodes' names.
+    pub stuck: BTreeMap<String, PodSeen>,
+    /// When the clock of tests began.
+    began: Option<Instant>,
+}
+
+/// A place. Clones are the same one.
+#[derive(Clone, Default)]
+pub struct InMemoryPlace(Arc<Mutex<State>>);
+
+/// A cluster's hypervisor there.
+struct Of {
+    place: InMemoryPlace,
+    deployment: Uuid,
+}
+
+/// Its Kubernetes API.
+struct Api(InMemoryPlace);
+
+/// Its nodes.
+struct Nodes {
+    place: InMemoryPlace,
+    key: Option<PrivateKey>,
+}
+
+impl InMemoryPlace {
+    pub fn new() -> Self {
+        let place = Self::default();
+        place.lock().began = Some(Instant::now());
+        place
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// The names and UUIDs of all VMs.
+    pub fn vms(&self) -> BTreeMap<String, Uuid> {
+        self.lock().vms.iter().map(|(vm, ..)| (vm.name.clone(), vm.uuid())).collect()
+    }
+
+    /// Where VMs were put, by their names.
+    pub fn placements(&self) -> BTreeMap<String, Placement> {
+        self.lock().vms.iter().map(|(vm, placement, _)| (vm.name.clone(), placement.clone())).collect()
+    }
+
+    /// Changes a VM as somebody else does.
+    pub fn change(&self, name: &str, change: impl FnOnce(&mut Vm)) {
+        change(&mut self.lock().vms.iter_mut().find(|(vm, ..)| vm.name == name).unwrap().0);
+    }
+
+    fn look<T>(&self, act: impl FnOnce(&State) -> T) -> Result<T> {
+        let state = self.lock();
+        if state.is_away {
+            return Err(Error::transient(anyhow::anyhow!("the vCenter does not answer")));
+        }
+        Ok(act(&state))
+    }
+
+    async fn does<T>(
+        &self,
+        name: &'static str,
+        permit: &dyn Permit,
+        act: impl FnOnce(&mut State) -> anyhow::Result<T>,
+    ) -> Result<T> {
+        permit.still().await?;
+        let mut state = self.lock();
+        if state.is_away {
+            return Err(Error::transient(anyhow::anyhow!("the vCenter does not answer")));
+        }
+        let fault = state.fault.filter(|(at, _)| *at == state.changes.len()).map(|(_, fault)| fault);
+        state.changes.push(name);
+        if fault == Some(Fault::Fails) {
+            return Err(Error::transient(anyhow::anyhow!("it fails ({name})")));
+        }
+        let done = act(&mut state).map_err(|error| Error::new(Kind::Changed, error))?;
+        match fault {
+            Some(_) => Err(Error::new(Kind::InDoubt, anyhow::anyhow!("the answer is lost"))),
+            None => Ok(done),
+        }
+    }
+}
+
+impl State {
+    /// The VM that was seen, as it is.
+    fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut (Vm, Placement, Option<Instant>)> {
+        match self.vms.iter_mut().find(|(vm, ..)| vm.reference == seen.reference) {
+            Some(found) if found.0 == *seen => Ok(found),
+            Some(_) => bail!("it has changed"),
+            None => bail!("there is no such VM"),
+        }
+    }
+
+    fn has_formed(&self) -> bool {
+        let is_on = |(vm, _, since): &(Vm, Placement, Option<Instant>)| {
+            vm.power == PowerState::On && since.is_some_and(|since| since.elapsed() >= FORMS)
+        };
+        !self.is_ill && self.vms.iter().any(is_on)
+    }
+}
+
+#[async_trait]
+impl Placeable for InMemoryPlace {
+    async fn hypervisor(
+        &self,
+        provider: &Provider,
+        place: &Place<'_>,
+        _make: bool,
+    ) -> std::result::Result<Box<dyn Hypervisor>, Unavailable> {
+        if self.lock().is_away {
+            let provider = provider.metadata.name.clone().unwrap();
+            return Err(Unavailable { provider, why: Why::NoAnswer("the vCenter does not answer".to_owned()) });
+        }
+        Ok(Box::new(Of { place: self.clone(), deployment: place.deployment }))
+    }
+
+    fn cluster(&self, _: &str) -> anyhow::Result<Box<dyn Cluster>> {
+        Ok(Box::new(Api(self.clone())))
+    }
+
+    fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
+        Box::new(Nodes { place: self.clone(), key })
+    }
+}
+
+/// Whether a VM is a worker's that has joined.
+fn has_joined(state: &State, (vm, _, since): &(Vm, Placement, Option<Instant>)) -> bool {
+    let is_worker = state.forms.get(&vm.name).is_some_and(|form| form[keys::ROLE] == "worker");
+    let is_on = vm.power == PowerState::On && since.is_some_and(|since| since.elapsed() >= JOINS);
+    is_worker && is_on && !state.is_ill
+}
+
+#[async_trait]
+impl Cluster for Api {
+    async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
+        let state = self.0.lock();
+        let is_control = |name: &str| state.forms.get(name).is_some_and(|form| form[keys::ROLE] != "worker");
+        let is_there = |it: &&(Vm, Placement, Option<Instant>)| {
+            (is_control(&it.0.name) && state.has_formed())
+                || (has_joined(&state, it) && !state.removed.contains(&it.0.name))
+        };
+        let there = state.vms.iter().filter(is_there);
+        let node = |(vm, ..): &(Vm, Placement, Option<Instant>)| NodeSeen {
+            name: vm.name.clone(),
+            uid: vm.uuid().to_string(),
+            provider: format!("vsphere://{}", vm.uuid()),
+            ready: true,
+            cordoned: state.cordoned.contains(&vm.name),
+            address: None,
+            excluded: state.cordoned.contains(&vm.name),
+            control: is_control(&vm.name),
+            kubelet: "v1.36.2".to_owned(),
+            heard: "2027-01-01T00:00:00Z".to_owned(),
+        };
+        Ok(there.map(node).collect())
+    }
+
+    async fn pods(&self, node: &str) -> anyhow::Result<Vec<PodSeen>> {
+        Ok(self.0.lock().stuck.get(node).cloned().into_iter().collect())
+    }
+
+    async fn local_claims(&self, _: &[String]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        Ok(BTreeMap::new())
+    }
+
+    async fn announced(&self, _: &str) -> anyhow::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    async fn let_in(&self, _: &[&NodeSeen]) -> anyhow::Result<BTreeMap<String, String>> {
+        Ok(BTreeMap::new())
+    }
+
+    async fn add_token(&self, _: &Token) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    async fn remove_token(&self, _: &str) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    async fn cordon(&self, node: &NodeSeen) -> anyhow::Result<()> {
+        self.0.lock().cordoned.insert(node.name.clone());
+        Ok(())
+    }
+
+    async fn evict(&self, _: &PodSeen) -> anyhow::Result<Evicted> {
+        Ok(Evicted::Blocked("a budget".to_owned()))
+    }
+
+    async fn delete_node(&self, node: &NodeSeen) -> anyhow::Result<()> {
+        self.0.lock().removed.insert(node.name.clone());
+        Ok(())
+    }
+
+    async fn release_name(&self, _: &str) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Guests for Nodes {
+    async fn kubeconfig(&self, node: Ipv4Addr, _: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
+        let Some(key) = &self.key else { bail!("the deployer's key is not at hand") };
+        let public = key.public()?.to_string();
+        let mut state = self.place.lock();
+        let knows = state.forms.values().any(|form| form.get(keys::DEPLOYER_PUBLIC_KEY) == Some(&public));
+        if !knows || !state.has_formed() {
+            bail!("{node} knows nobody by that key, or has not formed");
+        }
+        state.given += 1;
+        let elapsed = state.began.unwrap().elapsed();
+        let pair = rcgen::KeyPair::generate()?;
+        let mut certificate = rcgen::CertificateParams::new(Vec::new())?;
+        // Of the clock of tests.
+        certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + DAY;
+        let certificate = certificate.self_signed(&pair)?.pem();
+        let kubeconfig = Kubeconfig {
+            server: format!("https://{node}:6443"),
+            server_name: None,
+            authority: certificate.clone(),
+            certificate,
+            key: Secret::new(pair.serialize_pem()),
+        };
+        Ok(kubeconfig.render("deployer"))
+    }
+
+    async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
+        let state = self.place.lock();
+        let on = state.vms.iter().filter(|(vm, ..)| vm.power == PowerState::On);
+        Ok(on.map(|(vm, ..)| vm.name.clone()).collect())
+    }
+}
+
+#[async_trait]
+impl Hypervisor for Of {
+    fn deployment(&self) -> Uuid {
+        self.deployment
+    }
+
+    async fn preflight(&self, placement: &Placement) -> Result<()> {
+        assert!(placement.datastore.is_some() && placement.resource_pool.is_some(), "a zone has both");
+        self.place.look(|_| ())
+    }
+
+    async fn vms(&self) -> Result<Vec<Vm>> {
+        let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == self.deployment);
+        self.place.look(|state| state.vms.iter().map(|(vm, ..)| vm).filter(is_own).cloned().collect())
+    }
+
+    async fn vm(&self, vm: &VmRef) -> Result<Vm> {
+        let found = self.place.look(|state| state.vms.iter().find(|(own, ..)| own.reference == *vm).cloned());
+        found?.map(|(vm, ..)| vm).ok_or_else(|| Error::not_found("no such VM"))
+    }
+
+    async fn with_bios_uuid(&self, uuid: Uuid) -> Result<Vec<Vm>> {
+        self.place.look(|state| state.vms.iter().map(|(vm, ..)| vm).filter(|vm| vm.uuid() == uuid).cloned().collect())
+    }
+
+    async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
+        let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
+        self.place.look(|state| state.has_formed().then_some(shown))
+    }
+
+    async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
+        let said = Statement {
+            machine: Some(vm.uuid),
+            phase: Phase::Done,
+            code: None,
+            words: String::new(),
+            lasting: false,
+            times: 0,
+            token: None,
+            key: None,
+            at: 0,
+        };
+        let is_it = |it: &&(Vm, Placement, Option<Instant>)| it.0.reference == *vm;
+        self.place.look(|state| state.vms.iter().find(is_it).is_some_and(|it| has_joined(state, it)).then_some(said))
+    }
+
+    async fn settle(&self, permit: &dyn Permit) -> Result<()> {
+        permit.still().await?;
+        self.place.look(|_| ())
+    }
+
+    async fn stamp(&self, _: &Vm, _: &Stamp, _: &dyn Permit) -> Result<()> {
+        panic!("control nodes are stamped from their first moment")
+    }
+
+    async fn staged(&self, digest: &str, _: Option<&Vm>, _: &Placement) -> Result<Option<Staged>> {
+        let staged = Staged { digest: digest.to_owned(), reference: digest.to_owned() };
+        self.place.look(|state| (!state.lacks_template).then_some(staged))
+    }
+
+    async fn stage(&self, _: &Path, _: &str, _: Option<&Vm>, _: &Placement, _: &dyn Permit) -> Result<Staged> {
+        Err(Error::refused("a controller has no OVA"))
+    }
+
+    async fn import(&self, _: &Replacement<'_>, _: &dyn Permit) -> Result<Uuid> {
+        panic!("a first VM takes no other one's place")
+    }
+
+    async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        let uuid = addition.uuid.expect("its Machine's UID");
+        let (name, stamp, placement) = (addition.name.to_owned(), addition.stamp.clone(), addition.placement.clone());
+        let properties = addition.properties.clone();
+        let size = addition.size.data_disk;
+        self.place
+            .does("add", permit, move |state| {
+                let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
+                assert!(!is_there, "{name} is made twice");
+                let disk = DiskRef { uuid: Uuid::new_v4(), path: format!("[ds] {name}.vmdk") };
+                let disk = Disk { reference: disk, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
+                let disks = Vec::from_iter(size.map(|_| disk));
+                state.disks.extend(disks.iter().map(|disk| (disk.reference.uuid, true)));
+                state.forms.insert(name.clone(), properties);
+                let vm = Vm {
+                    reference: VmRef { uuid, id: format!("vm-{uuid}") },
+                    name,
+                    stamp: Some(stamp),
+                    power: PowerState::Off,
+                    disks,
+                    adapters: Vec::new(),
+                    snapshots: Vec::new(),
+                    tasks: Vec::new(),
+                    version: "0".to_owned(),
+                };
+                state.vms.push((vm, placement, None));
+                Ok(uuid)
+            })
+            .await
+    }
+
+    async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        let now = Instant::now();
+        self.place
+            .does("power_on", permit, |state| {
+                let own = state.own(vm)?;
+                assert_eq!(own.0.power, PowerState::Off, "{vm} is powered on twice");
+                (own.0.power, own.2) = (PowerState::On, Some(now));
+                Ok(())
+            })
+            .await
+    }
+
+    async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        self.place
+            .does("shut_down", permit, |state| {
+                state.own(vm)?.0.power = PowerState::Off;
+                Ok(ShutDown::Off)
+            })
+            .await
+    }
+
+    async fn cut_power(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.place
+            .does("cut_power", permit, |state| {
+                state.own(vm)?.0.power = PowerState::Off;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn connect(&self, _: &Vm, _: &str, _: bool, _: &dyn Permit) -> Result<()> {
+        panic!("nobody asks for that")
+    }
+
+    async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        self.place
+            .does("detach", permit, |state| {
+                let own = state.own(vm)?;
+                assert_eq!(own.0.power, PowerState::Off, "{vm} is on and its disk was to be detached");
+                own.0.disks.retain(|held| held.reference != *disk);
+                Ok(())
+            })
+            .await
+    }
+
+    async fn attach(&self, _: &Vm, _: &DiskRef, _: &dyn Permit) -> Result<()> {
+        panic!("nobody asks for that")
+    }
+
+    async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let disk = disk.uuid;
+        self.place
+            .does("delete_disk", permit, |state| {
+                let held = state.vms.iter().any(|(vm, ..)| vm.disk(disk).is_some());
+                assert!(!held, "{disk} is held and was to be removed");
+                match state.disks.remove(&disk) {
+                    Some(own) => assert!(own, "{disk} is somebody's volume and is removed"),
+                    None => bail!(Error::not_found("no such disk")),
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
+        self.place
+            .does("destroy", permit, |state| {
+                let own = state.own(vm)?;
+                assert_eq!(own.0.power, PowerState::Off, "{vm} is on and was to be removed");
+                assert!(own.0.disks.is_empty(), "a disk goes with {vm}");
+                state.vms.retain(|(other, ..)| other.reference != vm.reference);
+                Ok(())
+            })
+            .await
+    }
+}

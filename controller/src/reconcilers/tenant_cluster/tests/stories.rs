@@ -1,0 +1,307 @@
+//! What a person sees.
+
+use std::time::Duration;
+
+use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
+use uuid::Uuid;
+
+use super::World;
+use crate::objects::{Machine, NodePool, ProviderReason, TenantCluster, VMClass, set};
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_made_of_its_object_and_hands_its_kubeconfig_over() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.is_whole("it is ready");
+    let status = world.status();
+    assert_eq!(status["resolved"]["endpoint"], "192.168.10.10");
+    assert_eq!((&status["controlPlane"]["ready"], &status["kubernetes"]), (&3.into(), &"1.36".into()));
+    assert_eq!(status["version"], "1.36.2");
+    for (about, reason) in [
+        ("Preflight", "Possible"),
+        ("ControlPlaneReady", "AllReady"),
+        ("NodesReady", "AllReady"),
+        ("Progressing", "Settled"),
+    ] {
+        assert_eq!(world.condition(about).1, reason, "{about}");
+    }
+    // Each VM is its Machine's, in its Machine's zone.
+    let (vms, placements) = (world.place.vms(), world.place.placements());
+    for name in world.api.names("machines") {
+        let of = crate::reach::Collection::of::<Machine>(Some("team-blue"));
+        let machine = crate::reach::Objects::get(&world.api, &of, &name).await.unwrap();
+        assert_eq!(machine["metadata"]["uid"], vms[&name].to_string(), "{name}");
+        assert_eq!(
+            (&machine["status"]["phase"], &machine["status"]["vms"][0]["uuid"]),
+            (&"Member".into(), &vms[&name].to_string().into())
+        );
+        let datastore = if machine["spec"]["zone"] == "b" { "vsan-2" } else { "vsan-1" };
+        assert_eq!(placements[&name].datastore.as_deref(), Some(datastore));
+    }
+    let kubeconfig = world.secret("shop-kubeconfig");
+    assert_eq!(kubeconfig.type_.as_deref(), Some("cluster.x-k8s.io/secret"));
+    assert_eq!(kubeconfig.metadata.labels.unwrap()["cluster.x-k8s.io/cluster-name"], "shop");
+    let text = String::from_utf8(kubeconfig.data.unwrap()["value"].0.clone()).unwrap();
+    assert!(text.contains("https://192.168.10.2"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_ready_is_looked_at_and_nothing_is_written() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.reconcile().await.unwrap();
+    let (before, changes) = (world.api.object("tenantclusters"), world.place.lock().changes.len());
+    let (leases, given) = (world.api.names("leases"), world.place.lock().given);
+    for _ in 0..10 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(world.api.object("tenantclusters"), before);
+    assert_eq!((world.api.names("leases"), world.place.lock().changes.len()), (leases, changes));
+    assert!(world.place.lock().given > given, "it is asked how it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_kubeconfig_is_renewed_before_it_ends() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let first = world.secret("shop-kubeconfig").data;
+    tokio::time::sleep(Duration::from_secs(11 * 3600)).await;
+    world.reconcile().await.unwrap();
+    assert_eq!(world.secret("shop-kubeconfig").data, first);
+    tokio::time::sleep(Duration::from_secs(3600 + 60)).await;
+    world.reconcile().await.unwrap();
+    assert_ne!(world.secret("shop-kubeconfig").data, first);
+    world.is_whole("it was renewed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_is_off_is_powered_on_unless_the_cluster_is_paused() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let mut paused = world.cluster.clone();
+    paused.spec.paused = true;
+    let put = |cluster: &TenantCluster| {
+        let mut cluster = cluster.clone();
+        let there = world.api.object("tenantclusters");
+        cluster.status = serde_json::from_value(there["status"].clone()).unwrap();
+        cluster.metadata = serde_json::from_value(there["metadata"].clone()).unwrap();
+        world.api.put(&cluster);
+    };
+    put(&paused);
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
+    world.reconcile().await.unwrap();
+    assert_eq!(world.condition("Progressing").1, "Paused");
+    assert_eq!(world.condition("ControlPlaneReady").1, "Degraded");
+    put(&world.cluster);
+    world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_the_way_stands_in_preflight_and_nothing_is_made() {
+    let world = World::new();
+    let mut provider = crate::decisions::fixture::provider();
+    let conditions = &mut provider.status.as_mut().unwrap().conditions;
+    set(conditions, ProviderReason::NotReady, "the password is refused", 1, &crate::decisions::fixture::now());
+    world.api.put(&provider);
+    world.reconcile().await.unwrap();
+    let (status, reason, words) = world.condition("Preflight");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "ProviderNotReady"), "{words}");
+    assert_eq!(world.condition("Ready").1, "NotReady");
+    assert!(world.api.names("machines").is_empty() && world.place.vms().is_empty());
+    // It passes: the same object goes on.
+    world.api.put(&crate::decisions::fixture::provider());
+    world.place.lock().lacks_template = true;
+    world.reconcile().await.unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "ImageUnsuitable" && words.contains("push the OVA"), "{reason} {words}");
+    assert_eq!(world.api.names("secrets"), [""; 0], "no key is drawn before all else is there");
+    world.place.lock().lacks_template = false;
+    world.place.lock().is_away = true;
+    world.reconcile().await.unwrap();
+    assert_eq!(world.condition("Preflight").0, "Unknown", "{:?}", world.condition("Preflight"));
+    world.place.lock().is_away = false;
+    world.until("ready", World::is_ready).await;
+    world.is_whole("what was in the way is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clusters_never_have_the_same_address() {
+    let world = World::new();
+    let mut other = world.cluster.clone();
+    (other.metadata.name, other.metadata.uid) = (Some("bank".to_owned()), Some(Uuid::from_u128(77).to_string()));
+    other.spec.network.endpoint.address = Some("192.168.10.25".to_owned());
+    world.api.put(&other);
+    let other = World {
+        cluster: other,
+        api: world.api.clone(),
+        place: world.place.clone(),
+        clock: world.clock.clone(),
+        term: world.term.clone(),
+    };
+    let mut named = world.cluster.clone();
+    named.spec.network.endpoint.address = Some("192.168.10.25".to_owned());
+    world.api.put(&named);
+    for _ in 0..10 {
+        let (one, two) = tokio::join!(world.reconcile(), other.reconcile());
+        (one.unwrap(), two.unwrap());
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    let said = |name: &str| {
+        let of = crate::reach::Collection::of::<TenantCluster>(Some("team-blue"));
+        let found = futures_util::FutureExt::now_or_never(crate::reach::Objects::get(&world.api, &of, name));
+        let status = found.unwrap().unwrap()["status"].clone();
+        let reasons = status["conditions"].as_array().unwrap().iter();
+        reasons.map(|it| it["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let blocked = [said("shop"), said("bank")].iter().filter(|it| it.contains(&"AddressesMissing".to_owned())).count();
+    assert_eq!(blocked, 1, "{:?} {:?}", said("shop"), said("bank"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_deleted_leaves_nothing_but_what_was_never_its_own() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] volume.vmdk".to_owned() };
+    world.place.lock().disks.insert(volume.uuid, false);
+    world.place.change("shop-cp1", |vm| {
+        let kind = DiskKind::Foreign;
+        vm.disks.push(Disk { reference: volume.clone(), kind, parent: None, controller: "c".to_owned() });
+    });
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was deleted");
+    assert!(world.place.lock().disks.contains_key(&volume.uuid), "a volume stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_go_before_control_nodes() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium", "replicas": 0});
+    let mut pool = NodePool::new("shop-general", serde_json::from_value(spec).unwrap());
+    (pool.metadata.namespace, pool.metadata.finalizers) = (Some("team-blue".to_owned()), Some(vec!["a".to_owned()]));
+    world.api.put(&pool);
+    world.delete();
+    world.reconcile().await.unwrap();
+    assert_eq!(world.condition("Progressing").1, "Deleting");
+    assert!(world.condition("Ready").2.contains("shop-general"), "{:?}", world.condition("Ready"));
+    assert_eq!(world.place.vms().len(), 3);
+    pool.metadata.finalizers = None;
+    pool.metadata.deletion_timestamp = Some(crate::decisions::fixture::now());
+    world.api.put(&pool);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("its pool went first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_deleted_without_its_image_its_class_its_pool_and_its_key() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.api.remove::<crate::objects::NodeImage>(None, "kaas-tenant-0.2.0");
+    world.api.remove::<crate::objects::IPPool>(None, "blue-nodes");
+    world.api.remove::<VMClass>(None, "medium");
+    world.api.remove::<k8s_openapi::api::core::v1::Secret>(Some("team-blue"), "shop-deployer");
+    world.reconcile().await.unwrap();
+    assert_eq!(world.condition("Progressing").1, "Stuck", "nodes know nobody by another key");
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("little was left of what it names");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_never_began_is_deleted_while_the_vcenter_is_away() {
+    let world = World::new();
+    world.place.lock().is_away = true;
+    world.reconcile().await.unwrap();
+    assert_eq!(world.api.names("machines").len(), 3);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("nothing was begun");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.place.lock().is_away = true;
+    world.reconcile().await.unwrap();
+    assert_eq!(world.condition("Ready").0, "Unknown", "{:?}", world.condition("Ready"));
+    world.delete();
+    for _ in 0..5 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 5, "addresses stay with their VMs");
+    assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
+    world.place.lock().is_away = false;
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it came back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_does_not_form_says_so_and_can_be_deleted() {
+    let world = World::new();
+    world.place.lock().is_ill = true;
+    for _ in 0..4 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    assert_eq!(
+        (world.condition("Ready").1, world.condition("ControlPlaneReady").1),
+        ("Making".to_owned(), "Forming".to_owned())
+    );
+    assert!(
+        world.condition("ControlPlaneReady").2.contains("deploy.forming"),
+        "{:?}",
+        world.condition("ControlPlaneReady")
+    );
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it never formed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_changed_of_control_nodes_that_are_there_is_told_as_not_done() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let there = world.api.object("tenantclusters");
+    let mut changed: TenantCluster = serde_json::from_value(there).unwrap();
+    changed.spec.image = Some("kaas-tenant-0.3.0".to_owned());
+    world.api.put(&changed);
+    world.reconcile().await.unwrap();
+    let (status, reason, words) = world.condition("UpToDate");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "ChangeNotSupported"), "{words}");
+    assert!(world.is_ready());
+    world.is_whole("nothing was changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_that_ends_stops_all_work_and_another_controller_goes_on() {
+    let mut world = World::new();
+    world.place.lock().is_ill = true;
+    let term = world.term.clone();
+    let ends = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        term.end();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), ends);
+    assert!(matches!(done, Err(crate::context::Trouble::Ended(_))), "{done:?}");
+    world.term = crate::term::Term::unlimited("controller two");
+    world.place.lock().is_ill = false;
+    world.until("ready", World::is_ready).await;
+    world.is_whole("another one went on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_of_the_same_name_is_not_taken_for_the_clusters_own() {
+    let world = World::new();
+    let mut secret = k8s_openapi::api::core::v1::Secret::default();
+    (secret.metadata.name, secret.metadata.namespace) =
+        (Some("shop-deployer".to_owned()), Some("team-blue".to_owned()));
+    world.api.put(&secret);
+    world.reconcile().await.unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "SecretMissing" && words.contains("was not made for this cluster"), "{reason} {words}");
+    assert!(world.place.vms().is_empty());
+}
