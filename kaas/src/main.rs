@@ -16,6 +16,7 @@ mod lab;
 mod ova;
 mod provider;
 mod publisher;
+mod push;
 mod recovery;
 mod reference;
 mod signals;
@@ -89,7 +90,7 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => completions::run(&arguments).map(done),
         Command::Deploy(arguments) => deploy::deploy(&arguments),
         Command::Destroy(arguments) => deploy::destroy(&arguments),
-        Command::Image(command) => image::run(command).map(done),
+        Command::Image(command) => image::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Ova(command) => ova::run(command).map(done),
         Command::Provider(command) => provider::run(&command),

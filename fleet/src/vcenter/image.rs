@@ -96,7 +96,7 @@ impl VcenterHypervisor {
     ) -> Result<Option<Staged>> {
         let at = self.datastore_beside(like, placement).await?;
         let mut unknown = None;
-        for note in self.laid.of(digest).await? {
+        for note in self.laid.notes_of(digest).await? {
             let Some(seal) = note.seal.as_ref().filter(|_| note.datastore == at.datastore.id) else { continue };
             match self.standing(seal).await {
                 Ok(Standing::Whole(_)) => return Ok(Some(as_staged(&seal.reference, digest))),

@@ -163,6 +163,11 @@ impl Laid {
         Self { directory: journal.below(DIRECTORY), deployment }
     }
 
+    /// The same of another deployment, whose notes are read and written here.
+    pub(super) fn of(self, deployment: Uuid) -> Self {
+        Self { deployment, ..self }
+    }
+
     /// An import that nothing is done for yet.
     pub(super) fn new_note(&self, digest: &str, datastore: &MoRef, defaults: BTreeMap<String, String>) -> Note {
         let uuid = Uuid::new_v4();
@@ -178,7 +183,7 @@ impl Laid {
     }
 
     /// The notes of one image.
-    pub(super) async fn of(&self, digest: &str) -> Result<Vec<Note>> {
+    pub(super) async fn notes_of(&self, digest: &str) -> Result<Vec<Note>> {
         let mut notes = self.named(&prefix(digest)).await?;
         notes.retain(|note| note.digest == digest);
         Ok(notes)

@@ -17,6 +17,7 @@ mod datastore_store;
 mod disks;
 mod image;
 mod laid;
+mod library;
 mod look;
 mod make;
 mod place;
@@ -42,6 +43,7 @@ use contract::statement::Statement;
 use uuid::Uuid;
 
 pub use datastore_store::DatastoreStore;
+pub use library::{Library, Template};
 pub use site::{Clones, Site};
 
 use crate::hypervisor::{
@@ -82,6 +84,20 @@ impl VcenterHypervisor {
         let journal = DatastoreDirectory::find(client.clone(), &site.datacenter, journal.clone()).await;
         let laid = Laid::beside(&journal.map_err(trouble::looking)?, deployment);
         Ok(Self { client, deployment, places, laid, settling: SETTLING, rest: REST })
+    }
+
+    /// The same for a deployment that has laid no image itself: its VMs are made from those of a library.
+    ///
+    /// # Errors
+    /// As [`VcenterHypervisor::new`].
+    pub async fn with_images_of(
+        client: vsphere::Client,
+        deployment: Uuid,
+        site: &Site,
+        library: &Library,
+    ) -> Result<Self> {
+        let made = Self::new(client, deployment, site, &library.journal).await?;
+        Ok(Self { laid: made.laid.of(library.id), ..made })
     }
 
     /// The same, with another limit of [`Hypervisor::settle`].

@@ -134,6 +134,18 @@ impl Control {
         understood(&answer).with_context(attempt)
     }
 
+    /// Says what is known of an object, beside what others say of it.
+    ///
+    /// # Errors
+    /// [`Refused`]; or nobody knows whether it was done.
+    pub fn apply_status(&self, of: Place<'_>, object: &Value) -> anyhow::Result<Value> {
+        let name = object["metadata"]["name"].as_str().context("an object without a name")?;
+        let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
+        let attempt = || format!("noting what is known of {name} of {of}");
+        let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
+        understood(&answer).with_context(attempt)
+    }
+
     /// Changes a part of an object, or of its `below`, such as `/scale` (RFC 7386).
     ///
     /// # Errors

@@ -53,17 +53,13 @@ impl Transport {
         let builder = match trust {
             Trust::System => builder(),
             Trust::Authorities(file) => {
-                let pem = fs::read(file);
-                let certificates = pem.map_err(|error| error.to_string()).and_then(|pem| {
-                    let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| error.to_string())?;
-                    if certificates.is_empty() {
-                        Err("it has no certificate in PEM".to_owned())
-                    } else {
-                        Ok(certificates)
-                    }
-                });
+                let certificates = fs::read(file).map_err(|error| error.to_string()).and_then(|pem| authorities(&pem));
                 let wrong = |reason| Error::refused(format!("reading the authorities in {}", file.display()), reason);
                 builder().tls_certs_only(certificates.map_err(wrong)?)
+            }
+            Trust::Certificates(pem) => {
+                let wrong = |reason| Error::refused("reading the authorities that were given", reason);
+                builder().tls_certs_only(authorities(pem.as_bytes()).map_err(wrong)?)
             }
             Trust::Thumbprint(thumbprint) => pinned_builder(Pin::Sha256(thumbprint.0))?,
         };
@@ -105,6 +101,14 @@ impl Transport {
         }
         Ok(Answer { status, cookie, body })
     }
+}
+
+fn authorities(pem: &[u8]) -> std::result::Result<Vec<Certificate>, String> {
+    let certificates = Certificate::from_pem_bundle(pem).map_err(|error| error.to_string())?;
+    if certificates.is_empty() {
+        return Err("there is no certificate in PEM".to_owned());
+    }
+    Ok(certificates)
 }
 
 /// A client for uploads to whoever shows a certificate; they go straight there.

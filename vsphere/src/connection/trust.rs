@@ -11,6 +11,8 @@ pub enum Trust {
     System,
     /// By an authority in this file of certificates in PEM, and no other.
     Authorities(PathBuf),
+    /// By an authority among these certificates in PEM, and no other.
+    Certificates(String),
     /// By showing the certificate of this thumbprint, whoever has signed it.
     Thumbprint(Thumbprint),
 }

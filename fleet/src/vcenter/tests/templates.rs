@@ -179,7 +179,7 @@ async fn a_template_that_cannot_be_read_hinders_neither_another_whole_one_nor_an
     let bed = Bed::start(&[]);
     let (hypervisor, ova) = (bed.hypervisor().await, ova());
     let image = hypervisor.lay(&ova).await;
-    let [note]: [Note; 1] = hypervisor.laid.of(&ova.digest).await.unwrap().try_into().unwrap();
+    let [note]: [Note; 1] = hypervisor.laid.notes_of(&ova.digest).await.unwrap().try_into().unwrap();
     bed.count_anew().await;
     assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
     // What is looked at last is the first template by name.
@@ -261,7 +261,7 @@ async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_i
     assert_ne!(version().await, before);
     // Other settings are a change, and a seal of before they were noted goes by the version alone. Yet what VMs stand on fills no
     // datastore.
-    let [note]: [Note; 1] = hypervisor.laid.of(&ova.digest).await.unwrap().try_into().unwrap();
+    let [note]: [Note; 1] = hypervisor.laid.notes_of(&ova.digest).await.unwrap().try_into().unwrap();
     let seal = note.seal.clone().unwrap();
     for number in 0..3 {
         let name = format!("{}{number}", note.name);
