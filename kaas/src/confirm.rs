@@ -23,6 +23,18 @@ pub fn ask(question: &str, instead: &str) -> anyhow::Result<String> {
     asked(question, instead, LIMIT, from, &mut std::io::stderr())
 }
 
+/// Confirms that a cluster is meant by its name, which was given, or is asked for.
+///
+/// # Errors
+/// It is another name, or nobody is there to type one: nothing was changed.
+pub fn by_name(cluster: &str, given: Option<&str>, ask: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
+    let confirmed = given.map_or_else(ask, |given| Ok(given.to_owned()))?;
+    if confirmed != cluster {
+        bail!("not confirmed: the cluster is {cluster}; nothing was changed");
+    }
+    Ok(())
+}
+
 fn asked<From: BufRead>(
     question: &str,
     instead: &str,

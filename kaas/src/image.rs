@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -42,6 +43,8 @@ pub enum Image {
     Go(Go),
     /// Prints the tables of the documentation that come from the code.
     Reference(Reference),
+    /// Verifies an OVA of tenants' nodes and lays it on the vCenter of a Provider, where clusters find it as a NodeImage.
+    Push(Box<crate::push::Push>),
     /// Removes from the cache what no build has used for a while.
     ///
     /// Results of the build's stages go, packages, sources of earlier versions, what checks dependencies and the trees of
@@ -165,15 +168,20 @@ fn share() {
 }
 
 /// Runs one of the commands.
-pub fn run(command: Image) -> Result<()> {
+///
+/// # Errors
+/// What failed, by the command.
+pub fn run(command: Image) -> Result<ExitCode> {
     share();
+    let done = |()| ExitCode::SUCCESS;
     match command {
-        Image::Build(arguments) => build(arguments),
-        Image::Lock(arguments) => lock(arguments),
-        Image::Tools(sources) => tools(sources),
-        Image::Go(arguments) => go(&arguments),
-        Image::Reference(arguments) => renew_reference(&arguments),
-        Image::Clean(arguments) => clean(&arguments),
+        Image::Build(arguments) => build(arguments).map(done),
+        Image::Lock(arguments) => lock(arguments).map(done),
+        Image::Tools(sources) => tools(sources).map(done),
+        Image::Go(arguments) => go(&arguments).map(done),
+        Image::Reference(arguments) => renew_reference(&arguments).map(done),
+        Image::Push(arguments) => crate::push::push(&arguments),
+        Image::Clean(arguments) => clean(&arguments).map(done),
     }
 }
 

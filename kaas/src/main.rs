@@ -4,8 +4,11 @@
 mod output;
 
 mod backup;
+mod cluster;
 mod cluster_file;
+mod completions;
 mod confirm;
+mod control;
 mod deploy;
 mod home;
 mod image;
@@ -13,6 +16,7 @@ mod lab;
 mod ova;
 mod provider;
 mod publisher;
+mod push;
 mod recovery;
 mod reference;
 mod signals;
@@ -40,6 +44,11 @@ enum Command {
     Adopt(upgrade::Adopt),
     /// Pulls a fresh snapshot of a cluster's store from a control node.
     Backup(backup::Backup),
+    /// Tenant clusters as objects of a control cluster: create, get, scale, upgrade, kubeconfig, delete.
+    #[command(subcommand)]
+    Cluster(cluster::Cluster),
+    /// Prints what a shell completes after `kaas`.
+    Completions(completions::Completions),
     /// Makes a control cluster from the file that describes it, or goes on with one.
     Deploy(deploy::Deploy),
     /// Removes a control cluster; its data disks stay unless it is said otherwise.
@@ -53,7 +62,7 @@ enum Command {
     /// Looks into OVAs, checks them, and turns disks into VMDKs and back.
     #[command(subcommand)]
     Ova(ova::Ova),
-    /// What those need who run the machines that clusters stand on: role.
+    /// What those need who run the machines that clusters stand on: create, get, role.
     #[command(subcommand)]
     Provider(provider::Provider),
     /// Keys for the day on which all control nodes of a cluster are lost: new, open.
@@ -77,12 +86,14 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Adopt(arguments) => upgrade::adopt(&arguments),
         Command::Backup(arguments) => backup::run(&arguments).map(done),
+        Command::Cluster(command) => cluster::run(command),
+        Command::Completions(arguments) => completions::run(&arguments).map(done),
         Command::Deploy(arguments) => deploy::deploy(&arguments),
         Command::Destroy(arguments) => deploy::destroy(&arguments),
-        Command::Image(command) => image::run(command).map(done),
+        Command::Image(command) => image::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Ova(command) => ova::run(command).map(done),
-        Command::Provider(command) => provider::run(&command).map(done),
+        Command::Provider(command) => provider::run(&command),
         Command::Recovery(command) => recovery::run(&command).map(done),
         Command::Status(arguments) => deploy::status(&arguments),
         Command::Upgrade(command) => upgrade::run(command),

@@ -52,6 +52,9 @@ pub struct Client {
     limit: Duration,
 }
 
+/// What the body of a request is, if nothing else is said.
+const JSON: &str = "application/json";
+
 /// What was answered.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -217,26 +220,33 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Answer> {
-        self.ask(method, &format!("https://{node}:{}{path}", ports::NODE), body).await
+        self.ask(method, &format!("https://{node}:{}{path}", ports::NODE), JSON, body).await
     }
 
-    /// Asks the Kubernetes API that the kubeconfig names.
+    /// Asks the Kubernetes API that the kubeconfig names. What is patched is a part of an object, over what is there (RFC 7386).
     ///
     /// # Errors
     /// When it cannot be reached or trusted.
     pub async fn ask_api(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        self.ask(method, &format!("{}{path}", self.server), body).await
+        let form = if method == Method::PATCH { "application/merge-patch+json" } else { JSON };
+        self.ask(method, &format!("{}{path}", self.server), form, body).await
     }
 
-    async fn ask(&self, method: Method, address: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        let merges = method == Method::PATCH;
+    /// Has the Kubernetes API make an object, or change it to what is said of it here (Kubernetes, "Server-Side Apply"). `path` is the
+    /// object's own, with who applies it.
+    ///
+    /// # Errors
+    /// When it cannot be reached or trusted.
+    pub async fn apply(&self, path: &str, object: &Value) -> anyhow::Result<Answer> {
+        // YAML includes JSON.
+        self.ask(Method::PATCH, &format!("{}{path}", self.server), "application/apply-patch+yaml", Some(object)).await
+    }
+
+    async fn ask(&self, method: Method, address: &str, form: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         let mut request = self.http.request(method, address).timeout(self.limit);
-        if merges {
-            // A part of an object, over what is there (RFC 7386).
-            request = request.header(CONTENT_TYPE, "application/merge-patch+json");
-        }
         if let Some(body) = body {
-            request = request.json(body);
+            // A header that is there stays.
+            request = request.header(CONTENT_TYPE, form).json(body);
         }
         self.run(async {
             let mut answer = request.send().await.map_err(unanswered)?;

@@ -1,9 +1,7 @@
 //! The confirmation that a cluster is to go: its name, typed.
 
-use anyhow::bail;
-
 use crate::cluster_file::Site;
-use crate::confirm::ask;
+use crate::confirm::{ask, by_name};
 
 /// What goes.
 pub struct Going {
@@ -38,14 +36,7 @@ impl Going {
         given: Option<&str>,
         ask: impl FnOnce(&str) -> anyhow::Result<String>,
     ) -> anyhow::Result<()> {
-        let confirmed = match given {
-            Some(given) => given.to_owned(),
-            None => ask(&self.question())?,
-        };
-        if confirmed != self.cluster {
-            bail!("not confirmed: the cluster is {}; nothing was changed", self.cluster);
-        }
-        Ok(())
+        by_name(&self.cluster, given, || ask(&self.question()))
     }
 
     fn question(&self) -> String {

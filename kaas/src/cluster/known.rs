@@ -1,0 +1,352 @@
+//! What there is of a cluster, and whether that is what a command wants. The judgements are pure: they go by conditions of the
+//! spec as it is now, and one that is missing, older or `Unknown` is never taken for good.
+
+use controller::objects::{NodePoolReason, OperationReason, Reason, TenantClusterReason};
+use serde_json::{Value, json};
+
+use crate::control::{Come, Control, Place, Said, said, text};
+
+/// A cluster with its pools, and the Operation that is under way or was the last one.
+pub struct Known {
+    /// The TenantCluster.
+    pub cluster: Value,
+    /// Its NodePools.
+    pub pools: Vec<Value>,
+    /// The Operation.
+    pub operation: Option<Value>,
+}
+
+/// A reason of a condition, of the spec as it is now.
+fn because<R: Reason>(object: &Value, reasons: &[R]) -> Option<String> {
+    let is_one = |condition: &Said<'_>| {
+        let is_it = |reason: &R| reason.condition() == condition.about && reason.word() == condition.reason;
+        condition.is_current && reasons.iter().any(is_it)
+    };
+    said(object).iter().find(|condition| is_one(condition)).map(Said::words)
+}
+
+fn holds(object: &Value, about: &str) -> bool {
+    said(object).iter().any(|condition| condition.about == about && condition.holds())
+}
+
+/// What conditions say, a line each; `Ready` sums up the others.
+fn lines(object: &Value) -> Vec<(String, String)> {
+    let name = text(object, "/metadata/name");
+    let current: Vec<_> = said(object).into_iter().filter(|condition| condition.is_current).collect();
+    if current.is_empty() {
+        return vec![(name.to_owned(), format!("{name}: nobody has judged it yet: the controller does that"))];
+    }
+    let others = current.iter().filter(|condition| condition.about != "Ready");
+    others.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect()
+}
+
+impl Known {
+    /// Looks at a cluster; none if it is not there.
+    ///
+    /// # Errors
+    /// The control cluster does not answer, or refuses.
+    pub fn look(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Option<Self>> {
+        let Some(cluster) = control.get(Place::within("tenantclusters", namespace), name)? else { return Ok(None) };
+        let pools = control.list(Place::within("nodepools", namespace))?;
+        let pools = pools.into_iter().filter(|pool| text(pool, "/spec/clusterRef/name") == name).collect();
+        let operation = match text(&cluster, "/status/operation") {
+            "" => None,
+            operation => control.get(Place::within("operations", namespace), operation)?,
+        };
+        Ok(Some(Self { cluster, pools, operation }))
+    }
+
+    /// The same for programs.
+    pub fn object(&self) -> Value {
+        json!({"cluster": self.cluster, "pools": self.pools, "operation": self.operation})
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        text(&self.cluster, "/metadata/name")
+    }
+
+    /// What stands in its way or goes on, for people.
+    pub fn lines(&self) -> Vec<(String, String)> {
+        let mut lines = lines(&self.cluster);
+        lines.extend(self.pools.iter().flat_map(lines_of_pool));
+        lines.extend(self.operation.iter().map(step));
+        lines
+    }
+
+    /// Whether it is made, with the workers of these pools.
+    pub fn is_made(&self, pools: &[&str]) -> Come {
+        if let Some(why) = self.stands_still() {
+            return Come::Stopped(why);
+        }
+        let of_command = |pool: &&Value| pools.contains(&text(pool, "/metadata/name"));
+        let mut there = 0;
+        for pool in self.pools.iter().filter(of_command) {
+            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed]) {
+                return Come::Stopped(format!("{}: {why}", text(pool, "/metadata/name")));
+            }
+            there += usize::from(holds(pool, "Ready"));
+        }
+        if holds(&self.cluster, "Ready") && there == pools.len() {
+            let endpoint = text(&self.cluster, "/status/resolved/endpoint");
+            return Come::There(format!("the cluster {} is Ready: https://{endpoint}:6443", self.name()));
+        }
+        Come::Goes
+    }
+
+    /// Whether a pool has as many workers as it is to have, and all are Ready.
+    pub fn is_scaled(&self, pool: &str, workers: u32) -> Come {
+        let Some(pool) = self.pools.iter().find(|one| text(one, "/metadata/name") == pool) else {
+            return Come::Stopped(format!("the pool {pool} is not there any more"));
+        };
+        let (name, wanted) = (text(pool, "/metadata/name"), pool["spec"]["replicas"].as_u64());
+        if wanted != Some(workers.into()) {
+            let wanted = wanted.unwrap_or_default();
+            return Come::Stopped(format!(
+                "somebody else has scaled the pool {name} meanwhile: it is to have {wanted}"
+            ));
+        }
+        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed]) {
+            return Come::Stopped(format!("{name}: {why}"));
+        }
+        let count = |field: &str| pool["status"][field].as_u64().unwrap_or_default();
+        let workers = u64::from(workers);
+        // What leaves is no worker any more, and Ready holds once it has left.
+        if holds(pool, "Ready") && (count("replicas"), count("readyReplicas")) == (workers, workers) {
+            return Come::There(format!("the pool {name} has {workers} workers, and all are Ready"));
+        }
+        self.stands_still().map_or(Come::Goes, Come::Stopped)
+    }
+
+    /// Whether image and minor are as the spec has them.
+    pub fn is_changed(&self) -> Come {
+        let cluster = &self.cluster;
+        if let Some(why) = because(cluster, &[TenantClusterReason::ChangeFailed]) {
+            return Come::Stopped(format!("{}: {why}{}", self.name(), self.of_operation()));
+        }
+        if let (Some(why), "Manual") =
+            (because(cluster, &[TenantClusterReason::AwaitsCommit]), text(cluster, "/spec/upgrade/commit"))
+        {
+            let name = self.name();
+            return Come::There(format!(
+                "{name}: {why}; `kaas cluster upgrade {name} --do commit` ends the way back, `--do rollback` takes it"
+            ));
+        }
+        if holds(cluster, "UpToDate") && holds(cluster, "Ready") {
+            let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
+            return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
+        }
+        self.stands_still().map_or(Come::Goes, Come::Stopped)
+    }
+
+    /// Whether what was asked of an Operation is done.
+    pub fn has_done(&self, operation: &str, annotation: &str) -> Come {
+        let is_it = |one: &&Value| text(one, "/metadata/name") == operation;
+        let Some(operation) = self.operation.as_ref().filter(is_it) else {
+            return Come::Stopped(format!("the cluster is at another Operation than {operation} meanwhile"));
+        };
+        let is_noted = operation["metadata"]["annotations"][annotation].is_null();
+        let outcome = text(operation, "/status/outcome");
+        let name = text(operation, "/metadata/name");
+        let stands = reason_of(operation, &[OperationReason::Blocked, OperationReason::NotToBeHad]);
+        match (is_noted, stands, outcome) {
+            (false, ..) => Come::Goes,
+            (true, _, outcome) if !outcome.is_empty() => Come::There(format!("{name} has ended: {outcome}")),
+            (true, Some(why), _) => Come::Stopped(format!("{name}: {why}")),
+            (true, None, _) => Come::Goes,
+        }
+    }
+
+    /// Whether it goes, once it is deleted.
+    pub fn is_leaving(&self) -> Come {
+        let stands = because(&self.cluster, &[TenantClusterReason::Stuck, TenantClusterReason::Drifted]);
+        stands.map_or(Come::Goes, |why| Come::Stopped(format!("{}: {why}", self.name())))
+    }
+
+    /// Why nothing goes on before a person has seen to it.
+    fn stands_still(&self) -> Option<String> {
+        let (cluster, name) = (&self.cluster, self.name());
+        if !cluster["metadata"]["deletionTimestamp"].is_null() {
+            return Some(format!("the cluster {name} is being deleted"));
+        }
+        let why = because(cluster, &[TenantClusterReason::Stuck, TenantClusterReason::Drifted])?;
+        let mut others = String::new();
+        for other in said(cluster).iter().filter(|one| one.is_current && one.status == "False") {
+            if !["Progressing", "Ready"].contains(&other.about) {
+                others += &format!("\n  {}", other.words());
+            }
+        }
+        Some(format!("{name}: {why}{others}"))
+    }
+
+    fn of_operation(&self) -> String {
+        self.operation.as_ref().map(|operation| format!("\n  {}", step(operation).1)).unwrap_or_default()
+    }
+}
+
+/// A reason of an Operation: its spec never changes, so each is of it.
+fn reason_of(operation: &Value, reasons: &[OperationReason]) -> Option<String> {
+    let is_one = |condition: &Said<'_>| {
+        reasons.iter().any(|reason| reason.condition() == condition.about && reason.word() == condition.reason)
+    };
+    said(operation).iter().find(|condition| is_one(condition)).map(Said::words)
+}
+
+fn lines_of_pool(pool: &Value) -> Vec<(String, String)> {
+    let (name, status) = (text(pool, "/metadata/name"), &pool["status"]);
+    let count = |field: &str| status[field].as_u64().unwrap_or_default();
+    let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(1);
+    let why = said(pool).iter().find(|said| said.about == "Ready" && said.is_current).map(Said::words);
+    let why = why.map(|why| format!("; {why}")).unwrap_or_default();
+    let ready = count("readyReplicas");
+    vec![(name.to_owned(), format!("{name}: {ready} of {wanted} workers are Ready{why}"))]
+}
+
+/// Where an Operation is.
+fn step(operation: &Value) -> (String, String) {
+    let (name, kind) = (text(operation, "/metadata/name"), text(operation, "/spec/type"));
+    let steps = operation["spec"]["steps"].as_array().map_or(0, Vec::len);
+    let done = operation["status"]["done"].as_u64().unwrap_or_default();
+    let at = match (text(operation, "/status/outcome"), text(operation, "/status/step")) {
+        ("", "") => String::new(),
+        ("", step) => format!(", {step}"),
+        (outcome, _) => format!(", {outcome}"),
+    };
+    let conditions = said(operation);
+    let waits =
+        conditions.iter().find(|said| said.about == "Progressing" && said.status != "True" && said.reason != "Ended");
+    let waits = waits.map(|said| format!("; {}", said.words())).unwrap_or_default();
+    (name.to_owned(), format!("{name} ({kind}): {done} of {steps} steps are done{at}{waits}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(reason: impl Reason, generation: i64) -> Value {
+        let status = format!("{:?}", reason.standing());
+        json!({"type": reason.condition(), "status": status, "reason": reason.word(), "message": "as it is",
+               "observedGeneration": generation})
+    }
+
+    fn object(name: &str, conditions: &[Value]) -> Value {
+        json!({"metadata": {"name": name, "generation": 3}, "spec": {}, "status": {"conditions": conditions}})
+    }
+
+    fn known(cluster: &[Value], pool: &[Value]) -> Known {
+        let mut pool = object("shop-a", pool);
+        pool["spec"]["replicas"] = 2.into();
+        pool["status"]["replicas"] = 2.into();
+        pool["status"]["readyReplicas"] = 2.into();
+        let mut cluster = object("shop", cluster);
+        cluster["status"]["resolved"] = json!({"endpoint": "192.168.10.10", "image": "kaas-tenant-0.2.0"});
+        Known { cluster, pools: vec![pool], operation: None }
+    }
+
+    #[test]
+    fn a_cluster_is_made_once_it_and_the_pools_of_the_command_are_ready_as_they_are_now() {
+        let serves = |generation| condition(TenantClusterReason::Serves, generation);
+        let ready = |generation| condition(NodePoolReason::AllReady, generation);
+        let there = known(&[serves(3)], &[ready(3)]).is_made(&["shop-a"]);
+        let words = "the cluster shop is Ready: https://192.168.10.10:6443";
+        assert_eq!(there, Come::There(words.to_owned()));
+        for (cluster, pool, pools) in [
+            (vec![serves(2)], vec![ready(3)], vec!["shop-a"]),
+            (vec![serves(3)], vec![ready(2)], vec!["shop-a"]),
+            (vec![], vec![ready(3)], vec!["shop-a"]),
+            (vec![serves(3)], vec![], vec!["shop-a"]),
+            // Of a pool that is not there yet nobody knows whether it is Ready.
+            (vec![serves(3)], vec![ready(3)], vec!["shop-a", "shop-b"]),
+            (vec![condition(TenantClusterReason::NotReached, 3)], vec![ready(3)], vec!["shop-a"]),
+        ] {
+            assert_eq!(known(&cluster, &pool).is_made(&pools), Come::Goes, "{cluster:?} {pool:?} {pools:?}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_person_can_change_is_not_waited_for() {
+        let stuck = [
+            condition(TenantClusterReason::AddressesMissing, 3),
+            condition(TenantClusterReason::Stuck, 3),
+            condition(TenantClusterReason::NotReady, 3),
+        ];
+        let Come::Stopped(why) = known(&stuck, &[]).is_made(&[]) else { panic!("it is waited for") };
+        let expected =
+            "shop: Progressing is False (Stuck): as it is\n  Preflight is False (AddressesMissing): as it is";
+        assert_eq!(why, expected);
+        // Of an earlier spec, which may be mended by now.
+        assert_eq!(known(&[condition(TenantClusterReason::Stuck, 2)], &[]).is_made(&[]), Come::Goes);
+        let failed = [condition(NodePoolReason::JoinFailed, 3)];
+        assert!(matches!(known(&[], &failed).is_made(&["shop-a"]), Come::Stopped(_)));
+        assert_eq!(known(&[], &failed).is_made(&[]), Come::Goes, "another pool is another command's");
+        let mut leaves = known(&[condition(TenantClusterReason::Serves, 3)], &[]);
+        leaves.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();
+        assert_eq!(leaves.is_made(&[]), Come::Stopped("the cluster shop is being deleted".to_owned()));
+    }
+
+    #[test]
+    fn a_pool_is_scaled_once_all_are_there_and_nobody_more() {
+        let pool = [condition(NodePoolReason::AllReady, 3)];
+        assert!(matches!(known(&[], &pool).is_scaled("shop-a", 2), Come::There(_)));
+        let Come::Stopped(why) = known(&[], &pool).is_scaled("shop-a", 5) else { panic!("it is another number") };
+        assert!(why.contains("somebody else has scaled the pool shop-a"), "{why}");
+        assert!(matches!(known(&[], &pool).is_scaled("shop-b", 2), Come::Stopped(_)));
+        let mut leaving = known(&[], &pool);
+        leaving.pools[0]["status"]["replicas"] = 3.into();
+        assert_eq!(leaving.is_scaled("shop-a", 2), Come::Goes);
+        assert_eq!(known(&[], &[condition(NodePoolReason::AllReady, 2)]).is_scaled("shop-a", 2), Come::Goes);
+    }
+
+    #[test]
+    fn an_upgrade_is_done_failed_or_waits_for_the_commit_that_a_person_has_kept_to_himself() {
+        let (serves, current) = (condition(TenantClusterReason::Serves, 3), condition(TenantClusterReason::Current, 3));
+        assert!(matches!(known(&[serves.clone(), current.clone()], &[]).is_changed(), Come::There(_)));
+        assert_eq!(known(&[serves, condition(TenantClusterReason::Current, 2)], &[]).is_changed(), Come::Goes);
+        assert_eq!(known(&[current], &[]).is_changed(), Come::Goes, "it has to serve as well");
+        let failed = known(&[condition(TenantClusterReason::ChangeFailed, 3)], &[]);
+        assert!(matches!(failed.is_changed(), Come::Stopped(_)));
+        let mut waits = known(&[condition(TenantClusterReason::AwaitsCommit, 3)], &[]);
+        assert_eq!(waits.is_changed(), Come::Goes, "the controller commits by itself");
+        waits.cluster["spec"]["upgrade"]["commit"] = "Manual".into();
+        assert!(matches!(waits.is_changed(), Come::There(words) if words.contains("--do commit")));
+    }
+
+    #[test]
+    fn what_was_asked_of_an_operation_is_done_once_it_is_noted_and_has_ended() {
+        const DO: &str = controller::objects::DO;
+        let with = |annotation: Value, conditions: &[Value], outcome: Option<&str>| {
+            let mut operation = object("shop-swap-2", conditions);
+            operation["metadata"]["annotations"][DO] = annotation;
+            operation["status"]["outcome"] = outcome.into();
+            Known { operation: Some(operation), ..known(&[], &[]) }
+        };
+        let blocked = [condition(OperationReason::Blocked, 1)];
+        // What it says was said before it was asked.
+        assert_eq!(with("resume".into(), &blocked, None).has_done("shop-swap-2", DO), Come::Goes);
+        assert!(matches!(with(Value::Null, &blocked, None).has_done("shop-swap-2", DO), Come::Stopped(_)));
+        let ended = with(Value::Null, &[], Some("rolled back")).has_done("shop-swap-2", DO);
+        assert_eq!(ended, Come::There("shop-swap-2 has ended: rolled back".to_owned()));
+        assert_eq!(with(Value::Null, &[], None).has_done("shop-swap-2", DO), Come::Goes);
+        assert!(matches!(with(Value::Null, &[], None).has_done("shop-swap-3", DO), Come::Stopped(_)));
+    }
+
+    #[test]
+    fn what_goes_on_is_told_a_line_each() {
+        let mut known = known(&[condition(TenantClusterReason::Forming, 3)], &[condition(NodePoolReason::Scaling, 3)]);
+        known.operation = Some(json!({
+            "metadata": {"name": "shop-form-1"},
+            "spec": {"type": "Form", "steps": [{}, {}, {}]},
+            "status": {"done": 1, "step": "power-on shop-cp1",
+                       "conditions": [condition(OperationReason::Waiting, 1)]},
+        }));
+        let lines: Vec<String> = known.lines().into_iter().map(|(_, line)| line).collect();
+        let expected = [
+            "shop: ControlPlaneReady is False (Forming): as it is",
+            "shop-a: 2 of 2 workers are Ready; Ready is False (Scaling): as it is",
+            "shop-form-1 (Form): 1 of 3 steps are done, power-on shop-cp1; Progressing is False (Waiting): as it is",
+        ];
+        assert_eq!(lines, expected);
+        let nobody = object("shop", &[]);
+        assert!(super::lines(&nobody)[0].1.contains("nobody has judged it yet"));
+    }
+}

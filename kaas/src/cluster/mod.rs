@@ -1,0 +1,293 @@
+//! `kaas cluster …`: tenant clusters as objects of the control cluster. Each command writes what is wanted, which kubectl could
+//! write as well, and waits until the controller has made it so; it makes nothing itself, and may be interrupted at any time.
+
+mod arguments;
+mod known;
+mod wanted;
+mod words;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, bail, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use clap::Subcommand;
+use controller::objects::{CONFIRM_DELETE, DO};
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use self::arguments::{Asks, Create, Delete, Get, Kubeconfig, Scale, Upgrade};
+use self::known::Known;
+use self::wanted::Wanted;
+use crate::confirm::{ask, by_name};
+use crate::control::{Arrived, Come, Control, Look, Place, Refused, Until, Waiter, text};
+use crate::output::{Output, json, result, say};
+
+/// The type of a cluster's kubeconfig Secret, and the label with the cluster's name, as Cluster API has them.
+const SECRET: &str = "cluster.x-k8s.io/secret";
+const OF_CLUSTER: &str = "/metadata/labels/cluster.x-k8s.io~1cluster-name";
+
+/// Commands on tenant clusters.
+#[derive(Subcommand)]
+pub enum Cluster {
+    /// Makes a cluster from a few words or a file, or goes on with one, and waits until it is Ready.
+    Create(Box<Create>),
+    /// Lists clusters, or says where one stands.
+    Get(Get),
+    /// Changes the number of a pool's workers.
+    Scale(Scale),
+    /// Takes a cluster to another image or to the next minor of Kubernetes, or says what becomes of an upgrade that is under way.
+    Upgrade(Upgrade),
+    /// Writes the kubeconfig of a cluster's administrator into a new file.
+    Kubeconfig(Kubeconfig),
+    /// Deletes a cluster with its VMs and their disks, once its name is typed.
+    Delete(Delete),
+}
+
+/// Runs one of the commands. Exit statuses: 0 when it is so, 3 when nothing has changed for as long as is waited, 4 when a person
+/// has to see to something.
+///
+/// # Errors
+/// It was refused, or the control cluster does not answer.
+pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
+    match command {
+        Cluster::Create(arguments) => create(&arguments),
+        Cluster::Get(arguments) => get(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Scale(arguments) => scale(&arguments),
+        Cluster::Upgrade(arguments) => upgrade(&arguments),
+        Cluster::Kubeconfig(arguments) => kubeconfig(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Delete(arguments) => delete(&arguments),
+    }
+}
+
+/// What is waited for of a cluster.
+struct Wait<'a> {
+    control: &'a Control,
+    namespace: &'a str,
+    name: &'a str,
+    until: &'a Until,
+}
+
+impl Wait<'_> {
+    /// Waits, if the command is to, and says what came of it.
+    fn until(&self, taken: &str, come: impl Fn(&Known) -> Come) -> anyhow::Result<ExitCode> {
+        let Self { control, namespace, name, until } = self;
+        let waiter = Waiter::new(until.output, &until.waiting);
+        if !until.wait {
+            let known = there(control, namespace, name)?;
+            return waiter.arrived((Arrived::Taken(taken.to_owned()), known.object()));
+        }
+        until.output.tell(taken);
+        let look = || {
+            let known = there(control, namespace, name)?;
+            Ok(Look { lines: known.lines(), come: come(&known), object: known.object() })
+        };
+        waiter.arrived(waiter.until(look)?)
+    }
+}
+
+/// A cluster that has to be there.
+fn there(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Known> {
+    let gone = || Refused::because(format!("there is no cluster {name} in the namespace {namespace}"));
+    Ok(Known::look(control, namespace, name)?.ok_or_else(gone)?)
+}
+
+fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
+    let (within, until) = (&arguments.within, &arguments.until);
+    let wanted = match (&arguments.file, &arguments.name) {
+        (Some(file), _) => Wanted::read(file, &within.namespace)?,
+        (None, name) => {
+            Wanted::said(name.as_deref().context("give a name, or a file")?, &within.namespace, &arguments.said)
+        }
+    };
+    let control = Control::of(&within.at.kubeconfig)?;
+    let (name, namespace) = (wanted.name(), wanted.namespace());
+    let [clusters, pools] = ["tenantclusters", "nodepools"].map(|plural| Place::within(plural, namespace));
+    if control.get(clusters, name)?.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null()) {
+        bail!("the cluster {name} is being deleted: wait until it is gone");
+    }
+    // All are judged before any is made.
+    let cluster = control.apply(clusters, &wanted.cluster, true)?;
+    let judged: Vec<Value> =
+        wanted.pools.iter().map(|pool| control.apply(pools, pool, true)).collect::<anyhow::Result<_>>()?;
+    if arguments.dry_run {
+        return match until.output {
+            Output::Json => json(&json!({"cluster": cluster, "pools": judged})),
+            Output::Text => result(&format!("the API server takes the cluster {name} with {}", counted(judged.len()))),
+        }
+        .map(|()| ExitCode::SUCCESS);
+    }
+    control.apply(clusters, &wanted.cluster, false)?;
+    for pool in &wanted.pools {
+        control.apply(pools, pool, false)?;
+    }
+    let taken = format!("the cluster {name} with {} is asked for", counted(wanted.pools.len()));
+    let of_command: Vec<&str> = wanted.pools.iter().map(|pool| text(pool, "/metadata/name")).collect();
+    Wait { control: &control, namespace, name, until }.until(&taken, |known| known.is_made(&of_command))
+}
+
+fn counted(pools: usize) -> String {
+    match pools {
+        0 => "no pools".to_owned(),
+        1 => "one pool".to_owned(),
+        several => format!("{several} pools"),
+    }
+}
+
+fn get(arguments: &Get) -> anyhow::Result<()> {
+    let within = &arguments.within;
+    let control = Control::of(&within.at.kubeconfig)?;
+    let now = SystemTime::now();
+    let Some(name) = &arguments.name else {
+        let namespace = (!arguments.all_namespaces).then_some(within.namespace.as_str());
+        let clusters = control.list(Place { plural: "tenantclusters", namespace })?;
+        return match arguments.output {
+            Output::Json => json(&json!({"clusters": clusters})),
+            Output::Text => result(&words::clusters(&clusters, now)),
+        };
+    };
+    let known = there(&control, &within.namespace, name)?;
+    match arguments.output {
+        Output::Json => json(&known.object()),
+        Output::Text => result(&words::cluster(&known, now)),
+    }
+}
+
+fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
+    let Scale { name, workers, pool, within, until } = arguments;
+    let control = Control::of(&within.at.kubeconfig)?;
+    let namespace = within.namespace.as_str();
+    let known = there(&control, namespace, name)?;
+    let pools: Vec<&str> = known.pools.iter().map(|pool| text(pool, "/metadata/name")).collect();
+    let pool = match (pool, pools.as_slice()) {
+        (Some(pool), there) if there.contains(&pool.as_str()) => pool.as_str(),
+        (Some(pool), there) => bail!("the cluster {name} has no pool {pool}; it has {}", listed(there)),
+        (None, [pool]) => pool,
+        (None, []) => bail!("the cluster {name} has no pool: apply a NodePool"),
+        (None, several) => bail!("the cluster {name} has {}: say with --pool which one is meant", listed(several)),
+    };
+    control.patch(Place::within("nodepools", namespace), pool, "/scale", &json!({"spec": {"replicas": workers}}))?;
+    let taken = format!("the pool {pool} is to have {workers} workers");
+    Wait { control: &control, namespace, name, until }.until(&taken, |known| known.is_scaled(pool, *workers))
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
+    let Upgrade { name, image, kubernetes, asks, within, until } = arguments;
+    let control = Control::of(&within.at.kubeconfig)?;
+    let namespace = within.namespace.as_str();
+    let known = there(&control, namespace, name)?;
+    let wait = Wait { control: &control, namespace, name, until };
+    if let Some(asks) = asks {
+        return ask_of_operation(&wait, &known, *asks);
+    }
+    let mut part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"]}, "spec": {}});
+    let mut to = Vec::new();
+    for (field, value) in [("image", image), ("version", kubernetes)] {
+        if let Some(value) = value {
+            part["spec"][field] = value.as_str().into();
+            to.push(if field == "version" { format!("Kubernetes {value}") } else { value.clone() });
+        }
+    }
+    ensure!(!to.is_empty(), "say where to: --image, --kubernetes, or --do for the upgrade that is under way");
+    control.patch(Place::within("tenantclusters", namespace), name, "", &part)?;
+    wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), Known::is_changed)
+}
+
+/// Asks something of the Operation that is under way.
+fn ask_of_operation(wait: &Wait<'_>, known: &Known, asks: Asks) -> anyhow::Result<ExitCode> {
+    let operation = known.operation.as_ref().with_context(|| format!("nothing is under way for {}", wait.name))?;
+    let name = text(operation, "/metadata/name");
+    let outcome = text(operation, "/status/outcome");
+    ensure!(outcome.is_empty(), "nothing is under way for {}: {name} has ended: {outcome}", wait.name);
+    let part = json!({"metadata": {"uid": operation["metadata"]["uid"], "annotations": {DO: asks.word()}}});
+    wait.control.patch(Place::within("operations", wait.namespace), name, "", &part)?;
+    wait.until(&format!("{name} is asked to {}", asks.word()), |known| known.has_done(name, DO))
+}
+
+/// The file is there whole and for its owner's eyes only, or not at all.
+fn kubeconfig(arguments: &Kubeconfig) -> anyhow::Result<()> {
+    let Kubeconfig { name, output, within } = arguments;
+    let path = output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.kubeconfig")));
+    let control = Control::of(&within.at.kubeconfig)?;
+    let secret = format!("{name}-kubeconfig");
+    let Some(object) = control.get(Place::within("secrets", &within.namespace), &secret)? else {
+        there(&control, &within.namespace, name)?;
+        bail!(
+            "the cluster {name} has no kubeconfig yet: the Secret {secret} is made once its control nodes have formed"
+        );
+    };
+    let (kind, of) = (text(&object, "/type"), text(&object, OF_CLUSTER));
+    ensure!(
+        kind == SECRET && of == name.as_str(),
+        "the Secret {secret} is not the kubeconfig of the cluster {name}: its type is {kind:?}, and it is of the cluster {of:?}"
+    );
+    let value = BASE64_STANDARD.decode(text(&object, "/data/value")).map(Zeroizing::new);
+    let value = value.with_context(|| format!("reading the Secret {secret}"))?;
+    let read = std::str::from_utf8(&value)
+        .context("it is no text")
+        .and_then(|text| contract::kubeconfig::Kubeconfig::parse(text).context("it is no kubeconfig of a cluster"));
+    let read = read.with_context(|| format!("reading the Secret {secret}"))?;
+    fleet::files::write_new(&path, &value)?;
+    say(&format!("{}: leads to {}", path.display(), read.server));
+    Ok(())
+}
+
+/// What it leaves when it fails half-way: a cluster that is as it was; or one that is confirmed and not deleted, where nobody
+/// knows whether the API server has deleted it. Given again, it goes on.
+fn delete(arguments: &Delete) -> anyhow::Result<ExitCode> {
+    let Delete { name, confirm, within, until } = arguments;
+    let control = Control::of(&within.at.kubeconfig)?;
+    let namespace = within.namespace.as_str();
+    let known = there(&control, namespace, name)?;
+    let uid = text(&known.cluster, "/metadata/uid");
+    by_name(name, confirm.as_deref(), || ask(&going(&known, namespace), "give the cluster's name with --confirm"))?;
+    let clusters = Place::within("tenantclusters", namespace);
+    let note = |value: Value| {
+        let part = json!({"metadata": {"uid": uid, "annotations": {CONFIRM_DELETE: value}}});
+        control.patch(clusters, name, "", &part)
+    };
+    note(name.as_str().into())?;
+    if let Err(error) = control.delete(clusters, name, uid) {
+        // Otherwise the next one to delete it, by mistake perhaps, would be asked nothing.
+        if error.is::<Refused>() {
+            note(Value::Null).context("taking the confirmation back")?;
+        }
+        return Err(error);
+    }
+    let taken = format!("the cluster {name} is being deleted");
+    let waiter = Waiter::new(until.output, &until.waiting);
+    if !until.wait {
+        return waiter.arrived((Arrived::Taken(taken), Value::Null));
+    }
+    until.output.tell(&taken);
+    let look = || {
+        let known = Known::look(&control, namespace, name)?;
+        Ok(match known.filter(|known| text(&known.cluster, "/metadata/uid") == uid) {
+            None => Look {
+                lines: Vec::new(),
+                come: Come::There(format!("the cluster {name} is gone")),
+                object: Value::Null,
+            },
+            Some(known) => Look { lines: known.lines(), come: known.is_leaving(), object: known.object() },
+        })
+    };
+    waiter.arrived(waiter.until(look)?)
+}
+
+/// What goes, as a question.
+fn going(known: &Known, namespace: &str) -> String {
+    let name = known.name();
+    let workers: u64 = known.pools.iter().filter_map(|pool| pool["status"]["replicas"].as_u64()).sum();
+    let nodes = known.cluster["status"]["controlPlane"]["replicas"].as_u64().unwrap_or_default();
+    format!(
+        "The cluster {name} in the namespace {namespace} is deleted: {nodes} control nodes and {workers} workers with their VMs, their \
+         disks and all that is kept on these, and its addresses and kubeconfig. There is no way back.\nType the cluster's name to \
+         confirm it"
+    )
+}

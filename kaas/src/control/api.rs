@@ -1,0 +1,258 @@
+//! The API server itself.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use controller::objects::{GROUP, VERSION};
+use fleet::node::{Answer, Client, Method, clean};
+use serde_json::{Value, json};
+
+/// Who applies objects, for the API server: what others have set of an object is not changed by the way.
+const MANAGER: &str = "kaas";
+
+/// How many objects are asked for at once.
+const PAGE: usize = 500;
+/// More pages than a control cluster has objects for.
+const PAGES: usize = 1000;
+
+/// Where objects of a kind are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The kind's plural.
+    pub plural: &'a str,
+    /// The namespace; none for all of them, and for kinds that are in none.
+    pub namespace: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    /// In a namespace.
+    pub fn within(plural: &'a str, namespace: &'a str) -> Self {
+        Self { plural, namespace: Some(namespace) }
+    }
+
+    /// In none, or in all.
+    pub fn anywhere(plural: &'a str) -> Self {
+        Self { plural, namespace: None }
+    }
+
+    fn path(self) -> String {
+        let root = match self.plural {
+            "secrets" => "/api/v1".to_owned(),
+            _ => format!("/apis/{GROUP}/{VERSION}"),
+        };
+        let within = self.namespace.map(|namespace| format!("/namespaces/{namespace}")).unwrap_or_default();
+        format!("{root}{within}/{}", self.plural)
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.plural)?;
+        self.namespace.map_or(Ok(()), |namespace| write!(f, " in the namespace {namespace}"))
+    }
+}
+
+/// It was understood and is not done. Nothing was changed, and asking again changes nothing.
+#[derive(Debug)]
+pub struct Refused(String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Refused {
+    /// In these words.
+    pub fn because(words: String) -> Self {
+        Self(words)
+    }
+}
+
+/// A control cluster that is asked with somebody's kubeconfig.
+pub struct Control(Client);
+
+impl Control {
+    /// The one that a kubeconfig leads to.
+    ///
+    /// # Errors
+    /// It cannot be read, or has no certificate inside.
+    pub fn of(kubeconfig: &Path) -> anyhow::Result<Self> {
+        Client::of_kubeconfig(kubeconfig).map(Self)
+    }
+
+    /// An object; none if it is not there.
+    ///
+    /// # Errors
+    /// The cluster does not answer, refuses, or does not know the kind.
+    pub fn get(&self, of: Place<'_>, name: &str) -> anyhow::Result<Option<Value>> {
+        let attempt = || format!("asking for {name} of {of}");
+        let answer = self.ask(Method::GET, &format!("{}/{name}", of.path()), None).with_context(attempt)?;
+        match missing(&answer) {
+            true => Ok(None),
+            false => understood(&answer).with_context(attempt).map(Some),
+        }
+    }
+
+    /// All objects of a kind there, in the API server's order.
+    ///
+    /// # Errors
+    /// As of [`Self::get`].
+    pub fn list(&self, of: Place<'_>) -> anyhow::Result<Vec<Value>> {
+        let attempt = || format!("asking for all {of}");
+        let (mut all, mut from) = (Vec::new(), String::new());
+        for _ in 0..PAGES {
+            let path = format!("{}?limit={PAGE}{from}", of.path());
+            let mut page = understood(&self.ask(Method::GET, &path, None)?).with_context(attempt)?;
+            match page["items"].take() {
+                Value::Array(items) => all.extend(items),
+                _ => bail!("{}: the answer is no list", attempt()),
+            }
+            match page["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) {
+                // It has no other characters (base64 for addresses); whatever else comes leads nowhere.
+                Some(next) => from = format!("&continue={}", escaped(next)),
+                None => return Ok(all),
+            }
+        }
+        bail!("{}: the list has no end", attempt())
+    }
+
+    /// Makes an object, or changes it to what is said of it here; whatever else it has stays. With `dry_run` the API server judges
+    /// it and keeps nothing.
+    ///
+    /// # Errors
+    /// [`Refused`]; or nobody knows whether it was done.
+    pub fn apply(&self, of: Place<'_>, object: &Value, dry_run: bool) -> anyhow::Result<Value> {
+        let name = object["metadata"]["name"].as_str().context("an object without a name")?;
+        let dry_run = if dry_run { "&dryRun=All" } else { "" };
+        let path = format!("{}/{name}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}", of.path());
+        let attempt = || format!("applying {name} of {of}");
+        let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
+        understood(&answer).with_context(attempt)
+    }
+
+    /// Says what is known of an object, beside what others say of it.
+    ///
+    /// # Errors
+    /// [`Refused`]; or nobody knows whether it was done.
+    pub fn apply_status(&self, of: Place<'_>, object: &Value) -> anyhow::Result<Value> {
+        let name = object["metadata"]["name"].as_str().context("an object without a name")?;
+        let path = format!("{}/{name}/status?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
+        let attempt = || format!("noting what is known of {name} of {of}");
+        let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
+        understood(&answer).with_context(attempt)
+    }
+
+    /// Changes a part of an object, or of its `below`, such as `/scale` (RFC 7386).
+    ///
+    /// # Errors
+    /// [`Refused`]; or nobody knows whether it was done.
+    pub fn patch(&self, of: Place<'_>, name: &str, below: &str, part: &Value) -> anyhow::Result<Value> {
+        let attempt = || format!("changing {name} of {of}");
+        let path = format!("{}/{name}{below}?fieldManager={MANAGER}&fieldValidation=Strict", of.path());
+        let answer = self.ask(Method::PATCH, &path, Some(part)).with_context(attempt)?;
+        understood(&answer).with_context(attempt)
+    }
+
+    /// Has an object deleted that has this UID. It may stay until what it stands for has gone. One that is not there is not
+    /// deleted anew.
+    ///
+    /// # Errors
+    /// [`Refused`]; or nobody knows whether it was done.
+    pub fn delete(&self, of: Place<'_>, name: &str, uid: &str) -> anyhow::Result<()> {
+        let attempt = || format!("deleting {name} of {of}");
+        let only = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
+        let answer = self.ask(Method::DELETE, &format!("{}/{name}", of.path()), Some(&only)).with_context(attempt)?;
+        if missing(&answer) {
+            return Ok(());
+        }
+        understood(&answer).with_context(attempt).map(drop)
+    }
+
+    fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        self.0.wait(self.0.ask_api(method, path, body))
+    }
+}
+
+/// Whether an object is not there: the API server says so in its own words. A path that it does not know is none of its objects.
+fn missing(answer: &Answer) -> bool {
+    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    answer.status == 404
+        && said["kind"] == "Status"
+        && said["reason"] == "NotFound"
+        && said["details"]["name"].is_string()
+}
+
+/// What was answered, whole: what is made of it may be written again.
+fn understood(answer: &Answer) -> anyhow::Result<Value> {
+    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let words = || said["message"].as_str().map_or_else(|| answer.words(), clean);
+    // What was refused was not done. Of all else of these nobody can say that (Kubernetes API conventions, "HTTP Status codes").
+    match answer.status {
+        200..=299 => match said {
+            Value::Object(_) => Ok(said),
+            _ => Err(anyhow!("the answer is no object: {}", answer.words())),
+        },
+        404 if said["kind"] != "Status" => Err(Refused(
+            "the API server does not know this kind: its image is of before tenant clusters were objects, or it is no control cluster"
+                .to_owned(),
+        )
+        .into()),
+        400..=499 if answer.status != 408 => Err(Refused(format!("the API server refuses it: {}", words())).into()),
+        status => Err(anyhow!("the API server says {status}: {}", words())),
+    }
+}
+
+/// A text as part of a query (RFC 3986, section 2.3).
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> Answer {
+        Answer { status, body: body.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn only_the_api_servers_own_word_is_that_an_object_is_not_there() {
+        let of_object =
+            r#"{"kind": "Status", "reason": "NotFound", "details": {"name": "shop"}, "message": "not found"}"#;
+        assert!(missing(&answer(404, of_object)));
+        assert!(!missing(&answer(500, of_object)));
+        // A kind that is not known, and a proxy in between.
+        assert!(!missing(&answer(404, "404 page not found\n")));
+        assert!(!missing(&answer(404, r#"{"kind": "Status", "reason": "NotFound", "details": {}}"#)));
+        let told = format!("{:#}", understood(&answer(404, "404 page not found\n")).unwrap_err());
+        assert!(told.contains("does not know this kind"), "{told}");
+    }
+
+    #[test]
+    fn what_was_refused_is_told_apart_from_what_nobody_knows() {
+        let refused = |status| {
+            let body = r#"{"kind": "Status", "message": "a cluster\u001b[2J is deleted with its VMs"}"#;
+            let error = understood(&answer(status, body)).unwrap_err();
+            (error.is::<Refused>(), error.to_string())
+        };
+        let words = "the API server refuses it: a cluster [2J is deleted with its VMs";
+        assert_eq!(refused(422), (true, words.to_owned()));
+        for unknown in [408, 500, 504] {
+            assert!(!refused(unknown).0, "{unknown}");
+        }
+        assert!(understood(&answer(200, "[]")).is_err() && understood(&answer(200, "{").clone()).is_err());
+    }
+
+    #[test]
+    fn kinds_are_where_the_api_server_has_them() {
+        assert_eq!(Place::within("nodepools", "blue").path(), "/apis/kaas.local/v1alpha1/namespaces/blue/nodepools");
+        assert_eq!(Place::anywhere("providers").path(), "/apis/kaas.local/v1alpha1/providers");
+        assert_eq!(Place::within("secrets", "blue").path(), "/api/v1/namespaces/blue/secrets");
+        assert_eq!(escaped("a/b=&c"), "a%2Fb%3D%26c");
+    }
+}

@@ -1,0 +1,69 @@
+//! Objects as a person writes them: a file of YAML or JSON, with one document for each.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use controller::objects::{GROUP, VERSION};
+use serde_json::Value;
+
+/// The objects of a file, each with its kind, in the order of the file.
+///
+/// # Errors
+/// It cannot be read, is not understood, or has an object of a kind that is none of `kinds`, with `instead` saying what to do
+/// with those.
+pub fn read(path: &Path, kinds: &[&str], instead: &str) -> anyhow::Result<Vec<Value>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    of(&text, kinds, instead).with_context(|| format!("understanding {}", path.display()))
+}
+
+fn of(text: &str, kinds: &[&str], instead: &str) -> anyhow::Result<Vec<Value>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    let objects: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
+    ensure!(!objects.is_empty(), "it has no object");
+    let version = format!("{GROUP}/{VERSION}");
+    for object in &objects {
+        let (of, kind) = (super::text(object, "/apiVersion"), super::text(object, "/kind"));
+        if of != version || !kinds.contains(&kind) {
+            bail!(
+                "it has an object of the kind {kind:?} of {of:?}, not of {} of {version}: {instead}",
+                kinds.join(", ")
+            );
+        }
+        let name = super::text(object, "/metadata/name");
+        super::name(name).map_err(|wrong| anyhow::anyhow!("the name {name:?} of a {kind}: {wrong}"))?;
+        // What the API server has said of an object is no wish.
+        ensure!(
+            object["metadata"]["managedFields"].is_null() && object["metadata"]["resourceVersion"].is_null(),
+            "{name} was read from an API server: leave out metadata.managedFields, metadata.resourceVersion and status"
+        );
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL: &str = "apiVersion: kaas.local/v1alpha1\nkind: IPPool\nmetadata: {name: blue}\n";
+
+    #[test]
+    fn documents_are_read_in_their_order_and_empty_ones_left_out() {
+        let class = POOL.replace("IPPool", "VMClass");
+        let read = of(&format!("---\n{POOL}---\n---\n{class}"), &["IPPool", "VMClass"], "no").unwrap();
+        let kinds: Vec<&str> = read.iter().map(|object| super::super::text(object, "/kind")).collect();
+        assert_eq!(kinds, ["IPPool", "VMClass"]);
+    }
+
+    #[test]
+    fn what_is_no_wish_is_refused() {
+        let refused = |text: &str| format!("{:#}", of(text, &["IPPool"], "kubectl applies others").unwrap_err());
+        assert!(refused("").contains("no object"));
+        refused("a: [");
+        let other = refused(&POOL.replace("IPPool", "Secret"));
+        assert!(other.contains("\"Secret\"") && other.contains("kubectl applies others"), "{other}");
+        assert!(refused(&POOL.replace("v1alpha1", "v2")).contains("kaas.local/v2"));
+        assert!(refused(&POOL.replace("blue", "../blue")).contains("../blue"));
+        assert!(refused(&POOL.replace("blue}", "blue, resourceVersion: '7'}")).contains("was read from an API server"));
+    }
+}

@@ -1,0 +1,88 @@
+//! The objects of a control cluster, as its Kubernetes API has them: what commands on tenant clusters ask and write. Whatever they
+//! do, kubectl can do as well. Knows kinds by their names alone, and nothing of what their fields mean.
+
+mod api;
+mod documents;
+mod object;
+mod shown;
+mod wait;
+
+pub use self::api::{Control, Place, Refused};
+pub use self::documents::read;
+pub use self::object::{Said, age, said, status, text};
+pub use self::shown::{conditions, note, table};
+pub use self::wait::{Arrived, Come, Look, Waiter};
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::output::Output;
+use crate::work::Waiting;
+
+/// Which control cluster.
+#[derive(Args)]
+pub struct At {
+    /// A kubeconfig of the control cluster.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    pub kubeconfig: PathBuf,
+}
+
+/// Which namespace of which control cluster.
+#[derive(Args)]
+pub struct In {
+    #[command(flatten)]
+    pub at: At,
+    /// The cluster's namespace.
+    #[arg(long, short, default_value = "default", value_parser = name)]
+    pub namespace: String,
+}
+
+/// How a command is told, and whether it waits.
+#[derive(Args)]
+pub struct Until {
+    /// How to say it. With JSON, progress goes to standard error.
+    #[arg(long, default_value = "text")]
+    pub output: Output,
+    /// Whether to wait until it is so; otherwise the command ends once the API server has taken what is wanted.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub wait: bool,
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// The name of an object, which becomes part of an address: a DNS subdomain (Kubernetes, "Object Names and IDs").
+///
+/// # Errors
+/// It is none.
+pub fn name(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if text.len() <= 253 && text.split('.').all(is_label) {
+        return Ok(text.to_owned());
+    }
+    Err("a name has small letters, digits, dashes and dots".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_leads_elsewhere_is_no_name() {
+        for text in ["shop", "kaas-tenant-0.2.0", "a"] {
+            assert_eq!(super::name(text).as_deref(), Ok(text));
+        }
+        for text in ["", ".", "..", "a/b", "../nodes", "a?b", "a%2fb", "-a", "a-", "A", "a..b", "a b"] {
+            assert!(super::name(text).is_err(), "{text}");
+        }
+    }
+}

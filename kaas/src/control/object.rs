@@ -1,0 +1,115 @@
+//! What stands in an object, as far as it is there. A field of a later version is left aside, one that is missing says nothing:
+//! a condition that is missing, or of an earlier generation of the spec, is not known.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+/// The text at a place of an object; empty where there is none.
+pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said<'v> {
+    /// Its type.
+    pub about: &'v str,
+    /// `True`, `False` or `Unknown`.
+    pub status: &'v str,
+    /// Why, in a word.
+    pub reason: &'v str,
+    /// Why, in a sentence.
+    pub message: &'v str,
+    /// Whether it is of the spec as it is now.
+    pub is_current: bool,
+}
+
+impl Said<'_> {
+    /// Whether it holds.
+    pub fn holds(&self) -> bool {
+        self.is_current && self.status == "True"
+    }
+
+    /// For people: `Preflight is False (AddressesMissing): the pool api has none left`.
+    pub fn words(&self) -> String {
+        let Self { about, status, reason, message, .. } = self;
+        let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+        format!("{about} is {status} ({reason}){message}")
+    }
+}
+
+/// The conditions of an object, in its order.
+pub fn said(object: &Value) -> Vec<Said<'_>> {
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(i64::MAX);
+    let conditions = object["status"]["conditions"].as_array();
+    let said = |condition| Said {
+        about: text(condition, "/type"),
+        status: text(condition, "/status"),
+        reason: text(condition, "/reason"),
+        message: text(condition, "/message"),
+        is_current: condition["observedGeneration"].as_i64().is_some_and(|judged| judged >= generation),
+    };
+    conditions.into_iter().flatten().map(said).collect()
+}
+
+/// What a condition says in a column; `-` where nobody has said it.
+pub fn status<'v>(object: &'v Value, about: &str) -> &'v str {
+    said(object).into_iter().find(|condition| condition.about == about).map_or("-", |condition| condition.status)
+}
+
+/// How old an object is, as kubectl has it; `-` where that is not known.
+pub fn age(object: &Value, now: SystemTime) -> String {
+    let made = humantime::parse_rfc3339(text(object, "/metadata/creationTimestamp"));
+    made.map_or_else(|_| "-".to_owned(), |made| short(now.duration_since(made).unwrap_or_default()))
+}
+
+fn short(age: Duration) -> String {
+    let seconds = age.as_secs();
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_condition_of_an_earlier_spec_does_not_hold() {
+        let object = |judged: Value| {
+            let condition = json!({"type": "Ready", "status": "True", "reason": "Serves", "message": "",
+                                   "observedGeneration": judged});
+            json!({"metadata": {"generation": 3}, "status": {"conditions": [condition]}})
+        };
+        let holds = |judged: Value| said(&object(judged))[0].holds();
+        assert!(holds(json!(3)) && holds(json!(4)));
+        assert!(!holds(json!(2)) && !holds(Value::Null));
+        assert_eq!((status(&object(json!(2)), "Ready"), status(&object(json!(2)), "UpToDate")), ("True", "-"));
+        assert!(said(&json!({"metadata": {"generation": 3}})).is_empty());
+        assert_eq!(said(&object(json!(3)))[0].words(), "Ready is True (Serves)");
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let object = json!({"metadata": {"creationTimestamp": "2026-12-01T09:00:00Z"}});
+        let at = |text: &str| humantime::parse_rfc3339(text).unwrap();
+        let ages = [
+            ("2026-12-01T09:01:59Z", "119s"),
+            ("2026-12-01T09:02:00Z", "2m"),
+            ("2026-12-01T11:00:00Z", "2h"),
+            ("2026-12-04T08:00:00Z", "2d"),
+            // Clocks differ.
+            ("2026-12-01T08:59:00Z", "0s"),
+        ];
+        for (now, expected) in ages {
+            assert_eq!(age(&object, at(now)), expected, "{now}");
+        }
+        assert_eq!(age(&json!({}), at("2026-12-01T09:00:00Z")), "-");
+    }
+}

@@ -1,0 +1,47 @@
+//! Objects in words for people: columns and conditions. Knows no kind.
+
+use serde_json::Value;
+
+use super::object::{Said, said};
+
+/// Columns, the widest cell of each with two spaces behind it.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The conditions of an object, one a line.
+pub fn conditions(object: &Value) -> String {
+    let conditions = said(object);
+    if conditions.is_empty() {
+        return "nobody has judged it yet: the controller does that".to_owned();
+    }
+    conditions.iter().map(note).collect::<Vec<_>>().join("\n")
+}
+
+/// A condition, and whether it is of before.
+pub fn note(said: &Said<'_>) -> String {
+    let of_before = if said.is_current { "" } else { " [of the spec as it was before]" };
+    format!("{}{of_before}", said.words())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_nothing_stands_behind_the_last() {
+        let rows = [vec!["NAME", "AGE"], vec!["sh\u{f6}p-two", "2m"]];
+        let rows = rows.map(|row| row.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(table(&rows), "NAME      AGE\nsh\u{f6}p-two  2m");
+        assert_eq!(conditions(&json!({})), "nobody has judged it yet: the controller does that");
+    }
+}

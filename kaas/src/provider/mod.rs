@@ -1,0 +1,212 @@
+//! `kaas provider …`: what those need who run the machines that clusters stand on.
+
+mod wanted;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use controller::objects::{ProviderReason, Reason};
+use serde_json::{Value, json};
+
+use self::wanted::{Password, Wanted};
+use crate::control::{
+    Arrived, At, Come, Control, Look, Place, Refused, Said, Until, Waiter, age, conditions, name, said, status, table,
+    text,
+};
+use crate::output::{Output, json, result};
+
+/// Commands on what runs VMs.
+#[derive(Subcommand)]
+pub enum Provider {
+    /// Makes a Provider with the Secret of its account, or changes it, and waits until clusters can be made there.
+    Create(Create),
+    /// Lists Providers, or says how one is.
+    Get(Get),
+    /// Prints the privileges that the account of `[provider.vsphere]` or of a Provider needs, one a line: a role to import.
+    ///
+    /// With govc: `govc role.create kaas $(kaas provider role)`. With PowerCLI: `New-VIRole -Name kaas -Privilege (Get-VIPrivilege
+    /// -Id (Get-Content FILE))`. docs/reference.md says what each is for, and on which object it is needed.
+    Role,
+}
+
+/// What `create` is told.
+#[derive(Args)]
+pub struct Create {
+    /// A file with one Provider and, if they are to be made with it, IPPools and VMClasses, in YAML: docs/objects.md has their
+    /// fields.
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// The account's user, such as kaas@vsphere.local. Without one the Secret that the Provider names is left as it is.
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// A file with the user's password; without one it is asked for.
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    until: Until,
+}
+
+/// What `get` is told.
+#[derive(Args)]
+pub struct Get {
+    /// The Provider; without one all are listed.
+    #[arg(value_parser = name)]
+    name: Option<String>,
+    /// How to say it. With JSON, the objects are printed as they are.
+    #[arg(long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    at: At,
+}
+
+/// Runs one of the commands. Exit statuses: 0 when it is so, 3 when nothing has changed for as long as is waited, 4 when a person
+/// has to see to something.
+///
+/// # Errors
+/// It was refused, the control cluster does not answer, or the result cannot be written.
+pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
+    let done = |()| ExitCode::SUCCESS;
+    match command {
+        Provider::Create(arguments) => create(arguments),
+        Provider::Get(arguments) => get(arguments).map(done),
+        Provider::Role => result(&vsphere::role_file()).map(done),
+    }
+}
+
+const PROVIDERS: Place<'static> = Place { plural: "providers", namespace: None };
+
+fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
+    let Create { file, user, password_file, at, until } = arguments;
+    let mut wanted = Wanted::read(file)?;
+    if let Some(user) = user {
+        wanted = wanted.with_account(user, &Password::of(password_file.as_deref(), user).value()?);
+    }
+    let control = Control::of(&at.kubeconfig)?;
+    // All are judged before any is made; the Provider comes last, which names the others.
+    for dry_run in [true, false] {
+        for (of, object) in wanted.objects() {
+            control.apply(of, object, dry_run)?;
+        }
+    }
+    let name = text(&wanted.provider, "/metadata/name");
+    let taken = format!("the Provider {name} is asked for");
+    let waiter = Waiter::new(until.output, &until.waiting);
+    let there = || -> anyhow::Result<Value> {
+        let gone = || Refused::because(format!("the Provider {name} is not there any more"));
+        Ok(control.get(PROVIDERS, name)?.ok_or_else(gone)?)
+    };
+    if !until.wait {
+        return waiter.arrived((Arrived::Taken(taken), json!({"provider": there()?})));
+    }
+    until.output.tell(&taken);
+    let look = || {
+        let object = there()?;
+        Ok(Look { lines: lines(&object), come: come(&object), object: json!({"provider": object}) })
+    };
+    waiter.arrived(waiter.until(look)?)
+}
+
+fn get(arguments: &Get) -> anyhow::Result<()> {
+    let control = Control::of(&arguments.at.kubeconfig)?;
+    let now = SystemTime::now();
+    let Some(name) = &arguments.name else {
+        let providers = control.list(PROVIDERS)?;
+        return match arguments.output {
+            Output::Json => json(&json!({"providers": providers})),
+            Output::Text => result(&table(&rows(&providers, now))),
+        };
+    };
+    let gone = || Refused::because(format!("there is no Provider {name}"));
+    let provider = control.get(PROVIDERS, name)?.ok_or_else(gone)?;
+    match arguments.output {
+        Output::Json => json(&provider),
+        Output::Text => {
+            let row = table(&rows(std::slice::from_ref(&provider), now));
+            result(&format!("{row}\n\n{}", conditions(&provider)))
+        }
+    }
+}
+
+fn rows(providers: &[Value], now: SystemTime) -> Vec<Vec<String>> {
+    let mut rows = vec![["NAME", "SERVER", "READY", "FREE GIB", "CLUSTERS", "AGE"].map(str::to_owned).to_vec()];
+    let number = |value: &Value| value.as_i64().map_or_else(|| "-".to_owned(), |number| number.to_string());
+    rows.extend(providers.iter().map(|provider| {
+        vec![
+            text(provider, "/metadata/name").to_owned(),
+            text(provider, "/spec/vsphere/server").to_owned(),
+            status(provider, "Ready").to_owned(),
+            number(&provider["status"]["freeStorageGiB"]),
+            number(&provider["status"]["clusters"]),
+            age(provider, now),
+        ]
+    }));
+    rows
+}
+
+fn lines(provider: &Value) -> Vec<(String, String)> {
+    let name = text(provider, "/metadata/name");
+    let current: Vec<_> = said(provider).into_iter().filter(|said| said.is_current).collect();
+    if current.is_empty() {
+        return vec![(name.to_owned(), format!("{name}: nobody has judged it yet: the controller does that"))];
+    }
+    let line = |said: &Said<'_>| (format!("{name} {}", said.about), format!("{name}: {}", said.words()));
+    current.iter().map(line).collect()
+}
+
+/// Whether clusters can be made there. What mends itself by waiting is waited for: a server that does not answer yet, or one that
+/// is left alone for a while. All else a person has to see to.
+fn come(provider: &Value) -> Come {
+    const WAITS_FOR_A_PERSON: [ProviderReason; 7] = [
+        ProviderReason::Untrusted,
+        ProviderReason::OtherServer,
+        ProviderReason::SecretMissing,
+        ProviderReason::LoginRefused,
+        ProviderReason::PrivilegesMissing,
+        ProviderReason::ObjectsMissing,
+        ProviderReason::ZoneInUse,
+    ];
+    let name = text(provider, "/metadata/name");
+    let current: Vec<_> = said(provider).into_iter().filter(|said| said.is_current).collect();
+    let is_one = |said: &&Said<'_>| {
+        WAITS_FOR_A_PERSON.iter().any(|reason| (reason.condition(), reason.word()) == (said.about, said.reason))
+    };
+    if let Some(said) = current.iter().find(is_one) {
+        return Come::Stopped(format!("{name}: {}", said.words()));
+    }
+    match current.iter().any(|said| said.about == "Ready" && said.holds()) {
+        true => Come::There(format!("clusters can be made on {name}")),
+        false => Come::Goes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provider(reasons: &[ProviderReason], judged: i64) -> Value {
+        let condition = |reason: &ProviderReason| {
+            json!({"type": reason.condition(), "status": format!("{:?}", reason.standing()), "reason": reason.word(),
+                   "message": "as it is", "observedGeneration": judged})
+        };
+        let conditions: Vec<Value> = reasons.iter().map(condition).collect();
+        json!({"metadata": {"name": "dc1", "generation": 2}, "status": {"conditions": conditions}})
+    }
+
+    #[test]
+    fn what_passes_is_waited_for_and_what_a_person_has_to_mend_is_not() {
+        let come = |reasons: &[ProviderReason], judged| super::come(&provider(reasons, judged));
+        assert_eq!(come(&[ProviderReason::Serves], 2), Come::There("clusters can be made on dc1".to_owned()));
+        assert_eq!(come(&[ProviderReason::Serves], 1), Come::Goes);
+        assert_eq!(come(&[], 2), Come::Goes);
+        assert_eq!(come(&[ProviderReason::NoAnswer, ProviderReason::NotReady], 2), Come::Goes);
+        assert_eq!(come(&[ProviderReason::NotKnown], 2), Come::Goes);
+        let refused = come(&[ProviderReason::LoginRefused, ProviderReason::NotReady], 2);
+        assert_eq!(refused, Come::Stopped("dc1: Authenticated is False (LoginRefused): as it is".to_owned()));
+        // Of the account before.
+        assert_eq!(come(&[ProviderReason::LoginRefused], 1), Come::Goes);
+    }
+}

@@ -1,0 +1,191 @@
+//! `kaas image push`: an OVA from this machine straight to the vCenter of a Provider, where tenant clusters find it. It is verified
+//! here, whole, with its publisher's signature; it is laid as the templates that all clusters of the Provider share, as `fleet` lays
+//! an image of one deployment, under a hold of its own; and the NodeImage says which content it is.
+
+mod image;
+mod place;
+mod upload;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use controller::objects::{NodeImageReason, Provider, Reason};
+use fleet::upgrade::Target;
+use serde_json::{Value, json};
+
+use self::image::NodeImage;
+use crate::control::{Arrived, At, Come, Control, Look, Place, Refused, Said, Until, Waiter, name, said, text};
+use crate::publisher;
+use crate::work::Over;
+
+/// The appliance that tenants' nodes are, as its image names it.
+const TENANT: &str = "kaas-tenant";
+
+const NODE_IMAGES: Place<'static> = Place { plural: "nodeimages", namespace: None };
+const PROVIDERS: Place<'static> = Place { plural: "providers", namespace: None };
+
+/// What is pushed to where.
+#[derive(Args)]
+pub struct Push {
+    /// The OVA of tenants' nodes, or a directory with one.
+    ova: PathBuf,
+    /// The Provider whose vCenter it goes to.
+    #[arg(long, value_parser = name)]
+    provider: String,
+    /// The publisher's certificate or public key in PEM: the OVA must be signed with it.
+    #[arg(long, value_name = "FILE", required_unless_present = "development")]
+    publisher: Option<PathBuf>,
+    /// Take an image that nobody has signed.
+    #[arg(long, conflicts_with = "publisher")]
+    development: bool,
+    /// The NodeImage's name, if not that of the appliance with its version.
+    #[arg(long, value_parser = name)]
+    name: Option<String>,
+    #[command(flatten)]
+    over: Over,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    until: Until,
+}
+
+/// Verifies, uploads, and says that it is there. What it leaves when it fails half-way: half a template, which the next one
+/// removes, or templates without a NodeImage, which the next one finds.
+///
+/// # Errors
+/// The OVA is damaged, is not the publisher's or no tenants'; the control cluster or the vCenter refuses or does not answer.
+pub fn push(arguments: &Push) -> anyhow::Result<ExitCode> {
+    let Push { ova, provider, publisher, over, at, until, .. } = arguments;
+    let ova = lab::find_ova_of(ova, TENANT)?;
+    let tell = |words: &str| until.output.tell(words);
+    tell(&format!("verifying {}", ova.display()));
+    let target = Target::read(&ova)?;
+    let key = publisher.as_deref().map(publisher::fingerprint).transpose()?;
+    is_of(&target, key.as_deref())?;
+    let image = NodeImage::of(&target, arguments.name.as_deref())?;
+
+    let control = Control::of(&at.kubeconfig)?;
+    if let Some(there) = control.get(NODE_IMAGES, &image.name)? {
+        image.may_take_the_place_of(&there)?;
+    }
+    // Before hundreds of megabytes are on their way.
+    control.apply(NODE_IMAGES, &image.object, true)?;
+    let seen = control.get(PROVIDERS, provider)?;
+    let seen = seen.with_context(|| format!("there is no Provider {provider}"))?;
+    let seen: Provider =
+        serde_json::from_value(seen).with_context(|| format!("understanding the Provider {provider}"))?;
+    upload::upload(&control, &seen, &target, over.take(), &tell)?;
+
+    control.apply(NODE_IMAGES, &image.object, false)?;
+    control.apply_status(NODE_IMAGES, &image.status)?;
+    let taken = format!("{} lies on {provider} as the NodeImage {}", target.image, image.name);
+    let waiter = Waiter::new(until.output, &until.waiting);
+    let there = || -> anyhow::Result<Value> {
+        let gone = || Refused::because(format!("the NodeImage {} is not there any more", image.name));
+        Ok(control.get(NODE_IMAGES, &image.name)?.ok_or_else(gone)?)
+    };
+    if !until.wait {
+        return waiter.arrived((Arrived::Taken(taken), json!({"image": there()?})));
+    }
+    tell(&taken);
+    let look = || {
+        let object = there()?;
+        Ok(Look { lines: lines(&object), come: come(&object), object: json!({"image": object}) })
+    };
+    waiter.arrived(waiter.until(look)?)
+}
+
+/// Whether the OVA is one of tenants' nodes, signed by this publisher; without one, by nobody.
+fn is_of(target: &Target, publisher: Option<&str>) -> anyhow::Result<()> {
+    let ova = target.ova.display();
+    ensure!(target.name == TENANT, "{ova} is a {}: nodes of tenants are made of a {TENANT}", target.name);
+    match (&target.signer, publisher) {
+        (Some(signer), Some(publisher)) => {
+            ensure!(signer == publisher, "{ova} is signed with {signer}, and the publisher's key is {publisher}");
+        }
+        (None, Some(publisher)) => anyhow::bail!("{ova} is not signed, and the publisher's key is {publisher}"),
+        (Some(signer), None) => {
+            anyhow::bail!("{ova} is signed with {signer}: give its publisher's key with --publisher")
+        }
+        (None, None) => {}
+    }
+    Ok(())
+}
+
+fn lines(image: &Value) -> Vec<(String, String)> {
+    let name = text(image, "/metadata/name");
+    let current = said(image).into_iter().filter(|said| said.is_current);
+    let lines: Vec<_> =
+        current.map(|said| (format!("{name} {}", said.about), format!("{name}: {}", said.words()))).collect();
+    match lines.is_empty() {
+        true => vec![(name.to_owned(), format!("{name}: nobody has judged it yet: the controller does that"))],
+        false => lines,
+    }
+}
+
+/// Whether VMs can be made of it.
+fn come(image: &Value) -> Come {
+    const WAITS_FOR_A_PERSON: [NodeImageReason; 5] = [
+        NodeImageReason::NotStamped,
+        NodeImageReason::Expired,
+        NodeImageReason::TooNew,
+        NodeImageReason::TooOld,
+        NodeImageReason::OtherAppliance,
+    ];
+    let name = text(image, "/metadata/name");
+    let current: Vec<Said<'_>> = said(image).into_iter().filter(|said| said.is_current).collect();
+    let is_one = |said: &&Said<'_>| {
+        WAITS_FOR_A_PERSON.iter().any(|reason| (reason.condition(), reason.word()) == (said.about, said.reason))
+    };
+    if let Some(said) = current.iter().find(is_one) {
+        return Come::Stopped(format!("{name}: {}", said.words()));
+    }
+    let holds = |about: &str| current.iter().any(|said| said.about == about && said.holds());
+    match holds("Ready") && holds("Compatible") {
+        true => Come::There(format!("clusters can be made of {name}")),
+        false => Come::Goes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::image::tests::target;
+    use super::*;
+
+    #[test]
+    fn only_the_publishers_image_of_tenants_nodes_is_taken_and_an_unsigned_one_if_that_is_said() {
+        let taken = |signer, publisher| is_of(&target(signer), publisher).map_err(|error| error.to_string());
+        assert_eq!((taken(Some("sha256:a"), Some("sha256:a")), taken(None, None)), (Ok(()), Ok(())));
+        for (signer, publisher, words) in [
+            (Some("sha256:a"), Some("sha256:b"), "is signed with sha256:a"),
+            (None, Some("sha256:b"), "is not signed"),
+            (Some("sha256:a"), None, "give its publisher's key"),
+        ] {
+            let refused = taken(signer, publisher).unwrap_err();
+            assert!(refused.contains(words), "{refused}");
+        }
+        let control_plane = Target { name: "kaas-control-plane".to_owned(), ..target(None) };
+        assert!(is_of(&control_plane, None).unwrap_err().to_string().contains("is a kaas-control-plane"));
+    }
+
+    #[test]
+    fn an_image_is_there_once_it_is_ready_and_understood() {
+        let image = |reasons: &[NodeImageReason], judged: i64| {
+            let condition = |reason: &NodeImageReason| {
+                json!({"type": reason.condition(), "status": format!("{:?}", reason.standing()), "reason": reason.word(),
+                       "message": "as it is", "observedGeneration": judged})
+            };
+            let conditions: Vec<Value> = reasons.iter().map(condition).collect();
+            come(&json!({"metadata": {"name": "x", "generation": 2}, "status": {"conditions": conditions}}))
+        };
+        let both = [NodeImageReason::TemplatesThere, NodeImageReason::Understood];
+        assert_eq!(image(&both, 2), Come::There("clusters can be made of x".to_owned()));
+        for waits in [&both[..1], &both[1..], &[NodeImageReason::NoTemplate, NodeImageReason::Understood], &[]] {
+            assert_eq!(image(waits, 2), Come::Goes, "{waits:?}");
+        }
+        assert_eq!(image(&both, 1), Come::Goes);
+        assert!(matches!(image(&[NodeImageReason::NotStamped], 2), Come::Stopped(_)));
+    }
+}

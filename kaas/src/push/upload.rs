@@ -1,0 +1,91 @@
+//! An image to the vCenter of a Provider.
+
+use anyhow::{Context, ensure};
+use controller::objects::{Provider, SYSTEM};
+use fleet::authority::{Hold, TakeOver};
+use fleet::upgrade::{GuardedHypervisor, Target};
+use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
+use tokio::runtime::Builder;
+use vsphere::{Client, Connect};
+
+use super::place::{connect, datastores, images};
+use crate::control::{Control, Place};
+use crate::signals::{Ending, until_ended};
+
+/// Lays the image on each datastore of the Provider where it is not yet. Others that lay images there are kept out meanwhile.
+///
+/// # Errors
+/// The Provider or its vCenter cannot be asked, or refuses. Half a template may be left, which the next one removes.
+pub fn upload(
+    control: &Control,
+    provider: &Provider,
+    target: &Target,
+    over: TakeOver,
+    tell: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<()> {
+    let described =
+        provider.spec.vsphere.as_ref().context("the Provider is of a type that this version does not know")?;
+    let name = &provider.spec.credentials_ref.name;
+    let secret = control.get(Place::within("secrets", SYSTEM), name)?;
+    let secret = secret.with_context(|| format!("there is no Secret {name} in {SYSTEM}"))?;
+    let connect = connect(described, &secret)?;
+    let runtime = Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
+    // Asked to end, it ends at once: whoever comes next waits for what has arrived.
+    until_ended(&runtime, Ending::AtOnce, async |_| in_session(connect, provider, target, over, tell).await, || ())
+}
+
+async fn in_session(
+    connect: Connect,
+    provider: &Provider,
+    target: &Target,
+    over: TakeOver,
+    tell: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<()> {
+    let client = Client::connect(connect).await?;
+    let laid = lay(&client, provider, target, over, tell).await;
+    if let Err(error) = client.log_out().await {
+        log::debug!("{error}");
+    }
+    laid
+}
+
+async fn lay(
+    client: &Client,
+    provider: &Provider,
+    target: &Target,
+    over: TakeOver,
+    tell: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<()> {
+    let about = &client.service().about;
+    let before = provider.status.as_ref().and_then(|status| status.instance_uuid.as_deref());
+    // As the controller has seen it: nothing is sent to another one that has taken its name.
+    ensure!(
+        before.is_none_or(|before| before.eq_ignore_ascii_case(&about.instance_uuid)),
+        "the vCenter is another one than before under the same name: {} and not {}",
+        about.instance_uuid,
+        before.unwrap_or_default()
+    );
+    let described =
+        provider.spec.vsphere.as_ref().context("the Provider is of a type that this version does not know")?;
+    let (library, site) = images(described, about)?;
+    let hypervisor = VcenterHypervisor::new(client.clone(), library.id, &site, &library.journal).await?;
+    let store = DatastoreStore::new(client.clone(), &described.datacenter, library.journal).await?;
+    let hold = Hold::take(&store, "image push", over, tell).await?;
+    let laid = lay_on_each(&GuardedHypervisor::new(&hypervisor, &hold), described, target, tell).await;
+    hold.release().await;
+    laid
+}
+
+async fn lay_on_each(
+    hypervisor: &GuardedHypervisor<'_>,
+    described: &controller::objects::VSphere,
+    target: &Target,
+    tell: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<()> {
+    for (datastore, placement) in datastores(described) {
+        tell(&format!("laying it on the datastore {datastore}"));
+        let staged = hypervisor.stage(&target.ova, &target.digest, None, &placement).await;
+        staged.with_context(|| format!("laying the image on the datastore {datastore}"))?;
+    }
+    Ok(())
+}

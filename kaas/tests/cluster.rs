@@ -1,0 +1,365 @@
+//! `kaas cluster` and `kaas provider` as they are called, before an API server in memory: what they ask for, what they wait for,
+//! and how they end.
+
+mod control;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use controller::objects::{CONFIRM_DELETE, DO};
+use serde_json::{Value, json};
+
+use control::Bed;
+
+const CREATE: &str = "cluster create shop --namespace team-blue --provider dc1 --kubernetes 1.36 --network blue \
+                      --endpoint 192.168.10.10 --control-nodes 3 --workers 2 --worker-class medium";
+const SHOP: &str = "/apis/kaas.local/v1alpha1/namespaces/team-blue/tenantclusters/shop";
+const POOL: &str = "/apis/kaas.local/v1alpha1/namespaces/team-blue/nodepools/shop-workers";
+
+/// A bed with a cluster that is Ready, and its pool of two.
+fn with_shop() -> Bed {
+    let bed = Bed::start();
+    bed.says(0, &format!("{CREATE} --wait=false"));
+    let mut kept = bed.kept();
+    kept.says("tenantclusters", "shop", "Ready", "True", "Serves");
+    kept.says("tenantclusters", "shop", "UpToDate", "True", "Current");
+    kept.object("tenantclusters", "shop")["status"]["resolved"] =
+        json!({"endpoint": "192.168.10.10", "image": "kaas-tenant-0.2.0"});
+    kept.says("nodepools", "shop-workers", "Ready", "True", "AllReady");
+    for count in ["replicas", "readyReplicas"] {
+        kept.object("nodepools", "shop-workers")["status"][count] = 2.into();
+    }
+    kept.asked.clear();
+    drop(kept);
+    bed
+}
+
+#[test]
+fn a_cluster_is_asked_for_and_waited_for_until_it_and_its_workers_are_ready() {
+    let bed = Bed::start();
+    bed.acts(|kept, look| {
+        match look {
+            // Before it is made, and before anybody has judged it.
+            1 | 2 => {}
+            3 => kept.says("tenantclusters", "shop", "ControlPlaneReady", "False", "Forming"),
+            _ => {
+                kept.says("tenantclusters", "shop", "ControlPlaneReady", "True", "AllReady");
+                kept.says("tenantclusters", "shop", "Ready", "True", "Serves");
+                kept.says("nodepools", "shop-workers", "Ready", "True", "AllReady");
+                kept.object("tenantclusters", "shop")["status"]["resolved"]["endpoint"] = "192.168.10.10".into();
+            }
+        }
+    });
+    let (out, err) = bed.says(0, CREATE);
+    let expected = "the cluster shop with one pool is asked for\n\
+                    shop: nobody has judged it yet: the controller does that\n";
+    assert!(out.starts_with(expected) && err.is_empty(), "{out}{err}");
+    assert!(out.contains("shop: ControlPlaneReady is False (Forming): as it is\n"), "{out}");
+    assert!(out.ends_with("the cluster shop is Ready: https://192.168.10.10:6443\n"), "{out}");
+    let mut kept = bed.kept();
+    // All are judged before any is made.
+    let patches = [SHOP, POOL, SHOP, POOL].map(|path| format!("PATCH {path}"));
+    assert_eq!(kept.written(), patches);
+    let dry: Vec<bool> = kept
+        .asked
+        .iter()
+        .filter(|one| one.line.starts_with("PATCH"))
+        .map(|one| one.line.contains("dryRun=All"))
+        .collect();
+    assert_eq!(dry, [true, true, false, false]);
+    let spec = json!({
+        "providerRef": {"name": "dc1"},
+        "version": "1.36",
+        "controlPlane": {"replicas": 3},
+        "network": {"name": "blue", "endpoint": {"address": "192.168.10.10"}},
+    });
+    assert_eq!(kept.object("tenantclusters", "shop")["spec"], spec);
+    let pool = json!({"clusterRef": {"name": "shop"}, "replicas": 2, "vmClass": "medium"});
+    assert_eq!(kept.object("nodepools", "shop-workers")["spec"], pool);
+}
+
+#[test]
+fn where_one_object_is_refused_none_is_made() {
+    let bed = Bed::start();
+    bed.kept().refuses = Some(("nodepools", "whoever asks may make none"));
+    let (out, err) = bed.says(1, CREATE);
+    assert!(out.is_empty() && err.contains("the API server refuses it: nodepools is forbidden"), "{out}{err}");
+    assert!(!bed.kept().has("tenantclusters", "shop") && bed.kept().objects.is_empty());
+    bed.kept().refuses = None;
+    let file = bed.file(
+        "shop.yaml",
+        "apiVersion: kaas.local/v1alpha1\nkind: TenantCluster\nmetadata: {name: shop}\nspec: {version: 1.36}\n",
+    );
+    let (_, err) = bed.says(1, &format!("cluster create --file {file}"));
+    assert!(err.contains("the API server refuses it") && bed.kept().objects.is_empty(), "{err}");
+    let (out, _) = bed.says(0, &format!("{CREATE} --dry-run"));
+    assert_eq!(out, "the API server takes the cluster shop with one pool\n");
+    assert!(bed.kept().objects.is_empty());
+    // A name leads to no other object.
+    bed.says(2, "cluster get shop --namespace a/../b");
+    assert!(bed.kept().asked.iter().all(|asked| !asked.line.contains("..")));
+}
+
+#[test]
+fn a_cluster_that_needs_a_person_ends_the_wait_and_one_that_stands_still_pauses_it() {
+    let bed = Bed::start();
+    let paused = bed.json(3, &format!("{CREATE} --pause-limit 0"));
+    let why = "shop: nobody has judged it yet: the controller does that";
+    assert_eq!((&paused["arrived"], &paused["reasons"][0]), (&json!("paused"), &json!(why)));
+    assert_eq!(paused["cluster"]["metadata"]["name"], "shop");
+    bed.acts(|kept, _| {
+        kept.says("tenantclusters", "shop", "Preflight", "False", "AddressesMissing");
+        kept.says("tenantclusters", "shop", "Progressing", "False", "Stuck");
+    });
+    let (_, err) = bed.says(4, CREATE);
+    assert!(
+        err.contains("error: shop: Progressing is False (Stuck)")
+            && err.contains("Preflight is False (AddressesMissing)"),
+        "{err}"
+    );
+    bed.kept().object("tenantclusters", "shop")["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
+    let (_, err) = bed.says(1, CREATE);
+    assert!(err.contains("the cluster shop is being deleted: wait until it is gone"), "{err}");
+}
+
+#[test]
+fn clusters_are_listed_page_by_page_and_shown_one_by_one() {
+    let bed = with_shop();
+    for name in ["bakery", "cafe", "depot"] {
+        bed.kept().put("tenantclusters", "team-red", name, json!({}));
+    }
+    let (out, _) = bed.says(0, "cluster get --all-namespaces");
+    let names: Vec<&str> = out.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+    assert_eq!(names, ["NAME", "shop", "bakery", "cafe", "depot"], "{out}");
+    let (out, _) = bed.says(0, "cluster get -n team-blue");
+    assert_eq!(out.lines().count(), 2, "{out}");
+    let (out, _) = bed.says(0, "cluster get shop -n team-blue");
+    assert!(out.contains("Ready is True (Serves): as it is") && out.contains("shop-workers  2"), "{out}");
+    let shown = bed.json(0, "cluster get shop -n team-blue");
+    assert_eq!(shown["pools"][0]["spec"]["vmClass"], "medium");
+    let all = bed.json(0, "cluster get -A");
+    assert_eq!(all["clusters"].as_array().unwrap().len(), 4);
+    let (_, err) = bed.says(1, "cluster get nobody -n team-blue");
+    assert!(err.contains("there is no cluster nobody in the namespace team-blue"), "{err}");
+}
+
+#[test]
+fn a_pool_is_scaled_by_its_subresource_and_waited_for() {
+    let bed = with_shop();
+    bed.acts(|kept, look| {
+        if look > 2 {
+            for count in ["replicas", "readyReplicas"] {
+                kept.object("nodepools", "shop-workers")["status"][count] = 3.into();
+            }
+            kept.says("nodepools", "shop-workers", "Ready", "True", "AllReady");
+        }
+    });
+    let (out, _) = bed.says(0, "cluster scale shop 3 -n team-blue");
+    assert!(out.ends_with("the pool shop-workers has 3 workers, and all are Ready\n"), "{out}");
+    assert_eq!(bed.kept().written(), [format!("PATCH {POOL}/scale")]);
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 3);
+    bed.kept().put("nodepools", "team-blue", "shop-two", json!({"spec": {"clusterRef": {"name": "shop"}}}));
+    bed.kept().put("nodepools", "team-blue", "other-one", json!({"spec": {"clusterRef": {"name": "other"}}}));
+    let (_, err) = bed.says(1, "cluster scale shop 3 -n team-blue");
+    assert!(err.contains("shop-two, shop-workers: say with --pool"), "{err}");
+    let (_, err) = bed.says(1, "cluster scale shop 3 -n team-blue --pool other-one");
+    assert!(err.contains("has no pool other-one"), "{err}");
+    assert_eq!(bed.kept().written().len(), 1);
+}
+
+#[test]
+fn an_upgrade_changes_what_is_said_and_shows_its_operation() {
+    let bed = with_shop();
+    bed.acts(|kept, look| match look {
+        1 => {}
+        2 => {
+            kept.put(
+                "operations",
+                "team-blue",
+                "shop-swap-2",
+                json!({
+                    "spec": {"clusterRef": {"name": "shop"}, "type": "Swap", "clusterGeneration": 2,
+                             "fromImage": "kaas-tenant-0.2.0", "toImage": "kaas-tenant-0.3.0",
+                             "steps": [{"action": "verify"}, {"action": "snapshot"}]},
+                    "status": {"done": 1, "step": "snapshot"},
+                }),
+            );
+            kept.object("tenantclusters", "shop")["status"]["operation"] = "shop-swap-2".into();
+            kept.says("tenantclusters", "shop", "UpToDate", "False", "Changing");
+        }
+        _ => {
+            kept.object("operations", "shop-swap-2")["status"] = json!({"done": 2, "outcome": "upgraded"});
+            kept.object("tenantclusters", "shop")["status"]["version"] = "1.36.3".into();
+            kept.object("tenantclusters", "shop")["status"]["resolved"]["image"] = "kaas-tenant-0.3.0".into();
+            kept.says("tenantclusters", "shop", "UpToDate", "True", "Current");
+            kept.says("tenantclusters", "shop", "Ready", "True", "Serves");
+        }
+    });
+    let (out, _) = bed.says(0, "cluster upgrade shop -n team-blue --image kaas-tenant-0.3.0");
+    assert!(out.contains("shop-swap-2 (Swap): 1 of 2 steps are done, snapshot\n"), "{out}");
+    assert!(out.ends_with("the cluster shop runs Kubernetes 1.36.3 on kaas-tenant-0.3.0\n"), "{out}");
+    let mut kept = bed.kept();
+    let spec = &kept.object("tenantclusters", "shop")["spec"];
+    assert_eq!((&spec["image"], &spec["version"]), (&json!("kaas-tenant-0.3.0"), &json!("1.36")));
+    drop(kept);
+    let (_, err) = bed.says(1, "cluster upgrade shop -n team-blue");
+    assert!(err.contains("say where to"), "{err}");
+    let (_, err) = bed.says(1, "cluster upgrade shop -n team-blue --do rollback");
+    assert!(err.contains("shop-swap-2 has ended: upgraded"), "{err}");
+}
+
+#[test]
+fn what_is_said_to_an_upgrade_is_an_annotation_of_its_operation() {
+    let bed = with_shop();
+    let operation = json!({
+        "spec": {"clusterRef": {"name": "shop"}, "type": "Swap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
+                 "toImage": "kaas-tenant-0.3.0", "steps": [{"action": "verify"}]},
+        "status": {"done": 1, "step": "gate shop-cp2"},
+    });
+    bed.kept().put("operations", "team-blue", "shop-swap-2", operation);
+    bed.kept().object("tenantclusters", "shop")["status"]["operation"] = "shop-swap-2".into();
+    bed.acts(|kept, look| {
+        let operation = kept.object("operations", "shop-swap-2");
+        let asked = operation["metadata"]["annotations"][DO].clone();
+        if look > 2 && asked == "rollback" {
+            operation["metadata"]["annotations"][DO].take();
+            operation["status"]["outcome"] = "rolled back".into();
+        }
+    });
+    let (out, _) = bed.says(0, "cluster upgrade shop -n team-blue --do rollback");
+    assert!(out.ends_with("shop-swap-2 has ended: rolled back\n"), "{out}");
+}
+
+#[test]
+fn a_kubeconfig_is_written_once_for_its_owner_alone_and_only_if_it_is_the_clusters() {
+    let bed = with_shop();
+    let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
+    assert!(err.contains("has no kubeconfig yet"), "{err}");
+    let text = fs::read_to_string(bed.path("control.kubeconfig")).unwrap();
+    let secret = |kind: &str, of: &str, value: &str| {
+        json!({"type": kind, "metadata": {"labels": {"cluster.x-k8s.io/cluster-name": of}},
+               "data": {"value": BASE64_STANDARD.encode(value)}})
+    };
+    let wrong = [
+        (secret("Opaque", "shop", &text), "is not the kubeconfig"),
+        (secret("cluster.x-k8s.io/secret", "shop-two", &text), "is not the kubeconfig"),
+        (secret("cluster.x-k8s.io/secret", "shop", "{}"), "no kubeconfig of a cluster"),
+    ];
+    for (secret, words) in wrong {
+        bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
+        let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
+        assert!(err.contains(words) && !bed.path("shop.kubeconfig").exists(), "{err}");
+    }
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret("cluster.x-k8s.io/secret", "shop", &text));
+    let (out, _) = bed.says(0, "cluster kubeconfig shop -n team-blue");
+    assert!(out.starts_with("shop.kubeconfig: leads to https://127.0.0.1:"), "{out}");
+    let written = bed.path("shop.kubeconfig");
+    assert_eq!(fs::read_to_string(&written).unwrap(), text);
+    assert_eq!(fs::metadata(&written).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::write(&written, "another one's").unwrap();
+    bed.says(1, "cluster kubeconfig shop -n team-blue");
+    assert_eq!(fs::read_to_string(&written).unwrap(), "another one's");
+}
+
+#[test]
+fn a_cluster_is_deleted_once_its_name_is_given_and_waited_for_until_it_is_gone() {
+    let bed = with_shop();
+    let (_, err) = bed.says(1, "cluster delete shop -n team-blue");
+    assert!(err.contains("2 workers with their VMs") && err.contains("there is nobody to ask"), "{err}");
+    let (_, err) = bed.says(1, "cluster delete shop -n team-blue --confirm shop-two");
+    assert!(err.contains("not confirmed: the cluster is shop; nothing was changed"), "{err}");
+    assert!(bed.kept().written().is_empty());
+    // Who may not delete it leaves nothing by which the next one would delete it unasked.
+    bed.kept().refuses = Some(("DELETE", "whoever asks may not"));
+    let (_, err) = bed.says(1, "cluster delete shop -n team-blue --confirm shop");
+    assert!(err.contains("DELETE is forbidden"), "{err}");
+    assert!(bed.kept().object("tenantclusters", "shop")["metadata"]["annotations"][CONFIRM_DELETE].is_null());
+    bed.kept().refuses = None;
+    bed.kept().asked.clear();
+    bed.acts(|kept, look| {
+        if look == 2 {
+            assert!(!kept.object("tenantclusters", "shop")["metadata"]["deletionTimestamp"].is_null());
+            kept.says("tenantclusters", "shop", "Progressing", "True", "Deleting");
+        }
+        if look == 3 {
+            // Another one of its name is not the one that was deleted.
+            kept.put("tenantclusters", "team-blue", "shop", json!({}));
+        }
+    });
+    let (out, _) = bed.says(0, "cluster delete shop -n team-blue --confirm shop");
+    let expected = "the cluster shop is being deleted\n\
+                    shop: Progressing is True (Deleting): as it is\n\
+                    shop-workers: 2 of 2 workers are Ready; Ready is True (AllReady): as it is\n\
+                    the cluster shop is gone\n";
+    assert_eq!(out, expected);
+    assert_eq!(bed.kept().written(), [format!("PATCH {SHOP}"), format!("DELETE {SHOP}")]);
+}
+
+const PROVIDER: &str = "\
+apiVersion: kaas.local/v1alpha1
+kind: Provider
+metadata: {name: dc1}
+spec:
+  type: vSphere
+  vsphere:
+    server: vcenter.example.com
+    datacenter: DC1
+    folder: tenants
+    zones: [{name: a, cluster: cluster-1, datastore: vsan-1}]
+    networks: [{name: blue, portGroup: VM Network, addressing: Pool, poolRef: {name: blue}}]
+  credentialsRef: {name: dc1-account}
+---
+apiVersion: kaas.local/v1alpha1
+kind: IPPool
+metadata: {name: blue}
+spec: {subnet: 192.168.10.0/24, ranges: [{first: 192.168.10.20, last: 192.168.10.99}], gateway: 192.168.10.1}
+";
+
+#[test]
+fn a_provider_is_made_with_its_account_whose_password_nobody_sees_on_the_way() {
+    let bed = Bed::start();
+    let (file, password) = (bed.file("dc1.yaml", PROVIDER), bed.file("password", "s3cret\n"));
+    bed.acts(|kept, look| {
+        let ready = if look < 2 { ("False", "LoginRefused") } else { ("True", "LoggedIn") };
+        kept.says("providers", "dc1", "Authenticated", ready.0, ready.1);
+        if look > 1 {
+            kept.says("providers", "dc1", "Ready", "True", "Serves");
+        }
+    });
+    let create = format!("provider create --file {file} --user kaas@vsphere.local --password-file {password}");
+    let (out, err) = bed.says(4, &create);
+    assert!(err.contains("dc1: Authenticated is False (LoginRefused)"), "{err}");
+    let (again, _) = bed.says(0, &create);
+    assert!(again.ends_with("clusters can be made on dc1\n"), "{again}");
+    let mut kept = bed.kept();
+    let secret = &kept.object("secrets", "dc1-account")["data"];
+    assert_eq!(secret["password"], BASE64_STANDARD.encode("s3cret"));
+    let plurals: Vec<String> =
+        kept.written()[3..6].iter().map(|line| line.rsplit('/').nth(1).unwrap().to_owned()).collect();
+    assert_eq!(plurals, ["secrets", "ippools", "providers"], "what a Provider names comes before it");
+    assert!(kept.asked.iter().all(|asked| !asked.line.contains("s3cret")));
+    drop(kept);
+    assert!(!format!("{out}{again}").contains("s3cret"));
+    let (out, _) = bed.says(0, "provider get");
+    assert!(out.contains("dc1   vcenter.example.com  True"), "{out}");
+    let (out, _) = bed.says(0, "provider get dc1");
+    assert!(out.contains("Authenticated is True (LoggedIn): as it is"), "{out}");
+    let shown: Value = bed.json(0, "provider get dc1");
+    assert_eq!(shown["spec"]["credentialsRef"]["name"], "dc1-account");
+}
+
+#[test]
+fn an_api_server_that_is_away_for_a_while_ends_no_wait() {
+    let bed = with_shop();
+    // It breaks off its answer, twice.
+    bed.acts(|kept, look| {
+        if look == 2 || look == 3 {
+            kept.breaks = true;
+        }
+    });
+    let (out, _) = bed.says(0, "cluster scale shop 2 -n team-blue");
+    assert!(out.contains("waiting: asking for shop of tenantclusters in the namespace team-blue"), "{out}");
+    assert!(out.ends_with("the pool shop-workers has 2 workers, and all are Ready\n"), "{out}");
+}

@@ -1,0 +1,210 @@
+//! `kaas deploy`, `status`, `upgrade`, `adopt` and `destroy`, and `kaas image push`, against a vCenter that refuses what a real one
+//! refuses, without bodies: VMs are made and powered on, and nothing runs in them.
+
+mod bed;
+#[allow(dead_code, reason = "tests of clusters use the rest of it")]
+#[path = "../control/mod.rs"]
+mod control;
+mod push;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::json;
+
+use bed::{Bed, LOOKER, USER};
+
+fn kaas(arguments: &[&str], file: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
+    command.args(arguments).arg("--file").arg(file).stdin(Stdio::null());
+    command.output().expect("running kaas")
+}
+
+/// What it prints, with the exit status that is expected.
+#[track_caller]
+fn says(status: i32, arguments: &[&str], file: &Path) -> String {
+    let output = kaas(arguments, file);
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+    text
+}
+
+const ON: [(&str, &str); 3] = [("cp1", "poweredOn"), ("cp2", "poweredOn"), ("cp3", "poweredOn")];
+
+fn named(machines: &[(String, String)]) -> Vec<(&str, &str)> {
+    machines.iter().map(|(name, power)| (name.as_str(), power.as_str())).collect()
+}
+
+#[test]
+fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
+    let bed = Bed::start(&[]);
+    bed.make_folder("control");
+    let file = bed.described(&[]);
+    let plan = says(0, &["deploy", "--dry-run"], &file);
+    for part in [
+        "the cluster control, in the folder control of DC0 on 127.0.0.1",
+        "VM cp3: 2 processors, 1024 MiB, data disk of 4 GiB, on VM Network",
+        "besides: a template of the image in the folder control",
+        "besides: a rule of DC0_C0 that keeps the nodes on different hosts",
+        "logged in as administrator@vsphere.local",
+        "3 of the 3 hosts of DC0_C0 take VMs",
+    ] {
+        assert!(plan.contains(part), "{part} is not in {plan}");
+    }
+    assert_eq!((bed.machines("cp"), bed.path("control.key").exists()), (Vec::new(), false), "a dry run makes nothing");
+    assert!(says(1, &["status"], &file).contains("nothing was begun for the cluster control"));
+
+    // Nothing runs in the VMs: it waits for the cluster to form, and says so.
+    let paused = says(3, &["deploy", "--pause-limit", "1"], &file);
+    assert!(paused.contains("paused: give the command again to go on"), "{paused}");
+    assert_eq!(named(&bed.machines("cp")), ON);
+    assert_eq!(bed.machines("kaas-image-").len(), 1);
+    let rules = bed.vsphere(async |client| {
+        let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
+        client.anti_affinity_rules(&cluster).await.unwrap()
+    });
+    assert_eq!(rules.iter().map(|rule| rule.vms.len()).collect::<Vec<_>>(), [3]);
+    assert!(rules[0].name.ends_with(": on different hosts"), "{}", rules[0].name);
+
+    // Given again, it makes nothing anew. What a node says of itself is said on.
+    let refused = json!({
+        "machine": null, "phase": "refused", "code": "address.duplicate", "words": "somebody has 10.20.30.12", "lasting": true,
+        "times": 1, "token": null, "at": 7,
+    });
+    bed.vsphere(async |client| {
+        let vm = client.find("DC0/vm/control/cp2").await.unwrap();
+        let spec = vsphere::ConfigSpec::new().extra(contract::statement::Statement::GUESTINFO, &refused.to_string());
+        client.changes(&vsphere::Unguarded).reconfigure(&vm, &spec).await.unwrap();
+    });
+    let paused = says(3, &["deploy", "--pause-limit", "1"], &file);
+    assert!(paused.contains("cp2 says: somebody has 10.20.30.12 [address.duplicate]"), "{paused}");
+    assert_eq!(paused.matches(" says: ").count(), 1, "{paused}");
+    assert_eq!(named(&bed.machines("cp")), ON);
+    let plan = says(0, &["deploy", "--dry-run"], &file);
+    assert!(plan.contains("is there already") && !plan.contains("besides: a template"), "{plan}");
+    let status = says(3, &["status"], &file);
+    assert!(status.contains("has not formed yet") && status.contains("cp2 at 10.20.30.12: VM cp2 is on"), "{status}");
+    // An upgrade stands on the same file; there is none, and no node that could be asked.
+    assert!(says(1, &["upgrade", "status"], &file).contains("there is no upgrade of this deployment"));
+    for command in [&["upgrade", "plan", "--ova", "x.ova"][..], &["upgrade", "commit"], &["adopt", "--yes"]] {
+        let told = says(1, command, &file);
+        assert!(told.contains("no node gives its deployer credentials: give a --kubeconfig"), "{told}");
+    }
+
+    // To go on with one, and to go back, takes no node.
+    for command in [&["upgrade", "resume"][..], &["upgrade", "rollback"]] {
+        let told = says(1, command, &file);
+        assert!(told.contains("warning: no node can be asked now: no node gives its deployer credentials"), "{told}");
+        assert!(told.contains("error: there is no upgrade of this deployment"), "{told}");
+    }
+
+    assert!(says(1, &["destroy", "--confirm", "other"], &file).contains("not confirmed"));
+    let told = says(1, &["destroy"], &file);
+    assert!(told.contains("there is nobody to ask: give the cluster's name with --confirm"), "{told}");
+    assert!(told.contains("Its journal goes as well: what is numbered in [LocalDS_0] kaas/control"), "{told}");
+    let nobody = "00000000-0000-0000-0000-000000000001";
+    let told = says(1, &["destroy", "--confirm", "control", "--also-vm", nobody], &file);
+    assert!(told.contains(&format!("no VM with the stamp of this deployment has the BIOS UUID {nobody}")), "{told}");
+    assert_eq!(bed.machines("cp").len(), 3);
+    let gone = says(0, &["destroy", "--confirm", "control"], &file);
+    assert!(gone.contains("was destroyed"), "{gone}");
+    assert_eq!(bed.machines("cp"), []);
+    assert_eq!(bed.machines("kaas-image-").len(), 1, "clusters share it");
+    let rules = bed.vsphere(async |client| {
+        let cluster = client.find("DC0/host/DC0_C0").await.unwrap();
+        client.anti_affinity_rules(&cluster).await.unwrap().len()
+    });
+    assert_eq!(rules, 0);
+    // The data disks are left; asked for, they go. Nothing is removed of the datastore but those.
+    assert_eq!(gone.matches("left: the data disk").count(), 3, "{gone}");
+    let journal = bed.path("datastores/LocalDS_0/kaas/control");
+    let foreign = journal.join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    let all = says(0, &["destroy", "--confirm", "control", "--data-disks"], &file);
+    assert!(!all.contains("left: the data disk"), "{all}");
+    // Of the journal the last hold is left, so that no number comes again, and what is not the journal's.
+    let left = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let (numbered, others): (Vec<String>, Vec<String>) = left.partition(|name| name.parse::<u64>().is_ok());
+    assert_eq!((numbered.len(), others.contains(&"foreign".to_owned())), (1, true), "{numbered:?} {others:?}");
+    assert!(says(0, &["status"], &file).contains("was destroyed"));
+    // Each command has ended its session.
+    assert_eq!(bed.sessions(), 0);
+}
+
+#[test]
+fn what_the_vcenter_lacks_is_said_at_once_each_with_its_line_and_nothing_is_made() {
+    let bed = Bed::start(&["-hosts", "2"]);
+    let file = bed.described(&[
+        ("folder = \"control\"", "folder = \"none\""),
+        ("networks = [\"VM Network\"]", "networks = [\"VM Network\", \"Storage\"]"),
+        ("# resource-pool = \"kaas\"", "resource-pool = \"kaas\""),
+        ("datastore = \"LocalDS_0\"", "datastore = \"LocalDS_7\""),
+    ]);
+    let told = says(1, &["deploy"], &file);
+    let text = fs::read_to_string(&file).unwrap();
+    let line = |part: &str| 1 + text.lines().position(|line| line.starts_with(part)).unwrap();
+    for (at, part) in [
+        ("folder = ", "provider.vsphere.folder: there is no folder of VMs none"),
+        ("resource-pool = ", "provider.vsphere.resource-pool: there is no resource pool kaas"),
+        ("datastore = ", "provider.vsphere.datastore: there is no datastore LocalDS_7"),
+        ("networks = ", "provider.vsphere.networks[1]: there is no network Storage"),
+        ("networks = ", "2 networks are named, and the image has 1 network adapters"),
+    ] {
+        let found = told.lines().find(|told| told.contains(part)).unwrap_or_else(|| panic!("{part} is not in {told}"));
+        assert!(found.contains(&format!("cluster.toml:{}: ", line(at))), "{found}");
+    }
+    bed.make_folder("control");
+    let told = says(1, &["deploy"], &bed.described(&[]));
+    assert!(
+        told.contains("2 of the 2 hosts of DC0_C0 take VMs of this cluster now, and 3 nodes cannot be kept apart"),
+        "{told}"
+    );
+    bed.make_folder_in("DC0/vm/control", "cp2");
+    let told = says(1, &["deploy"], &bed.described(&[("anti-affinity = true", "anti-affinity = false")]));
+    assert!(
+        told.contains("node[1].name: the folder control has something called cp2, which is not this cluster's"),
+        "{told}"
+    );
+    assert_eq!((bed.machines("cp"), bed.path("control.key").exists()), (Vec::new(), false));
+    assert_eq!(bed.sessions(), 0);
+}
+
+#[test]
+fn who_lacks_privileges_is_told_which_and_a_wrong_password_or_server_is_said() {
+    let bed = Bed::start(&[]);
+    bed.make_folder("control");
+    let user = format!("user = \"{USER}\"");
+    let looker = format!("user = \"{LOOKER}\"");
+    let told = says(1, &["deploy", "--dry-run"], &bed.described(&[(&user, &looker)]));
+    for part in [
+        "provider.vsphere.folder: looker@vsphere.local lacks privileges on the folder control: ",
+        "VirtualMachine.Interact.PowerOn (powering VMs on)",
+        "provider.vsphere.datastore: ",
+        "Datastore.AllocateSpace (putting disks onto datastores)",
+        "provider.vsphere.networks[0]: ",
+        "Resource.AssignVMToPool",
+        "Host.Inventory.EditCluster",
+    ] {
+        assert!(told.contains(part), "{part} is not in {told}");
+    }
+    fs::write(bed.path("password"), "wrong\n").unwrap();
+    let told = says(1, &["deploy", "--dry-run"], &bed.described(&[]));
+    assert!(told.contains("logging in as administrator@vsphere.local") && told.contains("InvalidLogin"), "{told}");
+    assert!(!told.contains("wrong"), "{told}");
+    // Its certificate signs itself: without the thumbprint nobody vouches for it.
+    let thumbprint = format!("thumbprint = \"{}\"", bed.thumbprint);
+    let told = says(1, &["deploy", "--dry-run"], &bed.described(&[(&thumbprint, "")]));
+    assert!(
+        told.contains("certificate") && told.contains("name its authority with ca-file, or itself with thumbprint"),
+        "{told}"
+    );
+    assert_eq!(bed.machines("cp"), []);
+}
+
+#[test]
+fn a_bare_host_is_refused_with_a_word_why() {
+    let bed = Bed::start(&["-esx"]);
+    let told = says(1, &["deploy", "--dry-run"], &bed.described(&[]));
+    assert!(told.contains("and not a vCenter: a host by itself has no store of OVF properties"), "{told}");
+}

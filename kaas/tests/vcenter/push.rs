@@ -1,0 +1,126 @@
+//! `kaas image push`: from an OVA to templates that the clusters of a Provider share, and a NodeImage.
+
+use std::fs;
+
+use contract::role::Role;
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, USER, appliance};
+use crate::control;
+
+/// A vCenter, and a control cluster with a Provider on it whose three zones have two datastores.
+fn beds() -> (Bed, control::Bed) {
+    let (vcenter, cluster) = (Bed::start(&["-datastores", "2"]), control::Bed::start());
+    vcenter.make_folder("tenants");
+    vcenter.make_folder("templates");
+    appliance(cluster.path("x").parent().unwrap(), "kaas-tenant", Role::TenantControlPlane);
+    let zone = |name: &str, datastore: &str| format!("{{name: {name}, cluster: DC0_C0, datastore: {datastore}}}");
+    let zones = [zone("a", "LocalDS_0"), zone("b", "LocalDS_1"), zone("c", "LocalDS_0")].join(", ");
+    let provider = format!(
+        "apiVersion: kaas.local/v1alpha1\n\
+         kind: Provider\n\
+         metadata: {{name: dc1}}\n\
+         spec:\n\
+         \x20 type: vSphere\n\
+         \x20 vsphere:\n\
+         \x20   server: \"{}\"\n\
+         \x20   thumbprint: \"{}\"\n\
+         \x20   datacenter: DC0\n\
+         \x20   folder: tenants\n\
+         \x20   templatesFolder: templates\n\
+         \x20   zones: [{zones}]\n\
+         \x20   networks: [{{name: blue, portGroup: VM Network, addressing: DHCP}}]\n\
+         \x20 credentialsRef: {{name: dc1-account}}\n",
+        vcenter.address, vcenter.thumbprint
+    );
+    let (file, password) = (cluster.file("dc1.yaml", &provider), cluster.file("password", "secret\n"));
+    cluster.says(0, &format!("provider create --file {file} --user {USER} --password-file {password} --wait=false"));
+    cluster.kept().asked.clear();
+    (vcenter, cluster)
+}
+
+#[test]
+fn an_image_is_laid_once_on_each_datastore_and_its_object_says_what_it_is() {
+    let (vcenter, cluster) = beds();
+    let (out, _) = cluster.says(0, "image push appliance.ova --provider dc1 --development --wait=false");
+    for part in [
+        "laying it on the datastore LocalDS_0\n",
+        "laying it on the datastore LocalDS_1\n",
+        "as the NodeImage kaas-tenant-0.2.0\n",
+    ] {
+        assert!(out.contains(part), "{part} is not in {out}");
+    }
+    assert_eq!(vcenter.machines("kaas-image-").len(), 2, "zones share datastores");
+    let image = cluster.kept().object("nodeimages", "kaas-tenant-0.2.0").clone();
+    let digest = image["spec"]["digest"].as_str().unwrap().to_owned();
+    assert!(digest.starts_with("sha256:") && image["spec"]["publisher"].is_null(), "{image}");
+    let status = json!({
+        "appliance": "kaas-tenant", "version": "0.2.0", "build": "b".repeat(32), "kubernetes": ["1.35", "1.36"], "etcd": "3.6",
+    });
+    assert_eq!(image["status"], status);
+    let path = format!("DC0/vm/templates/{}", vcenter.machines("kaas-image-")[0].0);
+    let marked = vcenter.vsphere(async |client| {
+        let template = client.find(&path).await.unwrap();
+        let template = client.vm(&template).await.unwrap();
+        (template.is_template, template.extra.get("kaas.image").map(str::to_owned))
+    });
+    assert_eq!(marked, (true, digest.strip_prefix("sha256:").map(str::to_owned)));
+
+    // Given again, nothing is laid anew.
+    cluster.says(0, "image push appliance.ova --provider dc1 --development --wait=false");
+    assert_eq!((vcenter.machines("kaas-image-").len(), vcenter.sessions()), (2, 0));
+    // Until the controller has seen it, it is waited for.
+    cluster.acts(|_, _| {});
+    let paused = cluster.json(3, "image push appliance.ova --provider dc1 --development --pause-limit 0");
+    assert_eq!(paused["image"]["metadata"]["name"], "kaas-tenant-0.2.0");
+}
+
+#[test]
+fn what_is_not_to_be_trusted_is_not_sent() {
+    let (vcenter, cluster) = beds();
+    let nothing = |told: &str| {
+        assert_eq!(vcenter.machines("kaas-image-"), Vec::new(), "{told}");
+        assert!(!cluster.kept().has("nodeimages", "kaas-tenant-0.2.0"), "{told}");
+    };
+    // A publisher's, and nobody has signed it.
+    let certificate = rcgen::generate_simple_self_signed(Vec::<String>::new()).unwrap().cert.pem();
+    let publisher = cluster.file("publisher.pem", &certificate);
+    let (_, told) = cluster.says(1, &format!("image push appliance.ova --provider dc1 --publisher {publisher}"));
+    assert!(told.contains("is not signed, and the publisher's key is"), "{told}");
+    nothing(&told);
+    // Of a name that another image has.
+    let other = json!({"spec": {"digest": format!("sha256:{}", "0".repeat(64))}});
+    cluster.kept().put("nodeimages", "", "mine", other);
+    let (_, told) = cluster.says(1, "image push appliance.ova --provider dc1 --development --name mine");
+    assert!(told.contains("the NodeImage mine is of another image already"), "{told}");
+    nothing(&told);
+    let (_, told) = cluster.says(1, "image push appliance.ova --provider dc2 --development");
+    assert!(told.contains("there is no Provider dc2"), "{told}");
+    // Damaged on its way to this machine.
+    let ova = cluster.path("appliance.ova");
+    let mut bytes = fs::read(&ova).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::write(&ova, bytes).unwrap();
+    let (_, told) = cluster.says(1, "image push appliance.ova --provider dc1 --development");
+    nothing(&told);
+    // Of a control cluster's nodes.
+    appliance(ova.parent().unwrap(), "kaas-control-plane", Role::ControlPlane);
+    let (_, told) = cluster.says(1, "image push appliance.ova --provider dc1 --development");
+    assert!(told.contains("is a kaas-control-plane: nodes of tenants are made of a kaas-tenant"), "{told}");
+    nothing(&told);
+}
+
+#[test]
+fn a_vcenter_that_refuses_is_said_and_no_object_is_made() {
+    let (vcenter, cluster) = beds();
+    let wrong: Value = json!({"data": {"password": "d3Jvbmc="}});
+    let secret = cluster.kept().object("secrets", "dc1-account").clone();
+    cluster.kept().object("secrets", "dc1-account")["data"]["password"] = wrong["data"]["password"].clone();
+    let (_, told) = cluster.says(1, "image push appliance.ova --provider dc1 --development");
+    assert!(told.contains("InvalidLogin") && !told.contains("wrong"), "{told}");
+    assert!(!cluster.kept().has("nodeimages", "kaas-tenant-0.2.0"));
+    *cluster.kept().object("secrets", "dc1-account") = secret;
+    cluster.says(0, "image push appliance.ova --provider dc1 --development --wait=false");
+    assert_eq!(vcenter.machines("kaas-image-").len(), 2);
+}
