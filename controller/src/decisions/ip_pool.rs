@@ -108,14 +108,14 @@ mod tests {
         let pool_of = |last: &str| pool("p", "10.0.0.10", last);
         let own = pool_of("10.0.0.13");
         let judged = |pool: &IPPool, used: &[IPAddress], all: &[IPPool]| counted(pool, used, all).unwrap();
-        let free = judged(&own, &[used(10)], &[own.clone()]);
+        let free = judged(&own, &[used(10)], std::slice::from_ref(&own));
         assert_eq!((free.total, free.used), (3, 1));
         assert_eq!(free.ready, (IPPoolReason::SomeFree, "2 of 3 addresses are free".to_owned()));
         assert_eq!(free.consistent.0, IPPoolReason::AllInRanges);
-        let full = judged(&own, &[used(10), used(12), used(13)], &[own.clone()]);
+        let full = judged(&own, &[used(10), used(12), used(13)], std::slice::from_ref(&own));
         assert_eq!(full.ready, (IPPoolReason::Exhausted, "all 3 addresses are in use".to_owned()));
         // The range became smaller; what is reserved is given to nobody by itself, and is had by who has named it.
-        let smaller = judged(&pool_of("10.0.0.11"), &[used(10), used(11), used(13)], &[own.clone()]);
+        let smaller = judged(&pool_of("10.0.0.11"), &[used(10), used(11), used(13)], std::slice::from_ref(&own));
         assert_eq!((smaller.total, smaller.used, smaller.ready.0), (1, 1, IPPoolReason::Exhausted));
         let words = "in use, and in no range any more: 10.0.0.13";
         assert_eq!(smaller.consistent, (IPPoolReason::OutsideRanges, words.to_owned()));
