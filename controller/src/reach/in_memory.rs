@@ -118,6 +118,11 @@ impl InMemory {
         self.kept().calls
     }
 
+    /// The names of all objects of a kind, by its plural.
+    pub(crate) fn names(&self, plural: &str) -> Vec<String> {
+        self.kept().objects.keys().filter(|(of, ..)| of == plural).map(|(.., name)| name.clone()).collect()
+    }
+
     /// The first object of a kind, by its plural.
     pub(crate) fn object(&self, plural: &str) -> Value {
         let kept = self.kept();

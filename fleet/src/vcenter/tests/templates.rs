@@ -310,13 +310,13 @@ async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore(
     hypervisor.stage(&third.path, &third.digest, None, &nowhere, &permit).await.unwrap();
     assert!(bed.has_spoilt().await);
     bed.spoil_nothing().await;
-    assert_eq!(hypervisor.laid.of(&third.digest).await.unwrap().len(), 1);
+    assert_eq!(hypervisor.laid.notes_of(&third.digest).await.unwrap().len(), 1);
     // Each is broken off right before its seal.
     for number in 1..=3 {
         let permit = Few(AtomicUsize::new(requests - 1));
         let error = hypervisor.stage(&fourth.path, &fourth.digest, None, &nowhere, &permit).await.unwrap_err();
         assert_eq!(error.kind, Kind::Fenced, "{error}");
-        let notes = hypervisor.laid.of(&fourth.digest).await.unwrap();
+        let notes = hypervisor.laid.notes_of(&fourth.digest).await.unwrap();
         assert_eq!((notes.len(), notes.iter().filter(|note| note.seal.is_none()).count()), (number, number));
     }
     let before = bed.machines().await;
@@ -327,7 +327,7 @@ async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore(
     assert_eq!(bed.machines().await, before);
     // Another image is laid, and this one again once a person has removed one.
     hypervisor.lay(&first).await;
-    let one = hypervisor.laid.of(&fourth.digest).await.unwrap().remove(0);
+    let one = hypervisor.laid.notes_of(&fourth.digest).await.unwrap().remove(0);
     let found = before.iter().find(|machine| machine.name == one.name).unwrap();
     bed.client().await.changes(&Unguarded).unregister(&MoRef::vm(&found.object)).await.unwrap();
     hypervisor.lay(&fourth).await;
