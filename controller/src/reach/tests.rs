@@ -6,9 +6,11 @@ use fleet::upgrade::{Action, Journal, Outcome, Step};
 use fleet::workers::Image;
 use uuid::Uuid;
 
+use super::super::fenced::Fenced;
 use super::super::in_memory::{Fault, InMemory};
 use super::*;
 use crate::records::fixture;
+use crate::term::Clock;
 
 /// One with the cluster that all is of.
 fn served() -> InMemory {
@@ -173,4 +175,51 @@ async fn holds_are_named_by_their_cluster_and_old_ones_go() {
     assert!(store.write(3, "pool.jsonl", "").await.is_err(), "workers' journals are elsewhere");
     let holder = store.read(3, "holder.json").await.unwrap().unwrap();
     assert!(holder.starts_with(r#"{"who":"controller-1","what":"a test","process":"#), "{holder}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_of_another_controller_has_ended_for_who_was_elected_and_for_nobody_else() {
+    let clock = Clock::of_tests();
+    let own = "controller b 2";
+    for (first, is_elected, is_taken) in [
+        ("controller a 1", true, true),
+        ("controller a 1", false, false),
+        // A person's command, and a task of its own that works.
+        ("ann@host", true, false),
+        (own, true, false),
+    ] {
+        let api = served();
+        let before = ClusterStore::new(&api, "team-blue", "shop", &Term::unlimited(first));
+        let held = Hold::take(&before, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+        let term = Term::elected(own, clock.clone(), clock.now());
+        let term = if is_elected { term } else { Term::unlimited(own) };
+        let store = ClusterStore::new(&api, "team-blue", "shop", &term);
+        let taken = Hold::take(&store, "a test", TakeOver::FromTheDead, &|_| {}).await;
+        assert_eq!(taken.is_ok(), is_taken, "{first} {is_elected}");
+        assert_eq!(held.confirm().await.is_err(), is_taken, "{first} {is_elected}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_term_that_is_over_nobody_is_asked_and_no_hold_is_confirmed() {
+    let (api, term) = (served(), Term::unlimited("controller b 2"));
+    let fenced = Fenced::new(std::sync::Arc::new(api.clone()), term.clone());
+    let store = ClusterStore::new(&fenced, "team-blue", "shop", &term);
+    let hold = Hold::take(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    hold.confirm().await.unwrap();
+    let (of, cluster) = (Collection::of::<TenantCluster>(Some("team-blue")), api.object("tenantclusters"));
+    term.end();
+    let calls = api.calls();
+    assert!(hold.confirm().await.is_err());
+    let ended = |failure: Failure| assert!(matches!(failure, Failure::Ended(_)), "{failure:?}");
+    ended(fenced.list(&of, None).await.unwrap_err());
+    ended(fenced.get(&of, "shop").await.unwrap_err());
+    ended(fenced.create(&of, &cluster).await.unwrap_err());
+    ended(fenced.replace(&of, &cluster).await.unwrap_err());
+    ended(fenced.replace_status(&of, &cluster).await.unwrap_err());
+    ended(fenced.patch(&of, "shop", &cluster).await.unwrap_err());
+    ended(fenced.patch_status(&of, "shop", &cluster).await.unwrap_err());
+    ended(fenced.delete(&of, "shop").await.unwrap_err());
+    ended(fenced.delete_as_read(&of, &cluster).await.unwrap_err());
+    assert_eq!(api.calls(), calls);
 }
