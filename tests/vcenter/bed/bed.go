@@ -237,7 +237,8 @@ func (b *Bed) Close() {
 	_ = b.config.Carrier.Close()
 }
 
-// certify makes a certificate for the API, good for a year.
+// certify makes a certificate for the API, good for a year. It signs itself and is no authority: TLS clients that go by RFC 5280 take no
+// authority's certificate for a server's.
 func (b *Bed) certify() (tls.Certificate, error) {
 	host, _, err := net.SplitHostPort(b.config.Listen)
 	if err != nil {
@@ -254,7 +255,7 @@ func (b *Bed) certify() (tls.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "vCenter to test against"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNSNames: []string{"localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}
