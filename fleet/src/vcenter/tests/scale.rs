@@ -39,7 +39,8 @@ struct Latencies {
 const LATENCIES: Latencies = Latencies {
     // A wait for updates lasts as long as its task.
     calls: &[("WaitForUpdatesEx", 1), ("", 40)],
-    tasks: &[("CloneVM_Task", 5000), ("PowerOnVM_Task", 2000), ("", 1000)],
+    // Searches are vcsim's own: no rule delays these.
+    tasks: &[("CloneVM_Task", 5000), ("PowerOnVM_Task", 2000), ("SearchDatastore_Task", 0), ("", 1000)],
 };
 
 /// So little that it only makes calls and tasks meet.
@@ -48,7 +49,7 @@ const SHORT: Latencies = Latencies { calls: &[("WaitForUpdatesEx", 1), ("", 2)],
 impl Latencies {
     async fn inject(&self, bed: &Bed) {
         for (of, what) in [(self.calls, "delay"), (self.tasks, "delay-task")] {
-            for (method, milliseconds) in of {
+            for (method, milliseconds) in of.iter().filter(|(_, milliseconds)| *milliseconds > 0) {
                 bed.spoil(method, what, json!({ "milliseconds": milliseconds, "times": -1 })).await;
             }
         }
