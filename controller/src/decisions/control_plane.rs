@@ -356,7 +356,7 @@ mod tests {
         spec.backup = Some(Backup {
             target: "https://backup.example.com/shop/".to_owned(),
             credentials_ref: Some(Reference::to("shop-backup")),
-            recovery_public_key: Some("A".repeat(43) + "="),
+            recovery_public_key: Some("-----BEGIN PUBLIC KEY-----MCowBQYDK2VuAyEA/DoJm6hfsJqbEyg0JLDi0H2Awpo3L9imdu1DxxLkqDs=-----END PUBLIC KEY-----".to_owned()),
         });
         let site = &mut spec.site;
         site.proxy = Some(Proxy { http: Some("http://proxy.example.com:3128".to_owned()), ..Proxy::default() });
@@ -364,7 +364,7 @@ mod tests {
         site.registry_mirror = Some("https://registry.example.com".to_owned());
         let secrets = Secrets {
             console_password_hash: Some(secret(
-                "$y$j9T$abcdefghijklmnop$abcdefghijklmnopqrstuvwxyzabcdefghijklmnopq\n",
+                "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$xepEX7DgsiGhAJPJyekJSrQ8hX9NhEaSi66Ij4USOM2\n",
             )),
             backup: Some((secret("shop"), secret("p@ss/word"))),
         };
@@ -428,7 +428,10 @@ mod tests {
 
     #[test]
     fn fleet_is_told_which_uuid_and_which_place_each_node_has() {
-        let with = Keys { deployer: PrivateKey::draw().unwrap(), deployment_secret: Zeroizing::new("a".repeat(64)) };
+        let with = Keys {
+            deployer: PrivateKey::draw().unwrap(),
+            deployment_secret: Zeroizing::new("0f1e2d3c4b5a69788796a5b4c3d2e1f0".to_owned()),
+        };
         let placement = |name: &str| Placement { datastore: Some(format!("vsan-{name}")), ..Placement::default() };
         let placements: BTreeMap<_, _> = ["a", "b"].map(|zone| (zone.to_owned(), placement(zone))).into();
         let networks = vec!["VM Network".to_owned()];

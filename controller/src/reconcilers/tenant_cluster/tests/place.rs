@@ -139,7 +139,8 @@ impl InMemoryPlace {
         if fault == Some(Fault::Fails) {
             return Err(Error::transient(anyhow::anyhow!("it fails ({name})")));
         }
-        let done = act(&mut state).map_err(|error| Error::new(Kind::Changed, error))?;
+        let told = |error: anyhow::Error| error.downcast().unwrap_or_else(|error| Error::new(Kind::Changed, error));
+        let done = act(&mut state).map_err(told)?;
         match fault {
             Some(_) => Err(Error::new(Kind::InDoubt, anyhow::anyhow!("the answer is lost"))),
             None => Ok(done),
@@ -305,7 +306,8 @@ impl Hypervisor for Of {
     }
 
     async fn preflight(&self, placement: &Placement) -> Result<()> {
-        assert!(placement.datastore.is_some() && placement.resource_pool.is_some(), "a zone has both");
+        let has_both = placement.datastore.is_some() && placement.resource_pool.is_some();
+        assert!(placement.is_default() || has_both, "a zone has both");
         self.place.look(|_| ())
     }
 
