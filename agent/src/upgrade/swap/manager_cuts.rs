@@ -95,10 +95,10 @@ impl Runner for Kubernetes {
         if asked("uncordon") || asked("cordon") {
             assert!(self.turn.is_taken(), "somebody else may undo it: {command}");
         }
-        if asked("uncordon") {
-            if let Some(happens) = &*self.uncordon.lock().unwrap() {
-                happens();
-            }
+        if asked("uncordon")
+            && let Some(happens) = &*self.uncordon.lock().unwrap()
+        {
+            happens();
         }
         let drains = || self.drain.lock().unwrap().as_ref().is_none_or(|happens| happens());
         match () {

@@ -145,7 +145,8 @@ async fn two_clusters_never_have_the_same_address() {
     world.api.put(&named);
     for _ in 0..10 {
         let (one, two) = tokio::join!(world.reconcile(), other.reconcile());
-        (one.unwrap(), two.unwrap());
+        one.unwrap();
+        two.unwrap();
         tokio::time::sleep(Duration::from_secs(30)).await;
     }
     let said = |name: &str| {
