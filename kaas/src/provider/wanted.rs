@@ -74,7 +74,7 @@ impl Wanted {
     /// All, in the order in which they are made.
     pub fn objects(&self) -> impl Iterator<Item = (Place<'static>, &Value)> {
         let account = self.account.iter().map(|account| (Place::within("secrets", SYSTEM), account));
-        let others = self.others.iter().map(|(plural, object)| (Place::anywhere(*plural), object));
+        let others = self.others.iter().map(|(plural, object)| (Place::anywhere(plural), object));
         account.chain(others).chain([(super::PROVIDERS, &self.provider)])
     }
 }
