@@ -794,6 +794,24 @@ fn who_asks_by_the_token_of_many_for_a_node_that_is_there_keeps_none_of_the_othe
 }
 
 #[test]
+fn who_asks_by_the_token_of_many_for_what_names_no_node_keeps_none_of_the_others_out() {
+    let cluster = Cluster::noting(37, vec![]);
+    cluster.token(None);
+    let malformed = Spec { usages: vec!["client auth".to_owned(), "server auth".to_owned()], ..joins_as("new") };
+    let flood = (0..400).map(|number| (format!("csr-a{number}"), request(&format!("csr-a{number}"), &malformed)));
+    let mut honest = request("csr-z", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
+    {
+        let mut store = cluster.store.lock().unwrap();
+        store.requests.extend(flood);
+        store.requests.insert("csr-z".to_owned(), honest);
+    }
+    let decided = cluster.decides(now());
+    assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
+    assert_eq!(decided.denied.len(), open::OF_NODE);
+}
+
+#[test]
 fn of_who_asks_by_any_number_of_names_so_many_requests_are_held_and_that_is_told() {
     let cluster = Cluster::noting(30, vec![]);
     cluster.token(None);
