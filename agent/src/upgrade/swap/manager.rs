@@ -24,6 +24,7 @@ use crate::host::disk::Identity;
 
 /// How long etcd may take to be well again once the pods have moved, times the timeout factor.
 const SETTLING: Duration = Duration::from_secs(20);
+
 /// A handle on what the one node leaves its work for; clones share it.
 #[derive(Clone, Default)]
 pub struct SwapManager {
@@ -79,7 +80,7 @@ impl SwapManager {
 
     /// What is being prepared, or is, on this VM, or its upgrade of Kubernetes: what other nodes wait for.
     pub fn under_way(&self) -> Option<Uuid> {
-        let leaving = self.lock().leaving().map(|leaving| leaving.purpose.id());
+        let leaving = self.lock().under_way();
         leaving.or_else(|| self.context().and_then(|context| context.upgrade()).map(|begun| begun.id))
     }
 
@@ -152,11 +153,15 @@ impl SwapManager {
                     "this VM has the data disk of the former one: to go back, give the disk back to that one",
                 ));
             }
-            let leaving = inner.leaving.clone().filter(|leaving| leaving.purpose.id() == id);
+            let leaving = inner.leaving_for(id).cloned();
             let Some((context, leaving)) = inner.context.clone().zip(leaving) else {
                 inner.withdraw(id);
                 return Ok(true);
             };
+            // Somebody has asked for the same, and his request withdraws it.
+            if inner.withdrawing.is_some() {
+                return Ok(false);
+            }
             // Remembered first: it holds even if the agent is cut off now.
             inner.cancelled.store(true, Ordering::SeqCst);
             let (stage, purpose) = (leaving.stage, leaving.purpose.clone());
@@ -165,18 +170,37 @@ impl SwapManager {
             if under_way && inner.way.as_ref().is_some_and(|way| !way.is_finished()) {
                 return Ok(false);
             }
+            inner.withdrawing = Some(id);
             (context, purpose)
         };
-        if let Err(error) = Work::undo(&context, &purpose, runner) {
-            // It is no longer what it was, so that asking for it again begins anew.
-            let refused = failed(&error.context("withdrawing it"));
-            self.gave_up(&context, &refused).map_err(|error| failed(&error))?;
-            return Err(refused);
-        }
+        let undone = self.undo(&context, &purpose, runner);
         let mut inner = self.lock();
-        inner.forget(&context).map_err(|error| failed(&error))?;
-        inner.withdraw(id);
-        Ok(true)
+        // Whatever comes of it, and in one with that.
+        inner.withdrawing = None;
+        match undone {
+            Ok(()) => {
+                inner.forget(&context, id).map_err(|error| failed(&error))?;
+                inner.withdraw(id);
+                Ok(true)
+            }
+            Err(error) => {
+                // It is no longer what it was, so that asking for it again begins anew.
+                let refused = failed(&error.context("withdrawing it"));
+                gave_up(&mut inner, &context, id, &refused).map_err(|error| failed(&error))?;
+                Err(refused)
+            }
+        }
+    }
+
+    /// Undoes what was done for a purpose that is given up, and tells the cluster. Who tells it what is under way from then on
+    /// does not tell it of that again, though it is not forgotten yet.
+    fn undo(&self, context: &SwapContext, purpose: &Purpose, runner: &dyn Runner) -> anyhow::Result<()> {
+        Work::undo(context, runner)?;
+        self.lock().undone = Some(purpose.id());
+        let told = context.tell(|| self.under_way());
+        told.with_context(|| format!("telling the cluster that {purpose} is off"))?;
+        context.note(&format!("{purpose} is withdrawn"));
+        Ok(())
     }
 
     /// Commits the swap that is named, or whichever it is: the former VM can no longer take the disk back. The add-ons
@@ -238,12 +262,19 @@ impl SwapManager {
         let mut tell = |stage, losses: &Losses| self.come_to(context, stage, losses);
         let settling = context.config.timeout(SETTLING);
         let work = Work { context, purpose, cancelled, runner, settling };
-        let told = match work.run(&mut tell) {
+        let done = match work.run(&mut tell) {
+            Ok(true) => Ok(true),
+            other => {
+                let undone = self.undo(context, purpose, runner);
+                other.and_then(|done| undone.map(|()| done))
+            }
+        };
+        let told = match done {
             Ok(true) => Ok(()),
-            Ok(false) => self.lock().forget(context),
+            Ok(false) => self.lock().forget(context, purpose.id()),
             Err(error) => {
                 log::warn!("{purpose} could not be prepared: {error:#}");
-                self.gave_up(context, &failed(&error))
+                gave_up(&mut self.lock(), context, purpose.id(), &failed(&error))
             }
         };
         if let Err(error) = told {
@@ -261,16 +292,16 @@ impl SwapManager {
         Ok(goes_on)
     }
 
-    fn gave_up(&self, context: &SwapContext, why: &Refused) -> anyhow::Result<()> {
-        let mut inner = self.lock();
-        let Some(leaving) = inner.leaving.clone() else { return Ok(()) };
-        let failure = Some((why.reason.clone(), why.code.clone()));
-        inner.keep(context, Leaving { stage: Stage::Failed, failure, ..leaving })
-    }
-
     fn lock(&self) -> MutexGuard<'_, ManagerState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Notes why what was prepared under this identifier has failed, if nothing else has begun since.
+fn gave_up(inner: &mut ManagerState, context: &SwapContext, id: Uuid, why: &Refused) -> anyhow::Result<()> {
+    let Some(leaving) = inner.leaving_for(id).cloned() else { return Ok(()) };
+    let failure = Some((why.reason.clone(), why.code.clone()));
+    inner.keep(context, Leaving { stage: Stage::Failed, failure, ..leaving })
 }
 
 fn not_open() -> Refused {
@@ -290,3 +321,6 @@ mod drain_tests;
 #[cfg(test)]
 #[path = "manager_tests.rs"]
 pub(crate) mod tests;
+#[cfg(test)]
+#[path = "manager_withdrawal_tests.rs"]
+mod withdrawal_tests;

@@ -81,7 +81,7 @@ impl Kubernetes {
     }
 
     /// This happens while the node is uncordoned.
-    fn on_uncordon(&self, happens: impl Fn() + Send + 'static) {
+    pub(super) fn on_uncordon(&self, happens: impl Fn() + Send + 'static) {
         *self.uncordon.lock().unwrap() = Some(Box::new(happens));
     }
 }
@@ -164,7 +164,7 @@ impl Rig {
         self.start()
     }
 
-    fn maintain(&self, manager: &SwapManager) {
+    pub(super) fn maintain(&self, manager: &SwapManager) {
         self.context.tell(|| manager.under_way()).unwrap();
         uncordon_unless(&self.context, &self.kubernetes, || manager.under_way().is_some()).unwrap();
     }
@@ -184,7 +184,7 @@ impl Rig {
         self.leave(manager, Purpose::Evacuation(evacuation(ID.as_u128())));
     }
 
-    fn leave(&self, manager: &SwapManager, purpose: Purpose) {
+    pub(super) fn leave(&self, manager: &SwapManager, purpose: Purpose) {
         let begins = manager.lock().repeated(&purpose).unwrap().is_none();
         if begins {
             manager.lock().begin(purpose.clone());

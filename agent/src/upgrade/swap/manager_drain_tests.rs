@@ -96,6 +96,7 @@ fn etcd_is_judged_again_once_the_pods_have_moved() {
         let error = work.run(&mut |_, _| Ok(true)).unwrap_err();
         let refused = failure(&error, &codes::SWAP_FAILED);
         assert!(refused.code == "swap.quorum" && refused.reason.contains(words), "{refused}");
+        manager.undo(&rig.context, &purpose, &rig.kubernetes).unwrap();
         rig.goes_on_as_before(&manager, words);
     }
 }

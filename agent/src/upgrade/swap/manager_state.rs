@@ -31,6 +31,10 @@ pub(super) struct ManagerState {
     pub(super) way: Option<JoinHandle<()>>,
     /// Whether what is under way was cancelled.
     pub(super) cancelled: Arc<AtomicBool>,
+    /// What is withdrawn at this moment: nothing else begins meanwhile, for the withdrawal would undo that.
+    pub(super) withdrawing: Option<Uuid>,
+    /// What is given up and has been undone: the cluster is told of it no more.
+    pub(super) undone: Option<Uuid>,
     /// What was cancelled last, the newest at the end. A request for it that was sent before may still come.
     withdrawn: VecDeque<Uuid>,
 }
@@ -39,6 +43,11 @@ impl ManagerState {
     /// What is being prepared, or is.
     pub(super) fn leaving(&self) -> Option<&Leaving> {
         self.leaving.as_ref().filter(|leaving| leaving.stage.is_under_way())
+    }
+
+    /// The same, unless it has been undone.
+    pub(super) fn under_way(&self) -> Option<Uuid> {
+        self.leaving().map(|leaving| leaving.purpose.id()).filter(|id| self.undone != Some(*id))
     }
 
     /// How the swap stands: this VM has the disk of another one, or leaves its own.
@@ -55,6 +64,11 @@ impl ManagerState {
     pub(super) fn repeated(&self, purpose: &Purpose) -> Result<Option<Stage>, Refused> {
         if self.withdrawn.contains(&purpose.id()) {
             return Err(Refused::of(&codes::SWAP_WITHDRAWN, format!("{purpose} was cancelled")));
+        }
+        if let Some(id) = self.withdrawing {
+            let reason =
+                format!("what this node left its work for before, {id}, is being withdrawn: ask again in a moment");
+            return Err(Refused::of(&codes::SWAP_ANOTHER, reason));
         }
         judge::repeated(self.taken.as_ref(), self.leaving.as_ref(), purpose)
     }
@@ -95,7 +109,7 @@ impl ManagerState {
 
     /// Something else is prepared from now on.
     pub(super) fn begin(&mut self, purpose: Purpose) {
-        self.cancelled = Arc::default();
+        (self.cancelled, self.undone) = (Arc::default(), None);
         self.leaving = Some(Leaving::begun(purpose));
         self.show();
     }
@@ -109,11 +123,18 @@ impl ManagerState {
         Ok(())
     }
 
-    /// Nothing is left of what was prepared.
-    pub(super) fn forget(&mut self, context: &SwapContext) -> anyhow::Result<()> {
-        Leaving::forget(&context.root)?;
-        self.leaving = None;
-        self.show();
+    /// What was prepared under this identifier, if that is what this node leaves its work for.
+    pub(super) fn leaving_for(&self, id: Uuid) -> Option<&Leaving> {
+        self.leaving.as_ref().filter(|leaving| leaving.purpose.id() == id)
+    }
+
+    /// Nothing is left of what was prepared under this identifier. What has begun since stays as it is.
+    pub(super) fn forget(&mut self, context: &SwapContext, id: Uuid) -> anyhow::Result<()> {
+        if self.leaving_for(id).is_some() {
+            Leaving::forget(&context.root)?;
+            (self.leaving, self.undone) = (None, None);
+            self.show();
+        }
         Ok(())
     }
 

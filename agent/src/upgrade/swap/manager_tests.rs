@@ -87,7 +87,7 @@ pub(crate) fn evacuation(id: u128) -> EvacuationRequest {
 }
 
 /// Answers nothing, as kubectl on no cluster.
-struct Nothing;
+pub(crate) struct Nothing;
 
 impl Runner for Nothing {
     fn run(&self, _: &crate::host::command::Command) -> Result<Vec<u8>, crate::host::command::Error> {

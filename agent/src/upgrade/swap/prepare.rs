@@ -37,23 +37,11 @@ pub(super) struct Work<'w> {
 pub(super) type Tell<'t> = &'t mut dyn FnMut(Stage, &Losses) -> anyhow::Result<bool>;
 
 impl Work<'_> {
-    /// Prepares the node. False if it was cancelled: everything is as before then.
+    /// Prepares the node. False if it was cancelled: what was done is to be undone then.
     ///
     /// # Errors
-    /// What failed; it was undone as far as that is possible. A [`Refused`] has a code of its own.
+    /// What failed: what was done is to be undone then, too. A [`Refused`] has a code of its own.
     pub(super) fn run(&self, tell: Tell<'_>) -> anyhow::Result<bool> {
-        let done = self.steps(tell);
-        match done {
-            Ok(true) => Ok(true),
-            other => {
-                let undone = Self::undo(self.context, self.purpose, self.runner);
-                let done = other?;
-                undone.map(|()| done)
-            }
-        }
-    }
-
-    fn steps(&self, tell: Tell<'_>) -> anyhow::Result<bool> {
         let Self { context, purpose, cancelled, runner, .. } = *self;
         let id = purpose.id();
         // The others must see it before anything changes: of two nodes that begin at once one gives way.
@@ -119,16 +107,13 @@ impl Work<'_> {
         }
     }
 
-    /// Undoes what was done for a purpose that is given up; what is undone already stays so.
+    /// Undoes what was done for a purpose that is given up, but for what the cluster was told; what is undone already stays so.
     ///
     /// # Errors
     /// What could not be undone; doing it again goes on.
-    pub(super) fn undo(context: &SwapContext, purpose: &Purpose, runner: &dyn Runner) -> anyhow::Result<()> {
+    pub(super) fn undo(context: &SwapContext, runner: &dyn Runner) -> anyhow::Result<()> {
         Self::put_back(context)?;
-        uncordon(context, runner)?;
-        context.tell(|| None).with_context(|| format!("telling the cluster that {purpose} is off"))?;
-        context.note(&format!("{purpose} is withdrawn"));
-        Ok(())
+        uncordon(context, runner).map(drop)
     }
 
     /// The part of [`Work::undo`] that is on this node alone. What is in the cluster is undone by

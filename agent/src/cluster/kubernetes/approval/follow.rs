@@ -7,9 +7,10 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use contract::codes::{self, Code};
 use contract::finding::Findings;
+use contract::join_token;
 
 use super::node::{Node, strange_ranges};
-use super::records::{Record, Records, freeing};
+use super::records::{Changes, Record, Records, freeing};
 use super::{APPROVED, NODES, Request, joining, named, told};
 use crate::cluster::kubernetes::api::Api;
 use crate::intake::config::ControlPlane;
@@ -37,6 +38,7 @@ impl Api {
         let mut changes = records.followed(&nodes, now);
         if adopting {
             changes.extend(records.adopted(&nodes, &joining, config, now));
+            self.delete_used_tokens(&nodes, &joining, &changes)?;
         }
         if (adopting || !changes.is_empty()) && !self.note_workers(records, changes, adopting)? {
             return Ok(findings);
@@ -46,6 +48,25 @@ impl Api {
             findings.extend(held(records, now));
         }
         Ok(findings)
+    }
+
+    /// Deletes the tokens of their own of workers that are there already and of whose keys nothing is noted: another key would be
+    /// let in by them once such a worker restarts. One that is not Ready may wait for its certificate still.
+    fn delete_used_tokens(
+        &self,
+        nodes: &[Node],
+        joining: &BTreeMap<String, Record>,
+        changes: &Changes,
+    ) -> anyhow::Result<()> {
+        for node in nodes.iter().filter(|node| node.is_ready()) {
+            let holds_nothing = |record: &Record| record.token.is_none() && record.key.is_none();
+            let is_adopted = changes.get(node.name()).is_some_and(|noted| noted.as_ref().is_some_and(holds_nothing));
+            let asked = joining.get(node.name()).filter(|_| is_adopted);
+            if let Some(used) = asked.and_then(|asked| asked.token.as_ref()) {
+                self.delete(&join_token::path(used)).context("deleting the token of a worker that is there")?;
+            }
+        }
+        Ok(())
     }
 
     /// The nodes that were let in lately, as they would have been noted then: of two by one name the later one, and that there were

@@ -319,7 +319,10 @@ impl Api {
     fn note(&self, records: &mut Records, news: Option<News>, pass: &mut Pass<'_>) -> anyhow::Result<bool> {
         let Some((name, record)) = news else { return Ok(true) };
         if !pass.is_kept {
-            records.remember(name, record);
+            // What is not kept has nothing to forget: a key counts as long as its token is there, also for one that serves.
+            if record.key.is_some() {
+                records.remember(name, record);
+            }
             return Ok(true);
         }
         // Once its kubelet serves, nobody needs its token: who else has that cannot become this node while it restarts.

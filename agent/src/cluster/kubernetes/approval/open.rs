@@ -12,8 +12,8 @@ use crate::cluster::kubernetes::api::Api;
 /// How many requests of one who asks are looked at. A token that is for one node, and a node, ask with one or two.
 pub(super) const OF_ONE: usize = 300;
 
-/// How many of those that come with one token may be for one node. Who has the token of many may ask for the same one in vain as
-/// often as he likes.
+/// How many of those that come with one token may be for one node, or for none. Who has the token of many may ask for the same one in
+/// vain as often as he likes.
 pub(super) const OF_NODE: usize = 10;
 
 /// How many are looked at of all who ask: who may give himself names asks by any number of them.
@@ -42,9 +42,10 @@ impl Open {
     fn cut(&mut self) {
         let mut held = std::mem::take(&mut self.held);
         by_age(&mut held);
-        // What a node asks for itself is not counted by node.
-        let of_node =
-            |request: &Request| joining::node_of(&request.spec).map(|node| (request.spec.username.clone(), node));
+        // What a node asks for itself is not counted by node; what comes with a token and names none is of one kind.
+        let of_node = |Request { spec, .. }: &Request| {
+            joining::token_of(spec).map(|_| (spec.username.clone(), joining::node_of(spec)))
+        };
         let (alone, of_nodes): (Vec<_>, Vec<_>) = held.into_iter().partition(|request| of_node(request).is_none());
         let mut of_one: Vec<(usize, Request)> = alone.into_iter().map(|request| (0, request)).collect();
         of_one.extend(self.first(turns(of_nodes, of_node), OF_NODE));

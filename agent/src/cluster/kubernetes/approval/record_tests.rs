@@ -627,6 +627,42 @@ fn of_two_keys_by_one_name_the_second_waits_also_before_anything_is_noted() {
 }
 
 #[test]
+fn whoever_serves_before_anything_is_noted_keeps_its_name_from_other_keys_also_in_that_pass() {
+    let cluster = Cluster::start(34, vec![]);
+    cluster.token(Some("new"));
+    assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+    cluster.nodes(vec![node("new", &["10.0.0.30"], 9)]);
+    // Of who has read the token the first one is judged before the node's own, and the second after that.
+    for (name, spec) in [("csr-a", joins_as("new")), ("csr-b", joins_as("new")), ("csr-c", serving("new", "10.0.0.30"))]
+    {
+        cluster.store.lock().unwrap().requests.insert(name.to_owned(), request(name, &spec));
+    }
+    let decided = cluster.decides(now());
+    assert!(cluster.store.lock().unwrap().records.is_none(), "nothing is noted yet");
+    assert_eq!(decided.approved, ["csr-c of system:node:new"]);
+    assert_eq!(decided.waiting.len(), 2, "{decided:?}");
+    assert!(decided.waiting.iter().all(|why| why.contains("with the same token and another key")), "{decided:?}");
+}
+
+#[test]
+fn the_token_of_a_worker_that_is_there_when_everybody_is_noted_goes_then() {
+    let there = || node("new", &["10.0.0.30"], 9);
+    for (last, node, goes) in [(35, ready(there()), true), (36, there(), false)] {
+        let cluster = Cluster::start(last, vec![]);
+        cluster.token(Some("new"));
+        assert_eq!(cluster.asks(&joins_as("new")).approved.len(), 1);
+        cluster.nodes(vec![node]);
+        cluster.follow();
+        let used = || cluster.store.lock().unwrap().token_used;
+        let before = used();
+        cluster.follow();
+        assert!(cluster.noted("_complete").is_some() && !cluster.noted("new").unwrap().contains("abcdef"));
+        // It is looked at once, and deleted or left.
+        assert_eq!(used() - before, 1 + usize::from(goes));
+    }
+}
+
+#[test]
 fn who_was_let_in_before_anything_was_noted_keeps_the_name_while_the_others_are_noted() {
     let early = humantime::parse_rfc3339("2026-01-31T12:00:30Z").unwrap();
     // Nobody else is noted meanwhile, or somebody is, which reads all that is noted anew.
@@ -755,6 +791,24 @@ fn who_asks_by_the_token_of_many_for_a_node_that_is_there_keeps_none_of_the_othe
     assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
     assert_eq!(decided.waiting.len(), open::OF_NODE + 1);
     assert!(decided.waiting[0].starts_with("system:bootstrap:abcdef has 390 more requests"), "{decided:?}");
+}
+
+#[test]
+fn who_asks_by_the_token_of_many_for_what_names_no_node_keeps_none_of_the_others_out() {
+    let cluster = Cluster::noting(37, vec![]);
+    cluster.token(None);
+    let malformed = Spec { usages: vec!["client auth".to_owned(), "server auth".to_owned()], ..joins_as("new") };
+    let flood = (0..400).map(|number| (format!("csr-a{number}"), request(&format!("csr-a{number}"), &malformed)));
+    let mut honest = request("csr-z", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
+    {
+        let mut store = cluster.store.lock().unwrap();
+        store.requests.extend(flood);
+        store.requests.insert("csr-z".to_owned(), honest);
+    }
+    let decided = cluster.decides(now());
+    assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
+    assert_eq!(decided.denied.len(), open::OF_NODE);
 }
 
 #[test]
