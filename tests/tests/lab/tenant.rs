@@ -1,6 +1,7 @@
 //! Tenant clusters beside a control cluster, on the container engine and from the OVAs: their workers come, are replaced
 //! and go, while a server on them is requested from outside the cluster.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -322,8 +323,11 @@ pub mod long {
             let told = findings.find(|finding| finding["code"] == "address.changed");
             Ok(told.and_then(|finding| finding["seen"].as_str()).map(str::to_owned))
         };
-        let other = lab.plan().tenant.as_ref().expect("a tenant's network").last_worker;
-        assert_ne!(own, other);
+        let network = lab.plan().tenant.as_ref().expect("a tenant's network");
+        // Neither its own nor the other worker's, whose lease would change as well.
+        let taken = [own, tenant.address(two)];
+        let mut leased = (u32::from(network.first_worker)..=u32::from(network.last_worker)).rev().map(Ipv4Addr::from);
+        let other = leased.find(|address| !taken.contains(address)).expect("an address that nobody has");
         lab.lease_to(one, other).unwrap();
         let seen = scenario.obtain("another address to be told", FORMING, told);
         assert!(seen.contains(&own.to_string()) && seen.contains(&other.to_string()), "{seen}");
