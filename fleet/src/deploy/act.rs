@@ -1,7 +1,6 @@
 //! Does one thing for a cluster. What follows from a note is done after the note is kept; where a call's answer is lost,
 //! the next look says what has become of it.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,7 +13,7 @@ use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
 use crate::hypervisor::{Addition, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
-use crate::upgrade::GuardedHypervisor;
+use crate::upgrade::{GuardedHypervisor, Noted};
 use crate::workers::Trouble;
 
 /// How long a node may take to shut down before its power is cut: its cluster goes with it.
@@ -26,8 +25,8 @@ pub(super) struct Acting<'a> {
     pub(super) hypervisor: GuardedHypervisor<'a>,
     /// What VMs are made like; none where none is made.
     pub(super) wanted: Option<&'a Wanted>,
-    /// BIOS UUIDs of the cluster's VMs that an upgrade has noted.
-    pub(super) upgraded: BTreeSet<Uuid>,
+    /// What the last upgrade has noted of the cluster.
+    pub(super) upgraded: Option<Noted>,
     /// The last upgrade in the store, whosever it is.
     pub(super) upgrade: Option<Uuid>,
 }
@@ -62,7 +61,7 @@ impl Acting<'_> {
                 save(records, kept).await
             }
             Action::Gone => {
-                let kept = records.kept().clone();
+                let kept = records.kept().without_others(seen);
                 save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
             }
         }

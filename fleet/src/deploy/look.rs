@@ -9,23 +9,25 @@ use super::guests::Guests;
 use super::kept::{Goal, Kept, Node};
 use super::seen::{Found, Said, Seen};
 use crate::hypervisor::{Hypervisor, PowerState, Vm};
+use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
 /// Looks at the VMs, and asks the nodes once all of them are on. What cannot be seen is never taken for absent: then there
-/// is no look at all. `upgraded` are the cluster's VMs that an upgrade has noted. With what was seen comes the kubeconfig that a node
+/// is no look at all. `upgraded` is what an upgrade has noted of the cluster. With what was seen comes the kubeconfig that a node
 /// has given.
 pub(super) async fn look(
     hypervisor: &dyn Hypervisor,
     guests: &dyn Guests,
     kept: &Kept,
-    upgraded: &BTreeSet<Uuid>,
+    upgraded: Option<&Noted>,
 ) -> Result<(Seen, Option<Zeroizing<String>>), Trouble> {
-    let mut seen = Seen { vms: hypervisor.vms().await?, upgraded: upgraded.clone(), ..Seen::default() };
+    let swapped = upgraded.map(|noted| noted.vms.clone()).unwrap_or_default();
+    let mut seen = Seen { vms: hypervisor.vms().await?, upgraded: swapped.clone(), ..Seen::default() };
     if kept.goal == Goal::Gone {
         return Ok((seen, None));
     }
     let named = |earlier: bool| kept.granted.iter().filter(move |vm| vm.earlier == earlier).map(|vm| vm.vm);
-    let swapped = upgraded.iter().copied().filter(|_| kept.goal == Goal::Down);
+    let swapped = swapped.into_iter().filter(|_| kept.goal == Goal::Down);
     let noted: BTreeSet<Uuid> = kept.nodes.iter().filter_map(Node::noted).chain(named(false)).chain(swapped).collect();
     for uuid in noted.iter().copied().chain(named(true).filter(|uuid| !noted.contains(uuid))) {
         if seen.vms.iter().any(|vm| vm.uuid() == uuid) {
@@ -33,12 +35,15 @@ pub(super) async fn look(
         }
         // Moved out of the folders that are searched, or restamped: it is not gone.
         for vm in hypervisor.with_bios_uuid(uuid).await? {
-            let is_the_clusters = match &vm.stamp {
-                Some(stamp) => stamp.deployment == hypervisor.deployment(),
+            let is_noted = noted.contains(&uuid);
+            let met = match &vm.stamp {
+                Some(stamp) if stamp.deployment == hypervisor.deployment() => &mut seen.vms,
+                // A copy has disks of other UUIDs.
+                Some(_) if is_noted && holds_own(kept, upgraded, &vm) => &mut seen.restamped,
                 // Who has named a VM once, and then taken its stamp away, has taken that back.
-                None => noted.contains(&uuid),
+                None if is_noted => &mut seen.vms,
+                _ => &mut seen.bystanders,
             };
-            let met = if is_the_clusters { &mut seen.vms } else { &mut seen.bystanders };
             met.push(vm);
         }
     }
@@ -72,6 +77,15 @@ pub(super) async fn look(
         seen.ready = Some(guests.ready(kubeconfig).await.map_err(|error| format!("{error:#}")));
     }
     Ok((seen, given))
+}
+
+/// Whether a VM that has a node's BIOS UUID holds what the cluster keeps: a disk that is the cluster's, or any where it was never noted
+/// which one is.
+fn holds_own(kept: &Kept, upgraded: Option<&Noted>, vm: &Vm) -> bool {
+    let is_moved = |disk: Uuid| upgraded.is_some_and(|noted| noted.disks.iter().any(|moved| moved.uuid == disk));
+    let is_own = |disk: Uuid| kept.is_own_disk(disk) || is_moved(disk);
+    let is_unclear = kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && node.disk.is_none());
+    vm.disks.iter().any(|disk| is_own(disk.reference.uuid)) || (is_unclear && vm.data_disks().next().is_some())
 }
 
 /// A node's VM, if that is on.

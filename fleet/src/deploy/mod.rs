@@ -35,7 +35,7 @@ pub use guests::{ByKey, Guests};
 pub use kept::{Goal, Granted, Kept, Node, OtherDeployment};
 pub use next::{Next, next};
 pub use reason::REASONS;
-pub use records::{Records, authority, begun};
+pub use records::{Records, authority, begun, ended_with_its_cluster};
 pub use seen::{Said, Seen};
 pub use status::{DeployStatus, NodeStatus};
 pub use wait::Wait;

@@ -37,7 +37,7 @@ pub fn next(kept: &Kept, seen: &Seen) -> Next {
         Goal::Down => down(kept, seen, &mut next),
         Goal::Gone => return next,
     }
-    let unheld = kept.discarded.iter().filter(|disk| !seen.is_held(disk));
+    let unheld = kept.discarded.iter().filter(|disk| !seen.is_held(disk) && seen.other_holder(disk).is_none());
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
     if kept.goal == Goal::Down && next.is_done() {
         next.actions.push(Action::Gone);
@@ -160,6 +160,13 @@ fn formed(kept: &Kept, seen: &Seen, next: &mut Next) {
 
 fn down(kept: &Kept, seen: &Seen, next: &mut Next) {
     let mut known = Vec::new();
+    for vm in &seen.restamped {
+        let words = format!(
+            "{vm} was made for the cluster and holds a disk of it, and carries another deployment's stamp: it stays, and \
+             the disk with it"
+        );
+        next.waits.push(Wait::lasting(&vm.name, reason::VM_ODD, words));
+    }
     for vm in &seen.vms {
         // What is a node's by its identity alone was restamped, or lost its stamp: a person says whose it is.
         if vm.stamp.is_none() || kept.nodes.iter().any(|node| node.has_noted(vm.uuid()) && !node.owns(vm)) {

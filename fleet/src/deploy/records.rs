@@ -87,6 +87,14 @@ pub async fn begun(store: &dyn Store, deployment: Uuid) -> anyhow::Result<Option
     Ok(kept)
 }
 
+/// The upgrade that has ended with a cluster which was destroyed here, whatever its journal says; none if none has.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn ended_with_its_cluster(store: &dyn Store) -> anyhow::Result<Option<Uuid>> {
+    Ok(read(store).await?.and_then(|kept| kept.upgrade))
+}
+
 /// Fingerprint of the authority that the cluster of a deployment has formed with; none if that was not noted, or what was is of a
 /// cluster that is gone, or of another deployment: one that was imported by hand since has its own.
 ///

@@ -142,8 +142,7 @@ impl Deploy<'_> {
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
         let upgraded = Upgraded::find(self.store, self.hypervisor.deployment(), Some(kept)).await?;
-        let upgraded = upgraded.own.map(|own| own.vms).unwrap_or_default();
-        match look(self.hypervisor, self.guests, kept, &upgraded).await {
+        match look(self.hypervisor, self.guests, kept, upgraded.own.as_ref()).await {
             Ok((seen, _)) => Ok(DeployStatus::of(kept, Ok(&seen))),
             Err(Trouble::Stop(error)) => Err(error),
             Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
@@ -165,7 +164,7 @@ impl Deploy<'_> {
             hypervisor: GuardedHypervisor::new(self.hypervisor, hold),
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
             upgrade: upgraded.id,
-            upgraded: upgraded.own.map(|own| own.vms).unwrap_or_default(),
+            upgraded: upgraded.own,
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
@@ -250,7 +249,7 @@ impl Deploy<'_> {
             acting.hypervisor.settle().await?;
             *in_doubt = false;
         }
-        look(self.hypervisor, self.guests, kept, &acting.upgraded).await
+        look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref()).await
     }
 }
 

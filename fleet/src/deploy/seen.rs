@@ -22,6 +22,8 @@ pub enum Said {
 pub struct Seen {
     /// The VMs that carry the deployment's stamp, and those that are nodes' by BIOS UUID, whatever they carry.
     pub vms: Vec<Vm>,
+    /// VMs that are the cluster's by BIOS UUID and by a disk that they hold, and carry another deployment's stamp.
+    pub restamped: Vec<Vm>,
     /// VMs that were met on the way and are not the cluster's: other deployments', and those that an operator had named once and has
     /// taken the stamp from. What they hold is not anybody's to remove.
     pub bystanders: Vec<Vm>,
@@ -112,9 +114,14 @@ impl Seen {
         Some((name.clone(), format!("it shows the authority {other}, and {first} shows {of_first}")))
     }
 
-    /// Whether a VM holds a disk.
+    /// Whether a VM of the cluster holds a disk.
     pub(super) fn is_held(&self, disk: &DiskRef) -> bool {
-        self.vms.iter().chain(&self.bystanders).any(|vm| vm.disk(disk.uuid).is_some())
+        self.vms.iter().any(|vm| vm.disk(disk.uuid).is_some())
+    }
+
+    /// The VM that holds a disk and is none of the cluster's, or carries another one's stamp.
+    pub(super) fn other_holder(&self, disk: &DiskRef) -> Option<&Vm> {
+        self.restamped.iter().chain(&self.bystanders).find(|vm| vm.disk(disk.uuid).is_some())
     }
 }
 

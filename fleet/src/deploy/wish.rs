@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use uuid::Uuid;
 
 use super::kept::{Goal, Granted, Kept, Node};
+use super::seen::Seen;
 use super::wanted::{Wanted, WantedNode};
 use crate::hypervisor::{DiskKind, DiskRef, Vm};
 use crate::workers::Image;
@@ -221,6 +222,17 @@ impl Kept {
         self
     }
 
+    /// The same once the cluster is gone, with what was to be removed and is held by a VM that is not the cluster's among what is
+    /// left; without what came with a VM that an operator had named, and has taken back.
+    pub(super) fn without_others(&self, seen: &Seen) -> Self {
+        let mut kept = self.clone();
+        kept.left.append(&mut kept.discarded);
+        let is_nodes = |disk: &DiskRef| self.nodes.iter().any(|node| node.disk == Some(disk.uuid));
+        let is_earlier = |vm: &Vm| self.granted.iter().any(|granted| granted.vm == vm.uuid() && granted.earlier);
+        kept.left.retain(|disk| is_nodes(disk) || !seen.other_holder(disk).is_some_and(is_earlier));
+        kept
+    }
+
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
     /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
     /// the cluster is somebody's.
@@ -234,7 +246,9 @@ impl Kept {
             // One of before this was noted.
             node.disk = Some(disk.uuid);
         }
-        if kept.left.contains(disk) || kept.discarded.contains(disk) {
+        if let Some(noted) = kept.left.iter_mut().chain(&mut kept.discarded).find(|noted| noted.uuid == disk.uuid) {
+            // It was moved since.
+            noted.path.clone_from(&disk.path);
             return Ok(kept);
         }
         let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);

@@ -13,6 +13,7 @@ use super::plan::Plan;
 use super::progress::Progress;
 use super::{Nodes, salvage};
 use crate::authority::{Hold, Store, standing};
+use crate::deploy::ended_with_its_cluster;
 
 /// What was seen of a cluster.
 #[derive(Clone, Debug, Serialize)]
@@ -26,7 +27,7 @@ pub struct ClusterSeen {
     pub nodes: Vec<SeenNode>,
     /// Who is at work on the deployment now.
     pub held_by: Option<String>,
-    /// The last upgrade of the deployment.
+    /// The last upgrade of the deployment; none that has ended with a cluster which was destroyed.
     pub earlier: Option<Earlier>,
 }
 
@@ -68,12 +69,14 @@ impl ClusterSeen {
             seen.push(SeenNode { name, address, facts });
         }
         seen.sort_by(|a, b| a.name.cmp(&b.name));
+        let earlier = salvage::read(store).await?.map(|entries| earlier(&entries)).transpose()?;
+        let ended = ended_with_its_cluster(store).await?;
         Ok(Self {
             id: nodes.cluster().await?,
             other_cluster: None,
             nodes: seen,
             held_by: if own.is_some() { None } else { standing(store).await?.holder() },
-            earlier: salvage::read(store).await?.map(|entries| earlier(&entries)).transpose()?,
+            earlier: earlier.filter(|earlier| Some(earlier.id) != ended),
         })
     }
 }

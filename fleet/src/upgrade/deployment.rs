@@ -189,11 +189,11 @@ impl Deployment<'_> {
         let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
         let plan = plan_of(&entries).context("a journal without a plan")?;
         self.is_of_this_cluster(plan).await?;
-        self.goes_on(verb).await?;
+        self.goes_on(verb, plan.id).await?;
         permits(verb, id, plan, &entries)?;
         let hold = self.take(over).await?;
         let gone = async {
-            self.goes_on(verb).await?;
+            self.goes_on(verb, plan.id).await?;
             let mut journal = Journal::continued(&hold).await?;
             permits(verb, id, journal.plan(), journal.entries())?;
             self.go(&mut journal, &hold, ova, verb).await
@@ -204,8 +204,12 @@ impl Deployment<'_> {
     }
 
     /// Refuses to go on where that may not be. An upgrade is ended anywhere: that changes no VM.
-    async fn goes_on(&self, verb: Verb) -> anyhow::Result<()> {
-        if verb == Verb::Abandon { Ok(()) } else { self.may_be_upgraded().await }
+    async fn goes_on(&self, verb: Verb, upgrade: Uuid) -> anyhow::Result<()> {
+        if verb == Verb::Abandon {
+            return Ok(());
+        }
+        self.has_not_ended_with_its_cluster(upgrade).await?;
+        self.may_be_upgraded().await
     }
 
     /// Where the upgrade stands; changes nothing.

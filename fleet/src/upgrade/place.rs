@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::deployment::Deployment;
 use super::last_upgrade::LastUpgrade;
-use crate::deploy::{Goal, OtherDeployment, begun};
+use crate::deploy::{Goal, OtherDeployment, begun, ended_with_its_cluster};
 
 impl Deployment<'_> {
     /// Refuses an upgrade, and going on with one, of a cluster that is being destroyed: a disk that it takes from a VM would be
@@ -22,6 +22,20 @@ impl Deployment<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses to go on with an upgrade that has ended with its cluster: that was destroyed, and what is here now is another one.
+    ///
+    /// # Errors
+    /// When it is so, or the store does not answer.
+    pub(super) async fn has_not_ended_with_its_cluster(&self, upgrade: Uuid) -> anyhow::Result<()> {
+        if ended_with_its_cluster(self.store).await? == Some(upgrade) {
+            bail!(
+                "the upgrade {upgrade} has ended with its cluster, which was destroyed: nothing of it goes on, and it can be \
+                 abandoned"
+            );
+        }
+        Ok(())
     }
 
     /// Refuses a place where something is another deployment's.

@@ -147,6 +147,57 @@ async fn a_swapped_vm_whose_stamp_was_taken_away_is_named_and_the_journal_stays(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_stamp_is_named() {
+    let other = |vm: &mut Vm| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
+    for wish in [DESTROY, DESTROY_ALL] {
+        // One that an upgrade has made and given the node's disk, and one that the node was made with.
+        for is_swapped in [true, false] {
+            let world = World::with(3).await;
+            world.lock().removes_used = true;
+            let first = shown(&world, "cp2");
+            let disk = first.disks[0].reference.clone();
+            let mut uuid = first.uuid();
+            if is_swapped {
+                let own = upgrade_of_its_own(&world);
+                put(
+                    &world,
+                    "journal.jsonl",
+                    &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"),
+                );
+                world.plant("cp2-bbbbbbb", "cp2", 0xa1);
+                change(&world, uuid, |vm| vm.disks.clear());
+                uuid = Uuid::from_u128(0xa1);
+                change(&world, uuid, |vm| vm.disks.clone_from(&first.disks));
+            }
+            let restamped = change(&world, uuid, other);
+            for _ in 0..2 {
+                let (arrived, status) = world.give(wish).await.arrived();
+                stopped_by(&world, &arrived, &[&restamped]);
+                assert_eq!(status.goal, Goal::Down);
+                assert_eq!(world.own(), [""; 0], "all others have gone");
+            }
+            // A person gives the stamp back, and it goes as the others do.
+            change(&world, uuid, |vm| vm.stamp.as_mut().unwrap().deployment = DEPLOYMENT);
+            let (arrived, status) = world.give(wish).await.arrived();
+            assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
+            let is_left = status.left.iter().any(|left| left.uuid == disk.uuid);
+            let removes = matches!(wish, Wish::Destroy { disks: true, .. });
+            assert_eq!((is_left, world.lock().disks.contains_key(&disk.uuid)), (!removes, !removes));
+            assert_eq!(status.left.iter().filter(|left| left.uuid == disk.uuid).count(), usize::from(!removes));
+            assert_eq!(world.lock().emptied, usize::from(removes));
+        }
+    }
+    // A copy has other disks, and is nobody's matter.
+    let world = World::with(2).await;
+    let copy = world.plant("cp2-restored", "cp2", shown(&world, "cp2").uuid().as_u128());
+    let mut state = world.lock();
+    let of_it = state.machines.iter_mut().find(|machine| machine.vm.reference == copy.vm.reference).unwrap();
+    other(&mut of_it.vm);
+    drop(state);
+    assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_vm_that_was_named_by_mistake_stays_with_its_disk_once_its_stamp_is_taken_away() {
     // Ended at each call, the last one between the note that its disk is detached and the detaching.
     let named = async |killed: Option<usize>| {
@@ -170,6 +221,8 @@ async fn a_vm_that_was_named_by_mistake_stays_with_its_disk_once_its_stamp_is_ta
         assert_eq!(arrived, Arrived::Gone);
         assert!(world.lock().machines.contains(&payroll));
         assert!(world.lock().disks.contains_key(&payroll.vm.disks[0].reference.uuid));
+        let last = world.status().await.unwrap();
+        assert!(!last.left.iter().any(|left| left.uuid == payroll.vm.disks[0].reference.uuid), "{last:?}");
     }
 }
 

@@ -9,14 +9,20 @@ use super::failing::before;
 use super::fake::{DEPLOYMENT, Ill, World};
 use crate::authority::TakeOver;
 use crate::deploy::OtherDeployment;
-use crate::upgrade::{Action, Arrived, KubernetesOptions, LastUpgrade, Mode, Outcome, Step, Verb};
+use crate::upgrade::{Action, Arrived, ClusterSeen, KubernetesOptions, LastUpgrade, Mode, Outcome, Step, Verb};
 
 const OTHER: Uuid = Uuid::from_u128(0xbad);
 
 /// What `kaas deploy` and `kaas destroy` note, in the last hold.
 fn note(world: &World, deployment: Uuid, goal: &str) {
+    note_with(world, deployment, goal, None);
+}
+
+/// The same with the upgrade that was the last one of a cluster which is gone.
+fn note_with(world: &World, deployment: Uuid, goal: &str, upgrade: Option<Uuid>) {
     let noted = serde_json::json!({
         "cluster": "control", "deployment": deployment, "goal": goal, "image": {"digest": "one", "name": "kaas"}, "nodes": [],
+        "upgrade": upgrade,
     });
     let mut state = world.lock();
     let released = || [("released".to_owned(), String::new())].into();
@@ -64,6 +70,33 @@ async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_
     let world = before(3, Step::of(Action::Attach, 1)).await;
     note(&world, DEPLOYMENT, "gone");
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_has_ended_with_its_cluster_neither_goes_on_nor_stands_in_the_way_of_the_next_ones() {
+    let world = before(3, Step::of(Action::Attach, 1)).await;
+    let id = deployment(&world, &|_| {}).status().await.unwrap().id;
+    let earlier = async || ClusterSeen::take(&world, &world, None).await.unwrap().earlier.map(|earlier| earlier.id);
+    assert_eq!(earlier().await, Some(id));
+    for goal in ["gone", "up"] {
+        note_with(&world, DEPLOYMENT, goal, Some(id));
+        assert_eq!(earlier().await, None, "{goal}");
+        let seen = world.lock().machines.clone();
+        for verb in [Verb::Resume, Verb::Rollback, Verb::RollbackAtOnce, Verb::Commit] {
+            let refused = match give(&world, verb).await {
+                super::command::Given::Failed(error) => error.to_string(),
+                other => panic!("{verb:?}: {other:?}"),
+            };
+            assert!(refused.contains("has ended with its cluster"), "{verb:?}: {refused}");
+        }
+        assert_eq!(world.lock().machines, seen);
+    }
+    // Another one's note says nothing of it.
+    note_with(&world, DEPLOYMENT, "up", Some(OTHER));
+    assert_eq!(earlier().await, Some(id));
+    note_with(&world, DEPLOYMENT, "up", Some(id));
+    let abandoned = deployment(&world, &|_| {}).abandon(id, TakeOver::FromTheDead).await.unwrap();
+    assert_eq!(abandoned.0, Arrived::Ended(Outcome::Abandoned));
 }
 
 #[tokio::test(start_paused = true)]
