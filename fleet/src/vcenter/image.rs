@@ -10,9 +10,9 @@ use ova::ovf::Descriptor;
 use vsphere::{MoRef, Outcome};
 
 use super::VcenterHypervisor;
-use super::laid::{CHANGED, Note, Seal, settings};
+use super::laid::{CHANGED, Note, Seal, TRIES, settings};
 use super::place::At;
-use super::trouble::changed;
+use super::trouble::{changed, not_now};
 use crate::hypervisor::{Error, Kind, Placement, Result, Staged, Vm};
 
 /// What there is of a template that was sealed.
@@ -126,25 +126,38 @@ impl VcenterHypervisor {
 
     /// What there is of a template that was sealed.
     pub(super) async fn standing(&self, seal: &Seal) -> Result<Standing> {
-        match self.client.vm(&MoRef::vm(&seal.reference)).await {
-            Ok(vm) => match seal.broken(&vm) {
-                None => Ok(Standing::Whole(Box::new(vm))),
-                Some(CHANGED) if self.comes_to_the_same(seal, &vm).await? => Ok(Standing::Whole(Box::new(vm))),
-                Some(what) => Ok(Standing::Altered(what)),
-            },
-            Err(error) if error.outcome() == Outcome::NotFound => Ok(Standing::Gone),
-            // Moved to where the account has no right, or the right was taken away.
-            Err(error) if error.outcome() == Outcome::Denied => Ok(Standing::Altered("this account may not read it")),
-            Err(error) => Err(error.into()),
+        for _ in 0..TRIES {
+            let vm = match self.client.vm(&MoRef::vm(&seal.reference)).await {
+                Ok(vm) => vm,
+                Err(error) if error.outcome() == Outcome::NotFound => return Ok(Standing::Gone),
+                // Moved to where the account has no right, or the right was taken away.
+                Err(error) if error.outcome() == Outcome::Denied => {
+                    return Ok(Standing::Altered("this account may not read it"));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match seal.broken(&vm) {
+                None => return Ok(Standing::Whole(Box::new(vm))),
+                Some(CHANGED) => match self.comes_to_the_same(seal, &vm).await? {
+                    Some(true) => return Ok(Standing::Whole(Box::new(vm))),
+                    Some(false) => return Ok(Standing::Altered(CHANGED)),
+                    // Another clone of it, which counts, began between the two looks.
+                    None => {}
+                },
+                Some(what) => return Ok(Standing::Altered(what)),
+            }
         }
+        Err(not_now("its settings have another version at each look".to_owned()))
     }
 
-    /// Whether a template's settings, though they have another version, are what was sealed.
-    async fn comes_to_the_same(&self, seal: &Seal, seen: &vsphere::Vm) -> Result<bool> {
-        let Some(sealed) = &seal.settings else { return Ok(false) };
+    /// Whether a template's settings, though they have another version, are what was sealed. None where they are, and have got yet
+    /// another version since it was seen: what else was seen of it is to be looked at again.
+    async fn comes_to_the_same(&self, seal: &Seal, seen: &vsphere::Vm) -> Result<Option<bool>> {
+        let Some(sealed) = &seal.settings else { return Ok(Some(false)) };
         match self.settings_of(&seen.reference).await {
-            Ok((version, settings)) => Ok(version == seen.change_version && settings == *sealed),
-            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Denied) => Ok(false),
+            Ok((_, settings)) if settings != *sealed => Ok(Some(false)),
+            Ok((version, _)) => Ok((version == seen.change_version).then_some(true)),
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Denied) => Ok(Some(false)),
             Err(error) => Err(error),
         }
     }

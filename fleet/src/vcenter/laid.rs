@@ -101,8 +101,10 @@ impl Seal {
 /// A template whose settings have another version than when it was sealed.
 pub(super) const CHANGED: &str = "its settings were changed";
 
-/// What of a template's settings is not its own: their version, and what the host says on which it is registered just now.
-const NOT_ITS_OWN: [&str; 3] = ["changeVersion", "modified", "datastoreUrl"];
+/// What of a template's settings is not its own: their version and the checksum of the file that holds it
+/// (`VirtualMachineConfigInfo.vmxConfigChecksum`), and what the host says on which it is registered just now, the memory that this
+/// needs to run it among it (`initialOverhead`).
+const NOT_ITS_OWN: [&str; 5] = ["changeVersion", "modified", "vmxConfigChecksum", "datastoreUrl", "initialOverhead"];
 /// What vCenter lists in any order.
 const UNORDERED: [&str; 2] = ["extraConfig", "device"];
 
@@ -301,10 +303,13 @@ mod tests {
             let options = Element::new("bootOptions").with(order.iter().map(|disk| boot(*disk)));
             let head = [Element::text("changeVersion", version), Element::text("name", "x")];
             let url = Element::new("datastoreUrl").with([Element::text("url", host)]);
-            settings(&Element::new("config").with(head).with([url, options]).with(entries))
+            let overhead =
+                Element::new("initialOverhead").with([Element::text("initialMemoryReservation", host.len())]);
+            let of_file = [overhead, Element::text("vmxConfigChecksum", format!("c{version}{host}"))];
+            settings(&Element::new("config").with(head).with([url, options]).with(entries).with(of_file))
         };
         let sealed = config("1", &[("a", "1"), ("b", "2")], &[7, 8], "ds:///one");
-        assert_eq!(config("2", &[("b", "2"), ("a", "1")], &[7, 8], "ds:///two"), sealed);
+        assert_eq!(config("2", &[("b", "2"), ("a", "1")], &[7, 8], "ds:///another"), sealed);
         assert_eq!(config("3", &[("a", "1"), ("b", "2"), ("c", "")], &[7, 8], "ds:///one"), sealed);
         for other in [
             config("1", &[("a", "1"), ("b", "3")], &[7, 8], "ds:///one"),

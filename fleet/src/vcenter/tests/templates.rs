@@ -334,6 +334,29 @@ async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore(
 }
 
 #[tokio::test]
+async fn a_template_that_is_cloned_by_another_one_between_two_looks_is_as_it_was_laid() {
+    let bed = Bed::start(&[]);
+    bed.switch(json!({ "clones_change_their_source": true })).await;
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    hypervisor.added("cp1", &image).await;
+    bed.count_anew().await;
+    assert_eq!(staged(&hypervisor, &ova).await, Some(image.clone()));
+    // The last look is that at the settings.
+    let looks = bed.count("RetrievePropertiesEx").await;
+    bed.spoil("RetrievePropertiesEx", "delay", json!({ "milliseconds": 600_000, "skip": looks - 1 })).await;
+    let another = async {
+        while !bed.has_spoilt().await {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        hypervisor.added("cp2", &image).await;
+        bed.spoil_nothing().await;
+    };
+    let (found, ()) = tokio::join!(staged(&hypervisor, &ova), another);
+    assert_eq!(found, Some(image));
+}
+
+#[tokio::test]
 async fn a_template_whose_settings_have_another_version_and_are_the_same_is_as_it_was_laid() {
     let bed = Bed::start(&[]);
     // Whether vCenter counts a clone as a change of what is cloned is not certain.
