@@ -6,6 +6,8 @@ use async_trait::async_trait;
 
 /// Says whether its owner may still change anything. It is asked right before each request that changes something, also
 /// before one that is sent again after a login, and every two seconds of an upload. What only looks is never asked for.
+/// It is asked in the change's place among the requests of its client, and may make requests by that client itself, one after the
+/// other and in no other task.
 #[async_trait]
 pub trait Guard: Send + Sync {
     /// # Errors

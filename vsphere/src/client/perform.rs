@@ -1,7 +1,7 @@
 //! Making a call: the session it needs, and what follows when it fails. What is made again, and what is not, is in the
 //! tables of methods and of faults.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::SemaphorePermit;
 
@@ -17,8 +17,6 @@ use crate::treatment::Again;
 
 /// How often what only looks is tried before its failure is told.
 const TRIES: u32 = 3;
-/// What a guard has said for so long is asked again.
-const FRESH: Duration = Duration::from_secs(2);
 
 impl Client {
     /// Calls a method that changes nothing outside the session.
@@ -26,17 +24,13 @@ impl Client {
         self.perform(method, this, arguments, &Unguarded).await
     }
 
-    /// Waits until another request may be made, and permission is fresh. The guard is asked by who holds no place among the requests: it
-    /// may look at this vCenter by this same client, and would wait for one for ever.
+    /// Waits until another request may be made, and asks for permission then: nothing comes between that and the request. The guard may
+    /// look at this vCenter by this same client, which it does in the place that is held for the change.
     pub(super) async fn permitted(&self, guard: &dyn Guard) -> Result<Option<SemaphorePermit<'_>>> {
-        loop {
-            guard.still().await.map_err(Error::Stopped)?;
-            let asked = Instant::now();
-            let slot = self.inner.wire.any_slot().await;
-            if asked.elapsed() < FRESH {
-                return Ok(slot);
-            }
-        }
+        let wire = &self.inner.wire;
+        let slot = wire.any_slot().await;
+        wire.asking(guard.still()).await.map_err(Error::Stopped)?;
+        Ok(slot)
     }
 
     /// Calls a method under a guard, which is asked only of what changes something.

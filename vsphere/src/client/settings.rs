@@ -23,7 +23,7 @@ pub struct Connect {
 /// Limits and pauses of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Requests at once, waits for updates not counted.
+    /// Requests at once, waits for updates and logins not counted.
     pub calls: usize,
     /// Tasks and imports that change something, at once: all of one client, whatever they work on. A host of vCenter takes some
     /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use super::*;
 use crate::connection::Trust;
 use crate::error::Error;
 use crate::fake::{Fake, Permits, Reply, missing, object, page, service_content};
-use crate::guard::Unguarded;
-use crate::method::{POWER_ON_VM, SHUTDOWN_GUEST};
+use crate::guard::{Guard, Unguarded};
+use crate::method::{CURRENT_TIME, POWER_ON_VM, SHUTDOWN_GUEST};
 use crate::treatment::Outcome;
 
 fn vm() -> MoRef {
@@ -218,6 +219,55 @@ async fn no_more_calls_are_made_at_once_than_the_limit_says() {
         look.await.unwrap().unwrap();
     }
     assert_eq!(fake.count("RetrievePropertiesEx"), 4);
+}
+
+/// Looks by the client whose change it permits.
+struct Looks(Client);
+
+#[async_trait]
+impl Guard for Looks {
+    async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.0.look(&vm(), &["name"]).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_change_has_its_turn_among_many_looks_and_nothing_comes_between_its_permission_and_its_request() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.calls = 1;
+    let client = Client::connect(connect).await.unwrap();
+    let go = Arc::new(Notify::new());
+    fake.replies("CurrentTime", [Reply::When(go.clone(), Box::new(Reply::Response(String::new())))]);
+    let by = client.clone();
+    let held = tokio::spawn(async move { by.call(CURRENT_TIME, &vm(), vec![]).await });
+    fake.arrived("CurrentTime", 1).await;
+    fake.says("CurrentTime", "");
+    // In its turn, with a session that ends while permission is asked for.
+    fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
+    fake.says("ShutdownGuest", "");
+    let by = client.clone();
+    let change = tokio::spawn(async move { by.perform(SHUTDOWN_GUEST, &vm(), vec![], &Looks(by.clone())).await });
+    let looks: Vec<_> = (0..8)
+        .map(|_| {
+            let by = client.clone();
+            tokio::spawn(async move { by.call(CURRENT_TIME, &vm(), vec![]).await })
+        })
+        .collect();
+    // All of them wait by now.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    go.notify_waiters();
+    for call in looks.into_iter().chain([held, change]) {
+        call.await.unwrap().unwrap();
+    }
+    let order = fake.order();
+    let first = order.iter().position(|method| method == "CurrentTime").unwrap();
+    let look = "RetrievePropertiesEx";
+    assert_eq!(order[first + 1..first + 5], [look, "Login", look, "ShutdownGuest"], "{order:?}");
+    assert_eq!(order.iter().filter(|method| *method == "CurrentTime").count(), 9);
 }
 
 #[tokio::test]

@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::settings::Settings;
 use crate::connection::{Answer, Failed, Transport};
 use crate::error::Result;
 use crate::fault::Fault;
-use crate::method::{Effect, Method, WAIT_FOR_UPDATES};
+use crate::method::{Effect, LOGIN, Method, WAIT_FOR_UPDATES};
 use crate::reference::MoRef;
 use crate::soap::{self, Answered, Element};
+
+tokio::task_local! {
+    /// The wire on which the guard that is asked here has its change's place.
+    static PLACE_OF: usize;
+}
 
 pub(super) struct Wire {
     pub(super) transport: Transport,
@@ -36,14 +41,28 @@ impl Wire {
         Self { transport, settings, calls }
     }
 
-    /// Waits until another request may be made. A wait for updates idles most of the time, and is not counted.
-    pub(super) async fn slot(&self, method: Method) -> Option<tokio::sync::SemaphorePermit<'_>> {
-        if method == WAIT_FOR_UPDATES { None } else { self.calls.acquire().await.ok() }
+    /// Waits until another request may be made. A wait for updates idles most of the time, and is not counted. A login is not, either:
+    /// whoever has a place may wait for it.
+    pub(super) async fn slot(&self, method: Method) -> Option<SemaphorePermit<'_>> {
+        if method == WAIT_FOR_UPDATES || method == LOGIN { None } else { self.any_slot().await }
     }
 
     /// Waits until another request may be made that is not SOAP.
-    pub(super) async fn any_slot(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+    pub(super) async fn any_slot(&self) -> Option<SemaphorePermit<'_>> {
+        if PLACE_OF.try_with(|of| *of == self.address()).unwrap_or_default() {
+            return None;
+        }
         self.calls.acquire().await.ok()
+    }
+
+    /// Asks by who has a place: what is asked by this wire meanwhile, one request after the other, is made in that same place. Tasks that
+    /// the question spawns wait for places of their own, and it may not wait for them.
+    pub(super) async fn asking<T>(&self, question: impl Future<Output = T>) -> T {
+        PLACE_OF.scope(self.address(), question).await
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     pub(super) async fn exchange(

@@ -138,6 +138,11 @@ impl Fake {
         self.script.lock().unwrap().asked.iter().filter(|asked| asked.method == method).cloned().collect()
     }
 
+    /// All methods that were asked, in their order.
+    pub(crate) fn order(&self) -> Vec<String> {
+        self.script.lock().unwrap().asked.iter().map(|asked| asked.method.clone()).collect()
+    }
+
     /// How often a method was asked.
     pub(crate) fn count(&self, method: &str) -> usize {
         self.asked(method).len()
