@@ -71,8 +71,10 @@ vcenter-program: setup root ## Build the vCenter that is tested against, for `ka
 	$(TAKE) -p kaas
 	@$(IN_GO) go build -trimpath -o ../../build/ . ./govc
 
-# With something going wrong at each call to a vCenter and at each entry of a journal, of which `test-fast` draws a part.
-EACH := KAAS_TEST_VCENTER_EACH=1 $(TEST) --no-fail-fast --lib -- --nocapture vcenter::tests::each_
+# With something going wrong at each call to a vCenter or to an API server and at each entry of a journal, of which `test-fast` draws
+# a part.
+EACH := KAAS_TEST_VCENTER_EACH=1 KAAS_TEST_CONTROLLER_EACH=1 $(TEST) --no-fail-fast --lib -- --nocapture vcenter::tests::each_ \
+	tenant_cluster::tests::faults:: node_pool::tests::a_lost_answer
 
 test-long: ova-earlier vcenter-program ## Pass the long scenarios as well, and the whole loop of what goes wrong on a vCenter
 	@failed=; \

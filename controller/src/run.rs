@@ -1,8 +1,11 @@
-//! All reconcilers at work, for as long as this process leads: each kind has its own watch and its own queue, so that one that
-//! fails holds up no other, and a bounded number of objects under way.
+//! All reconcilers at work, for as long as this process leads: each kind has its own watch and its own queue, and each object under
+//! way its own task, so that one that fails or takes long holds up no other. What changes of an object looks after another one too,
+//! where that one has to act on it: [`triggers`].
 
 mod attempts;
 mod health;
+mod task;
+mod triggers;
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -26,18 +29,21 @@ use tokio::sync::watch;
 use self::attempts::Attempts;
 use crate::context::{Context, Trouble};
 use crate::leadership::Candidate;
-use crate::objects::{IPAddress, IPPool, Machine, NodeImage, Provider, SYSTEM, TenantCluster, VMClass};
+use crate::objects::{IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, SYSTEM, TenantCluster, VMClass};
 use crate::reach::providers::Providers;
 use crate::reach::{Api, Fenced, Objects};
-use crate::reconcilers::{ip_address, ip_pool, node_image, provider, vm_class};
+use crate::reconcilers::{ip_address, ip_pool, node_image, node_pool, provider, tenant_cluster, vm_class};
 use crate::term::{Clock, Term, identity};
 
 /// How long what is under way may take to end once the process is asked to. A lease whose work has not ended is not given back.
 const GRACE: Duration = Duration::from_secs(20);
-/// How long changes are gathered before a pool is counted: its nodes come and go together.
+/// How long changes are gathered before what they are about is looked after: nodes come and go together.
 const GATHERED: Duration = Duration::from_secs(1);
 /// How many objects of a kind are under way at once.
 const AT_ONCE: u16 = 16;
+/// The same of clusters and their pools: any number (0 says so to kube). One is under way for as long as its VMs take to be made, and
+/// waits nearly all of that time; how much is asked of a vCenter at once is bounded in its session.
+const ALL_AT_ONCE: u16 = 0;
 
 /// How the controller runs.
 #[derive(Clone, Debug)]
@@ -111,7 +117,15 @@ async fn until_idle(asked: &mut watch::Receiver<bool>, works: &AtomicBool) {
 /// Has all kinds looked after, until all are asked to end and have, or their time for that is over.
 async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: watch::Receiver<bool>) {
     let work = Work { client: client.clone(), context: Arc::clone(context), stopping: stopping.clone() };
-    let all = join_all([work.providers(), work.pools(), work.addresses(), work.classes(), work.images()]);
+    let all = join_all([
+        work.providers(),
+        work.pools(),
+        work.addresses(),
+        work.classes(),
+        work.images(),
+        work.clusters(),
+        work.node_pools(),
+    ]);
     let late = async {
         // The sender lives as long as the program.
         let _ = stopping.wait_for(|asked| *asked).await;
@@ -141,7 +155,7 @@ impl Work {
             let name = secret.name_any();
             named(&providers, move |provider| provider.spec.credentials_ref.name == name)
         });
-        self.works(controller, provider::reconcile, Config::default())
+        self.works(controller, provider::reconcile, at_most(AT_ONCE))
     }
 
     fn pools(&self) -> BoxFuture<'static, ()> {
@@ -149,7 +163,7 @@ impl Work {
         let controller = self.watches::<IPPool>().watches(addresses, watcher::Config::default(), |address| {
             [ObjectRef::<IPPool>::new(&address.spec.pool_ref.name)]
         });
-        self.works(controller, ip_pool::reconcile, Config::default().debounce(GATHERED))
+        self.works(controller, ip_pool::reconcile, at_most(AT_ONCE).debounce(GATHERED))
     }
 
     fn addresses(&self) -> BoxFuture<'static, ()> {
@@ -160,11 +174,11 @@ impl Work {
         let controller = controller
             .watches(machines, watcher::Config::default(), move |machine| claimed(&by_machine, &machine))
             .watches(clusters, watcher::Config::default(), move |cluster| claimed(&by_cluster, &cluster));
-        self.works(controller, ip_address::reconcile, Config::default())
+        self.works(controller, ip_address::reconcile, at_most(AT_ONCE))
     }
 
     fn classes(&self) -> BoxFuture<'static, ()> {
-        self.works(self.watches::<VMClass>(), vm_class::reconcile, Config::default())
+        self.works(self.watches::<VMClass>(), vm_class::reconcile, at_most(AT_ONCE))
     }
 
     fn images(&self) -> BoxFuture<'static, ()> {
@@ -179,7 +193,30 @@ impl Work {
         let controller = controller.watches(providers, watcher::Config::default(), move |provider| {
             if is_new(&provider) { named(&images, |_| true) } else { Vec::new() }
         });
-        self.works(controller, node_image::reconcile, Config::default())
+        self.works(controller, node_image::reconcile, at_most(AT_ONCE))
+    }
+
+    fn clusters(&self) -> BoxFuture<'static, ()> {
+        let machines = Watched::<Machine>::all(self.client.clone());
+        let pools = Watched::<NodePool>::all(self.client.clone());
+        let controller = self
+            .watches::<TenantCluster>()
+            .watches(machines, watcher::Config::default(), |machine| triggers::cluster_of_machine(&machine))
+            .watches(pools, watcher::Config::default(), |pool| Some(triggers::cluster_of_pool(&pool)));
+        self.works(controller, tenant_cluster::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
+    }
+
+    fn node_pools(&self) -> BoxFuture<'static, ()> {
+        let controller = self.watches::<NodePool>();
+        let pools = controller.store();
+        let machines = Watched::<Machine>::all(self.client.clone());
+        let clusters = Watched::<TenantCluster>::all(self.client.clone());
+        let controller = controller
+            .watches(machines, watcher::Config::default(), |machine| triggers::pool_of_machine(&machine))
+            .watches(clusters, watcher::Config::default(), move |cluster| {
+                named(&pools, |pool| triggers::concerns(&cluster, pool))
+            });
+        self.works(controller, node_pool::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
     }
 
     fn watches<K>(&self) -> Controller<K>
@@ -207,13 +244,13 @@ impl Work {
         let reconcile = move |object: Arc<K>, context: Arc<Context>| {
             let attempts = attempts.clone();
             async move {
-                let reconciled = reconcile(Arc::clone(&object), context).await;
+                let reconciled = task::alone(reconcile(Arc::clone(&object), context)).await;
                 attempts.note(&object, reconciled.as_ref().err());
                 reconciled
             }
         };
         let again = move |object: Arc<K>, trouble: &Trouble, _| trouble.again(counted.of(&object));
-        let controller = controller.with_config(config.concurrency(AT_ONCE)).graceful_shutdown_on(asked);
+        let controller = controller.with_config(config).graceful_shutdown_on(asked);
         let done = controller.run(reconcile, again, Arc::clone(&self.context)).for_each(|done| {
             // What a reconciler says was said already; the rest is of the watch, which goes on by itself.
             if let Err(error @ kube::runtime::controller::Error::QueueError(_)) = done {
@@ -223,6 +260,10 @@ impl Work {
         });
         done.boxed()
     }
+}
+
+fn at_most(objects: u16) -> Config {
+    Config::default().concurrency(objects)
 }
 
 /// Those of a kind that something is so of, in the order of their names.

@@ -5,6 +5,8 @@ pub mod ip_address;
 pub mod ip_pool;
 pub mod node_image;
 pub mod node_pool;
+#[cfg(test)]
+mod points;
 pub mod provider;
 pub mod tenant_cluster;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::World;
 use super::api::Mortal;
 use super::place;
 use crate::reach::in_memory::Fault;
+use crate::reconcilers::points::drawn;
 use crate::term::Term;
 
 /// From the object to a cluster that is ready, and to nothing again.
@@ -24,12 +25,11 @@ async fn a_lost_answer_of_the_api_server_changes_nothing_in_the_end() {
     story(&world, "nothing goes wrong").await;
     let calls = world.api.calls();
     assert!(calls > 300, "{calls}");
-    for call in 0..calls {
-        for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
-            let world = World::new();
-            world.api.fails_at(call, fault);
-            story(&world, &format!("{fault:?} at call {call}")).await;
-        }
+    let of_call = |call| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
+    for (call, fault) in drawn("answers of the API server", (0..calls).flat_map(of_call).collect()) {
+        let world = World::new();
+        world.api.fails_at(call, fault);
+        story(&world, &format!("{fault:?} at call {call}")).await;
     }
 }
 
@@ -56,42 +56,42 @@ async fn a_controller_that_dies_anywhere_is_followed_by_one_that_goes_on() {
         for _ in 0..60 {
             let _ = world.reconcile_at(&mortal).await;
             tokio::time::sleep(Duration::from_secs(15)).await;
+            if world.is_gone() {
+                break;
+            }
             if world.is_ready() {
                 world.delete();
-            } else if world.is_gone() {
-                break;
             }
         }
         world.is_clean("nobody died");
         mortal.calls()
     };
     assert!(calls > 300, "{calls}");
-    for call in 0..calls {
-        for before in [true, false] {
-            let what = format!("a death {} call {call}", if before { "before" } else { "after" });
-            let mut world = World::new();
-            let mortal = Mortal::new(&world.api, Some((call, before)));
-            let mut was_ready = false;
-            for _ in 0..60 {
-                if world.reconcile_at(&mortal).await.is_none() {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_secs(15)).await;
-                if world.is_gone() {
-                    break;
-                }
-                if world.is_ready() {
-                    was_ready = true;
-                    world.delete();
-                }
+    let of_call = |call| [true, false].map(|before| (call, before));
+    for (call, before) in drawn("deaths of a controller", (0..calls).flat_map(of_call).collect()) {
+        let what = format!("a death {} call {call}", if before { "before" } else { "after" });
+        let mut world = World::new();
+        let mortal = Mortal::new(&world.api, Some((call, before)));
+        let mut was_ready = false;
+        for _ in 0..60 {
+            if world.reconcile_at(&mortal).await.is_none() {
+                break;
             }
-            world.term = Term::unlimited("controller two");
-            if was_ready {
-                world.until(&format!("gone: {what}"), World::is_gone).await;
-                world.is_clean(&what);
-            } else {
-                story(&world, &what).await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            if world.is_gone() {
+                break;
             }
+            if world.is_ready() {
+                was_ready = true;
+                world.delete();
+            }
+        }
+        world.term = Term::unlimited("controller two");
+        if was_ready {
+            world.until(&format!("gone: {what}"), World::is_gone).await;
+            world.is_clean(&what);
+        } else {
+            story(&world, &what).await;
         }
     }
 }
