@@ -243,7 +243,8 @@ fn what_goes_wrong_on_a_vcenter_is_tried_at_each_point_by_the_long_tests_whateve
     let (scenarios, points) = said.split_once("KAAS_TEST_VCENTER_EACH=1 ").unwrap();
     assert!(scenarios.contains(" -- ::long:: || failed="), "{said}");
     let (points, end) = points.split_once('\n').unwrap();
-    assert!(points.contains(" --lib -- --nocapture vcenter::tests::each_ || failed="), "{said}");
+    let (what, tried) = points.split_once(" --lib -- --nocapture vcenter::tests::each_ ").unwrap();
+    assert!(what.contains("KAAS_TEST_CONTROLLER_EACH=1 ") && tried.contains(" || failed="), "{said}");
     assert!(end.contains("exit 1"), "{said}");
     for file in ["each_deploy.rs", "each_swap.rs"] {
         let points = workspace().join("fleet/src/vcenter/tests").join(file);
