@@ -118,6 +118,12 @@ impl InMemory {
         self.kept().calls
     }
 
+    /// An object by its kind's plural and its name, whatever is to fail.
+    pub(crate) fn named(&self, plural: &str, name: &str) -> Option<Value> {
+        let kept = self.kept();
+        kept.objects.iter().find(|((of, _, at), _)| of == plural && at == name).map(|(_, object)| object.clone())
+    }
+
     /// The names of all objects of a kind, by its plural.
     pub(crate) fn names(&self, plural: &str) -> Vec<String> {
         self.kept().objects.keys().filter(|(of, ..)| of == plural).map(|(.., name)| name.clone()).collect()

@@ -6,8 +6,6 @@ use fleet::workers::PodSeen;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::reach::Collection;
-use crate::reach::Objects as _;
 use crate::reach::in_memory::Fault;
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::World;
@@ -78,11 +76,10 @@ impl Pooled {
     }
 
     /// Each worker's VM is its Machine's, by its UID and its address.
-    async fn is_consistent(&self, what: &str) {
+    fn is_consistent(&self, what: &str) {
         let vms = self.0.place.vms();
-        let of = Collection::of::<Machine>(Some("team-blue"));
         for name in self.workers() {
-            let machine = self.0.api.get(&of, &name).await.unwrap_or_else(|_| panic!("{what}: no Machine {name}"));
+            let machine = self.0.api.named("machines", &name).unwrap_or_else(|| panic!("{what}: no Machine {name}"));
             assert_eq!(machine["metadata"]["uid"], vms[&name].to_string(), "{what}: {name}");
             let address = machine["status"]["journal"]["address"].as_str().unwrap().to_owned();
             let form = self.0.place.lock().forms[&name]["address"].clone();
@@ -99,13 +96,13 @@ async fn a_pool_grows_and_shrinks_by_its_replicas() {
     let pooled = Pooled::new(2).await;
     pooled.until("two", |it| it.is_settled(2)).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
-    pooled.is_consistent("two").await;
+    pooled.is_consistent("two");
     pooled.scale(3);
     pooled.until("three", |it| it.is_settled(3)).await;
     pooled.scale(1);
     pooled.until("one", |it| it.is_settled(1)).await;
     assert_eq!(pooled.workers(), ["shop-general-w1"]);
-    pooled.is_consistent("one").await;
+    pooled.is_consistent("one");
     pooled.scale(2);
     pooled.until("two again", |it| it.is_settled(2)).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w4"], "names are never used again");
@@ -136,7 +133,7 @@ async fn a_worker_whose_machine_is_deleted_is_made_anew() {
     pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
     pooled.until("anew", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
     assert_eq!(pooled.workers(), ["shop-general-w2", "shop-general-w3"]);
-    pooled.is_consistent("anew").await;
+    pooled.is_consistent("anew");
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,7 +212,7 @@ async fn a_pool_without_addresses_leaves_no_half_a_worker() {
     }
     // Ten addresses, of which the cluster has five.
     assert_eq!(pooled.workers().len(), 5);
-    pooled.is_consistent("five of nine").await;
+    pooled.is_consistent("five of nine");
     pooled.scale(5);
     pooled.until("five", |it| it.is_settled(5)).await;
 }
@@ -228,10 +225,10 @@ async fn a_lost_answer_makes_no_second_worker() {
     }
     async fn story(pooled: &Pooled, what: &str) {
         pooled.until(&format!("two: {what}"), |it| is_whole(it, 2)).await;
-        pooled.is_consistent(what).await;
+        pooled.is_consistent(what);
         pooled.scale(1);
         pooled.until(&format!("one: {what}"), |it| is_whole(it, 1)).await;
-        pooled.is_consistent(what).await;
+        pooled.is_consistent(what);
     }
     let pooled = Pooled::new(2).await;
     let before = pooled.0.api.calls();
