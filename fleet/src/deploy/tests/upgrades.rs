@@ -190,10 +190,11 @@ async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_s
     // A copy has other disks, and is nobody's matter.
     let world = World::with(2).await;
     let copy = world.plant("cp2-restored", "cp2", shown(&world, "cp2").uuid().as_u128());
-    let mut state = world.lock();
-    let of_it = state.machines.iter_mut().find(|machine| machine.vm.reference == copy.vm.reference).unwrap();
-    other(&mut of_it.vm);
-    drop(state);
+    {
+        let mut state = world.lock();
+        let of_it = state.machines.iter_mut().find(|machine| machine.vm.reference == copy.vm.reference).unwrap();
+        other(&mut of_it.vm);
+    }
     assert_eq!(world.give(DESTROY).await.arrived().0, Arrived::Gone);
 }
 
