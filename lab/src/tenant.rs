@@ -15,24 +15,6 @@ use super::environment::asks_for;
 use super::plan::TENANTS;
 use super::{Beside, EngineRecord, Lab, Source, records};
 
-/// What workers are told as the control nodes are, where that was given.
-const SHARED: [&str; 14] = [
-    keys::CLUSTER_NAME,
-    keys::API_VIP,
-    keys::GATEWAY,
-    keys::DNS_SERVERS,
-    keys::SEARCH_DOMAINS,
-    keys::NTP_SERVERS,
-    keys::SSH_AUTHORIZED_KEYS,
-    keys::CONSOLE_PASSWORD_HASH,
-    keys::ADMIN_CIDRS,
-    keys::HTTP_PROXY,
-    keys::HTTPS_PROXY,
-    keys::NO_PROXY,
-    keys::EXTRA_CA_CERTIFICATES,
-    keys::REGISTRY_MIRROR,
-];
-
 impl Lab {
     /// The tenants on this lab's network.
     ///
@@ -101,7 +83,7 @@ impl Lab {
         let of_nodes = &self.plan().nodes.first().context("a tenant without control nodes")?.properties;
         // The DHCP server names it.
         let leased = |key: &&str| self.leases_addresses() && *key == keys::GATEWAY;
-        let mut site: BTreeMap<String, String> = SHARED
+        let mut site: BTreeMap<String, String> = Site::SHARED
             .into_iter()
             .filter(|key| !leased(key))
             .filter_map(|key| Some((key.to_owned(), of_nodes.get(key).filter(|value| !value.is_empty())?.clone())))
@@ -267,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_workers_are_told_as_control_nodes_are_is_theirs_to_use() {
-        for key in SHARED.into_iter().chain([keys::CLUSTER_CA_HASH, keys::TIMEOUT_FACTOR]) {
+        for key in Site::SHARED.into_iter().chain([keys::CLUSTER_CA_HASH, keys::TIMEOUT_FACTOR]) {
             assert!(keys::find(key).unwrap().need(Role::Worker).is_some(), "{key}");
         }
     }

@@ -21,27 +21,9 @@ use crate::records::{Mismatch, worker_of};
 /// The code of a worker that leaves because a person has deleted its Machine.
 const ASKED: &str = "workers.asked";
 
-/// What workers are told as the control nodes are, where that was given.
-const SHARED: [&str; 14] = [
-    keys::CLUSTER_NAME,
-    keys::API_VIP,
-    keys::GATEWAY,
-    keys::DNS_SERVERS,
-    keys::SEARCH_DOMAINS,
-    keys::NTP_SERVERS,
-    keys::SSH_AUTHORIZED_KEYS,
-    keys::CONSOLE_PASSWORD_HASH,
-    keys::ADMIN_CIDRS,
-    keys::HTTP_PROXY,
-    keys::HTTPS_PROXY,
-    keys::NO_PROXY,
-    keys::EXTRA_CA_CERTIFICATES,
-    keys::REGISTRY_MIRROR,
-];
-
 /// What workers are told: of the form of a control node what is theirs as well, and the hash of the cluster's authority.
 pub fn site(of_control_node: &BTreeMap<String, String>, authority: String) -> Site {
-    let shared = of_control_node.iter().filter(|(key, _)| SHARED.contains(&key.as_str()));
+    let shared = of_control_node.iter().filter(|(key, _)| Site::SHARED.contains(&key.as_str()));
     let mut told: BTreeMap<String, String> = shared.map(|(key, value)| (key.clone(), value.clone())).collect();
     told.insert(keys::CLUSTER_CA_HASH.to_owned(), authority);
     Site(told)

@@ -16,6 +16,24 @@ use super::token::Token;
 pub struct Site(pub BTreeMap<String, String>);
 
 impl Site {
+    /// What workers are told as the control nodes are, where that was given.
+    pub const SHARED: [&str; 14] = [
+        keys::CLUSTER_NAME,
+        keys::API_VIP,
+        keys::GATEWAY,
+        keys::DNS_SERVERS,
+        keys::SEARCH_DOMAINS,
+        keys::NTP_SERVERS,
+        keys::SSH_AUTHORIZED_KEYS,
+        keys::CONSOLE_PASSWORD_HASH,
+        keys::ADMIN_CIDRS,
+        keys::HTTP_PROXY,
+        keys::HTTPS_PROXY,
+        keys::NO_PROXY,
+        keys::EXTRA_CA_CERTIFICATES,
+        keys::REGISTRY_MIRROR,
+    ];
+
     /// How many times longer than usual workers are told to wait for anything.
     pub(super) fn timeout_factor(&self) -> u32 {
         self.0.get(keys::TIMEOUT_FACTOR).and_then(|text| text.parse().ok()).filter(|factor| *factor > 0).unwrap_or(1)
