@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -15,8 +14,6 @@ use super::bed::{Bed, Count};
 const EACH: &str = "KAAS_TEST_VCENTER_EACH";
 /// What is drawn follows from this number alone.
 const SEED: &str = "KAAS_TEST_VCENTER_SEED";
-/// What takes a minute or two.
-const USUAL: usize = 40;
 /// So many points are tried at once, each on a vCenter of its own: most of the time of each goes with waiting.
 const LANES: usize = 4;
 
@@ -68,32 +65,7 @@ fn faults(method: &str) -> Vec<(&'static str, Value)> {
 
 /// Of these points those that are tried.
 pub fn drawn<P>(what: &str, points: Vec<P>) -> Vec<P> {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let each = number(EACH).map_or(USUAL, |each| each.max(1) as usize);
-    let seed = number(SEED).unwrap_or_else(|| RandomState::new().build_hasher().finish() % 1_000_000);
-    let all = points.len();
-    let tried = part(points, all.div_ceil(each), seed);
-    println!("{what}: {} of {all} points, {SEED}={seed}", tried.len());
-    tried
-}
-
-/// So many of them, in their order.
-fn part<P>(points: Vec<P>, many: usize, seed: u64) -> Vec<P> {
-    let mut state = seed;
-    // Vigna's splitmix64, as in the xoshiro paper (Blackman and Vigna, 2021).
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    };
-    let mut keyed: Vec<(u64, usize, P)> =
-        points.into_iter().enumerate().map(|(at, point)| (next(), at, point)).collect();
-    keyed.sort_by_key(|(key, at, _)| (*key, *at));
-    keyed.truncate(many);
-    keyed.sort_by_key(|(_, at, _)| *at);
-    keyed.into_iter().map(|(_, _, point)| point).collect()
+    testbed::drawn(what, points, EACH, SEED)
 }
 
 /// Points that are left to try, by several at once.
@@ -147,16 +119,4 @@ impl Drop for Told {
             println!("at {}", self.0);
         }
     }
-}
-
-#[test]
-fn what_is_drawn_follows_from_its_seed_and_in_the_end_all_are_drawn() {
-    let of = |seed| part((0..1000).collect(), 100, seed);
-    assert_eq!(of(1), of(1));
-    assert!(of(1) != of(2) && of(1).len() == 100 && of(1).is_sorted());
-    let mut seen: Vec<i32> = (0..200).flat_map(of).collect();
-    seen.sort_unstable();
-    seen.dedup();
-    assert_eq!(seen.len(), 1000);
-    assert_eq!(part((0..7).collect(), 7, 3), (0..7).collect::<Vec<_>>());
 }

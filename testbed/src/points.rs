@@ -1,0 +1,67 @@
+//! Of many points at which something may go wrong, those that one run of the tests tries. Knows nothing of what goes wrong there.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// One in so many points is tried where nothing else is said.
+const USUAL: usize = 40;
+
+/// Of these points those that are tried: one in as many as the variable `each` says (1 is all), drawn by the number that the variable
+/// `seed` says, which is printed; without it by another one each time.
+///
+/// # Panics
+/// What one of the variables says is no number.
+pub fn drawn<P>(what: &str, points: Vec<P>, each: &str, seed: &str) -> Vec<P> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let one_in = number(each).map_or(USUAL, |each| usize::try_from(each.max(1)).expect("a number"));
+    let drawn_by = number(seed).unwrap_or_else(|| RandomState::new().build_hasher().finish() % 1_000_000);
+    let all = points.len();
+    let tried = part(points, all.div_ceil(one_in), drawn_by);
+    println!("{what}: {} of {all} points, {seed}={drawn_by}", tried.len());
+    tried
+}
+
+/// So many of them, in their order.
+fn part<P>(points: Vec<P>, many: usize, seed: u64) -> Vec<P> {
+    let mut state = seed;
+    // Vigna's splitmix64, as in the xoshiro paper (Blackman and Vigna, 2021).
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let mut keyed: Vec<(u64, usize, P)> =
+        points.into_iter().enumerate().map(|(at, point)| (next(), at, point)).collect();
+    keyed.sort_by_key(|(key, at, _)| (*key, *at));
+    keyed.truncate(many);
+    keyed.sort_by_key(|(_, at, _)| *at);
+    keyed.into_iter().map(|(_, _, point)| point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn what_is_drawn_follows_from_its_seed_and_in_the_end_all_are_drawn() {
+        let of = |seed| part((0..1000).collect(), 100, seed);
+        assert_eq!(of(1), of(1));
+        assert!(of(1) != of(2) && of(1).len() == 100 && of(1).is_sorted());
+        let mut seen: Vec<i32> = (0..200).flat_map(of).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 1000);
+        assert_eq!(part((0..7).collect(), 7, 3), (0..7).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_part_is_drawn_by_its_seed_and_all_are_when_that_is_asked_for() {
+        let points: Vec<u32> = (0..400).collect();
+        let drawn = part(points.clone(), 10, 7);
+        assert_eq!((drawn.len(), &drawn), (10, &part(points.clone(), 10, 7)));
+        assert!(drawn.is_sorted(), "{drawn:?}");
+        assert_ne!(drawn, part(points.clone(), 10, 8));
+        assert_eq!(part(points.clone(), 400, 7), points);
+    }
+}
