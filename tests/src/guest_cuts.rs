@@ -107,6 +107,17 @@ pub fn each_comes_to_an_end(scenario: &Scenario) {
     assert!(upgrade.is_all_back());
 }
 
+/// Upgrades the cluster and cuts the power of the new VM while its system starts for the first time: the cluster ends on one
+/// of the two images, healthy.
+///
+/// # Panics
+/// It does not.
+pub fn in_the_first_boot(scenario: &Scenario) {
+    let upgrade = Upgrade::of(scenario);
+    cut(scenario, &upgrade, Direction::Forward, &Moment::Booting(10 + Draws(SEED).below(40)));
+    upgrade.all_good();
+}
+
 /// Goes one way with a cut at one moment.
 fn cut(scenario: &Scenario, upgrade: &Upgrade<'_>, direction: Direction, moment: &Moment) {
     let verb = if direction == Direction::Forward { "apply" } else { "rollback" };
