@@ -9,7 +9,7 @@ use super::service::Service;
 use super::session::Session;
 use super::settings::Connect;
 use super::turns::Turns;
-use super::wire::{Exchange, Wire};
+use super::wire::{Exchange, Place, Wire};
 use super::{Client, Inner};
 use crate::connection::Transport;
 use crate::error::{Error, Result};
@@ -49,7 +49,7 @@ impl Client {
     pub async fn log_out(&self) -> Result<()> {
         let Some(ticket) = self.inner.session.close().await else { return Ok(()) };
         let (wire, manager) = (&self.inner.wire, self.inner.session.manager());
-        match wire.exchange(LOGOUT, manager, Vec::new(), ticket.cookie.as_deref()).await? {
+        match wire.exchange(LOGOUT, manager, Vec::new(), ticket.cookie.as_deref(), &Place::NONE).await? {
             Exchange::Response(..) => Ok(()),
             Exchange::Fault(fault) if fault.is("NotAuthenticated") => Ok(()),
             Exchange::Fault(fault) => Err(Error::of_fault("logging out", fault)),
@@ -66,7 +66,7 @@ impl Client {
 async fn service_content(wire: &Wire, address: &str) -> Result<Element> {
     let attempt = || format!("connecting to {address}");
     let arguments = Vec::new();
-    match wire.exchange(RETRIEVE_SERVICE_CONTENT, &service_instance(), arguments, None).await? {
+    match wire.exchange(RETRIEVE_SERVICE_CONTENT, &service_instance(), arguments, None, &Place::NONE).await? {
         Exchange::Response(response, _) => Ok(response.need("returnval")?.clone()),
         Exchange::Fault(fault) => Err(Error::of_fault(attempt(), fault)),
         Exchange::Unreached(reason) => Err(Error::Unreached { attempt: attempt(), reason }),

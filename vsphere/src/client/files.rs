@@ -1,5 +1,6 @@
 //! Requests beside SOAP: files of datastores, under the same session.
 
+use reqwest::RequestBuilder;
 use reqwest::header::{COOKIE, HeaderValue};
 use url::Url;
 
@@ -26,14 +27,16 @@ impl Client {
         let mut logins = 0;
         loop {
             let ticket = self.inner.session.ticket(&self.inner.wire).await?;
-            let (_slot, request) = match transfer {
-                Transfer::Get(_) => {
-                    (self.inner.wire.any_slot().await, self.http().get(url.clone()).timeout(self.settings().look_limit))
+            let (place, request, most) = match transfer {
+                Transfer::Get(most) => {
+                    let request = self.http().get(url.clone()).timeout(self.settings().look_limit);
+                    (self.inner.wire.any_place().await, request, *most)
                 }
-                Transfer::Put(bytes, guard) => (
-                    self.permitted(*guard).await?,
-                    self.http().put(url.clone()).timeout(self.settings().change_limit).body(bytes.clone()),
-                ),
+                Transfer::Put(bytes, guard) => {
+                    let place = self.permitted(*guard).await?;
+                    let request = self.http().put(url.clone()).timeout(self.settings().change_limit);
+                    (place, request.body(bytes.clone()), usize::MAX)
+                }
             };
             let cookie = ticket.cookie.as_deref().and_then(|cookie| HeaderValue::from_str(cookie).ok());
             let request = match cookie {
@@ -44,42 +47,48 @@ impl Client {
                 Transfer::Get(_) => Error::unanswered(attempt(), reason),
                 Transfer::Put(..) => Error::in_doubt(attempt(), reason),
             };
-            let mut answer = match request.send().await.map_err(failed) {
-                Ok(answer) => answer,
+            let (status, read) = match place.hears(moved(request, most)).await {
+                Ok(moved) => moved,
                 Err(Failed::Unreached(reason)) => return Err(Error::Unreached { attempt: attempt(), reason }),
                 Err(Failed::Lost(reason)) => return Err(lost(reason)),
             };
-            let words = |status: u16| format!("vCenter answers with HTTP status {status}");
-            match answer.status().as_u16() {
-                200..=299 => {}
-                401 if logins == 0 => {
+            let words = format!("vCenter answers with HTTP status {status}");
+            return match (status, transfer) {
+                // What it says of a file that was written is its status.
+                (200..=299, Transfer::Put(..)) => Ok(read.unwrap_or_default()),
+                (200..=299, Transfer::Get(_)) => read.map_err(lost),
+                (401, _) if logins == 0 => {
                     logins += 1;
-                    drop(_slot);
+                    drop(place);
                     self.inner.session.renew(&self.inner.wire, &ticket).await?;
                     continue;
                 }
-                404 => return Err(Error::not_found(attempt(), "there is no such file or directory")),
+                (404, _) => Err(Error::not_found(attempt(), "there is no such file or directory")),
                 // It is refused: nothing was written.
-                status @ 400..=499 => return Err(Error::unanswered(attempt(), words(status))),
-                status => return Err(lost(words(status))),
-            }
-            let most = match transfer {
-                Transfer::Get(most) => *most,
-                Transfer::Put(..) => usize::MAX,
+                (400..=499, _) => Err(Error::unanswered(attempt(), words)),
+                _ => Err(lost(words)),
             };
-            let mut read = Vec::new();
-            loop {
-                match answer.chunk().await {
-                    Ok(Some(part)) if read.len() + part.len() > most => {
-                        return Err(Error::unanswered(attempt(), format!("it is longer than {most} bytes")));
-                    }
-                    Ok(Some(part)) => read.extend_from_slice(&part),
-                    Ok(None) => return Ok(read),
-                    // What it said of a file that was written was its status.
-                    Err(_) if matches!(transfer, Transfer::Put(..)) => return Ok(read),
-                    Err(error) => return Err(lost(error.without_url().to_string())),
-                }
-            }
         }
     }
+}
+
+/// Sends a request; the status, and of a file that is there what is read, at most so many bytes, or why it is not.
+async fn moved(
+    request: RequestBuilder,
+    most: usize,
+) -> std::result::Result<(u16, std::result::Result<Vec<u8>, String>), Failed> {
+    let mut answer = request.send().await.map_err(failed)?;
+    let status = answer.status();
+    let mut read = Vec::new();
+    while status.is_success() {
+        match answer.chunk().await {
+            Ok(Some(part)) if read.len() + part.len() > most => {
+                return Ok((status.as_u16(), Err(format!("it is longer than {most} bytes"))));
+            }
+            Ok(Some(part)) => read.extend_from_slice(&part),
+            Ok(None) => break,
+            Err(error) => return Ok((status.as_u16(), Err(error.without_url().to_string()))),
+        }
+    }
+    Ok((status.as_u16(), Ok(read)))
 }

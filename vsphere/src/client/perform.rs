@@ -3,10 +3,8 @@
 
 use std::time::Instant;
 
-use tokio::sync::SemaphorePermit;
-
 use super::Client;
-use super::wire::Exchange;
+use super::wire::{Exchange, Place};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::guard::{Guard, Unguarded};
@@ -26,11 +24,11 @@ impl Client {
 
     /// Waits until another request may be made, and asks for permission then: nothing comes between that and the request. The guard may
     /// look at this vCenter by this same client, which it does in the place that is held for the change.
-    pub(super) async fn permitted(&self, guard: &dyn Guard) -> Result<Option<SemaphorePermit<'_>>> {
+    pub(super) async fn permitted(&self, guard: &dyn Guard) -> Result<Place> {
         let wire = &self.inner.wire;
-        let slot = wire.any_slot().await;
-        wire.asking(guard.still()).await.map_err(Error::Stopped)?;
-        Ok(slot)
+        let place = wire.any_place().await;
+        wire.asking(&place, guard.still()).await.map_err(Error::Stopped)?;
+        Ok(place)
     }
 
     /// Calls a method under a guard, which is asked only of what changes something.
@@ -46,12 +44,13 @@ impl Client {
         let (begin, mut tries, mut logins, mut waits) = (Instant::now(), 0, 0, 0);
         loop {
             let ticket = inner.session.ticket(&inner.wire).await?;
-            let slot = match method.effect {
+            let place = match method.effect {
                 Effect::Change => self.permitted(guard).await?,
-                Effect::Look | Effect::OfSession => inner.wire.slot(method).await,
+                Effect::Look | Effect::OfSession => inner.wire.place(method).await,
             };
-            let exchange = inner.wire.exchange(method, this, arguments.clone(), ticket.cookie.as_deref()).await?;
-            drop(slot);
+            let cookie = ticket.cookie.as_deref();
+            let exchange = inner.wire.exchange(method, this, arguments.clone(), cookie, &place).await?;
+            drop(place);
             tries += 1;
             let fault = match exchange {
                 Exchange::Response(response, _) => match expired(&response) {

@@ -86,9 +86,8 @@ impl Session {
         if let Some(fault) = &state.refused {
             return Err(Error::of_fault(attempt(), fault.clone()));
         }
-        let slot = wire.slot(LOGIN).await;
-        let exchange = wire.exchange(LOGIN, &self.manager, arguments, None).await?;
-        drop(slot);
+        let place = wire.place(LOGIN).await;
+        let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &place).await?;
         match exchange {
             Exchange::Response(response, cookie) => {
                 let user_name = response.at(&["returnval", "userName"]).map(Element::value);

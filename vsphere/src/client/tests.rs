@@ -221,6 +221,40 @@ async fn no_more_calls_are_made_at_once_than_the_limit_says() {
     assert_eq!(fake.count("RetrievePropertiesEx"), 4);
 }
 
+#[tokio::test]
+async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.calls = 1;
+    let client = Client::connect(connect).await.unwrap();
+    let go = Arc::new(Notify::new());
+    let held = Reply::When(go.clone(), Box::new(Reply::Response(String::new())));
+    // A look, and one of a guard that is dropped with its change.
+    for guarded in [false, true] {
+        fake.replies("RetrievePropertiesEx", [held.clone(), named("a")]);
+        let (by, seen) = (client.clone(), fake.count("RetrievePropertiesEx"));
+        let goes = tokio::spawn(async move {
+            if guarded {
+                let _ = by.perform(SHUTDOWN_GUEST, &vm(), vec![], &Looks(by.clone())).await;
+            } else {
+                let _ = by.look(&vm(), &["name"]).await;
+            }
+        });
+        fake.arrived("RetrievePropertiesEx", seen + 1).await;
+        goes.abort();
+        assert!(goes.await.unwrap_err().is_cancelled());
+        let by = client.clone();
+        let next = tokio::spawn(async move { by.look(&vm(), &["name"]).await });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(fake.count("RetrievePropertiesEx"), seen + 1, "the first one is not answered yet");
+        go.notify_waiters();
+        next.await.unwrap().unwrap();
+    }
+    assert_eq!(fake.count("ShutdownGuest"), 0);
+}
+
 /// Looks by the client whose change it permits.
 struct Looks(Client);
 

@@ -1,8 +1,10 @@
 //! One request and its answer, under the limit of requests at once.
 
+use std::panic;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::settings::Settings;
 use crate::connection::{Answer, Failed, Transport};
@@ -12,15 +14,44 @@ use crate::method::{Effect, LOGIN, Method, WAIT_FOR_UPDATES};
 use crate::reference::MoRef;
 use crate::soap::{self, Answered, Element};
 
+/// A place among the requests that are made at once: taken until whoever has asked is done with it, and until the request is answered.
+#[derive(Clone)]
+pub(super) struct Place(Option<Arc<OwnedSemaphorePermit>>);
+
+impl Place {
+    /// Of what is not counted.
+    pub(super) const NONE: Self = Self(None);
+
+    /// Hears a request out that is made in this place, also where whoever asked goes meanwhile: until it is answered, vCenter is at work
+    /// at it. What needs no place ends with who asked.
+    pub(super) async fn hears<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> T {
+        if self.0.is_none() {
+            return request.await;
+        }
+        let place = self.clone();
+        let heard = tokio::spawn(async move {
+            let answer = request.await;
+            drop(place);
+            answer
+        });
+        match heard.await {
+            Ok(answer) => answer,
+            Err(error) if error.is_panic() => panic::resume_unwind(error.into_panic()),
+            // All tasks end with their runtime, the one that waits here as well.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
 tokio::task_local! {
-    /// The wire on which the guard that is asked here has its change's place.
-    static PLACE_OF: usize;
+    /// The change's place in which a guard is asked here, and on which wire.
+    static PLACE: (usize, Place);
 }
 
 pub(super) struct Wire {
     pub(super) transport: Transport,
     pub(super) settings: Settings,
-    calls: Semaphore,
+    calls: Arc<Semaphore>,
 }
 
 /// What became of a request.
@@ -37,28 +68,29 @@ pub(super) enum Exchange {
 
 impl Wire {
     pub(super) fn new(transport: Transport, settings: Settings) -> Self {
-        let calls = Semaphore::new(settings.calls.max(1));
+        let calls = Arc::new(Semaphore::new(settings.calls.max(1)));
         Self { transport, settings, calls }
     }
 
     /// Waits until another request may be made. A wait for updates idles most of the time, and is not counted. A login is not, either:
     /// whoever has a place may wait for it.
-    pub(super) async fn slot(&self, method: Method) -> Option<SemaphorePermit<'_>> {
-        if method == WAIT_FOR_UPDATES || method == LOGIN { None } else { self.any_slot().await }
+    pub(super) async fn place(&self, method: Method) -> Place {
+        if method == WAIT_FOR_UPDATES || method == LOGIN { Place::NONE } else { self.any_place().await }
     }
 
     /// Waits until another request may be made that is not SOAP.
-    pub(super) async fn any_slot(&self) -> Option<SemaphorePermit<'_>> {
-        if PLACE_OF.try_with(|of| *of == self.address()).unwrap_or_default() {
-            return None;
+    pub(super) async fn any_place(&self) -> Place {
+        let here = |(of, place): &(usize, Place)| (*of == self.address()).then(|| place.clone());
+        if let Ok(Some(place)) = PLACE.try_with(here) {
+            return place;
         }
-        self.calls.acquire().await.ok()
+        Place(self.calls.clone().acquire_owned().await.ok().map(Arc::new))
     }
 
     /// Asks by who has a place: what is asked by this wire meanwhile, one request after the other, is made in that same place. Tasks that
     /// the question spawns wait for places of their own, and it may not wait for them.
-    pub(super) async fn asking<T>(&self, question: impl Future<Output = T>) -> T {
-        PLACE_OF.scope(self.address(), question).await
+    pub(super) async fn asking<T>(&self, place: &Place, question: impl Future<Output = T>) -> T {
+        PLACE.scope((self.address(), place.clone()), question).await
     }
 
     fn address(&self) -> usize {
@@ -71,9 +103,10 @@ impl Wire {
         this: &MoRef,
         arguments: Vec<Element>,
         cookie: Option<&str>,
+        place: &Place,
     ) -> Result<Exchange> {
         let body = soap::request(method.name, this, arguments)?;
-        let answer = self.transport.post(cookie, body.to_string(), self.limit(method)).await;
+        let answer = place.hears(self.transport.post(cookie, body.to_string(), self.limit(method))).await;
         let Answer { status, cookie, body } = match answer {
             Ok(answer) => answer,
             Err(Failed::Unreached(reason)) => return Ok(Exchange::Unreached(reason)),

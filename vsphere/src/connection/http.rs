@@ -78,28 +78,30 @@ impl Transport {
     }
 
     /// Sends the text of an envelope.
-    pub(crate) async fn post(
+    pub(crate) fn post(
         &self,
         cookie: Option<&str>,
         body: String,
         limit: Duration,
-    ) -> std::result::Result<Answer, Failed> {
+    ) -> impl Future<Output = std::result::Result<Answer, Failed>> + Send + use<> {
         let mut request = self.http.post(self.server.join("sdk").expect("a path")).timeout(limit).body(body);
         request = request.header(CONTENT_TYPE, "text/xml; charset=\"utf-8\"").header("SOAPAction", VERSION);
         if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(cookie).ok()) {
             request = request.header(COOKIE, cookie);
         }
-        let mut response = request.send().await.map_err(failed)?;
-        let status = response.status().as_u16();
-        let cookie = session_cookie(&response);
-        let mut body = Vec::new();
-        while let Some(part) = response.chunk().await.map_err(failed)? {
-            if body.len() + part.len() > LONGEST {
-                return Err(Failed::Lost(format!("the answer is longer than {LONGEST} bytes")));
+        async move {
+            let mut response = request.send().await.map_err(failed)?;
+            let status = response.status().as_u16();
+            let cookie = session_cookie(&response);
+            let mut body = Vec::new();
+            while let Some(part) = response.chunk().await.map_err(failed)? {
+                if body.len() + part.len() > LONGEST {
+                    return Err(Failed::Lost(format!("the answer is longer than {LONGEST} bytes")));
+                }
+                body.extend_from_slice(&part);
             }
-            body.extend_from_slice(&part);
+            Ok(Answer { status, cookie, body })
         }
-        Ok(Answer { status, cookie, body })
     }
 }
 
