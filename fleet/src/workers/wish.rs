@@ -116,8 +116,7 @@ fn replaced_with(kept: &mut Kept, discards: Discards) {
 
 /// Whether it leaves because a person wants it.
 fn is_asked(machine: &Machine) -> bool {
-    let is_asked = |why: &Reason| [reason::ASKED, reason::NAME_IN_USE].contains(&why.code.as_str());
-    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(is_asked)
+    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
 }
 
 fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {

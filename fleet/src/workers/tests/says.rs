@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, pool, remove, replace, vm};
 use super::stories::codes;
 use crate::hypervisor::{Kind, PowerState, Vm};
-use crate::workers::{Action, Arrived, Changes, Machine, NodeSeen, Seen, State, Wait, Wish, next};
+use crate::workers::{Action, Arrived, Changes, Discards, Machine, NodeSeen, Seen, State, Wait, Wish, next};
 
 fn rejoin(worker: &str) -> Wish {
     Wish::Rejoin { worker: worker.to_owned() }
@@ -307,6 +307,23 @@ async fn who_has_joined_in_the_place_of_one_that_joins_again_goes_at_once_also_b
         assert!(!world.lock().calls.iter().any(|(name, _)| *name == "evict"), "{then:?}");
         assert_eq!((world.own(), world.lock().nodes.len()), (vec!["t-w2".to_owned()], 1));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_volumes_of_an_outdated_worker_that_failed_as_anothers_are_given_up_once_that_is_said() {
+    let world = World::with(2).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.lock().expire("t-w1");
+    world.lock().intruded.insert("t-w1".to_owned());
+    assert_eq!(codes(&world.give(rejoin("t-w1")).await.arrived().0), ["workers.name-in-use"]);
+    world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
+    let two = replace("two", Changes::default());
+    let (arrived, _) = world.give(two.clone()).await.arrived();
+    assert!(codes(&arrived).contains(&"workers.local-volumes"), "{arrived:?}");
+    let Wish::Replace { image, cluster, kubernetes, changes, .. } = two else { unreachable!() };
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    world.give(Wish::Replace { image, cluster, kubernetes, changes, discards }).await.done();
+    assert_eq!(world.own(), ["t-w3", "t-w4"]);
 }
 
 #[tokio::test(start_paused = true)]
