@@ -144,5 +144,16 @@ mod tests {
             node.properties.extend::<BTreeMap<_, _>>(with("ntp-servers", "10.0.0.3"));
         }
         assert_eq!(own.begun_otherwise(&up).unwrap(), ["the property ntp-servers"]);
+        // All its VMs are there, and none was on.
+        let mut whole = Lab::open(state.path(), "x").unwrap();
+        whole.record.plan = plan(&Wishes { nodes: 1, ..up.wishes.clone() }, "a secret").unwrap();
+        records::save(&whole.directory.record(), &whole.record).unwrap();
+        let asking = Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
+        let again = || Lab::begun(state.path(), "x").unwrap().unwrap();
+        let one = |up: &Up| Up { wishes: Wishes { nodes: 1, ..up.wishes.clone() }, ..up.clone() };
+        let tree = Source::Tree { tree: state.path().join("another") };
+        let why = again().go_on(&Up { source: tree, ..one(&up) }, &asking).err().unwrap().to_string();
+        assert!(why.contains("the image"), "{why}");
+        assert!(again().go_on(&one(&up), &asking).unwrap().is_some());
     }
 }
