@@ -58,8 +58,9 @@ impl Lab {
     }
 
     /// The lab of this name, if a command that was killed has begun to make it, and has powered no control node's VM on:
-    /// [`Lab::go_on`] makes those that it lacks. A tenant is none of these, nor is what a command has left that was to remove it,
-    /// which has disks that no VM has: whoever makes a VM notes its disk before that is there.
+    /// [`Lab::go_on`] makes those that it lacks. A tenant is none of these, nor is what a command has left that was to remove it. One
+    /// of an earlier version has not noted that; its lab has disks that no VM has: whoever makes a VM notes its disk before that is
+    /// there.
     ///
     /// # Errors
     /// When the lab's directory cannot be read.
@@ -70,7 +71,8 @@ impl Lab {
         let lab = Self::open(state, name)?;
         let records = lab.stamped_nodes()?;
         let were_on = records.iter().any(|vm| lab.was_on(vm));
-        let is_begun = lab.record.beside.is_none() && !were_on && !lab.has_spare_disks(&records)?;
+        let goes = lab.directory.is_left_over()? || lab.has_spare_disks(&records)?;
+        let is_begun = lab.record.beside.is_none() && !were_on && !goes;
         Ok(is_begun.then_some(lab))
     }
 
@@ -325,7 +327,25 @@ mod tests {
             assert!(Lab::begun(state.path(), "x").unwrap().is_none());
         }
         let why = lab.directory.is_free().unwrap_err().to_string();
-        assert!(why.contains("`kaas lab down --name x` removes them"), "{why}");
+        assert!(why.contains("`kaas lab down --name x` removes the rest"), "{why}");
+    }
+
+    #[test]
+    fn of_a_lab_that_was_to_go_and_has_vms_yet_it_is_said_what_removes_the_rest() {
+        let (state, lab) = lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        for node in ["cp1", "cp2"] {
+            add(&lab, node, node, None, true);
+            lab.directory.mark_power_on(node).unwrap();
+        }
+        let why = || lab.directory.is_free().unwrap_err().to_string();
+        assert!(why().contains("kaas lab on VM"), "{}", why());
+        // Its removal is cut off after the one that was on first.
+        let to_go = lab.begin_removal().unwrap();
+        assert_eq!(to_go[0].file_name().unwrap(), "vms");
+        std::fs::remove_dir_all(lab.directory.vm("cp1")).unwrap();
+        assert!(why().contains("`kaas lab down --name x` removes the rest"), "{}", why());
+        assert!(Lab::begun(state.path(), "x").unwrap().is_none());
     }
 
     #[test]
