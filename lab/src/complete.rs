@@ -57,9 +57,10 @@ impl Lab {
         Ok(!self.directory.has_disks()? && self.vms()?.is_empty())
     }
 
-    /// The lab of this name, if a command that was killed has begun to make it, lacks VMs of control nodes, and has powered none on:
-    /// [`Lab::go_on`] makes them. A tenant is none of these, nor is what a command has left that was to remove it, which has disks
-    /// that no VM has: whoever makes a VM notes its disk before that is there.
+    /// The lab of this name, if a command that was killed has begun to make it, and has powered no control node's VM on:
+    /// [`Lab::go_on`] makes those that it lacks. A tenant is none of these, nor is what a command has left that was to remove it. One
+    /// of an earlier version has not noted that; its lab has disks that no VM has: whoever makes a VM notes its disk before that is
+    /// there.
     ///
     /// # Errors
     /// When the lab's directory cannot be read.
@@ -70,8 +71,8 @@ impl Lab {
         let lab = Self::open(state, name)?;
         let records = lab.stamped_nodes()?;
         let were_on = records.iter().any(|vm| lab.was_on(vm));
-        let lacks = |lab: &Self| lab.plan().nodes.iter().any(|node| lab.made(node, &records) != Made::Whole);
-        let is_begun = lab.record.beside.is_none() && !were_on && lacks(&lab) && !lab.has_spare_disks(&records)?;
+        let goes = lab.directory.is_left_over()? || lab.has_spare_disks(&records)?;
+        let is_begun = lab.record.beside.is_none() && !were_on && !goes;
         Ok(is_begun.then_some(lab))
     }
 
@@ -87,20 +88,20 @@ impl Lab {
     /// # Errors
     /// When somebody is at work on the control nodes, or the host refuses; doing it again goes on.
     pub fn complete(self, size: NodeSize, asking: &Asking<'_>) -> anyhow::Result<Option<Self>> {
+        let records = self.stamped_nodes()?;
+        if self.plan().nodes.iter().all(|node| self.made(node, &records) == Made::Whole) {
+            return Ok(Some(self));
+        }
         self.completed(size, asking, |_| Ok(()))
     }
 
-    /// The same, unless `check` refuses that, which is asked before anything is made.
+    /// The same, unless `check` refuses that, which is asked before anything is made, also where nothing is left to make.
     pub(super) fn completed(
         self,
         size: NodeSize,
         asking: &Asking<'_>,
         check: impl FnOnce(&Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<Option<Self>> {
-        let records = self.stamped_nodes()?;
-        if self.plan().nodes.iter().all(|node| self.made(node, &records) == Made::Whole) {
-            return Ok(Some(self));
-        }
         held_at(&self.upgrades(), asking, async |hold| {
             hold.confirm().await?;
             if self.is_empty()? {
@@ -307,7 +308,9 @@ mod tests {
         let (state, lab) = self::lab();
         records::save(&lab.directory.record(), &lab.record).unwrap();
         ["cp1", "cp2", "cp3"].iter().for_each(|node| add(&lab, node, node, None, true));
-        assert!(Lab::begun(state.path(), "x").unwrap().is_none(), "nothing of it is missing");
+        assert!(Lab::begun(state.path(), "x").unwrap().is_some(), "it was killed before the first one was on");
+        lab.directory.mark_power_on("cp1").unwrap();
+        assert!(Lab::begun(state.path(), "x").unwrap().is_none());
     }
 
     #[test]
@@ -324,7 +327,25 @@ mod tests {
             assert!(Lab::begun(state.path(), "x").unwrap().is_none());
         }
         let why = lab.directory.is_free().unwrap_err().to_string();
-        assert!(why.contains("`kaas lab down --name x` removes them"), "{why}");
+        assert!(why.contains("`kaas lab down --name x` removes the rest"), "{why}");
+    }
+
+    #[test]
+    fn of_a_lab_that_was_to_go_and_has_vms_yet_it_is_said_what_removes_the_rest() {
+        let (state, lab) = lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        for node in ["cp1", "cp2"] {
+            add(&lab, node, node, None, true);
+            lab.directory.mark_power_on(node).unwrap();
+        }
+        let why = || lab.directory.is_free().unwrap_err().to_string();
+        assert!(why().contains("kaas lab on VM"), "{}", why());
+        // Its removal is cut off after the one that was on first.
+        let to_go = lab.begin_removal().unwrap();
+        assert_eq!(to_go[0].file_name().unwrap(), "vms");
+        std::fs::remove_dir_all(lab.directory.vm("cp1")).unwrap();
+        assert!(why().contains("`kaas lab down --name x` removes the rest"), "{}", why());
+        assert!(Lab::begun(state.path(), "x").unwrap().is_none());
     }
 
     #[test]

@@ -23,6 +23,15 @@ impl EngineRecord {
         matches!(self, EngineRecord::Qemu { kvm: false, .. })
     }
 
+    /// Whether it is what somebody wants again: the same kind with the same devices. Whether KVM runs guests is no wish.
+    pub fn is_alike(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Container, Self::Container) => true,
+            (Self::Qemu { hardware, .. }, Self::Qemu { hardware: other, .. }) => hardware == other,
+            (Self::Container | Self::Qemu { .. }, _) => false,
+        }
+    }
+
     /// How many times longer than usual the guest should wait for anything.
     pub fn timeout_factor(&self) -> u32 {
         if self.is_emulated() { 5 } else { 1 }

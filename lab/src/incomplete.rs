@@ -2,8 +2,9 @@
 //! Knows nothing of how VMs are made.
 
 use std::collections::BTreeSet;
+use std::{fs, io};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, SSH_AUTHORIZED_KEYS};
 
 use super::cluster::Up;
@@ -32,6 +33,10 @@ impl Lab {
                 );
             }
             (asking.say)(&format!("going on with the lab {name} that was begun: {begun}"));
+            if record.engine != up.engine {
+                let runs = if record.engine.is_emulated() { "are emulated" } else { "run under KVM" };
+                (asking.say)(&format!("its VMs {runs}, as it was begun, whatever was found out of KVM now"));
+            }
             Ok(())
         })
     }
@@ -41,8 +46,9 @@ impl Lab {
         let mut others = Vec::new();
         let mut differs = |what: &str, is_so: bool| others.extend(is_so.then(|| what.to_owned()));
         let begun = &self.record.plan.nodes;
-        differs("the image", self.record.source != up.source);
-        differs("what runs it", self.record.engine != up.engine);
+        differs("the image", !self.record.source.is_same(&up.source));
+        let is_alike = self.record.engine.is_alike(up.engine);
+        differs("what runs it", !is_alike);
         differs("the number of nodes", begun.len() != up.wishes.nodes);
         let mut sizes = self.stamped_nodes()?.into_iter().map(|vm| (vm.memory, vm.processors));
         differs("memory", sizes.any(|size| size != (up.size.memory, up.size.processors)));
@@ -53,9 +59,11 @@ impl Lab {
         let drawn = |key: &str| begun.first().and_then(|node| node.properties.get(key).cloned());
         let wishes = Wishes {
             nodes: begun.len(),
-            ssh_key: drawn(SSH_AUTHORIZED_KEYS).unwrap_or_default(),
+            ssh_key: self.own_ssh_key()?.or_else(|| drawn(SSH_AUTHORIZED_KEYS)).unwrap_or_default(),
             deployer_key: drawn(DEPLOYER_PUBLIC_KEY),
             tenant: None,
+            // Whether KVM runs guests was found out: on a host with much to do that may come out otherwise the next time.
+            timeout_factor: if is_alike { self.record.engine.timeout_factor() } else { up.wishes.timeout_factor },
             ..up.wishes.clone()
         };
         let wanted = plan(&wishes, &drawn(DEPLOYMENT_SECRET).unwrap_or_default())?;
@@ -67,6 +75,16 @@ impl Lab {
         others.extend(properties.into_iter().map(|key| format!("the property {key}")));
         Ok(others)
     }
+
+    /// The public half of its operator's key, if there is one: what a node has in its form may be a wish instead.
+    fn own_ssh_key(&self) -> anyhow::Result<Option<String>> {
+        let path = self.directory.ssh_key().with_extension("pub");
+        match fs::read_to_string(&path) {
+            Ok(key) => Ok(Some(key.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -76,7 +94,7 @@ mod tests {
     use fleet::authority::TakeOver;
     use fleet::hypervisor::Stamp;
 
-    use super::super::{EngineRecord, NewVm, NodeSize, Source, fixture, records};
+    use super::super::{EngineRecord, Hardware, NewVm, NodeSize, Source, fixture, records};
     use super::*;
 
     /// What a command wants that gives the same as the one which has begun the lab.
@@ -144,5 +162,45 @@ mod tests {
             node.properties.extend::<BTreeMap<_, _>>(with("ntp-servers", "10.0.0.3"));
         }
         assert_eq!(own.begun_otherwise(&up).unwrap(), ["the property ntp-servers"]);
+        // As with a key in place of the one that was drawn for it.
+        let mut own = Lab::open(state.path(), "x").unwrap();
+        for node in &mut own.record.plan.nodes {
+            node.properties.extend::<BTreeMap<_, _>>(with(SSH_AUTHORIZED_KEYS, "ssh-ed25519 AAAA somebody"));
+        }
+        let key = own.directory.ssh_key().with_extension("pub");
+        fs::write(&key, "ssh-ed25519 AAAA lab\n").unwrap();
+        assert_eq!(own.begun_otherwise(&up).unwrap(), ["the property ssh-authorized-keys"]);
+        fs::remove_file(&key).unwrap();
+        // All its VMs are there, and none was on.
+        let mut whole = Lab::open(state.path(), "x").unwrap();
+        whole.record.plan = plan(&Wishes { nodes: 1, ..up.wishes.clone() }, "a secret").unwrap();
+        records::save(&whole.directory.record(), &whole.record).unwrap();
+        let asking = Asking { what: "a test", over: TakeOver::FromTheDead, say: &|_| {} };
+        let again = || Lab::begun(state.path(), "x").unwrap().unwrap();
+        let one = |up: &Up| Up { wishes: Wishes { nodes: 1, ..up.wishes.clone() }, ..up.clone() };
+        let tree = Source::Tree { tree: state.path().join("another") };
+        let why = again().go_on(&Up { source: tree, ..one(&up) }, &asking).err().unwrap().to_string();
+        assert!(why.contains("the image"), "{why}");
+        assert!(again().go_on(&one(&up), &asking).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_was_found_out_and_where_an_ova_was_taken_apart_is_no_other_wish() {
+        let state = tempfile::tempdir().unwrap();
+        let mut lab = fixture::lab(state.path(), 3, fixture::source(&state.path().join("tree")));
+        let in_cache = |cache: &str, digest: &str| {
+            let directory = state.path().join(cache).join(digest);
+            Source::Ova { unpacked: serde_json::from_value(serde_json::json!({ "directory": directory })).unwrap() }
+        };
+        let qemu = |kvm| EngineRecord::Qemu { kvm, hardware: Hardware::Quick };
+        (lab.record.engine, lab.record.source) = (qemu(true), in_cache("one", "d1"));
+        let up = wanted(&lab);
+        let wishes = Wishes { timeout_factor: qemu(false).timeout_factor(), ..up.wishes.clone() };
+        let again = Up { engine: qemu(false), source: in_cache("other", "d1"), wishes, ..up };
+        assert_eq!(lab.begun_otherwise(&again).unwrap(), Vec::<String>::new());
+        let other = Up { source: in_cache("one", "d2"), ..again.clone() };
+        assert_eq!(lab.begun_otherwise(&other).unwrap(), ["the image"]);
+        let other = Up { engine: EngineRecord::Qemu { kvm: true, hardware: Hardware::Vsphere }, ..again };
+        assert!(lab.begun_otherwise(&other).unwrap().contains(&"what runs it".to_owned()));
     }
 }

@@ -495,7 +495,7 @@ impl Lab {
     /// by then: VMs and disks go before what is kept of them, then the record, until which the lab can be found and removed again,
     /// and the lock last: somebody else has it only once nothing is there.
     fn remove_files(&self) -> anyhow::Result<()> {
-        for path in self.files_to_remove()? {
+        for path in self.begin_removal()? {
             let is_directory = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
             let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.with_context(|| removing(&path))?;
@@ -503,11 +503,12 @@ impl Lab {
         Ok(())
     }
 
-    /// What is in the lab's directory, in that order.
-    fn files_to_remove(&self) -> anyhow::Result<Vec<PathBuf>> {
-        let directory = self.directory.path();
-        let (first, last) =
-            (["vms", "disks"].map(|name| directory.join(name)), [self.directory.record(), self.directory.lock_file()]);
+    /// Notes that the lab goes, and gives what is in its directory, in that order.
+    fn begin_removal(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let (directory, going) = (self.directory.path(), self.directory.going());
+        fs::write(&going, "").with_context(|| format!("writing {}", going.display()))?;
+        let first = ["vms", "disks"].map(|name| directory.join(name));
+        let last = [going, self.directory.record(), self.directory.lock_file()];
         let place = |path: &PathBuf| {
             let of = |all: &[PathBuf]| all.iter().position(|one| one == path);
             of(&first).or_else(|| of(&last).map(|at| first.len() + 1 + at)).unwrap_or(first.len())
@@ -566,9 +567,10 @@ mod tests {
             fs::create_dir_all(directory.join(kept)).unwrap();
         }
         fs::write(directory.join("ssh-key"), "").unwrap();
-        let order = lab.files_to_remove().unwrap();
+        let order = lab.begin_removal().unwrap();
         let order: Vec<_> = order.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-        assert_eq!((&order[..2], &order[6..]), (&["vms", "disks"][..], &["lab.json", "lock"][..]), "{order:?}");
+        let last = &["going", "lab.json", "lock"][..];
+        assert_eq!((&order[..2], &order[6..]), (&["vms", "disks"][..], last), "{order:?}");
         lab.remove_files().unwrap();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }

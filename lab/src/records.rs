@@ -130,7 +130,7 @@ impl LabDirectory {
         }
         if self.is_left_over()? {
             bail!(
-                "a lab {name} was to be removed, and its disks are still there: `kaas lab down --name {name}` removes them"
+                "a lab {name} was to be removed, and some of it is still there: `kaas lab down --name {name}` removes the rest"
             );
         }
         bail!(
@@ -139,11 +139,20 @@ impl LabDirectory {
         )
     }
 
-    /// Whether a command was cut off that was to remove the lab: its disks are there, and no VM.
+    /// The file by which it is noted that the lab is to go, before any file of it does.
+    pub fn going(&self) -> PathBuf {
+        self.path.join("going")
+    }
+
+    /// Whether a command was cut off that was to remove the lab: it has noted that, or, in an earlier version, has left disks and
+    /// no VM.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn is_left_over(&self) -> anyhow::Result<bool> {
+        if is_there(&self.going())? {
+            return Ok(!self.vms()?.is_empty() || self.has_disks()?);
+        }
         for name in self.vms()? {
             if self.recall_vm(&name)?.is_some() {
                 return Ok(false);

@@ -45,6 +45,18 @@ impl Source {
         }
     }
 
+    /// Whether both are the same, wherever an OVA was taken apart.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ova { unpacked }, Self::Ova { unpacked: other }) => unpacked.digest() == other.digest(),
+            (Self::Disk { unpacked, disk }, Self::Disk { unpacked: other, disk: others }) => {
+                unpacked.digest() == other.digest() && disk == others
+            }
+            (Self::Tree { tree }, Self::Tree { tree: other }) => tree == other,
+            (Self::Ova { .. } | Self::Disk { .. } | Self::Tree { .. }, _) => false,
+        }
+    }
+
     /// The root tree.
     pub fn tree(&self) -> PathBuf {
         match self {

@@ -74,8 +74,7 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
         let is_deleted = machine.metadata.deletion_timestamp.is_some();
         if (is_deleted || is_going) && worker.state != State::Leaving {
             let words = if is_going { "the pool goes" } else { "its Machine was deleted" };
-            (worker.state, worker.since) = (State::Leaving, now);
-            worker.reason = Some(Why::new(ASKED, words));
+            worker.leave(now, Why::new(ASKED, words));
         }
         if is_going {
             (worker.discards.local_volumes, worker.discards.bare_pods) = (true, true);
@@ -188,4 +187,44 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         set(&mut status.conditions, reason, if is_good { "" } else { &words }, generation, now);
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::workers::{Machine as Worker, Rollout};
+    use uuid::Uuid;
+
+    use super::super::fixture::now;
+    use super::*;
+    use crate::objects::fixture;
+    use crate::records::noted;
+
+    #[test]
+    fn of_one_whose_machine_is_deleted_it_stays_known_that_somebody_else_was_in_its_place() {
+        for (code, impersonated) in [("workers.name-in-use", true), ("workers.not-joined", false)] {
+            let mut machine = Machine::new("shop-general-w1", fixture::worker());
+            machine.metadata.uid = Some(Uuid::from_u128(1).to_string());
+            let begun = worker_of(&machine).unwrap();
+            let reason = Some(Why::new(code, "it has failed"));
+            let failed = Worker { state: State::Failed, joined_seconds: Some(61), reason, ..begun.clone() };
+            let mut machine = noted(&machine, &failed).unwrap();
+            machine.metadata.deletion_timestamp = Some(now());
+            let pool = Pool {
+                name: "general".to_owned(),
+                prefix: "shop-general".to_owned(),
+                count: 0,
+                template: begun.template,
+                ova: "a.ova".into(),
+                carries: vec!["1.36".to_owned()],
+                addresses: None,
+                rollout: Rollout::default(),
+                made: 1,
+                powers_on: false,
+            };
+            let kept = kept(pool, &[machine], false, 1_796_115_600).unwrap();
+            let [worker] = &kept.machines[..] else { panic!("{kept:?}") };
+            let why = worker.reason.as_ref().map(|why| why.code.as_str());
+            assert_eq!((worker.state, why, worker.impersonated), (State::Leaving, Some(ASKED), impersonated));
+        }
+    }
 }

@@ -331,6 +331,9 @@ pub struct Journal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub key: Option<String>,
+    /// Whether somebody else was seen to have joined in its place, and it was given no other token since.
+    #[serde(default)]
+    pub impersonated: bool,
 }
 
 reasons! {

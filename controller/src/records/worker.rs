@@ -35,6 +35,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         heard,
         was_on,
         key,
+        impersonated,
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
     let Discards { local_volumes, bare_pods } = machine.spec.discards;
@@ -66,6 +67,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         heard,
         was_on,
         key,
+        impersonated,
     })
 }
 
@@ -94,6 +96,7 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         heard,
         was_on,
         key,
+        impersonated,
     } = worker;
     let own = uid(machine)?;
     if *name != machine.name_any() || *id != own || drawn.is_some_and(|drawn| drawn != own) {
@@ -135,6 +138,7 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         heard: heard.clone(),
         was_on: *was_on,
         key: key.clone(),
+        impersonated: *impersonated,
     };
     Ok(noted)
 }
@@ -230,6 +234,7 @@ mod tests {
             heard: Some("2026-12-01T09:00:00Z".to_owned()),
             was_on: true,
             key: Some("sha256:0e".to_owned()),
+            impersonated: true,
         }
     }
 
@@ -264,6 +269,7 @@ mod tests {
             heard: None,
             was_on: false,
             key: None,
+            impersonated: false,
             ..whole()
         };
         there_and_back(&made, &begun);

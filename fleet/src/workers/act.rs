@@ -63,18 +63,24 @@ impl Acting<'_> {
         };
         let Some(machine) = records.kept().machine(name).cloned() else { return Ok(Acted::Changed) };
         // A look may be old by now: another worker's VM was made meanwhile.
-        let with = |state, reason| Machine { state, reason, since: (self.workers.clock)(), ..machine.clone() };
+        let with = |state, reason| {
+            let mut entered = machine.clone();
+            entered.enter(state, (self.workers.clock)(), reason);
+            entered
+        };
         match action {
             Action::Add { .. } => Ok(Acted::Changed),
             Action::Import(_) => self.import(records, machine).await,
             Action::Invite(_) => self.invite(records, seen, machine).await,
             Action::PowerOn(_) => self.power_on(records, seen, machine).await,
             Action::Hear(_, key) => save(records, Machine { key: Some(key.clone()), ..machine }).await,
+            Action::Suspect(_) => save(records, Machine { impersonated: true, ..machine }).await,
             Action::Joined(_) => {
                 // Of one that joins again it is how long it took at first.
                 let took = seen.now.saturating_sub(machine.since);
                 let joined_seconds = machine.joined_seconds.or(Some(took));
-                let mut joined = Machine { joined_seconds, was_on: false, ..with(State::Member, None) };
+                let mut joined = with(State::Member, None);
+                (joined.joined_seconds, joined.was_on, joined.impersonated) = (joined_seconds, false, false);
                 let says = node(seen, &machine)?.minor();
                 if let Some(minor) = says.filter(|minor| may_run(&records.kept().pool, &machine, *minor)) {
                     joined.template.kubernetes = minor.to_string();
@@ -84,7 +90,7 @@ impl Acting<'_> {
             Action::Fail(_, why) => {
                 save(records, Machine { was_on: false, ..with(State::Failed, Some(why.clone())) }).await
             }
-            Action::Leave(_, why) => save(records, with(State::Leaving, Some(machine.goes_for(why.clone())))).await,
+            Action::Leave(_, why) => save(records, with(State::Leaving, Some(why.clone()))).await,
             Action::RemoveToken(_) => {
                 if let Some(token) = &machine.token {
                     self.cluster.remove_token(token).await.map_err(Trouble::api)?;
@@ -212,7 +218,9 @@ impl Acting<'_> {
             }
             given => {
                 given?;
-                save(records, Machine { state: State::Joining, reason: None, since, ..noted }).await
+                // Whoever was in its place was let in by another token than this one.
+                let joining = Machine { state: State::Joining, reason: None, impersonated: false, since, ..noted };
+                save(records, joining).await
             }
         }
     }

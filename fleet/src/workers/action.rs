@@ -21,6 +21,8 @@ pub enum Action {
     PowerOn(String),
     /// Notes with which key its VM asks to join, as it said before anything else ran there.
     Hear(String, String),
+    /// Notes that somebody else has joined in its place, while it is to join again.
+    Suspect(String),
     /// Notes that it has joined.
     Joined(String),
     /// Notes that it did not.
@@ -56,6 +58,7 @@ impl Action {
             | Self::Invite(name)
             | Self::PowerOn(name)
             | Self::Hear(name, _)
+            | Self::Suspect(name)
             | Self::Joined(name)
             | Self::Fail(name, _)
             | Self::Leave(name, _)

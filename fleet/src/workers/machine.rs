@@ -93,6 +93,9 @@ pub struct Machine {
     /// say another one later.
     #[serde(default)]
     pub key: Option<String>,
+    /// Whether somebody else was seen to have joined in its place, and it was given no other token since.
+    #[serde(default)]
+    pub impersonated: bool,
 }
 
 impl Machine {
@@ -118,6 +121,7 @@ impl Machine {
             heard: None,
             was_on: false,
             key: None,
+            impersonated: false,
         }
     }
 
@@ -146,14 +150,21 @@ impl Machine {
         self.joined_seconds.is_some()
     }
 
-    /// Whether somebody else had joined by its name when it was looked at last, before it goes or while it does.
+    /// Whether somebody else was seen to have joined in its place, also where it has failed for that.
     pub(super) fn is_anothers(&self) -> bool {
-        self.reason.as_ref().is_some_and(|why| why.code == reason::NAME_IN_USE)
+        self.impersonated || self.reason.as_ref().is_some_and(|why| why.code == reason::NAME_IN_USE)
     }
 
-    /// Why it goes. Of a member that somebody else has joined in the place of, that outlives what it goes for: it is not drained.
-    pub(super) fn goes_for(&self, why: Reason) -> Reason {
-        if self.has_joined() && self.is_anothers() { Reason::new(reason::NAME_IN_USE, why.words) } else { why }
+    /// Brings it to another state. That somebody else has joined in its place outlives that it has failed for it.
+    pub(super) fn enter(&mut self, state: State, since: u64, reason: Option<Reason>) {
+        self.impersonated = self.is_anothers();
+        (self.state, self.since, self.reason) = (state, since, reason);
+    }
+
+    /// Has it go for this reason, from `now` on, in seconds of Unix time. It is not drained where somebody else was seen in its
+    /// place, whatever it goes for.
+    pub fn leave(&mut self, now: u64, why: Reason) {
+        self.enter(State::Leaving, now, Some(why));
     }
 
     /// How long it may take to join, or to be Ready again, in seconds.

@@ -122,6 +122,11 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         return Step::Does(Action::Hear(name(machine), key.to_owned()));
     }
     let unproved = seen.is_ready(machine).then(|| unproved(machine, seen)).flatten();
+    // It may be told to go before it has failed. Its key was heard since it was given this token: no record from before says so.
+    let is_suspect = unproved.as_ref().is_some_and(|why| why.code == reason::NAME_IN_USE);
+    if is_suspect && machine.has_joined() && !machine.is_anothers() {
+        return Step::Does(Action::Suspect(name(machine)));
+    }
     match node {
         Node::Absent if is_too_late(machine, seen) => {
             return late("its token has ended, and it has not joined".to_owned());
@@ -362,11 +367,19 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     if remaining.is_empty() {
         return Step::Does(Action::PowerOff(name(machine)));
     }
-    // Who has joined in its place ends no pod, and nothing tells him from a worker that cannot say that it is itself.
-    let is_unproved = !machine.has_joined() && node.ready && seen.whose(machine) == Whose::Unsaid;
-    let whose = ". Its VM has never said that this node is its own: if the pods do not end, cut that VM's power, and they are \
-                 started elsewhere";
-    let whose = if is_unproved { whose } else { "" };
+    // Who has joined in its place ends no pod, and nothing tells him from a worker that cannot say that it is itself, or from a
+    // member whose record is older than its key.
+    let whose = match seen.whose(machine) {
+        Whose::Unsaid if node.ready && !machine.has_joined() => {
+            ". Its VM has never said that this node is its own: if the pods do not end, cut that VM's power, and they are started \
+             elsewhere"
+        }
+        Whose::Another if node.ready => {
+            ". Its node was let in with another key than its VM's: if the pods do not end, cut that VM's power, and they are \
+             started elsewhere"
+        }
+        Whose::Its | Whose::Another | Whose::Unsaid => "",
+    };
     let words = format!("not moved away from it yet: {}{whose}", some_of(&remaining));
     let late = seen.now.saturating_sub(machine.since) > pool.rollout.drain_seconds;
     let wait = Wait { lasting: late, ..Wait::passing(machine, reason::DRAINING, words) };

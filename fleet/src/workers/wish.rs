@@ -105,10 +105,6 @@ impl Wish {
     }
 }
 
-fn leaves(machine: &mut Machine, now: u64, reason: Reason) {
-    (machine.state, machine.since, machine.reason) = (State::Leaving, now, Some(machine.goes_for(reason)));
-}
-
 /// What was said holds for the workers that are outdated by now: never for one that goes later, nor for one that a person
 /// wants to go.
 fn replaced_with(kept: &mut Kept, discards: Discards) {
@@ -120,8 +116,7 @@ fn replaced_with(kept: &mut Kept, discards: Discards) {
 
 /// Whether it leaves because a person wants it.
 fn is_asked(machine: &Machine) -> bool {
-    let is_asked = |why: &Reason| [reason::ASKED, reason::NAME_IN_USE].contains(&why.code.as_str());
-    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(is_asked)
+    machine.state == State::Leaving && machine.reason.as_ref().is_some_and(|why| why.code == reason::ASKED)
 }
 
 fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::Result<()> {
@@ -139,7 +134,7 @@ fn remove(kept: &mut Kept, name: &str, discards: Discards, now: u64) -> anyhow::
     if machine.state != State::Leaving || is_missing {
         kept.pool.count = kept.pool.count.saturating_sub(1);
     }
-    leaves(machine, now, Reason::new(reason::ASKED, "a person wants it to go"));
+    machine.leave(now, Reason::new(reason::ASKED, "a person wants it to go"));
     Ok(())
 }
 
@@ -149,7 +144,7 @@ fn scale(kept: &mut Kept, count: usize, now: u64) {
     let surplus = if count < kept.pool.count { there.saturating_sub(count) } else { 0 };
     let failed = kept.machines.iter_mut().rev().filter(|machine| machine.state == State::Failed);
     for machine in failed.take(surplus) {
-        leaves(machine, now, Reason::new(reason::SURPLUS, "there are more workers than are wanted"));
+        machine.leave(now, Reason::new(reason::SURPLUS, "there are more workers than are wanted"));
     }
     kept.pool.count = count;
 }
@@ -163,7 +158,7 @@ fn rejoin(kept: &mut Kept, name: &str, now: u64) -> anyhow::Result<()> {
         State::New | State::Joining | State::Leaving => false,
     };
     ensure!(may, "{name} comes or goes, or has never joined: only a worker that has joined can join again");
-    (machine.state, machine.since, machine.reason) = (State::Returning, now, None);
+    machine.enter(State::Returning, now, None);
     Ok(())
 }
 
@@ -177,11 +172,11 @@ fn named<'k>(machines: &'k mut [Machine], name: &str) -> anyhow::Result<&'k mut 
 fn give_up(kept: &mut Kept, now: u64) {
     for machine in kept.machines.iter_mut().filter(|machine| machine.state == State::Failed) {
         if machine.has_joined() {
-            (machine.state, machine.since, machine.reason) = (State::Returning, now, None);
+            machine.enter(State::Returning, now, None);
             continue;
         }
         let why = machine.reason.as_ref().map_or_else(String::new, |why| format!(": {}", why.words));
-        leaves(machine, now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
+        machine.leave(now, Reason::new(reason::GIVEN_UP, format!("it is made anew{why}")));
     }
 }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, pool, remove, replace, vm};
 use super::stories::codes;
 use crate::hypervisor::{Kind, PowerState, Vm};
-use crate::workers::{Action, Arrived, Changes, Machine, NodeSeen, Seen, State, Wait, Wish, next};
+use crate::workers::{Action, Arrived, Changes, Discards, Machine, NodeSeen, Seen, State, Wait, Wish, next};
 
 fn rejoin(worker: &str) -> Wish {
     Wish::Rejoin { worker: worker.to_owned() }
@@ -283,6 +283,60 @@ async fn who_has_read_the_form_of_one_that_joins_again_passes_for_it_as_little()
     assert_eq!(codes(&arrived), ["workers.name-in-use"]);
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
     assert_eq!((world.own(), world.lock().nodes.len()), (vec!["t-w2".to_owned()], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_joined_in_the_place_of_one_that_joins_again_goes_at_once_also_before_it_has_failed() {
+    for then in [None, Some(Wish::GoOn), Some(rejoin("t-w1"))] {
+        let world = World::with(2).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.lock().expire("t-w1");
+        world.lock().intruded.insert("t-w1".to_owned());
+        match &then {
+            Some(wish) => {
+                assert_eq!(codes(&world.give(rejoin("t-w1")).await.arrived().0), ["workers.name-in-use"]);
+                world.give_for_a_minute(wish.clone()).await.arrived();
+            }
+            None => drop(world.give_for_a_minute(rejoin("t-w1")).await.arrived()),
+        }
+        let state = world.kept().await.unwrap().machines[0].state;
+        assert_eq!(state, if then.is_some() { State::Returning } else { State::Joining });
+        assert_eq!(world.status().await.unwrap().unwrap().waits[0].reason.code, "workers.name-in-use");
+        // He ends no pod.
+        assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+        assert!(!world.lock().calls.iter().any(|(name, _)| *name == "evict"), "{then:?}");
+        assert_eq!((world.own(), world.lock().nodes.len()), (vec!["t-w2".to_owned()], 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_volumes_of_an_outdated_worker_that_failed_as_anothers_are_given_up_once_that_is_said() {
+    let world = World::with(2).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.lock().expire("t-w1");
+    world.lock().intruded.insert("t-w1".to_owned());
+    assert_eq!(codes(&world.give(rejoin("t-w1")).await.arrived().0), ["workers.name-in-use"]);
+    world.lock().claims.insert("t-w1".to_owned(), vec!["web/data".to_owned()]);
+    let two = replace("two", Changes::default());
+    let (arrived, _) = world.give(two.clone()).await.arrived();
+    assert!(codes(&arrived).contains(&"workers.local-volumes"), "{arrived:?}");
+    let Wish::Replace { image, cluster, kubernetes, changes, .. } = two else { unreachable!() };
+    let discards = Discards { local_volumes: true, ..Discards::default() };
+    world.give(Wish::Replace { image, cluster, kubernetes, changes, discards }).await.done();
+    assert_eq!(world.own(), ["t-w3", "t-w4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_member_whose_node_may_be_anothers_it_is_told_what_ends_pods_that_stay() {
+    let world = World::with(2).await;
+    // Of this one no command has seen that somebody else has joined.
+    world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
+    let (_, status) = world.give_for_a_minute(remove("t-w1")).await.arrived();
+    let is_told =
+        |wait: &Wait| wait.reason.code == "workers.draining" && wait.reason.words.contains("cut that VM's power");
+    assert!(status.waits.iter().any(is_told), "{:?}", status.waits);
+    world.lock().lose_power("t-w1");
+    assert_eq!(world.give(Wish::Scale(1)).await.done().available, 1);
 }
 
 #[tokio::test(start_paused = true)]
