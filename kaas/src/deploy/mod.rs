@@ -100,7 +100,15 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     for vm in &also {
         run.output.tell(&words::goes_as_well(vm));
     }
-    let going = Going { also: also.len(), ..Going::of(name, &*site, arguments.data_disks) };
+    let left = if arguments.data_disks {
+        run.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
+    } else {
+        Vec::new()
+    };
+    for disk in &left {
+        run.output.tell(&words::disk_goes_as_well(disk));
+    }
+    let going = Going { also: also.len(), left: left.len(), ..Going::of(name, &*site, arguments.data_disks) };
     let given = arguments.confirm.clone();
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
     site.run(Ending::AtOnce, async |_| {
@@ -111,7 +119,8 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         run.output.tell(&format!("there is nothing of the cluster {name} any more"));
         return Ok(ExitCode::SUCCESS);
     }
-    run.go(&place, None, Wish::Destroy { cluster: name, disks: arguments.data_disks, also: &also }, over)
+    let wish = Wish::Destroy { cluster: name, disks: arguments.data_disks, left: &left, also: &also };
+    run.go(&place, None, wish, over)
 }
 
 /// `kaas status`. Exit statuses: 0 when the cluster is as it is to be, 3 when it is not.

@@ -124,6 +124,11 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     let all = says(0, &["destroy", "--confirm", "control", "--data-disks"], &file);
     assert!(!all.contains("left: the data disk"), "{all}");
     // Of the journal the last hold is left, so that no number comes again, and what is not the journal's.
+    assert_eq!(
+        all.matches(", which goes as well\n  no VM of the cluster holds it").count(),
+        3,
+        "each is named before: {all}"
+    );
     let left = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let (numbered, others): (Vec<String>, Vec<String>) = left.partition(|name| name.parse::<u64>().is_ok());
     assert_eq!((numbered.len(), others.contains(&"foreign".to_owned())), (1, true), "{numbered:?} {others:?}");
