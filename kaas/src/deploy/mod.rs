@@ -211,7 +211,8 @@ impl<'a> Run<'a> {
         let (all, gone) = self.with(place, None, async |deploy| {
             let (all, mut gone) = (deploy.hypervisor.vms().await?, Vec::new());
             for uuid in uuids {
-                // Of a command that was interrupted some have gone by now.
+                // Of a command that was interrupted some have gone by now. What is moved to where the account sees nothing reads the
+                // same.
                 if deploy.has_granted(*uuid).await? && deploy.hypervisor.with_bios_uuid(*uuid).await?.is_empty() {
                     gone.push(*uuid);
                 }
@@ -219,7 +220,8 @@ impl<'a> Run<'a> {
             Ok((all, gone))
         })?;
         for uuid in &gone {
-            self.output.tell(&format!("no VM has the BIOS UUID {uuid} any more: it has gone with an earlier command"));
+            let words = "it has gone with an earlier command, or was moved to where this account has no right";
+            self.output.tell(&format!("no VM with the BIOS UUID {uuid} is to be seen any more: {words}"));
         }
         let of = |uuid: &Uuid| {
             let found: Vec<&Vm> = all.iter().filter(|vm| vm.uuid() == *uuid).collect();
