@@ -107,7 +107,7 @@ impl VcenterHypervisor {
 
     /// Removes half of a template. It is known by the name and the BIOS UUID that were noted before it was begun, never had more
     /// than the image's own disk, and never ran: what is otherwise stays, and is named. So does a template that was not sealed: others
-    /// may have made VMs that stand on it. True if something stays.
+    /// may have made VMs that stand on it. True if something stays until a person sees to it.
     async fn end_half(&self, note: &Note, permit: &dyn Permit) -> Result<bool> {
         let mut found = Vec::new();
         for reference in self.client.vms_of_bios_uuid(&note.uuid.to_string()).await? {
@@ -134,7 +134,7 @@ impl VcenterHypervisor {
     }
 
     /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen, and right before the second
-    /// one it is looked at again. True if it stays.
+    /// one it is looked at again. True if it stays until a person sees to it.
     async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Permit) -> Result<bool> {
         let look = || -> Looked<'_> {
             Box::pin(async move {
@@ -160,7 +160,7 @@ impl VcenterHypervisor {
             // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
             Err(error) => {
                 log::info!("{} was left half laid ready, and stays for now: {error}", half.name);
-                Ok(true)
+                Ok(error.kind != Kind::Transient)
             }
         }
     }
