@@ -1,7 +1,7 @@
 //! A question to whoever gave a command. It is waited for within [`LIMIT`], which is said: what it is about was looked at
 //! before, and may be something else later.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -14,13 +14,29 @@ const LIMIT: Duration = Duration::from_secs(10 * 60);
 const LONGEST: u64 = 4096;
 
 /// Asks on standard error, for standard output may be a script's, and returns the line that was typed, without what is
-/// around it. `instead` says how it is answered without one.
+/// around it. Where standard error is no terminal and standard output is one, as with `2>log`, it is asked there: else nobody would
+/// see what is waited for. `instead` says how it is answered without one.
 ///
 /// # Errors
 /// When nobody has answered within ten minutes, or there is nobody to ask.
 pub fn ask(question: &str, instead: &str) -> anyhow::Result<String> {
     let from = || std::io::stdin().lock();
-    asked(question, instead, LIMIT, from, &mut std::io::stderr())
+    match seen_on(std::io::stderr().is_terminal(), std::io::stdout().is_terminal()) {
+        Seen::OnStandardError => asked(question, instead, LIMIT, from, &mut std::io::stderr()),
+        Seen::OnStandardOutput => asked(question, instead, LIMIT, from, &mut std::io::stdout()),
+    }
+}
+
+/// Where a person sees a question.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    OnStandardError,
+    OnStandardOutput,
+}
+
+/// By which of the two are terminals.
+fn seen_on(is_error_terminal: bool, is_output_terminal: bool) -> Seen {
+    if !is_error_terminal && is_output_terminal { Seen::OnStandardOutput } else { Seen::OnStandardError }
 }
 
 /// Confirms that a cluster is meant by its name, which was given, or is asked for.
@@ -80,6 +96,14 @@ mod tests {
         assert_eq!(answer("\n").unwrap(), "");
         let told = answer("").unwrap_err().to_string();
         assert_eq!(told, "there is nobody to ask: give --yes; nothing was changed");
+    }
+
+    #[test]
+    fn a_question_is_asked_where_a_person_sees_it() {
+        assert_eq!(seen_on(true, true), Seen::OnStandardError);
+        assert_eq!(seen_on(true, false), Seen::OnStandardError);
+        assert_eq!(seen_on(false, false), Seen::OnStandardError);
+        assert_eq!(seen_on(false, true), Seen::OnStandardOutput);
     }
 
     #[test]

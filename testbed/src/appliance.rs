@@ -1,4 +1,4 @@
-//! Small OVAs of a control node: their disk holds nothing that starts, but everything about them can be verified and imported.
+//! Small OVAs of nodes: their disk holds nothing that starts, but everything about them can be verified and imported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ use ova::vmdk;
 
 /// An OVA of version 0.2.0 with one adapter, a system disk and a blank data disk of 64 MiB.
 pub struct Appliance<'a> {
+    /// Its name, as of the images: `kaas-control-plane` or `kaas-tenant`.
+    pub name: &'a str,
     /// As the description of an image has it: version, build identifier, and what of etcd is in it.
     pub full_version: &'a str,
     /// The form.
@@ -46,7 +48,7 @@ impl Appliance<'_> {
 
     fn descriptor(self, disk: &vmdk::Written) -> Descriptor {
         Descriptor {
-            name: "kaas-control-plane".into(),
+            name: self.name.into(),
             annotation: None,
             eula: None,
             operating_system: OperatingSystem { cim_type: 96, vmware_type: None, description: "Debian".into() },
@@ -125,8 +127,8 @@ pub fn few_properties() -> Vec<Property> {
     vec![minor, text("node-name"), text("deployment-secret")]
 }
 
-/// The form of a control node, as its OVA has it.
-pub fn form() -> Vec<Property> {
+/// The form of a role's nodes, as their OVA has it.
+pub fn form(role: Role) -> Vec<Property> {
     let field = |property: contract::properties::FormProperty| Property {
         key: property.key.to_owned(),
         kind: PropertyType::from_name(property.ovf_type),
@@ -138,5 +140,5 @@ pub fn form() -> Vec<Property> {
         description: property.description,
     };
     let minors = ["1.35".to_owned(), "1.36".to_owned()];
-    contract::properties::form(&Role::ControlPlane.into(), &minors).into_iter().map(field).collect()
+    contract::properties::form(&role.into(), &minors).into_iter().map(field).collect()
 }

@@ -18,7 +18,9 @@ const PROGRAM: &str = "KAAS_TEST_VCENTER";
 
 /// Who may do everything, where nothing else is said of users.
 pub const ADMINISTRATOR: &str = "administrator@vsphere.local";
-/// The administrator's password.
+/// Who may only look, where [`Bed::with_looker`] has said that there is somebody.
+pub const LOOKER: &str = "looker@vsphere.local";
+/// The password of both.
 pub const PASSWORD: &str = "secret";
 /// The network that is there.
 pub const NETWORK: &str = "VM Network";
@@ -94,8 +96,7 @@ pub struct Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        let _ = self.program.kill();
-        let _ = self.program.wait();
+        self.end();
     }
 }
 
@@ -133,6 +134,27 @@ impl Bed {
             http,
             directory,
         }
+    }
+
+    /// The same, with somebody who may only look beside the administrator.
+    ///
+    /// # Panics
+    /// As [`Bed::start`].
+    pub fn with_looker(arguments: &[&str]) -> Self {
+        let users = json!([
+            { "name": ADMINISTRATOR, "password": PASSWORD },
+            { "name": LOOKER, "password": PASSWORD, "privileges": ["System.View", "System.Read"] },
+        ]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), users.to_string()).unwrap();
+        // It has read them once it is ready.
+        Self::start(&[&["-users", file.path().to_str().unwrap()], arguments].concat())
+    }
+
+    /// Ends it: nobody answers any more.
+    pub fn end(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
     }
 
     /// The program that is started; others that are built with it are beside it.

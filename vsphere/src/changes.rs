@@ -7,11 +7,14 @@ use tokio::sync::OwnedMutexGuard;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::method::{CLONE_VM, Method};
+use crate::method::{CLONE_VM, Method, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_COMPUTE_RESOURCE, RECONFIGURE_VM};
 use crate::reference::MoRef;
 use crate::soap::Element;
 use crate::task::{Progress, TaskEnd};
 use crate::treatment::Again;
+
+/// Tasks that take moments, and that a node may wait for: they are begun whatever else is under way.
+const AT_ONCE: [Method; 4] = [POWER_ON_VM, POWER_OFF_VM, RECONFIGURE_VM, RECONFIGURE_COMPUTE_RESOURCE];
 
 /// Makes changes under a guard. Those of one VM are made one after the other.
 pub struct Changes<'a> {
@@ -59,7 +62,7 @@ impl<'a> Changes<'a> {
     pub(crate) async fn run(&self, method: Method, this: &MoRef, arguments: Vec<Element>) -> Result<Option<Element>> {
         let attempt = || format!("{} of {this}", method.name);
         let _turn = self.turn(method, this).await;
-        let _slot = self.client.task_slot().await;
+        let _slot = if AT_ONCE.contains(&method) { None } else { self.client.task_slot(&attempt()).await };
         let (begin, mut waits) = (Instant::now(), 0);
         loop {
             let response = self.client.perform(method, this, arguments.clone(), self.guard).await?;

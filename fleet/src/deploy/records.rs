@@ -74,7 +74,12 @@ impl<'a> Records<'a> {
 pub async fn read(store: &dyn Store) -> anyhow::Result<Option<Kept>> {
     let Some(Note { hold, file, text }) = deployment::last(store).await? else { return Ok(None) };
     let kept = serde_json::from_str(&text);
-    kept.map(Some).with_context(|| format!("reading the deployment's journal of hold {hold}: understanding {file}"))
+    kept.map(Some).with_context(|| {
+        format!(
+            "reading the deployment's journal of hold {hold}: understanding {file} (if a newer version of this program has written \
+             it, go on with that one)"
+        )
+    })
 }
 
 /// What was begun for the cluster of a deployment; none if nothing was.

@@ -16,6 +16,7 @@ use super::upgraded::Upgraded;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
+use crate::hypervisor::DiskRef;
 use crate::journals;
 use crate::upgrade::{GuardedHypervisor, LastUpgrade};
 use crate::workers::Trouble;
@@ -86,6 +87,16 @@ impl Deploy<'_> {
     pub async fn has_granted(&self, vm: Uuid) -> anyhow::Result<bool> {
         let kept = records::read(self.store).await?;
         Ok(kept.is_some_and(|kept| kept.granted.iter().any(|granted| granted.vm == vm)))
+    }
+
+    /// The disks that no VM of the cluster holds and that may go with it where its data disks go. A VM that is not looked at, in another
+    /// folder or where the account has no right, may hold one: whoever says that they go is shown them.
+    ///
+    /// # Errors
+    /// When the store or the hypervisor does not answer, or the journal is another deployment's.
+    pub async fn unheld(&self) -> anyhow::Result<Vec<DiskRef>> {
+        let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(Vec::new()) };
+        Ok(kept.unheld(&self.hypervisor.vms().await?))
     }
 
     /// Removes a place that a command which was killed has made, and nothing else. False if there is something of a cluster:

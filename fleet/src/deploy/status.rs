@@ -48,6 +48,8 @@ pub struct DeployStatus {
     pub nodes: Vec<NodeStatus>,
     /// Data disks that are left and nobody holds.
     pub left: Vec<DiskRef>,
+    /// Data disks that nobody holds and that are removed yet.
+    pub discarded: Vec<DiskRef>,
     /// What has to happen before it goes on.
     pub waits: Vec<Wait>,
     /// Whether there is nothing left to do.
@@ -82,6 +84,7 @@ impl DeployStatus {
                 ready: is_ready,
             }
         });
+        let unheld = |disks: &[DiskRef]| disks.iter().filter(|disk| !seen.is_held(disk)).cloned().collect();
         Self {
             cluster: kept.cluster.clone(),
             goal: kept.goal,
@@ -89,7 +92,8 @@ impl DeployStatus {
             formed: kept.formed,
             looked,
             nodes: nodes.collect(),
-            left: kept.left.iter().filter(|disk| !seen.is_held(disk)).cloned().collect(),
+            left: unheld(&kept.left),
+            discarded: unheld(&kept.discarded),
             waits,
             done,
         }

@@ -21,8 +21,10 @@ pub enum Wish<'a> {
     Destroy {
         /// Its name.
         cluster: &'a str,
-        /// Whether its data disks are removed as well.
+        /// Whether its data disks are removed as well: those that its VMs hold.
         disks: bool,
+        /// Those that none of its VMs holds and that go with them, as they were shown to whoever says so ([`super::Deploy::unheld`]).
+        left: &'a [DiskRef],
         /// VMs that go as well though nothing is noted of how they were made, as they were shown to whoever says so.
         also: &'a [Vm],
     },
@@ -39,7 +41,7 @@ impl Wish<'_> {
         }
         let kept = match self {
             Self::Deploy(wanted) => deployed(wanted, kept, vms),
-            Self::Destroy { cluster, disks, also } => destroyed(cluster, disks, also, kept, vms),
+            Self::Destroy { cluster, disks, left, also } => destroyed(cluster, disks.then_some(left), also, kept, vms),
         };
         Ok(Kept { deployment: Some(deployment), ..kept? })
     }
@@ -130,7 +132,14 @@ fn same(wanted: &Wanted, kept: Kept) -> anyhow::Result<Kept> {
     Ok(kept)
 }
 
-fn destroyed(cluster: &str, disks: bool, also: &[Vm], kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<Kept> {
+/// `disks` are those that go though no VM of the cluster holds them; none where no data disk goes.
+fn destroyed(
+    cluster: &str,
+    disks: Option<&[DiskRef]>,
+    also: &[Vm],
+    kept: Option<Kept>,
+    vms: &[Vm],
+) -> anyhow::Result<Kept> {
     let before = kept.as_ref().map(|kept| kept.granted.clone()).unwrap_or_default().into_iter();
     let mut granted: Vec<Granted> = before.map(|granted| Granted { earlier: true, ..granted }).collect();
     for vm in also {
@@ -168,10 +177,11 @@ fn destroyed(cluster: &str, disks: bool, also: &[Vm], kept: Option<Kept>, vms: &
         }
     };
     ensure!(kept.cluster == cluster, "the cluster here is {}, not {cluster}: nothing was changed", kept.cluster);
-    let mut kept = Kept { goal: Goal::Down, removes_disks: disks, granted, ..kept };
-    if disks {
-        // Also those that an earlier one has left, but for what was never the cluster's.
-        let (own, left) = std::mem::take(&mut kept.left).into_iter().partition(|disk| kept.is_own_disk(disk.uuid));
+    let mut kept = Kept { goal: Goal::Down, removes_disks: disks.is_some(), granted, ..kept };
+    if let Some(shown) = disks {
+        // Also those that an earlier one has left, but for what was never the cluster's, and what nobody was shown.
+        let goes = |disk: &DiskRef| kept.is_own_disk(disk.uuid) && shown.contains(disk);
+        let (own, left) = kept.left.iter().cloned().partition(goes);
         kept.left = left;
         kept.discarded.extend::<Vec<DiskRef>>(own);
     } else {
@@ -206,20 +216,24 @@ fn adopted(cluster: &str) -> Kept {
 
 impl Kept {
     /// The same with those of an upgrade's disks noted that no VM holds: nothing else leads to them once its journal goes. However
-    /// often that is asked for, each is noted once. The cluster's own go where that is wanted: one that an earlier command has removed
-    /// is not found then.
+    /// often that is asked for, each is noted once. They are left also where data disks go: a VM that is not seen here may hold one, and
+    /// nobody was shown it.
     #[must_use]
     pub(super) fn with_unheld(mut self, disks: &[DiskRef], vms: &[Vm]) -> Self {
         for disk in disks {
             let is_noted = self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == disk.uuid);
-            if is_noted || vms.iter().any(|vm| vm.disk(disk.uuid).is_some()) {
-                continue;
+            if !is_noted && !is_held(vms, disk) {
+                self.left.push(disk.clone());
             }
-            let goes = self.removes_disks && self.is_own_disk(disk.uuid);
-            let noted = if goes { &mut self.discarded } else { &mut self.left };
-            noted.push(disk.clone());
         }
         self
+    }
+
+    /// The disks that no VM holds and that go where data disks go: those that are noted to go, and the cluster's own among what is
+    /// left.
+    pub(super) fn unheld(&self, vms: &[Vm]) -> Vec<DiskRef> {
+        let left = self.left.iter().filter(|disk| self.is_own_disk(disk.uuid));
+        self.discarded.iter().chain(left).filter(|disk| !is_held(vms, disk)).cloned().collect()
     }
 
     /// The same once the cluster is gone, with what was to be removed and is held by a VM that is not the cluster's among what is
@@ -246,13 +260,18 @@ impl Kept {
             // One of before this was noted.
             node.disk = Some(disk.uuid);
         }
-        if let Some(noted) = kept.left.iter_mut().chain(&mut kept.discarded).find(|noted| noted.uuid == disk.uuid) {
+        let is_noted = |noted: &DiskRef| noted.uuid == disk.uuid;
+        if let Some(noted) = kept.discarded.iter_mut().find(|noted| is_noted(noted)) {
             // It was moved since.
             noted.path.clone_from(&disk.path);
             return Ok(kept);
         }
+        // What was left since no VM held it, and what a VM of the cluster holds again, is noted as that one's.
+        let before = kept.left.len();
+        kept.left.retain(|noted| !is_noted(noted));
+        let was_left = kept.left.len() != before;
         let is_own = held.kind == DiskKind::Data && kept.is_own_disk(disk.uuid);
-        let goes = if was_used { is_own && self.removes_disks } else { is_only };
+        let goes = if was_used { is_own && self.removes_disks } else { is_only && !was_left };
         if goes {
             kept.discarded.push(disk.clone());
         } else {
@@ -260,4 +279,9 @@ impl Kept {
         }
         Ok(kept)
     }
+}
+
+/// Whether one of these VMs holds a disk.
+fn is_held(vms: &[Vm], disk: &DiskRef) -> bool {
+    vms.iter().any(|vm| vm.disk(disk.uuid).is_some())
 }

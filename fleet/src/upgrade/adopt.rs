@@ -32,9 +32,10 @@ impl Deployment<'_> {
     ///
     /// # Errors
     /// When a node does not answer, no VM has the BIOS UUID that it says, several have, or it is another deployment's; or the
-    /// journal in the place is.
+    /// journal in the place is, or that of a cluster which is being destroyed.
     pub async fn adoptable(&self) -> anyhow::Result<Vec<Adoption>> {
         self.is_its_place().await?;
+        self.may_be_upgraded().await?;
         let deployment = self.hypervisor.deployment();
         let mut adoptions = Vec::new();
         for (node, address) in self.nodes.control_nodes().await? {

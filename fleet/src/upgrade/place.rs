@@ -11,7 +11,8 @@ use crate::deploy::{Goal, OtherDeployment, begun, ended_with_its_cluster};
 
 impl Deployment<'_> {
     /// Refuses an upgrade, and going on with one, of a cluster that is being destroyed: a disk that it takes from a VM would be
-    /// nobody's once the VMs are gone, and what it needs may be gone already.
+    /// nobody's once the VMs are gone, and what it needs may be gone already. So with VMs that are taken in: nothing is noted of them,
+    /// and the destroying would wait for each.
     ///
     /// # Errors
     /// When it is so, what was begun there is another deployment's, or the store does not answer.

@@ -4,7 +4,7 @@ use vsphere::{ConfigSpec, Controller, DatastorePath, DiskFile, DiskMode, Existin
 
 use super::VcenterHypervisor;
 use super::stamp::GOING;
-use super::trouble::{Asking, changed, not_now};
+use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{DiskKind, DiskRef, Error, Kind, Permit, Result, Vm};
 
 /// The mode of disks that are outside snapshots.
@@ -71,25 +71,29 @@ impl VcenterHypervisor {
     }
 
     pub(super) async fn remove_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let look = || -> Looked<'_> { Box::pin(self.may_be_removed(disk)) };
+        let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
+        Ok(self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await?)
+    }
+
+    async fn may_be_removed(&self, disk: &DiskRef) -> Result<()> {
         self.is_nobodys(disk).await?;
         self.is_no_others(disk).await?;
         self.is_there(disk).await?;
-        self.is_in_no_others_directory(disk).await?;
-        let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
-        Ok(self.client.changes(&Asking(permit)).delete_disk(file).await?)
+        self.is_in_no_others_directory(disk).await
     }
 
     /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was
-    /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart.
+    /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart. Right before the second one it is
+    /// looked at again.
     pub(super) async fn destroy_vm(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let now = self.as_seen(vm).await?;
         may_go(vm, &now)?;
-        let asking = Asking(permit);
-        let changes = self.client.changes(&asking);
-        changes.reconfigure(&now.reference, &ConfigSpec::of(&now).extra(GOING, "yes")).await?;
+        let going = ConfigSpec::of(&now).extra(GOING, "yes");
+        self.client.changes(&Asking(permit)).reconfigure(&now.reference, &going).await?;
         self.let_go(&now, permit).await?;
-        may_go(vm, &self.named(&vm.reference).await?)?;
-        Ok(changes.destroy(&now.reference).await?)
+        let look = || -> Looked<'_> { Box::pin(async move { may_go(vm, &self.named(&vm.reference).await?) }) };
+        Ok(self.client.changes(&LastLook { permit, look: &look }).destroy(&now.reference).await?)
     }
 
     /// Refuses a disk that a VM of the deployment holds.

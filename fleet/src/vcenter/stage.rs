@@ -11,7 +11,7 @@ use super::image::{Package, Standing, as_staged};
 use super::laid::{Note, SNAPSHOT, Seal, TRIES};
 use super::place::Place;
 use super::stamp::{GOING, IMAGE};
-use super::trouble::{Asking, not_now};
+use super::trouble::{Asking, LastLook, Looked, changed, not_now};
 use crate::hypervisor::{Error, Kind, Permit, Placement, Result, Staged, Vm};
 
 /// So many templates of an image that others have changed, or that were left without a seal, lie about at most: each cost an import,
@@ -107,7 +107,7 @@ impl VcenterHypervisor {
 
     /// Removes half of a template. It is known by the name and the BIOS UUID that were noted before it was begun, never had more
     /// than the image's own disk, and never ran: what is otherwise stays, and is named. So does a template that was not sealed: others
-    /// may have made VMs that stand on it. True if something stays.
+    /// may have made VMs that stand on it. True if something stays until a person sees to it.
     async fn end_half(&self, note: &Note, permit: &dyn Permit) -> Result<bool> {
         let mut found = Vec::new();
         for reference in self.client.vms_of_bios_uuid(&note.uuid.to_string()).await? {
@@ -133,14 +133,22 @@ impl VcenterHypervisor {
         Ok(true)
     }
 
-    /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen.
-    /// True if it stays.
+    /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen, and right before the second
+    /// one it is looked at again. True if it stays until a person sees to it.
     async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Permit) -> Result<bool> {
-        let asking = Asking(permit);
-        let changes = self.client.changes(&asking);
+        let look = || -> Looked<'_> {
+            Box::pin(async move {
+                let now = self.client.vm(&half.reference).await?;
+                if is_half(note, &now, &self.places.templates) {
+                    return Ok(());
+                }
+                Err(changed(format!("{} is not as it was left any more", now.name)))
+            })
+        };
         let removed = async {
-            changes.reconfigure(&half.reference, &ConfigSpec::of(half).extra(GOING, "yes")).await?;
-            changes.destroy(&half.reference).await
+            let going = ConfigSpec::of(half).extra(GOING, "yes");
+            self.client.changes(&Asking(permit)).reconfigure(&half.reference, &going).await?;
+            self.client.changes(&LastLook { permit, look: &look }).destroy(&half.reference).await
         };
         match removed.await.map_err(Error::from) {
             Ok(()) => {
@@ -152,7 +160,7 @@ impl VcenterHypervisor {
             // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
             Err(error) => {
                 log::info!("{} was left half laid ready, and stays for now: {error}", half.name);
-                Ok(true)
+                Ok(error.kind != Kind::Transient)
             }
         }
     }

@@ -1,5 +1,7 @@
 //! What a failure of the API means for whoever has called, and the permit of a call as the API's guard.
 
+use std::pin::Pin;
+
 use async_trait::async_trait;
 use vsphere::Outcome;
 
@@ -12,6 +14,25 @@ pub(super) struct Asking<'a>(pub(super) &'a dyn Permit);
 impl vsphere::Guard for Asking<'_> {
     async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.0.still().await.map_err(Into::into)
+    }
+}
+
+/// A look whose outcome says whether something may still go.
+pub(super) type Looked<'l> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'l>>;
+
+/// A call's permit, and a last look at what goes for good: before such a request others may be waited for, for hours, and no version of
+/// settings is named in it. The permit is asked last, for what it permits is begun at once.
+pub(super) struct LastLook<'a, 'l> {
+    pub(super) permit: &'a dyn Permit,
+    /// Made anew before each request.
+    pub(super) look: &'a (dyn Fn() -> Looked<'l> + Send + Sync),
+}
+
+#[async_trait]
+impl vsphere::Guard for LastLook<'_, '_> {
+    async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        (self.look)().await?;
+        self.permit.still().await.map_err(Into::into)
     }
 }
 

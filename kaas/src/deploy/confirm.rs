@@ -13,6 +13,8 @@ pub struct Going {
     pub journal: String,
     /// Whether its data disks go with it.
     pub disks: bool,
+    /// How many of these no VM holds; they were shown.
+    pub left: usize,
     /// How many VMs go as well that were shown.
     pub also: usize,
 }
@@ -20,7 +22,7 @@ pub struct Going {
 impl Going {
     /// A cluster on a site.
     pub fn of(cluster: &str, site: &dyn Site, disks: bool) -> Self {
-        Self { cluster: cluster.to_owned(), place: site.words(), journal: site.journal(), disks, also: 0 }
+        Self { cluster: cluster.to_owned(), place: site.words(), journal: site.journal(), disks, left: 0, also: 0 }
     }
 
     /// Has a person type the cluster's name, unless it was given.
@@ -40,8 +42,15 @@ impl Going {
     }
 
     fn question(&self) -> String {
-        let Self { cluster, place, journal, disks, also } = self;
-        let and_disks = if *disks { ", and its data disks with all that it knows" } else { "; its data disks stay" };
+        let Self { cluster, place, journal, disks, left, also } = self;
+        let and_disks = match (disks, left) {
+            (false, _) => "; its data disks stay".to_owned(),
+            (true, 0) => ", and its data disks with all that it knows".to_owned(),
+            (true, left) => {
+                let also = format!("also the {left} that were named, which no VM of it holds");
+                format!(", and its data disks with all that it knows, {also}")
+            }
+        };
         let also = if *also == 0 { String::new() } else { format!(", and the {also} that were named") };
         format!(
             "All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal goes as well: {journal}.\nType the \
@@ -58,7 +67,7 @@ mod tests {
     fn only_the_clusters_name_confirms_and_what_goes_is_named() {
         let asked = |given: Option<&str>, answer: &str, disks| {
             let (place, journal) = ("a lab".to_owned(), "what is in [ds] kaas/control".to_owned());
-            let going = Going { cluster: "control".to_owned(), place, journal, disks, also: 2 };
+            let going = Going { cluster: "control".to_owned(), place, journal, disks, left: 3, also: 2 };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;
@@ -72,7 +81,7 @@ mod tests {
             question.contains("its data disks stay") && question.contains("what is in [ds] kaas/control"),
             "{question}"
         );
-        assert!(asked(None, "control", true).1.contains("with all that it knows"));
+        assert!(asked(None, "control", true).1.contains("with all that it knows, also the 3 that were named"));
         assert!(question.contains("and the 2 that were named"), "{question}");
         assert_eq!(asked(Some("control"), "", true), (Ok(()), String::new()));
         for (given, answer) in [(None, ""), (None, "yes"), (None, "Control"), (Some("other"), "control")] {

@@ -100,7 +100,15 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     for vm in &also {
         run.output.tell(&words::goes_as_well(vm));
     }
-    let going = Going { also: also.len(), ..Going::of(name, &*site, arguments.data_disks) };
+    let left = if arguments.data_disks {
+        run.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
+    } else {
+        Vec::new()
+    };
+    for disk in &left {
+        run.output.tell(&words::disk_goes_as_well(disk));
+    }
+    let going = Going { also: also.len(), left: left.len(), ..Going::of(name, &*site, arguments.data_disks) };
     let given = arguments.confirm.clone();
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
     site.run(Ending::AtOnce, async |_| {
@@ -111,7 +119,8 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         run.output.tell(&format!("there is nothing of the cluster {name} any more"));
         return Ok(ExitCode::SUCCESS);
     }
-    run.go(&place, None, Wish::Destroy { cluster: name, disks: arguments.data_disks, also: &also }, over)
+    let wish = Wish::Destroy { cluster: name, disks: arguments.data_disks, left: &left, also: &also };
+    run.go(&place, None, wish, over)
 }
 
 /// `kaas status`. Exit statuses: 0 when the cluster is as it is to be, 3 when it is not.
@@ -202,7 +211,8 @@ impl<'a> Run<'a> {
         let (all, gone) = self.with(place, None, async |deploy| {
             let (all, mut gone) = (deploy.hypervisor.vms().await?, Vec::new());
             for uuid in uuids {
-                // Of a command that was interrupted some have gone by now.
+                // Of a command that was interrupted some have gone by now. What is moved to where the account sees nothing reads the
+                // same.
                 if deploy.has_granted(*uuid).await? && deploy.hypervisor.with_bios_uuid(*uuid).await?.is_empty() {
                     gone.push(*uuid);
                 }
@@ -210,7 +220,8 @@ impl<'a> Run<'a> {
             Ok((all, gone))
         })?;
         for uuid in &gone {
-            self.output.tell(&format!("no VM has the BIOS UUID {uuid} any more: it has gone with an earlier command"));
+            let words = "it has gone with an earlier command, or was moved to where this account has no right";
+            self.output.tell(&format!("no VM with the BIOS UUID {uuid} is to be seen any more: {words}"));
         }
         let of = |uuid: &Uuid| {
             let found: Vec<&Vm> = all.iter().filter(|vm| vm.uuid() == *uuid).collect();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use contract::role::Role;
 use fleet::upgrade::Target;
-use ova::ovf::{Product, Property, PropertyGroup, PropertyType, Qualifier};
+use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
 
 use super::judge::{Judged, Resolve, judge_with};
@@ -17,17 +17,7 @@ const KEY: &str = include_str!("../../../contract/src/properties/fixtures/ssh-ke
 /// The image of an OVA, and its form.
 fn package() -> (Target, Product) {
     let minors = ["1.35".to_owned(), "1.36".to_owned()];
-    let field = |property: contract::properties::FormProperty| Property {
-        key: property.key.to_owned(),
-        kind: PropertyType::from_name(property.ovf_type),
-        qualifiers: property.qualifiers.as_deref().map(Qualifier::parse_list).unwrap_or_default(),
-        default: property.default,
-        user_configurable: true,
-        password: property.password,
-        label: property.label,
-        description: property.description,
-    };
-    let properties = contract::properties::form(&Role::ControlPlane.into(), &minors).into_iter().map(field).collect();
+    let properties = testbed::form(Role::ControlPlane);
     let target = serde_json::json!({
         "ova": "one.ova", "digest": "d", "name": "kaas-control-plane", "image": {"version": "1.0.0", "build": "b"},
         "kubernetes": minors, "signer": null,

@@ -130,6 +130,15 @@ pub fn goes_as_well(vm: &Vm) -> String {
     text
 }
 
+/// A data disk that goes as well though no VM of the cluster holds it, by the journal's word.
+pub fn disk_goes_as_well(disk: &DiskRef) -> String {
+    format!(
+        "the data disk {} at {}, which goes as well\n  no VM of the cluster holds it: see that no other one does, which may be off",
+        disk.uuid,
+        clean(&disk.path)
+    )
+}
+
 /// Where it stands.
 pub fn status(status: &DeployStatus) -> String {
     let stands = match status.goal {
@@ -150,11 +159,11 @@ pub fn status(status: &DeployStatus) -> String {
             text += &format!("  {} at {}: {vm}{ready}\n", node.name, node.address);
         }
     }
-    text + &left(&status.left) + &waits(&status.waits)
+    text + &disks("left", &status.left) + &disks("also removed", &status.discarded) + &waits(&status.waits)
 }
 
-fn left(disks: &[DiskRef]) -> String {
-    disks.iter().map(|disk| format!("  left: the data disk {} at {}\n", disk.uuid, disk.path)).collect()
+fn disks(what: &str, disks: &[DiskRef]) -> String {
+    disks.iter().map(|disk| format!("  {what}: the data disk {} at {}\n", disk.uuid, disk.path)).collect()
 }
 
 fn waits(waits: &[Wait]) -> String {

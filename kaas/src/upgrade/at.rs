@@ -215,19 +215,46 @@ struct Known {
     kept: Vec<Fingerprint>,
 }
 
+/// The authorities of which a node may be.
+#[derive(Debug, PartialEq, Eq)]
+struct Believed {
+    authorities: Vec<Fingerprint>,
+    /// What says so, for people.
+    by: &'static str,
+}
+
+impl Believed {
+    /// Refuses what a node shows.
+    ///
+    /// # Errors
+    /// When it is of none of them.
+    fn has(&self, shown: Fingerprint) -> anyhow::Result<()> {
+        if self.authorities.contains(&shown) {
+            return Ok(());
+        }
+        let believed: Vec<String> = self.authorities.iter().map(ToString::to_string).collect();
+        bail!("it shows the authority {shown}, and the cluster's is {}, by {}", believed.join(" or "), self.by)
+    }
+}
+
+const BY_THE_NOTE: &str = "what was noted when it had formed";
+const BY_THE_GIVEN: &str = "the kubeconfig that was given";
+const BY_THE_KEPT: &str = "the kubeconfig that lies where the description says, which may be of a cluster that was described \
+                           there before: give this one's with --kubeconfig";
+
 impl Known {
     /// The authorities of which a node may be, by what the cluster has formed with if that was noted.
     ///
     /// # Errors
     /// Nothing says it, or the kubeconfig that was given is of another cluster.
-    fn believed(&self, noted: Option<Fingerprint>) -> anyhow::Result<Vec<Fingerprint>> {
+    fn believed(&self, noted: Option<Fingerprint>) -> anyhow::Result<Believed> {
         match noted {
             Some(noted) if !self.given.is_empty() && !self.given.contains(&noted) => bail!(
                 "the kubeconfig that was given knows servers by another authority than {noted}, with which the cluster has formed"
             ),
-            Some(noted) => Ok(vec![noted]),
-            None if !self.given.is_empty() => Ok(self.given.clone()),
-            None if !self.kept.is_empty() => Ok(self.kept.clone()),
+            Some(noted) => Ok(Believed { authorities: vec![noted], by: BY_THE_NOTE }),
+            None if !self.given.is_empty() => Ok(Believed { authorities: self.given.clone(), by: BY_THE_GIVEN }),
+            None if !self.kept.is_empty() => Ok(Believed { authorities: self.kept.clone(), by: BY_THE_KEPT }),
             None => bail!(
                 "nothing says which authority is the cluster's: neither was it noted when that formed, nor is there a kubeconfig \
                  where the description says"
@@ -271,13 +298,10 @@ async fn asked(
     hypervisor: &dyn Hypervisor,
     address: Ipv4Addr,
     vm: &Vm,
-    believed: &[Fingerprint],
+    believed: &Believed,
 ) -> anyhow::Result<Given> {
     let shown = hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
-    if !believed.contains(&shown.authority) {
-        let believed: Vec<String> = believed.iter().map(ToString::to_string).collect();
-        bail!("it shows the authority {}, and the cluster's is {}", shown.authority, believed.join(" or "));
-    }
+    believed.has(shown.authority)?;
     let credentials = deployer.credentials(address, &shown).await?;
     let ends = credentials.ends().context("what it gives does not say when it ends")?;
     Ok(Given { nodes: Arc::new(deployer.client(&credentials)?), ends, whence: vm.name.clone() })
@@ -317,12 +341,17 @@ mod tests {
     fn what_a_node_shows_is_held_against_the_note_or_else_against_a_kubeconfig_and_is_never_believed_alone() {
         let [own, other] = ["own", "other"].map(|key| Fingerprint::of(key.as_bytes()));
         let known = |given: &[Fingerprint], kept: &[Fingerprint]| Known { given: given.to_vec(), kept: kept.to_vec() };
-        assert_eq!(known(&[], &[]).believed(Some(own)).unwrap(), [own]);
-        assert_eq!(known(&[own], &[]).believed(Some(own)).unwrap(), [own]);
+        let of = |authorities: &[Fingerprint], by| Believed { authorities: authorities.to_vec(), by };
+        assert_eq!(known(&[], &[]).believed(Some(own)).unwrap(), of(&[own], BY_THE_NOTE));
+        assert_eq!(known(&[own], &[]).believed(Some(own)).unwrap(), of(&[own], BY_THE_NOTE));
         // What lies where the description says may be an earlier cluster's.
-        assert_eq!(known(&[], &[other]).believed(Some(own)).unwrap(), [own]);
-        assert_eq!(known(&[own, other], &[]).believed(None).unwrap(), [own, other]);
-        assert_eq!(known(&[], &[own]).believed(None).unwrap(), [own]);
+        assert_eq!(known(&[], &[other]).believed(Some(own)).unwrap(), of(&[own], BY_THE_NOTE));
+        assert_eq!(known(&[own, other], &[]).believed(None).unwrap(), of(&[own, other], BY_THE_GIVEN));
+        let kept = known(&[], &[other]).believed(None).unwrap();
+        assert_eq!(kept, of(&[other], BY_THE_KEPT));
+        assert!(kept.has(other).is_ok());
+        let refused = kept.has(own).unwrap_err().to_string();
+        assert!(refused.contains("may be of a cluster that was described there before: give this one's"), "{refused}");
         let refused = known(&[other], &[]).believed(Some(own)).unwrap_err().to_string();
         assert!(refused.contains("by another authority than"), "{refused}");
         let refused = known(&[], &[]).believed(None).unwrap_err().to_string();

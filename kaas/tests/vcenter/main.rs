@@ -13,7 +13,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 
-use bed::{Bed, LOOKER, USER};
+use bed::Bed;
+use testbed::{ADMINISTRATOR, LOOKER};
 
 fn kaas(arguments: &[&str], file: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
@@ -118,11 +119,16 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert_eq!(rules, 0);
     // The data disks are left; asked for, they go. Nothing is removed of the datastore but those.
     assert_eq!(gone.matches("left: the data disk").count(), 3, "{gone}");
-    let journal = bed.path("datastores/LocalDS_0/kaas/control");
+    let journal = bed.datastores().join("LocalDS_0/kaas/control");
     let foreign = journal.join("foreign");
     fs::create_dir(&foreign).unwrap();
     let all = says(0, &["destroy", "--confirm", "control", "--data-disks"], &file);
     assert!(!all.contains("left: the data disk"), "{all}");
+    assert_eq!(
+        all.matches(", which goes as well\n  no VM of the cluster holds it").count(),
+        3,
+        "each is named before: {all}"
+    );
     // Of the journal the last hold is left, so that no number comes again, and what is not the journal's.
     let left = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let (numbered, others): (Vec<String>, Vec<String>) = left.partition(|name| name.parse::<u64>().is_ok());
@@ -174,7 +180,7 @@ fn what_the_vcenter_lacks_is_said_at_once_each_with_its_line_and_nothing_is_made
 fn who_lacks_privileges_is_told_which_and_a_wrong_password_or_server_is_said() {
     let bed = Bed::start(&[]);
     bed.make_folder("control");
-    let user = format!("user = \"{USER}\"");
+    let user = format!("user = \"{ADMINISTRATOR}\"");
     let looker = format!("user = \"{LOOKER}\"");
     let told = says(1, &["deploy", "--dry-run"], &bed.described(&[(&user, &looker)]));
     for part in [
@@ -193,7 +199,7 @@ fn who_lacks_privileges_is_told_which_and_a_wrong_password_or_server_is_said() {
     assert!(told.contains("logging in as administrator@vsphere.local") && told.contains("InvalidLogin"), "{told}");
     assert!(!told.contains("wrong"), "{told}");
     // Its certificate signs itself: without the thumbprint nobody vouches for it.
-    let thumbprint = format!("thumbprint = \"{}\"", bed.thumbprint);
+    let thumbprint = format!("thumbprint = \"{}\"", bed.thumbprint());
     let told = says(1, &["deploy", "--dry-run"], &bed.described(&[(&thumbprint, "")]));
     assert!(
         told.contains("certificate") && told.contains("name its authority with ca-file, or itself with thumbprint"),

@@ -4,8 +4,9 @@ use std::fs;
 
 use contract::role::Role;
 use serde_json::{Value, json};
+use testbed::ADMINISTRATOR;
 
-use crate::bed::{Bed, USER, appliance};
+use crate::bed::{Bed, appliance};
 use crate::control;
 
 /// A vCenter, and a control cluster with a Provider on it whose three zones have two datastores.
@@ -31,10 +32,14 @@ fn beds() -> (Bed, control::Bed) {
          \x20   zones: [{zones}]\n\
          \x20   networks: [{{name: blue, portGroup: VM Network, addressing: DHCP}}]\n\
          \x20 credentialsRef: {{name: dc1-account}}\n",
-        vcenter.address, vcenter.thumbprint
+        vcenter.address(),
+        vcenter.thumbprint()
     );
     let (file, password) = (cluster.file("dc1.yaml", &provider), cluster.file("password", "secret\n"));
-    cluster.says(0, &format!("provider create --file {file} --user {USER} --password-file {password} --wait=false"));
+    cluster.says(
+        0,
+        &format!("provider create --file {file} --user {ADMINISTRATOR} --password-file {password} --wait=false"),
+    );
     cluster.kept().asked.clear();
     (vcenter, cluster)
 }

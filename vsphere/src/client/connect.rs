@@ -36,8 +36,9 @@ impl Client {
         session.ticket(&wire).await?;
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
-            let tasks = Semaphore::new(wire.settings.tasks.max(1));
-            Inner { wire, session, service, turns: Turns::default(), tasks, keep_alive }
+            let [tasks, imports] =
+                [wire.settings.tasks, wire.settings.imports].map(|places| Semaphore::new(places.max(1)));
+            Inner { wire, session, service, turns: Turns::default(), tasks, imports, keep_alive }
         });
         Ok(Self { inner })
     }

@@ -12,6 +12,7 @@ mod turns;
 mod wire;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
@@ -40,7 +41,21 @@ struct Inner {
     service: Service,
     turns: Turns,
     tasks: Semaphore,
+    imports: Semaphore,
     keep_alive: JoinHandle<()>,
+}
+
+/// A wait for a place that lasts longer is told.
+const NOTABLE: Duration = Duration::from_secs(5);
+
+/// Waits for a place: limits and patience count from then on, and so nothing else says how long that took.
+async fn waited_for<'a>(places: &'a Semaphore, attempt: &str) -> Option<SemaphorePermit<'a>> {
+    let begin = Instant::now();
+    let place = places.acquire().await.ok();
+    if begin.elapsed() >= NOTABLE {
+        log::debug!("{attempt}: had a place after {} s", begin.elapsed().as_secs());
+    }
+    place
 }
 
 impl Drop for Inner {
@@ -75,7 +90,12 @@ impl Client {
     }
 
     /// Waits until another task may be begun. Whoever holds this waits for no [`Client::turn`] any more: it is taken after that.
-    pub(crate) async fn task_slot(&self) -> Option<SemaphorePermit<'_>> {
-        self.inner.tasks.acquire().await.ok()
+    pub(crate) async fn task_slot(&self, attempt: &str) -> Option<SemaphorePermit<'_>> {
+        waited_for(&self.inner.tasks, attempt).await
+    }
+
+    /// Waits until another import may be begun.
+    pub(crate) async fn import_slot(&self, attempt: &str) -> Option<SemaphorePermit<'_>> {
+        waited_for(&self.inner.imports, attempt).await
     }
 }

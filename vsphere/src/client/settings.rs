@@ -25,9 +25,12 @@ pub struct Connect {
 pub struct Settings {
     /// Requests at once, waits for updates and logins not counted.
     pub calls: usize,
-    /// Tasks and imports that change something, at once: all of one client, whatever they work on. A host of vCenter takes some
-    /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning.
+    /// Tasks that make, copy or remove files, at once: all of one client, whatever they work on. A host of vCenter takes some
+    /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning. Power and settings are not
+    /// among them: each VM has one such task at a time, which takes moments, and a node waits for it.
     pub tasks: usize,
+    /// Imports at once. Each lasts as long as its upload, and they share a line: tasks do not wait for them.
+    pub imports: usize,
     /// How long a request that looks may take.
     pub look_limit: Duration,
     /// How long a request that changes something may take; a task that it starts goes on after it.
@@ -55,6 +58,7 @@ impl Default for Settings {
         Self {
             calls: 8,
             tasks: 8,
+            imports: 2,
             look_limit: Duration::from_secs(60),
             change_limit: Duration::from_secs(20),
             task_limit: Duration::from_secs(30 * 60),

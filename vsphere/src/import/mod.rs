@@ -68,7 +68,7 @@ impl Changes<'_> {
     pub async fn import(&self, import: &Import<'_>) -> Result<Imported> {
         let package = Package::open(import.ova).await?;
         let plan = self.client.plan(import, &package).await?;
-        let _slot = self.client.task_slot().await;
+        let _slot = self.client.import_slot(&format!("importing {}", import.name)).await;
         let arguments = [plan.spec.clone(), Element::reference("folder", import.folder)];
         let arguments = arguments.into_iter().chain(import.host.map(|host| Element::reference("host", host)));
         let begun = self.change(IMPORT_VAPP, import.pool, arguments.collect()).await?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use ova::Sha256;
 use tempfile::TempDir;
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::client::Client;
-use crate::fake::{Fake, Permits, Reply, reference, updates};
+use crate::fake::{Fake, Permits, Reply, TASK, reference, success, updates};
 use crate::guard::{Guard, Unguarded};
 use crate::treatment::Outcome;
 
@@ -298,4 +299,43 @@ async fn progress_ends_at_a_hundred() {
     };
     client.changes(&Unguarded).telling(&tell).import(&import).await.unwrap();
     assert_eq!(told.into_inner().unwrap().pop(), Some(100));
+}
+
+#[tokio::test]
+async fn tasks_do_not_wait_for_imports_and_imports_wait_for_each_other() {
+    let (fake, _) = vcenter().await;
+    let mut connect = fake.connect();
+    (connect.settings.tasks, connect.settings.imports) = (1, 1);
+    let client = Client::connect(connect).await.unwrap();
+    let (_directory, path) = ova(|manifest| manifest);
+    let go = Arc::new(Notify::new());
+    let held = Reply::When(go.clone(), Box::new(Reply::Status(200, String::new())));
+    fake.replies("POST /nfc/disk", [held, Reply::Status(200, String::new())]);
+    let start = || {
+        let (client, path) = (client.clone(), path.clone());
+        tokio::spawn(async move { import(&client, &path, &Unguarded).await })
+    };
+    let first = start();
+    fake.arrived("POST /nfc/disk", 1).await;
+    let second = start();
+    fake.arrived("CreateImportSpec", 2).await;
+    // A node goes while its image's successor is uploaded.
+    let (vm, changes) = (MoRef::vm("vm-1"), client.changes(&Unguarded));
+    for method in ["PowerOffVM_Task", "Destroy_Task"] {
+        fake.says(method, TASK);
+    }
+    fake.replies("WaitForUpdatesEx", [Reply::Response(success(""))]);
+    let tasks = async {
+        changes.power_off(&vm).await.unwrap();
+        changes.destroy(&vm).await.unwrap();
+    };
+    tokio::time::timeout(Duration::from_secs(20), tasks).await.expect("they wait for the upload");
+    assert!(!first.is_finished());
+    assert_eq!(fake.count("ImportVApp"), 1, "the second one waits");
+    fake.replies("WaitForUpdatesEx", [Reply::Response(lease(&fake.address, "ready"))]);
+    go.notify_one();
+    for import in [first, second] {
+        import.await.unwrap().unwrap();
+    }
+    assert_eq!(count(&fake), [2, 2, 0]);
 }

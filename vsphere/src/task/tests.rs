@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::fake::{Fake, Reply, TASK, failure, object, page, success, updates};
 use crate::guard::Unguarded;
-use crate::method::POWER_ON_VM;
+use crate::method::{DELETE_VIRTUAL_DISK, DESTROY, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM};
 
 fn vm() -> MoRef {
     MoRef::vm("vm-1")
@@ -118,31 +118,56 @@ async fn no_more_tasks_are_begun_at_once_than_the_limit_says_and_who_waits_for_a
     let mut connect = fake.connect();
     connect.settings.tasks = 2;
     let client = Client::connect(connect).await.unwrap();
-    fake.runs("PowerOnVM_Task", [success("")]);
+    fake.runs("Destroy_Task", [success("")]);
     let go = std::sync::Arc::new(tokio::sync::Notify::new());
     let held = || Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())));
-    fake.replies("PowerOnVM_Task", [held(), held(), Reply::Response(TASK.to_owned())]);
+    fake.replies("Destroy_Task", [held(), held(), Reply::Response(TASK.to_owned())]);
     let start = |id: &'static str| {
         let client = client.clone();
-        tokio::spawn(async move { client.changes(&Unguarded).run(POWER_ON_VM, &MoRef::vm(id), vec![]).await })
+        tokio::spawn(async move { client.changes(&Unguarded).run(DESTROY, &MoRef::vm(id), vec![]).await })
     };
     let mut runs = vec![start("vm-1")];
-    fake.arrived("PowerOnVM_Task", 1).await;
+    fake.arrived("Destroy_Task", 1).await;
     // It waits for the first of its VM, and keeps nobody else from the second place.
     runs.push(start("vm-1"));
     runs.push(start("vm-2"));
-    fake.arrived("PowerOnVM_Task", 2).await;
+    fake.arrived("Destroy_Task", 2).await;
     runs.push(start("vm-3"));
     // All others have had their turn to ask by now, if they could.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(fake.count("PowerOnVM_Task"), 2);
+    assert_eq!(fake.count("Destroy_Task"), 2);
     go.notify_waiters();
     for run in runs {
         run.await.unwrap().unwrap();
     }
-    assert_eq!(fake.count("PowerOnVM_Task"), 4);
+    assert_eq!(fake.count("Destroy_Task"), 4);
+}
+
+#[tokio::test]
+async fn power_and_settings_wait_for_no_place() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.tasks = 1;
+    let client = Client::connect(connect).await.unwrap();
+    let go = std::sync::Arc::new(tokio::sync::Notify::new());
+    fake.runs("DeleteVirtualDisk_Task", [success("")]);
+    fake.replies("DeleteVirtualDisk_Task", [Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())))]);
+    for method in [POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM] {
+        fake.says(method.name, TASK);
+    }
+    let (long, manager) = (client.clone(), client.service().manager("virtualDiskManager").unwrap());
+    let long = tokio::spawn(async move { long.changes(&Unguarded).run(DELETE_VIRTUAL_DISK, &manager, vec![]).await });
+    fake.arrived("DeleteVirtualDisk_Task", 1).await;
+    for method in [POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM] {
+        let (changes, vm) = (client.changes(&Unguarded), vm());
+        let brief = tokio::time::timeout(Duration::from_secs(20), changes.run(method, &vm, vec![])).await;
+        brief.unwrap_or_else(|_| panic!("{} waits for the disk's end", method.name)).unwrap();
+    }
+    assert!(!long.is_finished());
+    go.notify_one();
+    long.await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 pub(crate) mod bed;
 mod breaker;
 mod credentials;
+mod limits;
 mod look;
 mod site;
 mod unavailable;
@@ -23,7 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
-use vsphere::{Client, Connect, Outcome, Settings, Trust};
+use vsphere::{Client, Connect, Outcome, Trust};
 
 use self::breaker::Breaker;
 use self::credentials::{Credentials, credentials};
@@ -286,9 +287,10 @@ impl Known {
 
 /// What a session is opened with: another one is needed if any of it is otherwise.
 fn key(described: &VSphere, given: &Credentials) -> Key {
-    let VSphere { server, ca_bundle, thumbprint, requests, task_minutes, .. } = described;
+    let VSphere { server, ca_bundle, thumbprint, requests, clones_at_once, task_minutes, .. } = described;
     let mut digest = Sha256::new();
-    digest.update(serde_json::json!([server, ca_bundle, thumbprint, requests, task_minutes]).to_string());
+    let opened_with = serde_json::json!([server, ca_bundle, thumbprint, requests, clones_at_once, task_minutes]);
+    digest.update(opened_with.to_string());
     digest.update(given.digest);
     digest.finalize().into()
 }
@@ -319,11 +321,7 @@ async fn connect(described: &VSphere, given: Credentials) -> Result<Client, Why>
         }
         (None, None) => Trust::System,
     };
-    let settings = Settings {
-        calls: described.requests as usize,
-        task_limit: Duration::from_secs(u64::from(described.task_minutes) * 60),
-        ..Settings::default()
-    };
+    let settings = limits::settings(described);
     let Credentials { user, password, .. } = given;
     let connect = Connect { address: described.server.clone(), trust, user, password, settings };
     Client::connect(connect).await.map_err(|error| {

@@ -2,12 +2,13 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
+use testbed::{ADMINISTRATOR, LOOKER, PASSWORD};
 
 use super::super::tests::{cluster, context, now, settled, standing};
 use super::*;
 use crate::objects::SYSTEM;
 use crate::reach::in_memory::InMemory;
-use crate::reach::providers::bed::{Bed, LOOKER, PASSWORD, USER, secret};
+use crate::reach::providers::bed::{Bed, secret};
 
 async fn looked(api: &InMemory, context: &Arc<Context>) -> Provider {
     settled(api, context, (None, "dc1"), reconcile).await;
@@ -30,20 +31,20 @@ async fn judged(bed: &Bed, user: &str, password: &str, change: &Value) -> Provid
 #[tokio::test]
 async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_once() {
     let bed = Bed::start();
-    bed.make_folder().await;
+    bed.make_tenants().await;
     let api = InMemory::default();
     let context = context(&api);
     api.put(&bed.provider(&json!({})));
     let seen = looked(&api, &context).await;
     assert_eq!(words(&seen), ["NotAsked", "SecretMissing", "NotLoggedIn", "NotReady"]);
-    api.put(&secret(USER, "wrong"));
-    bed.control("DELETE", "calls");
+    api.put(&secret(ADMINISTRATOR, "wrong"));
+    bed.count_anew().await;
     for _ in 0..3 {
         let seen = looked(&api, &context).await;
         assert_eq!(words(&seen), ["Answers", "LoginRefused", "NotLoggedIn", "NotReady"]);
     }
-    assert_eq!(bed.calls("Login"), 1, "an account is not locked by asking again and again");
-    api.put(&secret(USER, PASSWORD));
+    assert_eq!(bed.count("Login").await, 1, "an account is not locked by asking again and again");
+    api.put(&secret(ADMINISTRATOR, PASSWORD));
     let seen = looked(&api, &context).await;
     assert_eq!(words(&seen), ["Answers", "LoggedIn", "Complete", "Serves"], "{:?}", seen.status);
     let status = seen.status.as_ref().unwrap();
@@ -51,12 +52,12 @@ async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_
     assert_eq!((status.zones.len(), status.zones[0].datastore.as_deref()), (1, Some("LocalDS_0")));
     assert!(status.free_storage_gib.unwrap() > 0 && status.zones[0].free_storage_gib > 0, "{status:?}");
     // All that look use one session, and what was seen a moment ago stands.
-    let logins = bed.calls("Login");
+    let logins = bed.count("Login").await;
     for _ in 0..3 {
         looked(&api, &context).await;
         context.providers.session(&seen).await.unwrap();
     }
-    assert_eq!(bed.calls("Login"), logins);
+    assert_eq!(bed.count("Login").await, logins);
     // Rotated: the next who asks does so as the other one.
     api.put(&secret(LOOKER, PASSWORD));
     let seen = looked(&api, &context).await;
@@ -80,7 +81,7 @@ async fn all_that_is_not_there_is_named_at_once() {
         ],
         "networks": [{"name": "blue", "portGroup": "none", "addressing": "DHCP"}],
     });
-    let seen = judged(&bed, USER, PASSWORD, &change).await;
+    let seen = judged(&bed, ADMINISTRATOR, PASSWORD, &change).await;
     assert_eq!(words(&seen), ["Answers", "LoggedIn", "ObjectsMissing", "NotReady"]);
     let said = standing(&seen, "Privileged").1;
     for part in
@@ -88,22 +89,22 @@ async fn all_that_is_not_there_is_named_at_once() {
     {
         assert!(said.contains(part), "{part} is not in {said}");
     }
-    let seen = judged(&bed, USER, PASSWORD, &json!({"datacenter": "DC9"})).await;
+    let seen = judged(&bed, ADMINISTRATOR, PASSWORD, &json!({"datacenter": "DC9"})).await;
     assert!(standing(&seen, "Privileged").1.contains("the data center DC9"));
 }
 
 #[tokio::test]
 async fn who_proves_itself_otherwise_or_is_another_one_is_asked_for_nothing() {
     let bed = Bed::start();
-    bed.make_folder().await;
-    bed.control("DELETE", "calls");
+    bed.make_tenants().await;
+    bed.count_anew().await;
     let other = json!({"thumbprint": "00".repeat(32)});
-    let seen = judged(&bed, USER, PASSWORD, &other).await;
+    let seen = judged(&bed, ADMINISTRATOR, PASSWORD, &other).await;
     assert_eq!(words(&seen), ["Untrusted", "NotReached", "NotLoggedIn", "NotReady"]);
-    assert_eq!(bed.calls("Login"), 0, "no password was sent");
+    assert_eq!(bed.count("Login").await, 0, "no password was sent");
     let api = InMemory::default();
     let context = context(&api);
-    api.put(&secret(USER, PASSWORD));
+    api.put(&secret(ADMINISTRATOR, PASSWORD));
     let mut provider = bed.provider(&json!({}));
     let before = "11111111-2222-3333-4444-555555555555".to_owned();
     provider.status = Some(ProviderStatus { instance_uuid: Some(before.clone()), ..ProviderStatus::default() });
@@ -117,10 +118,10 @@ async fn who_proves_itself_otherwise_or_is_another_one_is_asked_for_nothing() {
 #[tokio::test]
 async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_free_stands() {
     let mut bed = Bed::start();
-    bed.make_folder().await;
+    bed.make_tenants().await;
     let api = InMemory::default();
     let context = context(&api);
-    api.put(&secret(USER, PASSWORD));
+    api.put(&secret(ADMINISTRATOR, PASSWORD));
     api.put(&bed.provider(&json!({})));
     let seen = looked(&api, &context).await;
     assert_eq!(words(&seen)[3], "Serves");
@@ -147,10 +148,10 @@ async fn a_vcenter_that_does_not_answer_is_left_alone_for_a_while_and_what_was_f
 #[tokio::test]
 async fn a_provider_and_its_secret_are_kept_for_as_long_as_clusters_are_on_it() {
     let bed = Bed::start();
-    bed.make_folder().await;
+    bed.make_tenants().await;
     let api = InMemory::default();
     let context = context(&api);
-    api.put(&secret(USER, PASSWORD));
+    api.put(&secret(ADMINISTRATOR, PASSWORD));
     api.put(&bed.provider(&json!({})));
     api.put(&cluster("shop", "i1", "auto"));
     looked(&api, &context).await;
@@ -168,24 +169,24 @@ async fn a_provider_and_its_secret_are_kept_for_as_long_as_clusters_are_on_it() 
 #[tokio::test]
 async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_images_that_are_shared() {
     let bed = Bed::start();
-    bed.make_folder().await;
+    bed.make_tenants().await;
     let api = InMemory::default();
     let context = context(&api);
-    api.put(&secret(USER, PASSWORD));
+    api.put(&secret(ADMINISTRATOR, PASSWORD));
     api.put(&bed.provider(&json!({})));
     let provider: Provider = now(&api, None, "dc1").await.unwrap();
     let deployment = uuid::Uuid::from_u128(0xabc);
     let place = crate::reach::providers::Place { deployment, cluster: "shop", networks: vec!["blue"] };
     let providers = &context.providers;
-    let created = || bed.calls("CreateFolder");
-    let before = created();
+    let created = || bed.count("CreateFolder");
+    let before = created().await;
     let found = providers.hypervisor(&provider, &place, false).await.unwrap();
-    assert_eq!((found.vms().await.unwrap(), created()), (Vec::new(), before), "nothing is made by looking");
+    assert_eq!((found.vms().await.unwrap(), created().await), (Vec::new(), before), "nothing is made by looking");
     for _ in 0..2 {
         let made = providers.hypervisor(&provider, &place, true).await.unwrap();
         assert_eq!(made.deployment(), deployment);
     }
-    assert_eq!(created(), before + 1);
+    assert_eq!(created().await, before + 1);
     let client = providers.session(&provider).await.unwrap();
     client.find(&format!("DC0/vm/tenants/{}", place.folder())).await.unwrap();
     let images = providers.images(&provider).await.unwrap();
@@ -199,5 +200,5 @@ async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_image
     let other = crate::reach::providers::Place { deployment: uuid::Uuid::from_u128(1 << 100), ..green };
     let other = crate::reach::providers::Place { networks: vec!["blue"], ..other };
     assert!(providers.hypervisor(&provider, &other, true).await.is_err());
-    assert_eq!(created(), before + 1);
+    assert_eq!(created().await, before + 1);
 }

@@ -90,7 +90,8 @@ impl Work<'_> {
         };
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         let guests = self.places.guests(None);
-        let wish = Wish::Destroy { cluster: &name, disks: true, also: &[] };
+        // What no VM of the cluster holds nobody was shown: it stays, and is named.
+        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], also: &[] };
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         match self.go(cluster, &opened, &*guests, wish).await? {
             Ran::Arrived(Arrived::Gone, status) => {

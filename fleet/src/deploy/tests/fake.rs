@@ -161,8 +161,13 @@ pub fn wanted(nodes: u8) -> Wanted {
     }
 }
 
-pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false, also: &[] };
-pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, also: &[] };
+pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false, left: &[], also: &[] };
+pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, left: &[], also: &[] };
+
+/// The cluster goes with its data disks, and with those that its VMs do not hold and that were shown.
+pub fn destroy_shown(left: &[DiskRef]) -> Wish<'_> {
+    Wish::Destroy { cluster: "control", disks: true, left, also: &[] }
+}
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
     Vm {
@@ -256,6 +261,11 @@ impl World {
 
     pub async fn status(&self) -> Option<DeployStatus> {
         self.acting(async |deploy| deploy.status().await).await.unwrap()
+    }
+
+    /// What is shown before a cluster goes with its data disks.
+    pub async fn unheld(&self) -> Vec<DiskRef> {
+        self.acting(async |deploy| deploy.unheld().await).await.unwrap()
     }
 
     pub async fn remove_empty(&self) -> anyhow::Result<bool> {

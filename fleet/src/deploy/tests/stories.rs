@@ -3,7 +3,7 @@
 use contract::deployer::Digests;
 use uuid::Uuid;
 
-use super::fake::{DESTROY, DESTROY_ALL, Machine, World, wanted};
+use super::fake::{DESTROY, DESTROY_ALL, Machine, World, destroy_shown, wanted};
 use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
 use crate::hypervisor::{Disk, Placement, PowerState, Vm};
 
@@ -75,9 +75,13 @@ async fn a_cluster_that_does_not_form_is_waited_for_and_can_be_destroyed_by_cutt
     assert!(!status.formed);
     let (arrived, status) = world.give(DESTROY).await.arrived();
     assert_eq!((arrived, status.left.len()), (Arrived::Gone, 3));
-    // Asked for once more, the disks go as well.
+    // Asked for once more, the disks go as well that were shown.
     world.lock().removes_used = true;
+    let left = world.unheld().await;
+    assert_eq!(left, status.left);
     let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+    assert_eq!((arrived, &status.left, world.lock().disks.len()), (Arrived::Gone, &left, 3));
+    let (arrived, status) = world.give(destroy_shown(&left)).await.arrived();
     assert_eq!((arrived, status.left.len(), world.lock().disks.len()), (Arrived::Gone, 0, 0));
 }
 
@@ -112,7 +116,7 @@ async fn what_was_begun_is_not_made_otherwise_half_way() {
     other.nodes[1].properties.remove("deployment-secret");
     world.lock().ill = false;
     assert!(matches!(world.give(Wish::Deploy(&other)).await.arrived().0, Arrived::Up(_)));
-    let wrong = Wish::Destroy { cluster: "other", disks: true, also: &[] };
+    let wrong = Wish::Destroy { cluster: "other", disks: true, left: &[], also: &[] };
     assert!(world.give(wrong).await.failed().contains("the cluster here is control, not other"));
     assert_eq!(world.status().await.unwrap().goal, Goal::Up);
 }
@@ -182,7 +186,7 @@ pub fn shown(world: &World, name: &str) -> Vm {
 
 /// The cluster goes, and these VMs with it.
 pub fn also(also: &[Vm], disks: bool) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks, also }
+    Wish::Destroy { cluster: "control", disks, left: &[], also }
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +256,8 @@ async fn a_disk_that_somebody_has_hung_on_a_node_is_never_removed_with_the_clust
     }
     // Given once more, it removes what it had left, and not that one either.
     for _ in 0..2 {
-        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        let (arrived, status) = world.give(destroy_shown(&[foreign[0].reference.clone()])).await.arrived();
+        assert_eq!(world.unheld().await, [], "it is not shown");
         assert_eq!((arrived, status.left.as_slice()), (Arrived::Gone, &[foreign[0].reference.clone()][..]));
         assert!(world.lock().disks.contains_key(&foreign[0].reference.uuid));
         assert_eq!(world.lock().disks.len(), 1);
@@ -285,7 +290,7 @@ async fn the_place_is_removed_while_it_is_held_and_only_once_nothing_is_left() {
     world.give(DESTROY).await.arrived();
     assert_eq!(world.lock().emptied, 0, "a disk is left, and its journal names it");
     world.lock().removes_used = true;
-    world.give(DESTROY_ALL).await.arrived();
+    world.give(destroy_shown(&world.unheld().await)).await.arrived();
     assert_eq!(world.lock().emptied, 1);
     assert!(World::new().remove_empty().await.unwrap());
 }

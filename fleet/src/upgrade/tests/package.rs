@@ -49,5 +49,6 @@ pub fn write_with(
     signer: Option<&Signer>,
     extra_config: Vec<(String, String)>,
 ) -> PathBuf {
-    Appliance { full_version, properties: few_properties(), extra_config, signer }.write(directory)
+    let name = "kaas-control-plane";
+    Appliance { name, full_version, properties: few_properties(), extra_config, signer }.write(directory)
 }

@@ -62,6 +62,8 @@ async fn while_a_cluster_is_being_destroyed_its_upgrade_neither_begins_nor_goes_
     for refused in begins_nothing(&world).await {
         assert!(refused.to_string().contains("the cluster control is being destroyed"), "{refused:#}");
     }
+    let refused = deployment(&world, &|_| {}).adoptable().await.unwrap_err().to_string();
+    assert!(refused.contains("the cluster control is being destroyed"), "{refused}");
     assert_eq!(world.lock().machines, seen);
     let status = deployment(&world, &|_| {}).status().await.unwrap();
     let abandoned = deployment(&world, &|_| {}).abandon(status.id, TakeOver::FromTheDead).await.unwrap();

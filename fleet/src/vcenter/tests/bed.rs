@@ -59,6 +59,17 @@ impl Bed {
         self.0.client_of(ADMINISTRATOR, testbed::PASSWORD, settings).await
     }
 
+    /// Waits until it is asked for nothing more: whoever waits for something else has come as far as he can.
+    pub async fn quiet(&self) {
+        let (mut last, mut same) = (0, 0);
+        while same < 20 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let now = self.counts().await.values().map(|count| count.calls).sum::<u64>();
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+        }
+    }
+
     pub fn site(&self) -> Site {
         Site {
             datacenter: "DC0".to_owned(),

@@ -14,7 +14,7 @@ use crate::deploy::{Arrived, Deploy, Guests, Notice, Wanted, WantedNode, Wish};
 use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
 
-pub const REMOVE: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, also: &[] };
+pub const REMOVE: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, left: &[], also: &[] };
 
 /// Guests that have formed as soon as they run.
 struct Formed(BTreeSet<String>);

@@ -11,6 +11,7 @@ mod mirrored;
 mod one_vm;
 mod others;
 mod points;
+mod queued;
 mod restart;
 mod scale;
 mod store;

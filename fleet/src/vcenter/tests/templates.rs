@@ -333,6 +333,36 @@ async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore(
     hypervisor.lay(&fourth).await;
 }
 
+/// Permits everything until something is imported; then somebody else has taken over.
+struct UntilImport<'a>(&'a Bed);
+
+#[async_trait]
+impl Permit for UntilImport<'_> {
+    async fn still(&self) -> Result<()> {
+        match self.0.count("ImportVApp").await {
+            0 => Ok(()),
+            _ => Err(Error::new(Kind::Fenced, anyhow::anyhow!("somebody else has taken over"))),
+        }
+    }
+}
+
+#[tokio::test]
+async fn uploads_that_have_broken_off_stand_against_no_further_one_until_their_leases_end() {
+    let bed = Bed::start(&[]);
+    let settings = vsphere::Settings { patience: std::time::Duration::from_millis(50), ..Bed::settings() };
+    let (hypervisor, ova) = (bed.hypervisor_by(bed.limited(settings).await, DEPLOYMENT, &bed.site()).await, ova());
+    let nowhere = Placement::default();
+    for number in 1..=3 {
+        bed.count_anew().await;
+        let broken = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &UntilImport(&bed)).await.unwrap_err();
+        assert_eq!(broken.kind, Kind::Fenced, "{broken}");
+        let halves = bed.machines().await.into_iter().filter(|machine| machine.name.starts_with("kaas-image-"));
+        assert_eq!(halves.count(), number, "vCenter ends the lease of each five minutes after its last progress");
+    }
+    let image = hypervisor.lay(&ova).await;
+    assert_eq!(staged(&hypervisor, &ova).await, Some(image));
+}
+
 #[tokio::test]
 async fn a_template_that_is_cloned_by_another_one_between_two_looks_is_as_it_was_laid() {
     let bed = Bed::start(&[]);

@@ -1,0 +1,52 @@
+//! What others do while a change waits for its place among those of its client.
+
+use std::time::Duration;
+
+use serde_json::json;
+use vsphere::Settings;
+
+use super::*;
+
+#[tokio::test]
+async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it() {
+    let bed = Bed::start(&[]);
+    let client = bed.limited(Settings { tasks: 1, ..Bed::settings() }).await;
+    let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let [goes, stays] = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
+    let mut disks = Vec::new();
+    for vm in [&goes, &stays] {
+        let disk = vm.data_disks().next().unwrap().reference.clone();
+        hypervisor.detach(vm, &disk, &Free).await.unwrap();
+        disks.push(disk);
+    }
+    let (goes, other) = (hypervisor.again(&goes).await, bed.hypervisor().await);
+    bed.count_anew().await;
+    bed.spoil("CloneVM_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
+    // The one place is a clone's. A VM and the disk of another one are to go, and come as far as they can.
+    let reached = async |method: &str| {
+        while bed.count(method).await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let going = async {
+        reached("CloneVM_Task").await;
+        tokio::join!(hypervisor.destroy(&goes, &Free), hypervisor.delete_disk(&disks[1], &Free))
+    };
+    let somebody = async {
+        reached("ReconfigVM_Task").await;
+        bed.quiet().await;
+        assert_eq!((bed.count("Destroy_Task").await, bed.count("DeleteVirtualDisk_Task").await), (0, 0));
+        other.attach(&other.again(&goes).await, &disks[0], &Free).await.unwrap();
+        other.attach(&other.again(&stays).await, &disks[1], &Free).await.unwrap();
+        bed.spoil_nothing().await;
+    };
+    let (made, (gone, removed), ()) = tokio::join!(hypervisor.try_add("cp3", &image), going, somebody);
+    made.unwrap();
+    let (gone, removed) = (gone.unwrap_err(), removed.unwrap_err());
+    assert_eq!(gone.kind, Kind::Changed, "{gone}");
+    assert!(gone.to_string().contains("those would go with it"), "{gone}");
+    assert_eq!(removed.kind, Kind::Refused, "{removed}");
+    assert!(disks.iter().all(|disk| bed.file(&disk.path).exists()));
+    assert_eq!(hypervisor.again(&goes).await.data_disks().count(), 1);
+}
