@@ -12,16 +12,18 @@ mod turns;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use url::Url;
 
+use crate::connection::GONE;
 use crate::reference::MoRef;
 
 pub(crate) use files::Transfer;
 pub use service::{About, Service};
-pub use settings::{Connect, Settings};
+pub use settings::{CHANGE_LIMIT, Connect, Settings};
 
 use session::Session;
 use turns::Turns;
@@ -62,6 +64,16 @@ impl Client {
     /// The server's address.
     pub(crate) fn server(&self) -> &Url {
         self.inner.wire.transport.server()
+    }
+
+    /// How long after its permission a request that changes something may still arrive: it has by then, or never will.
+    pub fn arrives_within(&self) -> Duration {
+        self.settings().change_limit.saturating_add(GONE)
+    }
+
+    /// For uploads to the server.
+    pub(crate) fn uploads(&self) -> &reqwest::Client {
+        self.inner.wire.transport.uploads()
     }
 
     /// For requests to the server that are not SOAP.

@@ -20,6 +20,9 @@ pub struct Connect {
     pub settings: Settings,
 }
 
+/// How long a request that changes something may take, if nothing else is said.
+pub const CHANGE_LIMIT: Duration = Duration::from_secs(15);
+
 /// Limits and pauses of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -30,7 +33,8 @@ pub struct Settings {
     pub tasks: usize,
     /// How long a request that looks may take.
     pub look_limit: Duration,
-    /// How long a request that changes something may take; a task that it starts goes on after it.
+    /// How long a request that changes something may take; a task that it starts goes on after it. For [`crate::GONE`] more it may
+    /// still arrive.
     pub change_limit: Duration,
     /// How long a task may take.
     pub task_limit: Duration,
@@ -56,7 +60,7 @@ impl Default for Settings {
             calls: 8,
             tasks: 8,
             look_limit: Duration::from_secs(60),
-            change_limit: Duration::from_secs(20),
+            change_limit: CHANGE_LIMIT,
             task_limit: Duration::from_secs(30 * 60),
             patience: Duration::from_secs(60),
             pause: Duration::from_millis(250),

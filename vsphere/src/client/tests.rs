@@ -368,3 +368,25 @@ async fn a_pinned_server_is_trusted_and_another_one_is_not() {
     assert!(matches!(error, Error::Unreached { .. }), "{error}");
     assert_eq!(fake.count("Login"), 1, "nobody else is told the password");
 }
+
+#[tokio::test]
+async fn a_request_that_nobody_takes_in_is_given_up_soon_and_does_not_arrive_later() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.change_limit = Duration::from_secs(3600);
+    let client = Client::connect(connect).await.unwrap();
+    assert_eq!(client.arrives_within(), Duration::from_secs(3600) + GONE);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}/folder/a", listener.local_addr().unwrap())).unwrap();
+    // More than the buffers of both sides take.
+    let put = Transfer::Put(vec![0; 64 << 20], &Unguarded);
+    let begun = std::time::Instant::now();
+    let (given_up, accepted) = tokio::join!(client.transfer(&url, &put), listener.accept());
+    let error = given_up.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt, "{error}");
+    assert!(begun.elapsed() < 4 * GONE, "after {:?}: {error}", begun.elapsed());
+    let (mut stream, _) = accepted.unwrap();
+    let mut read = Vec::new();
+    let end = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut read).await;
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset, "after {} bytes", read.len());
+}

@@ -101,7 +101,7 @@ impl Changes<'_> {
         let attempt = || format!("uploading {} to {}", file.name, url.host_str().unwrap_or_default());
         let http = match CertificatePin::parse(&target.thumbprint) {
             Some(pin) if url.scheme() == "https" => upload_client(pin)?,
-            _ => self.client.http().clone(),
+            _ => self.client.uploads().clone(),
         };
         let damaged = Arc::new(OnceLock::new());
         let body = Body::wrap_stream(pieces(file.clone(), package.clone(), sent.clone(), damaged.clone()));
