@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use super::clock::Clock;
 use super::service::Service;
 use super::session::Session;
 use super::settings::Connect;
@@ -28,8 +29,13 @@ impl Client {
     /// # Errors
     /// When the server is not reached or not trusted, is no vCenter of 7.0 or later, or does not accept the login.
     pub async fn connect(connect: Connect) -> Result<Self> {
+        Self::connect_by(connect, Clock::default()).await
+    }
+
+    /// The same by another clock, for tests.
+    pub(crate) async fn connect_by(connect: Connect, clock: Clock) -> Result<Self> {
         let Connect { address, trust, user, password, settings } = connect;
-        let wire = Wire::new(Transport::new(&address, &trust)?, settings);
+        let wire = Wire::new(Transport::new(&address, &trust)?, settings, clock);
         let content = service_content(&wire, &address).await?;
         let service = Service::read(&content, &address)?;
         let session = Session::new(service.manager("sessionManager")?, user, password);

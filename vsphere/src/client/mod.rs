@@ -1,5 +1,6 @@
 //! The client of one vCenter: one session, a limit of calls and of tasks at once, one change of a VM at a time.
 
+mod clock;
 mod connect;
 mod files;
 mod perform;

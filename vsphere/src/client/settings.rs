@@ -33,8 +33,8 @@ pub struct Settings {
     pub tasks: usize,
     /// How long a request that looks may take.
     pub look_limit: Duration,
-    /// How long a request that changes something may take; a task that it starts goes on after it. For [`crate::GONE`] more it may
-    /// still arrive.
+    /// How long a request that changes something may take after its permission, by a clock that runs while the machine sleeps; a task that
+    /// it starts goes on after it. For [`crate::GONE`] more it may still arrive.
     pub change_limit: Duration,
     /// How long a task may take.
     pub task_limit: Duration,

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
+use super::clock::Clock;
 use super::*;
 use crate::connection::Trust;
 use crate::error::Error;
@@ -320,19 +321,27 @@ async fn an_idle_session_is_kept_alive_until_the_client_goes() {
     }
 }
 
-#[tokio::test]
-async fn a_pinned_server_is_trusted_and_another_one_is_not() {
+/// A server's key and certificate, and its TLS.
+fn tls() -> (rcgen::CertifiedKey<rcgen::KeyPair>, tokio_rustls::TlsAcceptor) {
     let key = rcgen::generate_simple_self_signed(["vcenter.example.org".to_owned()]).unwrap();
-    let certificate = key.cert.der().clone();
     let private = rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.clone()], private)
+        .with_single_cert(vec![key.cert.der().clone()], private)
         .unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    (key, tokio_rustls::TlsAcceptor::from(Arc::new(config)))
+}
+
+fn thumbprint(key: &rcgen::CertifiedKey<rcgen::KeyPair>) -> crate::Thumbprint {
+    crate::Thumbprint(ova::Sha256::of(key.cert.der()).0)
+}
+
+#[tokio::test]
+async fn a_pinned_server_is_trusted_and_another_one_is_not() {
+    let (key, acceptor) = tls();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let fake = Fake::start().await;
@@ -347,7 +356,7 @@ async fn a_pinned_server_is_trusted_and_another_one_is_not() {
             });
         }
     });
-    let thumbprint = crate::Thumbprint(ova::Sha256::of(&certificate).0);
+    let thumbprint = thumbprint(&key);
     let to = |trust| Connect { address: format!("https://{address}"), trust, ..fake.connect() };
     Client::connect(to(Trust::Thumbprint(thumbprint))).await.unwrap();
     assert_eq!(fake.count("Login"), 1);
@@ -389,4 +398,38 @@ async fn a_request_that_nobody_takes_in_is_given_up_soon_and_does_not_arrive_lat
     let mut read = Vec::new();
     let end = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut read).await;
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset, "after {} bytes", read.len());
+}
+
+#[tokio::test]
+async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
+    let (key, acceptor) = tls();
+    let (fake, clock) = (Fake::start().await, Clock::default());
+    let connect = Connect { trust: Trust::Thumbprint(thumbprint(&key)), ..fake.connect() };
+    let client = Client::connect_by(connect, clock.clone()).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}", listener.local_addr().unwrap());
+    for (slept, is_put) in [(0, true), (0, false), (60, true), (60, false)] {
+        let server = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            // It is connecting; the one who wants to change something has seen that he may.
+            clock.sleep(Duration::from_secs(slept));
+            let Ok(mut stream) = acceptor.accept(stream).await else { return 0 };
+            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1024]).await.unwrap_or(0)
+        };
+        let change = async {
+            if is_put {
+                let url = Url::parse(&format!("{address}/folder/a")).unwrap();
+                return client.transfer(&url, &Transfer::Put(b"a".to_vec(), &Unguarded)).await.unwrap_err().to_string();
+            }
+            // The same way as a change of the API, to a server where nobody has logged in.
+            let transport = crate::connection::Transport::new(&address, &Trust::Thumbprint(thumbprint(&key))).unwrap();
+            let wire = Wire::new(transport, client.settings().clone(), clock.clone());
+            let place = client.permitted(&Unguarded).await.unwrap();
+            format!("{:?}", wire.exchange(SHUTDOWN_GUEST, &vm(), vec![], None, &place).await.unwrap())
+        };
+        let (read, said) = tokio::join!(server, change);
+        assert_eq!(read > 0, slept == 0, "{read} bytes of a change: {said}");
+        let words = if is_put { "; it may have happened" } else { "Lost(" };
+        assert!(said.contains(words) && said.contains("no answer within 15 s") == (slept > 0), "{said}");
+    }
 }
