@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::clock::Clock;
+use super::returns::Returns;
 use super::service::Service;
 use super::session::Session;
 use super::settings::Connect;
@@ -43,16 +44,18 @@ impl Client {
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
             let tasks = Semaphore::new(wire.settings.tasks.max(1));
-            Inner { wire, session, service, turns: Turns::default(), tasks, keep_alive }
+            Inner { wire, session, service, turns: Turns::default(), tasks, returns: Returns::default(), keep_alive }
         });
         Ok(Self { inner })
     }
 
-    /// Ends the session. Calls after that are refused.
+    /// Ends the session, after what is still to be given back by it, such as the lease of an import whose caller has gone. Calls after
+    /// that are refused. Whoever does not wait for all of it leaves the session to vCenter.
     ///
     /// # Errors
     /// When vCenter does not answer: it ends the session itself, half an hour after the last call.
     pub async fn log_out(&self) -> Result<()> {
+        self.inner.returns.done().await;
         let Some(ticket) = self.inner.session.close().await else { return Ok(()) };
         let (wire, manager) = (&self.inner.wire, self.inner.session.manager());
         match wire.exchange(LOGOUT, manager, Vec::new(), ticket.cookie.as_deref(), &Place::NONE).await? {

@@ -4,6 +4,7 @@ mod clock;
 mod connect;
 mod files;
 mod perform;
+mod returns;
 mod service;
 mod session;
 mod settings;
@@ -26,6 +27,7 @@ pub(crate) use files::Transfer;
 pub use service::{About, Service};
 pub use settings::{CHANGE_LIMIT, Connect, Settings};
 
+use returns::Returns;
 use session::Session;
 use turns::Turns;
 use wire::Wire;
@@ -43,6 +45,7 @@ struct Inner {
     service: Service,
     turns: Turns,
     tasks: Semaphore,
+    returns: Returns,
     keep_alive: JoinHandle<()>,
 }
 
@@ -80,6 +83,11 @@ impl Client {
     /// For requests to the server that are not SOAP.
     pub(crate) fn http(&self) -> &reqwest::Client {
         self.inner.wire.transport.http()
+    }
+
+    /// Gives something back that belongs to the session, or to a caller that has gone, while others go on. [`Client::log_out`] waits for it.
+    pub(crate) fn give_back(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.inner.returns.begin(work);
     }
 
     /// Waits until nobody else of this client changes an object.

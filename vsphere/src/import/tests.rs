@@ -300,6 +300,21 @@ async fn an_import_whose_caller_goes_away_is_aborted_and_its_progress_was_told()
 }
 
 #[tokio::test]
+async fn whoever_logs_out_right_after_an_import_was_dropped_waits_for_its_abort() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, client) = vcenter().await;
+    fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
+    tokio::select! {
+        imported = import(&client, &path, &Unguarded) => panic!("{imported:?}"),
+        () = fake.arrived("HttpNfcLeaseProgress", 1) => {}
+    }
+    client.log_out().await.unwrap();
+    let order = fake.order();
+    let ends: Vec<_> = order.iter().filter(|method| matches!(&***method, "HttpNfcLeaseAbort" | "Logout")).collect();
+    assert_eq!(ends, ["HttpNfcLeaseAbort", "Logout"]);
+}
+
+#[tokio::test]
 async fn progress_ends_at_a_hundred() {
     let (_directory, path) = ova(|manifest| manifest);
     let (_fake, client) = vcenter().await;
