@@ -108,6 +108,42 @@ async fn a_session_that_has_ended_is_opened_anew_once_for_all_callers() {
 }
 
 #[tokio::test]
+async fn a_login_that_hangs_is_waited_for_once_and_not_by_one_caller_after_the_other() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let (together, hangs) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let ended = || Reply::When(together.clone(), Box::new(Reply::Fault("NotAuthenticated", String::new())));
+    fake.replies("RetrievePropertiesEx", [ended(), ended(), ended(), named("a")]);
+    let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
+    fake.replies("Login", [Reply::When(hangs.clone(), Box::new(Reply::Cut)), accepted]);
+    let look = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.look(&vm(), &["name"]).await })
+    };
+    let mut looks: Vec<_> = (0..3).map(|_| look()).collect();
+    fake.arrived("RetrievePropertiesEx", 3).await;
+    together.notify_waiters();
+    fake.arrived("Login", 2).await;
+    // One more that has asked nothing yet.
+    looks.push(look());
+    // All of them wait for the login by now: the session's end was told over connections that are ready.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    hangs.notify_waiters();
+    for look in looks {
+        let error = look.await.unwrap().unwrap_err();
+        assert!(error.to_string().starts_with("logging in as deployer"), "{error}");
+        assert_eq!(error.outcome(), Outcome::Transient, "{error}");
+    }
+    assert_eq!((fake.count("Login"), fake.count("RetrievePropertiesEx")), (2, 3));
+    // Whoever comes later tries again.
+    fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
+    assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
+    assert_eq!(fake.count("Login"), 3);
+}
+
+#[tokio::test]
 async fn properties_that_are_missing_for_want_of_a_session_are_asked_for_again() {
     let fake = Fake::start().await;
     let client = fake.client().await;
