@@ -44,7 +44,12 @@ pub fn upload(
             runtime.block_on(log_out(client));
         }
     };
-    until_ended(&runtime, Ending::AtOnce, async |_| in_session(&session, connect, provider, target, over, tell).await, leave)
+    until_ended(
+        &runtime,
+        Ending::AtOnce,
+        async |_| in_session(&session, connect, provider, target, over, tell).await,
+        leave,
+    )
 }
 
 async fn log_out(client: &Client) {

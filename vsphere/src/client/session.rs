@@ -86,10 +86,8 @@ impl Session {
     async fn entered(&self, wire: &Wire) -> Result<MutexGuard<'_, State>> {
         let failures = self.failures.load(Ordering::Relaxed);
         let state = self.state.lock().await;
-        match &state.failed {
-            Some(failure) if self.failures.load(Ordering::Relaxed) != failures => Err(self.failed(wire, failure.clone())),
-            _ => Ok(state),
-        }
+        let failure = state.failed.clone().filter(|_| self.failures.load(Ordering::Relaxed) != failures);
+        failure.map_or(Ok(state), |failure| Err(self.failed(wire, failure)))
     }
 
     /// Marks it closed; returns it if it was open.

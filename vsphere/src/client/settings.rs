@@ -26,10 +26,12 @@ pub const CHANGE_LIMIT: Duration = Duration::from_secs(15);
 /// Limits and pauses of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Requests at once, waits for updates and logins not counted.
+    /// Requests at once. Not counted are waits for updates, which idle, and what begins or ends a session; nor uploads of disks, which
+    /// [`Settings::tasks`] limits. A look that was dropped counts until it is answered, at most [`Settings::look_limit`].
     pub calls: usize,
     /// Tasks and imports that change something, at once: all of one client, whatever they work on. A host of vCenter takes some
-    /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning.
+    /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning. One whose
+    /// caller has gone, or that was not seen to end, is not counted any more though vCenter may still be at work at it.
     pub tasks: usize,
     /// How long a request that looks may take.
     pub look_limit: Duration,

@@ -33,7 +33,8 @@ impl Place {
     }
 
     /// Hears a request out that is made in this place, also where whoever asked goes meanwhile: until it is answered, vCenter is at work
-    /// at it. What needs no place ends with who asked.
+    /// at it. So a change whose asker goes is sent all the same, even one that was not begun, and nobody is told of its end: only looks may be
+    /// dropped by who goes on. What needs no place ends with who asked.
     pub(super) async fn hears<T: Send + 'static>(
         &self,
         request: impl Future<Output = std::result::Result<T, Failed>> + Send + 'static,
