@@ -3,6 +3,7 @@
 mod clock;
 mod connect;
 mod files;
+mod limits;
 mod perform;
 mod returns;
 mod service;
@@ -16,7 +17,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedMutexGuard, SemaphorePermit};
 use tokio::task::JoinHandle;
 use url::Url;
 
@@ -24,12 +25,12 @@ use crate::connection::GONE;
 use crate::reference::MoRef;
 
 pub(crate) use files::Transfer;
+pub use limits::Limits;
 pub use service::{About, Service};
 pub use settings::{CHANGE_LIMIT, Connect, Settings};
 
 use returns::Returns;
 use session::Session;
-use turns::Turns;
 use wire::Wire;
 
 /// A client of one vCenter. Clones share the session and the limits. [`Client::log_out`] ends the session; a client that only
@@ -43,8 +44,6 @@ struct Inner {
     wire: Wire,
     session: Session,
     service: Service,
-    turns: Turns,
-    tasks: Semaphore,
     returns: Returns,
     keep_alive: JoinHandle<()>,
 }
@@ -90,13 +89,13 @@ impl Client {
         self.inner.returns.begin(work);
     }
 
-    /// Waits until nobody else of this client changes an object.
+    /// Waits until nobody else by the same limits changes an object.
     pub(crate) async fn turn(&self, object: &MoRef) -> OwnedMutexGuard<()> {
-        self.inner.turns.take(object).await
+        self.inner.wire.limits.turns().take(object).await
     }
 
     /// Waits until another task may be begun. Whoever holds this waits for no [`Client::turn`] any more: it is taken after that.
     pub(crate) async fn task_slot(&self) -> Option<SemaphorePermit<'_>> {
-        self.inner.tasks.acquire().await.ok()
+        self.inner.wire.limits.tasks().acquire().await.ok()
     }
 }

@@ -29,7 +29,7 @@ pub struct Settings {
     /// Requests at once. Not counted are waits for updates, which idle, and what begins or ends a session; nor uploads of disks, which
     /// [`Settings::tasks`] limits. A look that was dropped counts until it is answered, at most [`Settings::look_limit`].
     pub calls: usize,
-    /// Tasks and imports that change something, at once: all of one client, whatever they work on. A host of vCenter takes some
+    /// Tasks and imports that change something, at once: all by the same limits, whatever they work on. A host of vCenter takes some
     /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning. One whose
     /// caller has gone, or that was not seen to end, is not counted any more though vCenter may still be at work at it.
     pub tasks: usize,

@@ -259,6 +259,60 @@ async fn no_more_calls_are_made_at_once_than_the_limit_says() {
 }
 
 #[tokio::test]
+async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_they_change() {
+    let (fake, limits) = (Fake::start().await, Limits::default());
+    let connected = async |calls: usize| {
+        let mut connect = fake.connect();
+        (connect.settings.calls, connect.settings.tasks) = (calls, calls);
+        Client::connect_within(connect, &limits).await.unwrap()
+    };
+    let look = |client: &Client| {
+        let client = client.clone();
+        tokio::spawn(async move { client.look(&vm(), &["name"]).await })
+    };
+    let method = "RetrievePropertiesEx";
+    let settled = async || {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        fake.count(method)
+    };
+    let go = Arc::new(Notify::new());
+    let held = || Reply::When(go.clone(), Box::new(named("a")));
+    fake.replies(method, [held(), held(), named("a")]);
+    let before = connected(2).await;
+    let mut looks = vec![look(&before), look(&before)];
+    fake.arrived(method, 2).await;
+    // Fewer: what is under way goes on, and nothing more is asked by either before less of it is than the limit says.
+    let now = connected(1).await;
+    looks.extend([look(&now), look(&before)]);
+    assert_eq!(settled().await, 2);
+    // One at a time, once both are answered.
+    fake.replies(method, [held()]);
+    go.notify_waiters();
+    fake.arrived(method, 3).await;
+    assert_eq!(settled().await, 3);
+    // More.
+    let later = connected(3).await;
+    looks.extend([look(&later), look(&later)]);
+    fake.arrived(method, 5).await;
+    assert_eq!(settled().await, 5);
+    fake.replies(method, [named("a")]);
+    go.notify_waiters();
+    for look in looks {
+        look.await.unwrap().unwrap();
+    }
+    // So it is with tasks and turns.
+    let slots = [now.task_slot().await, later.task_slot().await, before.task_slot().await];
+    assert!(tokio::time::timeout(Duration::ZERO, now.task_slot()).await.is_err());
+    drop(slots);
+    let turn = before.turn(&vm()).await;
+    assert!(tokio::time::timeout(Duration::ZERO, now.turn(&vm())).await.is_err());
+    drop(turn);
+    drop(now.turn(&vm()).await);
+}
+
+#[tokio::test]
 async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
@@ -441,7 +495,7 @@ async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
     let (key, acceptor) = tls();
     let (fake, clock) = (Fake::start().await, Clock::default());
     let connect = Connect { trust: Trust::Thumbprint(thumbprint(&key)), ..fake.connect() };
-    let client = Client::connect_by(connect, clock.clone()).await.unwrap();
+    let client = Client::connect_by(connect, &Limits::default(), clock.clone()).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     for (slept, is_put) in [(0, true), (0, false), (60, true), (60, false)] {
@@ -459,7 +513,7 @@ async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
             }
             // The same way as a change of the API, to a server where nobody has logged in.
             let transport = crate::connection::Transport::new(&address, &Trust::Thumbprint(thumbprint(&key))).unwrap();
-            let wire = Wire::new(transport, client.settings().clone(), clock.clone());
+            let wire = Wire::new(transport, client.settings().clone(), clock.clone(), Limits::default());
             let place = client.permitted(&Unguarded).await.unwrap();
             format!("{:?}", wire.exchange(SHUTDOWN_GUEST, &vm(), vec![], None, &place).await.unwrap())
         };

@@ -4,9 +4,10 @@ use std::panic;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::clock::{Clock, Until};
+use super::limits::Limits;
 use super::settings::Settings;
 use crate::connection::{Answer, Failed, Transport};
 use crate::error::Result;
@@ -73,7 +74,7 @@ pub(super) struct Wire {
     pub(super) transport: Transport,
     pub(super) settings: Settings,
     pub(super) clock: Clock,
-    calls: Arc<Semaphore>,
+    pub(super) limits: Limits,
 }
 
 /// What became of a request.
@@ -89,9 +90,9 @@ pub(super) enum Exchange {
 }
 
 impl Wire {
-    pub(super) fn new(transport: Transport, settings: Settings, clock: Clock) -> Self {
-        let calls = Arc::new(Semaphore::new(settings.calls.max(1)));
-        Self { transport, settings, clock, calls }
+    pub(super) fn new(transport: Transport, settings: Settings, clock: Clock, limits: Limits) -> Self {
+        limits.set(&settings);
+        Self { transport, settings, clock, limits }
     }
 
     /// Waits until another request may be made. A wait for updates idles most of the time, and is not counted. A login is not, either:
@@ -106,7 +107,7 @@ impl Wire {
         if let Ok(Some(place)) = PLACE.try_with(here) {
             return place;
         }
-        Place { taken: self.calls.clone().acquire_owned().await.ok().map(Arc::new), until: None }
+        Place { taken: self.limits.calls().clone().acquire_owned().await.ok().map(Arc::new), until: None }
     }
 
     /// Asks by who has a place: what is asked by this wire meanwhile, one request after the other, is made in that same place. Tasks that

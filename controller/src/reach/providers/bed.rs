@@ -79,8 +79,18 @@ impl Bed {
 
     /// What its control endpoint answers (`tests/vcenter/bed/control.go` has what there is).
     pub(crate) fn control(&self, method: &str, path: &str) -> Value {
+        self.controlled(method, path, "")
+    }
+
+    /// Spoils the next call of a method.
+    pub(crate) fn spoil(&self, rule: &Value) {
+        self.controlled("POST", "rules", &rule.to_string());
+    }
+
+    fn controlled(&self, method: &str, path: &str, body: &str) -> Value {
         let mut stream = TcpStream::connect(&self.control).unwrap();
-        write!(stream, "{method} /{path} HTTP/1.0\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", self.control).unwrap();
+        let (host, length) = (&self.control, body.len());
+        write!(stream, "{method} /{path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
