@@ -5,8 +5,9 @@ use std::error::Error;
 use async_trait::async_trait;
 
 /// Says whether its owner may still change anything. It is asked right before each request that changes something, also
-/// before one that is sent again after a login, and every two seconds of an upload. What only looks is never asked for.
-/// It is asked in the change's place among the requests of its client, and may make requests by that client itself, one after the
+/// before one that is sent again after a login; before each file of an upload, and two seconds after its last answer as long as one
+/// lasts. What only looks is never asked for.
+/// Of one request it is asked in the change's place among the requests of its client, and may make requests by that client itself, one after the
 /// other and in no other task.
 #[async_trait]
 pub trait Guard: Send + Sync {

@@ -69,10 +69,10 @@ mod treatment;
 mod vm;
 
 pub use changes::Changes;
-pub use client::{About, Client, Connect, Service, Settings};
+pub use client::{About, CHANGE_LIMIT, Client, Connect, Limits, Service, Settings};
 pub use cluster::{AntiAffinity, RestartPriority};
 pub use collector::Object;
-pub use connection::{InvalidThumbprint, Thumbprint, Trust};
+pub use connection::{GONE, InvalidThumbprint, Thumbprint, Trust};
 pub use datastore::{Datastore, DatastorePath, File, InvalidPath, StoragePod};
 pub use disk::{DiskFile, normal_uuid};
 pub use error::{Error, Result};

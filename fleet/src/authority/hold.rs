@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
+use tokio::time::timeout;
 
 use super::attempt::Attempt;
 use super::standing::{ALONE, DOUBTED, HOLDER, Judged, RELEASED, SEEN, WITHDRAWN, holder, judged, sorted};
@@ -31,6 +32,22 @@ pub enum TakeOver {
     FromTheDead,
     /// Also when it may still be at work: it does nothing more then.
     FromAnyone,
+}
+
+/// What is asked before each change.
+const ATTEMPT: &str = "asking who may change this deployment";
+
+/// Nobody has said within [`WINDOW`] whether a deployment is still held: an answer that comes later says nothing. What was asked may still
+/// be under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nobody can say within {} s", WINDOW.as_secs())]
+pub(crate) struct Unsaid;
+
+/// What a store says of a hold.
+enum Said {
+    Ours,
+    /// Another command has taken over.
+    Lost,
 }
 
 /// A deployment that this command holds.
@@ -206,16 +223,27 @@ impl<'a> Hold<'a> {
     /// slept may just have made the number anew.
     ///
     /// # Errors
-    /// [`Lost`] when another one does; another error when nobody can say now.
+    /// [`Lost`] when another one does; another error when nobody can say now, or not within the time for which an answer is good.
     pub async fn confirm(&self) -> anyhow::Result<()> {
-        const ATTEMPT: &str = "asking who may change this deployment";
+        match timeout(WINDOW, self.ask()).await {
+            Ok(Ok(Said::Ours)) => Ok(()),
+            Ok(Ok(Said::Lost)) => {
+                let successor = timeout(WINDOW, self.successor()).await;
+                Err(Lost(successor.ok().flatten()).into())
+            }
+            Ok(Err(error)) => Err(error.context(ATTEMPT)),
+            Err(_) => Err(anyhow::Error::new(Unsaid).context(ATTEMPT)),
+        }
+    }
+
+    async fn ask(&self) -> anyhow::Result<Said> {
         let asked = boot_time();
-        let mut lost = self.store.exists(self.number + 1).await.context(ATTEMPT)?;
+        let mut lost = self.store.exists(self.number + 1).await?;
         if !lost && !self.is_fresh() {
-            lost = self.store.read(self.number, ALONE).await.context(ATTEMPT)?.is_none();
+            lost = self.store.read(self.number, ALONE).await?.is_none();
         }
         if lost {
-            return Err(Lost(self.successor().await).into());
+            return Ok(Said::Lost);
         }
         let show = {
             let mut state = self.state();
@@ -229,7 +257,7 @@ impl<'a> Hold<'a> {
         if show && let Err(error) = self.store.write(self.number, SEEN, &unix().to_string()).await {
             log::debug!("showing that this command lives: {error:#}");
         }
-        Ok(())
+        Ok(Said::Ours)
     }
 
     /// Who has taken over, if that can be told.
@@ -254,6 +282,12 @@ impl<'a> Hold<'a> {
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Nobody has confirmed it for long.
+    #[cfg(test)]
+    pub(crate) fn forget(&self) {
+        self.state().confirmed = None;
     }
 
     /// Whether the last confirmation is good for a change that is begun now.

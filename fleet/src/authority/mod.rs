@@ -24,6 +24,7 @@ mod standing;
 mod store;
 
 pub use directory_store::DirectoryStore;
+pub(crate) use hold::Unsaid;
 pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
 pub use holder::{Holder, Process};
 pub use standing::{Held, Lost, Standing, standing};

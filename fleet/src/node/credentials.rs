@@ -17,8 +17,9 @@ use zeroize::Zeroizing;
 /// How long reaching a server may take, and how long it may say nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long what was sent may go unacknowledged.
-const GONE: Duration = Duration::from_secs(5);
+/// How long what was sent may go unacknowledged. So long after a request was given up it may still arrive: the kernel goes on sending what
+/// is in the buffer of a connection that was closed (tcp(7), `TCP_USER_TIMEOUT`).
+pub(super) const GONE: Duration = Duration::from_secs(4);
 
 /// What is shown to a server, and what is trusted.
 #[derive(Clone, Debug)]

@@ -17,6 +17,7 @@ use contract::ports;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use credentials::GONE;
 use network::Network;
 
 use crate::authority::MARGIN;
@@ -30,7 +31,7 @@ use reqwest::header::CONTENT_TYPE;
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// A request has arrived by then, or never will: so long waits who takes a deployment over from its sender.
-const _: () = assert!(LIMIT.as_secs() < MARGIN.as_secs());
+const _: () = assert!(LIMIT.as_secs() + GONE.as_secs() < MARGIN.as_secs());
 
 /// What an answer may have at most, in bytes: whoever answers may mean no good. Kubernetes keeps objects of up to 1.5 MiB (etcd's
 /// `--max-request-bytes`), and writes up to six bytes for one of them: `<` is `\u003c` (Go's `json.Encoder`).
@@ -183,10 +184,11 @@ impl Client {
     /// The same client, giving up on a question after `limit`.
     ///
     /// # Panics
-    /// It is not shorter than [`MARGIN`].
+    /// A request could arrive after [`MARGIN`].
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
-        assert!(limit < MARGIN, "a request may take {} s at most, not {}", MARGIN.as_secs(), limit.as_secs());
+        let most = MARGIN.saturating_sub(GONE);
+        assert!(limit < most, "a request may take less than {} s, not {}", most.as_secs(), limit.as_secs());
         Self { limit, ..self }
     }
 
@@ -373,9 +375,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a request may take 20 s at most")]
+    #[should_panic(expected = "a request may take less than 16 s, not 16")]
     fn no_request_may_arrive_after_its_senders_successor_has_begun() {
-        drop(client(String::new()).with_limit(MARGIN));
+        drop(client(String::new()).with_limit(MARGIN.saturating_sub(GONE)));
     }
 
     #[test]

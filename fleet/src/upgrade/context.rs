@@ -10,7 +10,7 @@ use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
 use super::notice::Notice;
 use super::plan::Plan;
-use super::step_error::{StepError, Wait};
+use super::step_error::{Cancelled, StepError, Wait};
 use crate::authority::{Hold, Snapshots};
 
 /// For so many looks the cluster's API is left alone after it did not answer.
@@ -37,10 +37,10 @@ pub(super) struct StepContext<'a> {
 impl StepContext<'_> {
     /// Whether this command is still the one, and wanted.
     pub(super) async fn may_go_on(&self) -> Result<(), StepError> {
-        if *self.cancelled.borrow() {
-            return Err(StepError::Cancelled);
+        match unless_cancelled(&self.cancelled, self.hold.still()).await {
+            Ok(still) => still.map_err(|lost| StepError::Stop(lost.into())),
+            Err(Cancelled) => Err(StepError::Cancelled),
         }
-        self.hold.still().await.map_err(|lost| StepError::Stop(lost.into()))
     }
 
     /// Does what takes long, for as long as this command is still the one, and wanted.
@@ -95,7 +95,28 @@ impl StepContext<'_> {
     }
 }
 
-/// Does what takes long, and asks meanwhile whether it may go on: what it may not is dropped where it stands.
+/// Does what only looks, unless the operator asks to end, now or before it is done: it is dropped then.
+pub(super) async fn unless_cancelled<T>(
+    cancelled: &watch::Receiver<bool>,
+    look: impl Future<Output = T>,
+) -> Result<T, Cancelled> {
+    let mut cancelled = cancelled.clone();
+    let asked = async {
+        // Nobody can ask any more.
+        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+            std::future::pending().await
+        }
+    };
+    tokio::select! {
+        biased;
+        () = asked => Err(Cancelled),
+        looked = look => Ok(looked),
+    }
+}
+
+/// Does what takes long, and asks meanwhile whether it may go on: what it may not is dropped where it stands. So it is for looks, and
+/// for requests to nodes, of which the next command asks; what changes something on a hypervisor goes on when it is dropped, and
+/// nobody would wait for it.
 pub(super) async fn unless_ended<T, E, F: Future<Output = Result<(), E>>>(
     work: impl Future<Output = T>,
     pace: Duration,

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::step_error::Unconfirmed;
-use crate::authority::{Hold, Lost};
+use crate::authority::{Hold, Lost, Unsaid};
 use crate::hypervisor::{
     Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
     VmRef,
@@ -33,9 +33,10 @@ struct Call<'a> {
 impl Permit for Call<'_> {
     async fn still(&self) -> Result<()> {
         match may(self.hold).await {
-            // Of a call that lasts, one question that nobody answers ends nothing: the answer before is still good.
+            // Of a call that lasts, one question that nobody answers ends nothing: the answer before is still good. But a question that
+            // is still under way has the place of the request that would follow among those that are made at once.
             Err(error) if error.kind == Kind::Transient && self.begun.load(Ordering::Relaxed) => {
-                if self.hold.is_fresh() {
+                if self.hold.is_fresh() && !error.source.is::<Unsaid>() {
                     return Ok(());
                 }
                 Err(Error::new(Kind::InDoubt, error.source))

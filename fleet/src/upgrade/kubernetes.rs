@@ -9,7 +9,7 @@ use contract::minor::Minor;
 use contract::node::Node;
 use tokio::time::Instant;
 
-use super::context::unless_ended;
+use super::context::{unless_cancelled, unless_ended};
 use super::guarded_nodes::GuardedNodes;
 use super::hold_view::HoldView;
 use super::judge::drain_deletes;
@@ -18,7 +18,6 @@ use super::notice::Notice;
 use super::plan::Evidence;
 use super::reason::{self, Reason};
 use super::refusal as codes;
-use super::step_error::Cancelled;
 use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
 
@@ -116,10 +115,7 @@ impl Deployment<'_> {
 
     /// Whether this command is still the one, and wanted.
     async fn may_go_on(&self, hold: &Hold<'_>) -> anyhow::Result<()> {
-        if *self.cancelled.borrow() {
-            return Err(Cancelled.into());
-        }
-        Ok(hold.still().await?)
+        Ok(unless_cancelled(&self.cancelled, hold.still()).await??)
     }
 
     /// What the whole cluster can be turned back to: one for each run, for what the cluster was weeks ago helps nobody.

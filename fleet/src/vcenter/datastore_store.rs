@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use vsphere::{Client, DatastorePath, Unguarded};
 
 use super::datastore_directory::DatastoreDirectory;
+use super::in_time::in_time;
 use crate::authority::{Store, name_of, number_of};
 
 /// Numbered directories in a directory of a datastore.
@@ -17,8 +18,10 @@ impl DatastoreStore {
     /// `datacenter` is the inventory path of the datastore's data center.
     ///
     /// # Errors
-    /// When there is no such data center or datastore, or they cannot be seen.
+    /// When there is no such data center or datastore, or they cannot be seen; and when the client's requests may arrive after
+    /// [`crate::authority::MARGIN`].
     pub async fn new(client: Client, datacenter: &str, directory: DatastorePath) -> anyhow::Result<Self> {
+        in_time(&client)?;
         Ok(Self(DatastoreDirectory::find(client, datacenter, directory).await?))
     }
 

@@ -16,6 +16,7 @@ mod datastore_directory;
 mod datastore_store;
 mod disks;
 mod image;
+mod in_time;
 mod laid;
 mod library;
 mod look;
@@ -78,8 +79,10 @@ impl VcenterHypervisor {
     /// what it lays ready is noted there as well.
     ///
     /// # Errors
-    /// [`crate::hypervisor::Kind::Refused`] when the site names something that is not there, or the account cannot see it.
+    /// [`crate::hypervisor::Kind::Refused`] when the site names something that is not there, or the account cannot see it; and when
+    /// the client's requests may arrive after [`crate::authority::MARGIN`].
     pub async fn new(client: vsphere::Client, deployment: Uuid, site: &Site, journal: &DatastorePath) -> Result<Self> {
+        in_time::in_time(&client).map_err(trouble::looking)?;
         let places = Places::find(&client, site).await?;
         let journal = DatastoreDirectory::find(client.clone(), &site.datacenter, journal.clone()).await;
         let laid = Laid::beside(&journal.map_err(trouble::looking)?, deployment);

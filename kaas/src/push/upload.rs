@@ -1,16 +1,23 @@
 //! An image to the vCenter of a Provider.
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use controller::objects::{Provider, SYSTEM};
 use fleet::authority::{Hold, TakeOver};
 use fleet::upgrade::{GuardedHypervisor, Target};
 use fleet::vcenter::{DatastoreStore, VcenterHypervisor};
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 use vsphere::{Client, Connect};
 
 use super::place::{connect, datastores, images};
 use crate::control::{Control, Place};
 use crate::signals::{Ending, until_ended};
+
+/// How long the end of the session, and what is taken back before it, is waited for.
+const LOG_OUT: Duration = Duration::from_secs(5);
 
 /// Lays the image on each datastore of the Provider where it is not yet. Others that lay images there are kept out meanwhile.
 ///
@@ -30,11 +37,31 @@ pub fn upload(
     let secret = secret.with_context(|| format!("there is no Secret {name} in {SYSTEM}"))?;
     let connect = connect(described, &secret)?;
     let runtime = Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
-    // Asked to end, it ends at once: whoever comes next waits for what has arrived.
-    until_ended(&runtime, Ending::AtOnce, async |_| in_session(connect, provider, target, over, tell).await, || ())
+    // Asked to end, it ends at once, and takes back what it was uploading: whoever comes next waits for what has arrived.
+    let session = OnceLock::new();
+    let leave = || {
+        if let Some(client) = session.get() {
+            runtime.block_on(log_out(client));
+        }
+    };
+    until_ended(
+        &runtime,
+        Ending::AtOnce,
+        async |_| in_session(&session, connect, provider, target, over, tell).await,
+        leave,
+    )
+}
+
+async fn log_out(client: &Client) {
+    match timeout(LOG_OUT, client.log_out()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => log::debug!("{error}"),
+        Err(_) => log::debug!("the end of the session was not answered"),
+    }
 }
 
 async fn in_session(
+    session: &OnceLock<Client>,
     connect: Connect,
     provider: &Provider,
     target: &Target,
@@ -42,10 +69,9 @@ async fn in_session(
     tell: &(dyn Fn(&str) + Sync),
 ) -> anyhow::Result<()> {
     let client = Client::connect(connect).await?;
-    let laid = lay(&client, provider, target, over, tell).await;
-    if let Err(error) = client.log_out().await {
-        log::debug!("{error}");
-    }
+    let client = session.get_or_init(|| client);
+    let laid = lay(client, provider, target, over, tell).await;
+    log_out(client).await;
     laid
 }
 

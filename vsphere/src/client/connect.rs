@@ -3,12 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
+use super::clock::Clock;
+use super::limits::Limits;
+use super::returns::Returns;
 use super::service::Service;
 use super::session::Session;
 use super::settings::Connect;
-use super::turns::Turns;
 use super::wire::{Exchange, Place, Wire};
 use super::{Client, Inner};
 use crate::connection::Transport;
@@ -28,26 +28,39 @@ impl Client {
     /// # Errors
     /// When the server is not reached or not trusted, is no vCenter of 7.0 or later, or does not accept the login.
     pub async fn connect(connect: Connect) -> Result<Self> {
+        Self::connect_within(connect, &Limits::default()).await
+    }
+
+    /// The same with limits that other clients of this vCenter share: they are as these settings have them from now on.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn connect_within(connect: Connect, limits: &Limits) -> Result<Self> {
+        Self::connect_by(connect, limits, Clock::default()).await
+    }
+
+    /// The same by another clock, for tests.
+    pub(crate) async fn connect_by(connect: Connect, limits: &Limits, clock: Clock) -> Result<Self> {
         let Connect { address, trust, user, password, settings } = connect;
-        let wire = Wire::new(Transport::new(&address, &trust)?, settings);
+        let wire = Wire::new(Transport::new(&address, &trust)?, settings, clock, limits.clone());
         let content = service_content(&wire, &address).await?;
         let service = Service::read(&content, &address)?;
         let session = Session::new(service.manager("sessionManager")?, user, password);
         session.ticket(&wire).await?;
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
-            let [tasks, imports] =
-                [wire.settings.tasks, wire.settings.imports].map(|places| Semaphore::new(places.max(1)));
-            Inner { wire, session, service, turns: Turns::default(), tasks, imports, keep_alive }
+            Inner { wire, session, service, returns: Returns::default(), keep_alive }
         });
         Ok(Self { inner })
     }
 
-    /// Ends the session. Calls after that are refused.
+    /// Ends the session, after what is still to be given back by it, such as the lease of an import whose caller has gone. Calls after
+    /// that are refused. Whoever does not wait for all of it leaves the session to vCenter.
     ///
     /// # Errors
     /// When vCenter does not answer: it ends the session itself, half an hour after the last call.
     pub async fn log_out(&self) -> Result<()> {
+        self.inner.returns.done().await;
         let Some(ticket) = self.inner.session.close().await else { return Ok(()) };
         let (wire, manager) = (&self.inner.wire, self.inner.session.manager());
         match wire.exchange(LOGOUT, manager, Vec::new(), ticket.cookie.as_deref(), &Place::NONE).await? {

@@ -1,8 +1,11 @@
 //! The client of one vCenter: one session, a limit of calls and of tasks at once, one change of a VM at a time.
 
+mod clock;
 mod connect;
 mod files;
+mod limits;
 mod perform;
+mod returns;
 mod service;
 mod session;
 mod settings;
@@ -18,14 +21,16 @@ use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use url::Url;
 
+use crate::connection::GONE;
 use crate::reference::MoRef;
 
 pub(crate) use files::Transfer;
+pub use limits::Limits;
 pub use service::{About, Service};
-pub use settings::{Connect, Settings};
+pub use settings::{CHANGE_LIMIT, Connect, Settings};
 
+use returns::Returns;
 use session::Session;
-use turns::Turns;
 use wire::Wire;
 
 /// A client of one vCenter. Clones share the session and the limits. [`Client::log_out`] ends the session; a client that only
@@ -39,9 +44,7 @@ struct Inner {
     wire: Wire,
     session: Session,
     service: Service,
-    turns: Turns,
-    tasks: Semaphore,
-    imports: Semaphore,
+    returns: Returns,
     keep_alive: JoinHandle<()>,
 }
 
@@ -79,23 +82,38 @@ impl Client {
         self.inner.wire.transport.server()
     }
 
+    /// How long after its permission a request that changes something may still arrive: it has by then, or never will.
+    pub fn arrives_within(&self) -> Duration {
+        self.settings().change_limit.saturating_add(GONE)
+    }
+
+    /// For uploads to the server.
+    pub(crate) fn uploads(&self) -> &reqwest::Client {
+        self.inner.wire.transport.uploads()
+    }
+
     /// For requests to the server that are not SOAP.
     pub(crate) fn http(&self) -> &reqwest::Client {
         self.inner.wire.transport.http()
     }
 
-    /// Waits until nobody else of this client changes an object.
+    /// Gives something back that belongs to the session, or to a caller that has gone, while others go on. [`Client::log_out`] waits for it.
+    pub(crate) fn give_back(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.inner.returns.begin(work);
+    }
+
+    /// Waits until nobody else by the same limits changes an object.
     pub(crate) async fn turn(&self, object: &MoRef) -> OwnedMutexGuard<()> {
-        self.inner.turns.take(object).await
+        self.inner.wire.limits.turns().take(object).await
     }
 
     /// Waits until another task may be begun. Whoever holds this waits for no [`Client::turn`] any more: it is taken after that.
     pub(crate) async fn task_slot(&self, attempt: &str) -> Option<SemaphorePermit<'_>> {
-        waited_for(&self.inner.tasks, attempt).await
+        waited_for(self.inner.wire.limits.tasks(), attempt).await
     }
 
     /// Waits until another import may be begun.
     pub(crate) async fn import_slot(&self, attempt: &str) -> Option<SemaphorePermit<'_>> {
-        waited_for(&self.inner.imports, attempt).await
+        waited_for(self.inner.wire.limits.imports(), attempt).await
     }
 }

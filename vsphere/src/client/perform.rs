@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use super::Client;
+use super::clock::Until;
 use super::wire::{Exchange, Place};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
@@ -23,12 +24,13 @@ impl Client {
     }
 
     /// Waits until another request may be made, and asks for permission then: nothing comes between that and the request. The guard may
-    /// look at this vCenter by this same client, which it does in the place that is held for the change.
+    /// look at this vCenter by this same client, which it does in the place that is held for the change. From then on the request has
+    /// its time, by a clock that runs while the machine sleeps.
     pub(super) async fn permitted(&self, guard: &dyn Guard) -> Result<Place> {
         let wire = &self.inner.wire;
         let place = wire.any_place().await;
         wire.asking(&place, guard.still()).await.map_err(Error::Stopped)?;
-        Ok(place)
+        Ok(place.until(Until::within(&wire.clock, self.settings().change_limit)))
     }
 
     /// Calls a method under a guard, which is asked only of what changes something.

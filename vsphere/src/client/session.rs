@@ -1,6 +1,8 @@
 //! The session: opened by a login, opened anew when it has ended, by one caller for all.
 
-use tokio::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::wire::{Exchange, Wire};
 use crate::error::{Error, Result};
@@ -15,6 +17,8 @@ pub(super) struct Session {
     manager: MoRef,
     user: String,
     password: Secret,
+    /// How many logins have failed.
+    failures: AtomicU64,
     /// Held for as long as a login takes: whoever needs a session meanwhile waits for that one.
     state: Mutex<State>,
 }
@@ -28,6 +32,17 @@ struct State {
     is_closed: bool,
     /// Why a login was refused: none is sent again, for vCenter locks out a user whose password is wrong again and again.
     refused: Option<Fault>,
+    /// Why the last login failed, if no session was opened since. Whoever waited for it is told the same, and sends none of his own:
+    /// where one hangs, others would hang after it, one for each caller.
+    failed: Option<Failure>,
+}
+
+/// Why a login failed.
+#[derive(Clone)]
+enum Failure {
+    Fault(Fault),
+    Unreached(String),
+    Lost(String),
 }
 
 /// A session as it was at one time.
@@ -38,12 +53,12 @@ pub(super) struct Ticket {
 
 impl Session {
     pub(super) fn new(manager: MoRef, user: String, password: Secret) -> Self {
-        Self { manager, user, password, state: Mutex::default() }
+        Self { manager, user, password, failures: AtomicU64::new(0), state: Mutex::default() }
     }
 
     /// The session; opened if there is none yet.
     pub(super) async fn ticket(&self, wire: &Wire) -> Result<Ticket> {
-        let mut state = self.state.lock().await;
+        let mut state = self.entered(wire).await?;
         if state.is_closed {
             return Err(Error::refused("calling vCenter", "this client has logged out"));
         }
@@ -56,12 +71,23 @@ impl Session {
 
     /// Opens a session in place of one that has ended, unless somebody has done so since.
     pub(super) async fn renew(&self, wire: &Wire, ended: &Ticket) -> Result<()> {
-        let mut state = self.state.lock().await;
+        let mut state = self.entered(wire).await?;
         if state.logins == ended.logins && !state.is_closed {
             log::info!("the session of {} at {} has ended: logging in again", self.user, wire.transport.server());
             self.log_in(wire, &mut state).await?;
         }
         Ok(())
+    }
+
+    /// Waits for a login that is under way.
+    ///
+    /// # Errors
+    /// As that login, if it failed.
+    async fn entered(&self, wire: &Wire) -> Result<MutexGuard<'_, State>> {
+        let failures = self.failures.load(Ordering::Relaxed);
+        let state = self.state.lock().await;
+        let failure = state.failed.clone().filter(|_| self.failures.load(Ordering::Relaxed) != failures);
+        failure.map_or(Ok(state), |failure| Err(self.failed(wire, failure)))
     }
 
     /// Marks it closed; returns it if it was open.
@@ -81,29 +107,41 @@ impl Session {
     }
 
     async fn log_in(&self, wire: &Wire, state: &mut State) -> Result<()> {
-        let attempt = || format!("logging in as {} at {}", self.user, wire.transport.server());
         let arguments = vec![Element::text("userName", &self.user), Element::text("password", self.password.expose())];
         if let Some(fault) = &state.refused {
-            return Err(Error::of_fault(attempt(), fault.clone()));
+            return Err(self.failed(wire, Failure::Fault(fault.clone())));
         }
         let place = wire.place(LOGIN).await;
         let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &place).await?;
-        match exchange {
+        let failure = match exchange {
             Exchange::Response(response, cookie) => {
                 let user_name = response.at(&["returnval", "userName"]).map(Element::value);
                 state.user_name = user_name.unwrap_or(&self.user).to_owned();
                 state.cookie = cookie;
                 state.logins += 1;
-                Ok(())
+                state.failed = None;
+                return Ok(());
             }
             Exchange::Fault(fault) => {
                 if fault.treatment().outcome == Outcome::Denied {
                     state.refused = Some(fault.clone());
                 }
-                Err(Error::of_fault(attempt(), fault))
+                Failure::Fault(fault)
             }
-            Exchange::Unreached(reason) => Err(Error::Unreached { attempt: attempt(), reason }),
-            Exchange::Lost(reason) => Err(Error::unanswered(attempt(), reason)),
+            Exchange::Unreached(reason) => Failure::Unreached(reason),
+            Exchange::Lost(reason) => Failure::Lost(reason),
+        };
+        state.failed = Some(failure.clone());
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        Err(self.failed(wire, failure))
+    }
+
+    fn failed(&self, wire: &Wire, failure: Failure) -> Error {
+        let attempt = format!("logging in as {} at {}", self.user, wire.transport.server());
+        match failure {
+            Failure::Fault(fault) => Error::of_fault(attempt, fault),
+            Failure::Unreached(reason) => Error::Unreached { attempt, reason },
+            Failure::Lost(reason) => Error::unanswered(attempt, reason),
         }
     }
 }

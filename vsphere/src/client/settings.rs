@@ -20,20 +20,26 @@ pub struct Connect {
     pub settings: Settings,
 }
 
+/// How long a request that changes something may take, if nothing else is said.
+pub const CHANGE_LIMIT: Duration = Duration::from_secs(15);
+
 /// Limits and pauses of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Requests at once, waits for updates and logins not counted.
+    /// Requests at once. Not counted are waits for updates, which idle, and what begins or ends a session; nor uploads of disks, which
+    /// [`Settings::imports`] limits. A look that was dropped counts until it is answered, at most [`Settings::look_limit`].
     pub calls: usize,
-    /// Tasks that make, copy or remove files, at once: all of one client, whatever they work on. A host of vCenter takes some
+    /// Tasks that make, copy or remove files, at once: all by the same limits, whatever they work on. A host of vCenter takes some
     /// eight clones at once and lets the others wait, and the limit of a task counts from its beginning. Power and settings are not
-    /// among them: each VM has one such task at a time, which takes moments, and a node waits for it.
+    /// among them: each VM has one such task at a time, which takes moments, and a node waits for it. One whose caller has gone, or
+    /// that was not seen to end, is not counted any more though vCenter may still be at work at it.
     pub tasks: usize,
     /// Imports at once. Each lasts as long as its upload, and they share a line: tasks do not wait for them.
     pub imports: usize,
     /// How long a request that looks may take.
     pub look_limit: Duration,
-    /// How long a request that changes something may take; a task that it starts goes on after it.
+    /// How long a request that changes something may take after its permission, by a clock that runs while the machine sleeps; a task that
+    /// it starts goes on after it. For [`crate::GONE`] more it may still arrive.
     pub change_limit: Duration,
     /// How long a task may take.
     pub task_limit: Duration,
@@ -60,7 +66,7 @@ impl Default for Settings {
             tasks: 8,
             imports: 2,
             look_limit: Duration::from_secs(60),
-            change_limit: Duration::from_secs(20),
+            change_limit: CHANGE_LIMIT,
             task_limit: Duration::from_secs(30 * 60),
             patience: Duration::from_secs(60),
             pause: Duration::from_millis(250),

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
+use super::clock::Clock;
 use super::*;
 use crate::connection::Trust;
 use crate::error::Error;
@@ -104,6 +105,42 @@ async fn a_session_that_has_ended_is_opened_anew_once_for_all_callers() {
     assert_eq!((fake.count("Login"), fake.count("RetrievePropertiesEx")), (2, 6));
     let last = fake.asked("RetrievePropertiesEx").pop().unwrap();
     assert!(last.head.contains("vmware_soap_session=\"s2\""), "{}", last.head);
+}
+
+#[tokio::test]
+async fn a_login_that_hangs_is_waited_for_once_and_not_by_one_caller_after_the_other() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let (together, hangs) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let ended = || Reply::When(together.clone(), Box::new(Reply::Fault("NotAuthenticated", String::new())));
+    fake.replies("RetrievePropertiesEx", [ended(), ended(), ended(), named("a")]);
+    let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
+    fake.replies("Login", [Reply::When(hangs.clone(), Box::new(Reply::Cut)), accepted]);
+    let look = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.look(&vm(), &["name"]).await })
+    };
+    let mut looks: Vec<_> = (0..3).map(|_| look()).collect();
+    fake.arrived("RetrievePropertiesEx", 3).await;
+    together.notify_waiters();
+    fake.arrived("Login", 2).await;
+    // One more that has asked nothing yet.
+    looks.push(look());
+    // All of them wait for the login by now: the session's end was told over connections that are ready.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    hangs.notify_waiters();
+    for look in looks {
+        let error = look.await.unwrap().unwrap_err();
+        assert!(error.to_string().starts_with("logging in as deployer"), "{error}");
+        assert_eq!(error.outcome(), Outcome::Transient, "{error}");
+    }
+    assert_eq!((fake.count("Login"), fake.count("RetrievePropertiesEx")), (2, 3));
+    // Whoever comes later tries again.
+    fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
+    assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
+    assert_eq!(fake.count("Login"), 3);
 }
 
 #[tokio::test]
@@ -222,6 +259,60 @@ async fn no_more_calls_are_made_at_once_than_the_limit_says() {
 }
 
 #[tokio::test]
+async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_they_change() {
+    let (fake, limits) = (Fake::start().await, Limits::default());
+    let connected = async |calls: usize| {
+        let mut connect = fake.connect();
+        (connect.settings.calls, connect.settings.tasks) = (calls, calls);
+        Client::connect_within(connect, &limits).await.unwrap()
+    };
+    let look = |client: &Client| {
+        let client = client.clone();
+        tokio::spawn(async move { client.look(&vm(), &["name"]).await })
+    };
+    let method = "RetrievePropertiesEx";
+    let settled = async || {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        fake.count(method)
+    };
+    let go = Arc::new(Notify::new());
+    let held = || Reply::When(go.clone(), Box::new(named("a")));
+    fake.replies(method, [held(), held(), named("a")]);
+    let before = connected(2).await;
+    let mut looks = vec![look(&before), look(&before)];
+    fake.arrived(method, 2).await;
+    // Fewer: what is under way goes on, and nothing more is asked by either before less of it is than the limit says.
+    let now = connected(1).await;
+    looks.extend([look(&now), look(&before)]);
+    assert_eq!(settled().await, 2);
+    // One at a time, once both are answered.
+    fake.replies(method, [held()]);
+    go.notify_waiters();
+    fake.arrived(method, 3).await;
+    assert_eq!(settled().await, 3);
+    // More.
+    let later = connected(3).await;
+    looks.extend([look(&later), look(&later)]);
+    fake.arrived(method, 5).await;
+    assert_eq!(settled().await, 5);
+    fake.replies(method, [named("a")]);
+    go.notify_waiters();
+    for look in looks {
+        look.await.unwrap().unwrap();
+    }
+    // So it is with tasks and turns.
+    let slots = [now.task_slot().await, later.task_slot().await, before.task_slot().await];
+    assert!(tokio::time::timeout(Duration::ZERO, now.task_slot()).await.is_err());
+    drop(slots);
+    let turn = before.turn(&vm()).await;
+    assert!(tokio::time::timeout(Duration::ZERO, now.turn(&vm())).await.is_err());
+    drop(turn);
+    drop(now.turn(&vm()).await);
+}
+
+#[tokio::test]
 async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
@@ -320,19 +411,27 @@ async fn an_idle_session_is_kept_alive_until_the_client_goes() {
     }
 }
 
-#[tokio::test]
-async fn a_pinned_server_is_trusted_and_another_one_is_not() {
+/// A server's key and certificate, and its TLS.
+fn tls() -> (rcgen::CertifiedKey<rcgen::KeyPair>, tokio_rustls::TlsAcceptor) {
     let key = rcgen::generate_simple_self_signed(["vcenter.example.org".to_owned()]).unwrap();
-    let certificate = key.cert.der().clone();
     let private = rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.clone()], private)
+        .with_single_cert(vec![key.cert.der().clone()], private)
         .unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    (key, tokio_rustls::TlsAcceptor::from(Arc::new(config)))
+}
+
+fn thumbprint(key: &rcgen::CertifiedKey<rcgen::KeyPair>) -> crate::Thumbprint {
+    crate::Thumbprint(ova::Sha256::of(key.cert.der()).0)
+}
+
+#[tokio::test]
+async fn a_pinned_server_is_trusted_and_another_one_is_not() {
+    let (key, acceptor) = tls();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let fake = Fake::start().await;
@@ -347,7 +446,7 @@ async fn a_pinned_server_is_trusted_and_another_one_is_not() {
             });
         }
     });
-    let thumbprint = crate::Thumbprint(ova::Sha256::of(&certificate).0);
+    let thumbprint = thumbprint(&key);
     let to = |trust| Connect { address: format!("https://{address}"), trust, ..fake.connect() };
     Client::connect(to(Trust::Thumbprint(thumbprint))).await.unwrap();
     assert_eq!(fake.count("Login"), 1);
@@ -367,4 +466,60 @@ async fn a_pinned_server_is_trusted_and_another_one_is_not() {
     let error = Client::connect(to(Trust::Authorities(file))).await.err().unwrap();
     assert!(matches!(error, Error::Unreached { .. }), "{error}");
     assert_eq!(fake.count("Login"), 1, "nobody else is told the password");
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_takes_in_is_given_up_soon_and_does_not_arrive_later() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.change_limit = Duration::from_secs(3600);
+    let client = Client::connect(connect).await.unwrap();
+    assert_eq!(client.arrives_within(), Duration::from_secs(3600) + GONE);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}/folder/a", listener.local_addr().unwrap())).unwrap();
+    // More than the buffers of both sides take.
+    let put = Transfer::Put(vec![0; 64 << 20], &Unguarded);
+    let begun = std::time::Instant::now();
+    let (given_up, accepted) = tokio::join!(client.transfer(&url, &put), listener.accept());
+    let error = given_up.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::InDoubt, "{error}");
+    assert!(begun.elapsed() < 4 * GONE, "after {:?}: {error}", begun.elapsed());
+    let (mut stream, _) = accepted.unwrap();
+    let mut read = Vec::new();
+    let end = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut read).await;
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset, "after {} bytes", read.len());
+}
+
+#[tokio::test]
+async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
+    let (key, acceptor) = tls();
+    let (fake, clock) = (Fake::start().await, Clock::default());
+    let connect = Connect { trust: Trust::Thumbprint(thumbprint(&key)), ..fake.connect() };
+    let client = Client::connect_by(connect, &Limits::default(), clock.clone()).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}", listener.local_addr().unwrap());
+    for (slept, is_put) in [(0, true), (0, false), (60, true), (60, false)] {
+        let server = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            // It is connecting; the one who wants to change something has seen that he may.
+            clock.sleep(Duration::from_secs(slept));
+            let Ok(mut stream) = acceptor.accept(stream).await else { return 0 };
+            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1024]).await.unwrap_or(0)
+        };
+        let change = async {
+            if is_put {
+                let url = Url::parse(&format!("{address}/folder/a")).unwrap();
+                return client.transfer(&url, &Transfer::Put(b"a".to_vec(), &Unguarded)).await.unwrap_err().to_string();
+            }
+            // The same way as a change of the API, to a server where nobody has logged in.
+            let transport = crate::connection::Transport::new(&address, &Trust::Thumbprint(thumbprint(&key))).unwrap();
+            let wire = Wire::new(transport, client.settings().clone(), clock.clone(), Limits::default());
+            let place = client.permitted(&Unguarded).await.unwrap();
+            format!("{:?}", wire.exchange(SHUTDOWN_GUEST, &vm(), vec![], None, &place).await.unwrap())
+        };
+        let (read, said) = tokio::join!(server, change);
+        assert_eq!(read > 0, slept == 0, "{read} bytes of a change: {said}");
+        let words = if is_put { "; it may have happened" } else { "Lost(" };
+        assert!(said.contains(words) && said.contains("no answer within 15 s") == (slept > 0), "{said}");
+    }
 }

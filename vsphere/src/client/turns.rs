@@ -13,7 +13,7 @@ type Turn = tokio::sync::Mutex<()>;
 pub(super) struct Turns(Mutex<HashMap<MoRef, Weak<Turn>>>);
 
 impl Turns {
-    /// Waits until nobody else of this client changes an object; its turn lasts as long as what is returned.
+    /// Waits until nobody else changes an object; its turn lasts as long as what is returned.
     pub(super) async fn take(&self, object: &MoRef) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,8 +4,10 @@ use std::panic;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
+use super::clock::{Clock, Until};
+use super::limits::Limits;
 use super::settings::Settings;
 use crate::connection::{Answer, Failed, Transport};
 use crate::error::Result;
@@ -16,16 +18,36 @@ use crate::soap::{self, Answered, Element};
 
 /// A place among the requests that are made at once: taken until whoever has asked is done with it, and until the request is answered.
 #[derive(Clone)]
-pub(super) struct Place(Option<Arc<OwnedSemaphorePermit>>);
+pub(super) struct Place {
+    taken: Option<Arc<OwnedSemaphorePermit>>,
+    /// Until when a request that changes something may be worked at in it.
+    until: Option<Until>,
+}
 
 impl Place {
     /// Of what is not counted.
-    pub(super) const NONE: Self = Self(None);
+    pub(super) const NONE: Self = Self { taken: None, until: None };
+
+    /// The same, for a request that has so long from now on.
+    pub(super) fn until(self, until: Until) -> Self {
+        Self { until: Some(until), ..self }
+    }
 
     /// Hears a request out that is made in this place, also where whoever asked goes meanwhile: until it is answered, vCenter is at work
-    /// at it. What needs no place ends with who asked.
-    pub(super) async fn hears<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> T {
-        if self.0.is_none() {
+    /// at it. So a change whose asker goes is sent all the same, even one that was not begun, and nobody is told of its end: only looks may be
+    /// dropped by who goes on. What needs no place ends with who asked.
+    pub(super) async fn hears<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = std::result::Result<T, Failed>> + Send + 'static,
+    ) -> std::result::Result<T, Failed> {
+        let until = self.until.clone();
+        let request = async move {
+            match until {
+                Some(until) => until.ends(request).await,
+                None => request.await,
+            }
+        };
+        if self.taken.is_none() {
             return request.await;
         }
         let place = self.clone();
@@ -51,7 +73,8 @@ tokio::task_local! {
 pub(super) struct Wire {
     pub(super) transport: Transport,
     pub(super) settings: Settings,
-    calls: Arc<Semaphore>,
+    pub(super) clock: Clock,
+    pub(super) limits: Limits,
 }
 
 /// What became of a request.
@@ -67,9 +90,9 @@ pub(super) enum Exchange {
 }
 
 impl Wire {
-    pub(super) fn new(transport: Transport, settings: Settings) -> Self {
-        let calls = Arc::new(Semaphore::new(settings.calls.max(1)));
-        Self { transport, settings, calls }
+    pub(super) fn new(transport: Transport, settings: Settings, clock: Clock, limits: Limits) -> Self {
+        limits.set(&settings);
+        Self { transport, settings, clock, limits }
     }
 
     /// Waits until another request may be made. A wait for updates idles most of the time, and is not counted. A login is not, either:
@@ -84,7 +107,7 @@ impl Wire {
         if let Ok(Some(place)) = PLACE.try_with(here) {
             return place;
         }
-        Place(self.calls.clone().acquire_owned().await.ok().map(Arc::new))
+        Place { taken: self.limits.calls().clone().acquire_owned().await.ok().map(Arc::new), until: None }
     }
 
     /// Asks by who has a place: what is asked by this wire meanwhile, one request after the other, is made in that same place. Tasks that

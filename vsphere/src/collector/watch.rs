@@ -80,10 +80,8 @@ impl Watch {
 
     /// Gives the collector back meanwhile, if there is one.
     fn abandon(&mut self) {
-        if let Some(at) = self.at.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(give_back(self.client.clone(), at));
+        if let Some(at) = self.at.take() {
+            self.client.give_back(give_back(self.client.clone(), at));
         }
     }
 

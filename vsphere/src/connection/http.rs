@@ -14,6 +14,10 @@ use crate::error::{Error, Result};
 /// Longer than any page of an answer.
 const LONGEST: usize = 64 << 20;
 const CONNECTING: Duration = Duration::from_secs(10);
+/// How long what was sent may stay without the other side's acknowledgement: the kernel ends the connection then, also one that was closed
+/// meanwhile with a request still in its buffer, which it would go on sending otherwise (tcp(7), `TCP_USER_TIMEOUT`). So long after a
+/// request was given up it may still arrive.
+pub const GONE: Duration = Duration::from_secs(4);
 /// vCenter's proxy ends idle connections after a while. One that is used just then loses its request, so it is not kept long.
 const IDLE: Duration = Duration::from_secs(10);
 /// The version of the API that requests name: what later versions have added is left out of answers.
@@ -23,6 +27,7 @@ const VERSION: &str = "urn:vim25/7.0.0.0";
 #[derive(Debug)]
 pub(crate) struct Transport {
     http: reqwest::Client,
+    uploads: reqwest::Client,
     /// `https://host[:port]/`.
     server: Url,
 }
@@ -50,21 +55,10 @@ impl Transport {
     pub(crate) fn new(address: &str, trust: &Trust) -> Result<Self> {
         let attempt = || format!("setting up connections to {address}");
         let server = server(address).map_err(|reason| Error::refused(attempt(), reason))?;
-        let builder = match trust {
-            Trust::System => builder(),
-            Trust::Authorities(file) => {
-                let certificates = fs::read(file).map_err(|error| error.to_string()).and_then(|pem| authorities(&pem));
-                let wrong = |reason| Error::refused(format!("reading the authorities in {}", file.display()), reason);
-                builder().tls_certs_only(certificates.map_err(wrong)?)
-            }
-            Trust::Certificates(pem) => {
-                let wrong = |reason| Error::refused("reading the authorities that were given", reason);
-                builder().tls_certs_only(authorities(pem.as_bytes()).map_err(wrong)?)
-            }
-            Trust::Thumbprint(thumbprint) => pinned_builder(Pin::Sha256(thumbprint.0))?,
-        };
-        let http = builder.build().map_err(|error| Error::refused(attempt(), chain(&error)))?;
-        Ok(Self { http, server })
+        let build = |builder: ClientBuilder| builder.build().map_err(|error| Error::refused(attempt(), chain(&error)));
+        let uploads = build(trusting(trust)?)?;
+        let http = build(trusting(trust)?.tcp_user_timeout(GONE))?;
+        Ok(Self { http, uploads, server })
     }
 
     /// The server.
@@ -75,6 +69,11 @@ impl Transport {
     /// The client for other requests to this server.
     pub(crate) fn http(&self) -> &reqwest::Client {
         &self.http
+    }
+
+    /// The client for uploads to this server: a datastore behind it may stand still for longer than [`GONE`].
+    pub(crate) fn uploads(&self) -> &reqwest::Client {
+        &self.uploads
     }
 
     /// Sends the text of an envelope.
@@ -103,6 +102,23 @@ impl Transport {
             Ok(Answer { status, cookie, body })
         }
     }
+}
+
+/// The beginning of a client that trusts only whom it is to trust.
+fn trusting(trust: &Trust) -> Result<ClientBuilder> {
+    Ok(match trust {
+        Trust::System => builder(),
+        Trust::Authorities(file) => {
+            let certificates = fs::read(file).map_err(|error| error.to_string()).and_then(|pem| authorities(&pem));
+            let wrong = |reason| Error::refused(format!("reading the authorities in {}", file.display()), reason);
+            builder().tls_certs_only(certificates.map_err(wrong)?)
+        }
+        Trust::Certificates(pem) => {
+            let wrong = |reason| Error::refused("reading the authorities that were given", reason);
+            builder().tls_certs_only(authorities(pem.as_bytes()).map_err(wrong)?)
+        }
+        Trust::Thumbprint(thumbprint) => pinned_builder(Pin::Sha256(thumbprint.0))?,
+    })
 }
 
 fn authorities(pem: &[u8]) -> std::result::Result<Vec<Certificate>, String> {

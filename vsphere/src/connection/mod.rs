@@ -4,6 +4,7 @@ mod http;
 mod pinned;
 mod trust;
 
+pub use http::GONE;
 pub(crate) use http::{Answer, Failed, Transport, failed, upload_client};
 pub(crate) use pinned::Pin;
 pub use trust::{InvalidThumbprint, Thumbprint, Trust};

@@ -85,10 +85,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(lease) = self.reference.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(abort(self.client.clone(), lease));
+        if let Some(lease) = self.reference.take() {
+            self.client.give_back(abort(self.client.clone(), lease));
         }
     }
 }

@@ -60,7 +60,8 @@ impl Changes<'_> {
     /// Makes a VM from an OVA, powered off. The progress is that of its disks.
     ///
     /// On an error the import is aborted, and vCenter removes the half VM; so it does five minutes after an abort that did
-    /// not arrive, and after one that the guard did not permit. When the caller goes away meanwhile, the abort follows by itself.
+    /// not arrive, and after one that the guard did not permit. When the caller goes away meanwhile, the abort follows by itself;
+    /// [`crate::Client::log_out`] waits for it.
     ///
     /// # Errors
     /// When the OVA is not what its manifest says ([`crate::Outcome::Refused`]), vCenter refuses, or the host cannot be

@@ -33,19 +33,22 @@ const CHANGED: &str = "it is not what the manifest says: the OVA was changed or 
 const ASKED: Duration = Duration::from_secs(2);
 
 impl Changes<'_> {
-    /// Sends all files of a plan while the lease is kept alive; returns the VM.
+    /// Sends all files of a plan while the lease is kept alive; returns the VM. The guard is asked before each file, and meanwhile.
     pub(super) async fn fill(&self, lease: &Lease, plan: &Plan, package: &Arc<Package>) -> Result<MoRef> {
         let ready = lease.ready(plan).await?;
         let sent = Arc::new(AtomicU64::new(0));
         let total = plan.files.iter().map(|file| file.size).sum::<u64>();
         let sending = async {
             for (file, target) in plan.files.iter().zip(&ready.targets) {
+                self.guard.still().await.map_err(Error::Stopped)?;
                 self.send(file, target, package, &sent).await?;
             }
             Ok::<(), Error>(())
         };
+        // Beside each other: neither a vCenter that does not answer nor a guard that takes long keeps the other one waiting.
         tokio::select! {
             sent = sending => sent?,
+            error = self.watch(&sent, total) => return Err(error),
             error = self.keep(lease, &sent, total) => return Err(error),
         }
         if let Some(progress) = self.progress {
@@ -54,14 +57,10 @@ impl Changes<'_> {
         Ok(ready.vm)
     }
 
-    /// Keeps a lease alive, asks the guard, and sees that bytes move; returns when one of these is not so any more.
-    async fn keep(&self, lease: &Lease, sent: &AtomicU64, total: u64) -> Error {
-        let lease = match lease.reference() {
-            Ok(lease) => lease,
-            Err(error) => return error,
-        };
+    /// Asks the guard, and sees that bytes move; returns when one of these is not so any more.
+    async fn watch(&self, sent: &AtomicU64, total: u64) -> Error {
         let settings = self.client.settings();
-        let (mut told, mut moved, mut last) = (Instant::now(), Instant::now(), 0);
+        let (mut moved, mut last) = (Instant::now(), 0);
         loop {
             tokio::time::sleep(ASKED.min(settings.lease_interval)).await;
             if let Err(reason) = self.guard.still().await {
@@ -75,16 +74,25 @@ impl Changes<'_> {
                     format!("nothing was taken for {} s, after {now} of {total} bytes", settings.stall.as_secs());
                 return Error::unanswered("uploading disks", reason);
             }
-            if told.elapsed() < settings.lease_interval {
-                continue;
-            }
-            told = Instant::now();
+        }
+    }
+
+    /// Keeps a lease alive; returns when it has ended. A call that is not answered is waited for, one after the other: each keeps its
+    /// place among the requests that are made at once until then, and the lease lasts minutes.
+    async fn keep(&self, lease: &Lease, sent: &AtomicU64, total: u64) -> Error {
+        let lease = match lease.reference() {
+            Ok(lease) => lease,
+            Err(error) => return error,
+        };
+        loop {
+            tokio::time::sleep(self.client.settings().lease_interval).await;
+            let now = sent.load(Ordering::Relaxed);
             // 100 is said at the end.
             let percent = u32::try_from(now.saturating_mul(100) / total.max(1)).unwrap_or(99).min(99);
             let said = self.client.call(LEASE_PROGRESS, lease, vec![Element::text("percent", percent)]).await;
             match said {
                 Err(error @ Error::Fault { .. }) => return error,
-                // The next one may arrive; the lease lasts minutes.
+                // The next one may arrive.
                 Err(error) => log::debug!("telling the progress of an import: {error}"),
                 Ok(_) => {}
             }
@@ -101,7 +109,7 @@ impl Changes<'_> {
         let attempt = || format!("uploading {} to {}", file.name, url.host_str().unwrap_or_default());
         let http = match CertificatePin::parse(&target.thumbprint) {
             Some(pin) if url.scheme() == "https" => upload_client(pin)?,
-            _ => self.client.http().clone(),
+            _ => self.client.uploads().clone(),
         };
         let damaged = Arc::new(OnceLock::new());
         let body = Body::wrap_stream(pieces(file.clone(), package.clone(), sent.clone(), damaged.clone()));

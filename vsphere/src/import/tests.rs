@@ -258,6 +258,34 @@ async fn a_guard_that_stops_an_upload_begins_nothing_more_not_even_an_abort() {
 }
 
 #[tokio::test]
+async fn a_guard_is_asked_while_vcenter_answers_nothing_and_the_host_takes_its_time() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, client) = vcenter().await;
+    for method in ["POST /nfc/disk", "HttpNfcLeaseProgress"] {
+        fake.replies(method, [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
+    }
+    let guard = Permits(AtomicUsize::new(6));
+    let imported = tokio::time::timeout(client.settings().look_limit, import(&client, &path, &guard)).await;
+    let error = imported.expect("long before a look is given up").unwrap_err();
+    assert_eq!((error.outcome(), count(&fake)), (Outcome::Stopped, [1, 0, 0]), "{error}");
+}
+
+#[tokio::test]
+async fn a_guard_is_asked_before_each_file_of_an_upload() {
+    let (_directory, path) = ova(|manifest| manifest);
+    for (permitted, files) in [(1, [0, 0]), (2, [1, 0])] {
+        let (fake, _) = vcenter().await;
+        let mut connect = fake.connect();
+        connect.settings.lease_interval = std::time::Duration::from_secs(3600);
+        let client = Client::connect(connect).await.unwrap();
+        let error = import(&client, &path, &Permits(AtomicUsize::new(permitted))).await.unwrap_err();
+        assert_eq!((error.outcome(), count(&fake)), (Outcome::Stopped, [1, 0, 0]), "{error}");
+        let begun = |method: &str| fake.order().iter().filter(|asked| asked.starts_with(method)).count();
+        assert_eq!(["POST /nfc/disk", "PUT /nfc/cd"].map(begun), files, "{permitted}");
+    }
+}
+
+#[tokio::test]
 async fn an_import_whose_caller_goes_away_is_aborted_and_its_progress_was_told() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
@@ -270,6 +298,21 @@ async fn an_import_whose_caller_goes_away_is_aborted_and_its_progress_was_told()
     assert_eq!(count(&fake), [1, 0, 1]);
     let told = fake.asked("HttpNfcLeaseProgress").pop().unwrap().call();
     assert!(told.contains("<percent>99</percent>"), "all was handed over, and the end was not reached: {told}");
+}
+
+#[tokio::test]
+async fn whoever_logs_out_right_after_an_import_was_dropped_waits_for_its_abort() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, client) = vcenter().await;
+    fake.replies("POST /nfc/disk", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
+    tokio::select! {
+        imported = import(&client, &path, &Unguarded) => panic!("{imported:?}"),
+        () = fake.arrived("HttpNfcLeaseProgress", 1) => {}
+    }
+    client.log_out().await.unwrap();
+    let order = fake.order();
+    let ends: Vec<_> = order.iter().filter(|method| matches!(&***method, "HttpNfcLeaseAbort" | "Logout")).collect();
+    assert_eq!(ends, ["HttpNfcLeaseAbort", "Logout"]);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! and not asked for a while once it fails again and again. Of a cluster: the hypervisor that `fleet` works with.
 //!
 //! A login that was refused is not sent again before user or password are others: vCenter locks accounts. A session that is no
-//! longer the newest is left to those who still work with it; vCenter ends it half an hour after their last call.
+//! longer the newest is left to those who still work with it, within the same limits; vCenter ends it half an hour after their last call.
 
 #[cfg(test)]
 pub(crate) mod bed;
@@ -24,7 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
-use vsphere::{Client, Connect, Outcome, Trust};
+use vsphere::{Client, Connect, Limits, Outcome, Trust};
 
 use self::breaker::Breaker;
 use self::credentials::{Credentials, credentials};
@@ -52,6 +52,8 @@ struct Inner {
 #[derive(Default)]
 struct Known {
     open: Option<(Key, Client)>,
+    /// They are the Provider's, whatever a session was opened with: engines that are under way work by an earlier one.
+    limits: Limits,
     refused: Option<(Key, String)>,
     breaker: Breaker,
     /// Until when it is left alone, for people.
@@ -114,7 +116,7 @@ impl Providers {
         if let Some((_, client)) = known.open.as_ref().filter(|(open, _)| *open == key) {
             return Ok((key, client.clone()));
         }
-        let connected = match connect(described, given).await {
+        let connected = match connect(described, given, &known.limits).await {
             Ok(client) => meant(provider, client).await,
             Err(why) => Err(why),
         };
@@ -313,7 +315,7 @@ async fn answers(client: &Client) -> vsphere::Result<()> {
     client.look(&root, &["name"]).await.map(drop)
 }
 
-async fn connect(described: &VSphere, given: Credentials) -> Result<Client, Why> {
+async fn connect(described: &VSphere, given: Credentials, limits: &Limits) -> Result<Client, Why> {
     let trust = match (&described.ca_bundle, &described.thumbprint) {
         (Some(pem), _) => Trust::Certificates(pem.clone()),
         (None, Some(text)) => {
@@ -324,7 +326,7 @@ async fn connect(described: &VSphere, given: Credentials) -> Result<Client, Why>
     let settings = limits::settings(described);
     let Credentials { user, password, .. } = given;
     let connect = Connect { address: described.server.clone(), trust, user, password, settings };
-    Client::connect(connect).await.map_err(|error| {
+    Client::connect_within(connect, limits).await.map_err(|error| {
         let words = error.to_string();
         match &error {
             // As the TLS library says it; nothing else of a connection has one.

@@ -202,3 +202,33 @@ async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_image
     assert!(providers.hypervisor(&provider, &other, true).await.is_err());
     assert_eq!(created().await, before + 1);
 }
+
+#[tokio::test]
+async fn the_limits_of_a_provider_hold_for_an_earlier_session_as_well() {
+    let bed = Bed::start();
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&secret(ADMINISTRATOR, PASSWORD));
+    let provider = bed.provider(&json!({"requests": 1}));
+    api.put(&provider);
+    let look = |client: vsphere::Client| {
+        tokio::spawn(async move { client.look(&client.service().root_folder().unwrap(), &["name"]).await })
+    };
+    let earlier = context.providers.session(&provider).await.unwrap();
+    bed.spoil("RetrievePropertiesEx", "delay", json!({"milliseconds": 600_000})).await;
+    let looking = look(earlier);
+    while !bed.has_spoilt().await {
+        tokio::task::yield_now().await;
+    }
+    // Rotated: the same Provider, by another session.
+    api.put(&secret(LOOKER, PASSWORD));
+    let later = context.providers.session(&provider).await.unwrap();
+    assert_eq!(bed.count("Login").await, 2);
+    let waiting = look(later);
+    // Somebody else is served meanwhile, several times.
+    bed.make_tenants().await;
+    assert!(!looking.is_finished() && !waiting.is_finished(), "two requests are made at once");
+    bed.spoil_nothing().await;
+    looking.await.unwrap().unwrap();
+    waiting.await.unwrap().unwrap();
+}

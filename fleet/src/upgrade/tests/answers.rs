@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::authority::TakeOver;
+use crate::authority::{REACH, TakeOver};
 use crate::upgrade::Mode;
 use crate::upgrade::tests::fake::fault::{At, Fault};
 use crate::upgrade::tests::fake::{Ill, World};
@@ -30,4 +30,24 @@ async fn a_lost_answer_of_the_store_ends_no_call_that_has_begun_while_the_one_be
     begun.still().await.unwrap();
     world.overtake();
     assert_eq!(begun.still().await.unwrap_err().kind, Kind::Fenced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_ends_the_question_when_its_answer_would_say_nothing_any_more() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let guarded = GuardedHypervisor::new(&world, &hold);
+    let (begun, not_begun) = (guarded.call(), guarded.call());
+    begun.still().await.unwrap();
+    world.lock().store_hangs = true;
+    // Of the call that has begun the answer before is good, but its question is still under way where its request would be.
+    assert!(hold.is_fresh());
+    for (call, kind) in [(not_begun, Kind::Transient), (begun, Kind::InDoubt)] {
+        let asked = tokio::time::Instant::now();
+        let still = tokio::time::timeout(REACH, call.still()).await;
+        let error = still.expect("it ends long before a successor begins").unwrap_err();
+        assert_eq!((error.kind, error.source.is::<Unconfirmed>()), (kind, true), "{error}");
+        assert!(format!("{:#}", error.source).ends_with("nobody can say within 10 s"), "{error}");
+        assert!(asked.elapsed() >= crate::authority::WINDOW);
+    }
 }

@@ -9,6 +9,7 @@ use super::command::{begin, deployment, end, entries};
 use super::failing;
 use super::fake::{Ill, World};
 use crate::authority::{Hold, TakeOver};
+use crate::upgrade::step_error::StepError;
 use crate::upgrade::{Arrived, Cancelled, Deployment, KubernetesOptions, Mode, Outcome, UpgradeStatus, Verb};
 
 /// A world at the beginning of a way.
@@ -122,6 +123,26 @@ async fn who_waits_for_pods_a_snapshot_or_another_command_ends_within_seconds() 
     assert!(after(gone, &cancel).await < soon);
     alive.release().await;
     assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_store_that_hangs() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let (cancel, cancelled) = watch::channel(false);
+    let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+    let context = asked.context(&hold, None);
+    hold.forget();
+    world.lock().store_hangs = true;
+    let begun = Instant::now();
+    let asks = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        cancel.send_replace(true);
+    };
+    let (may, ()) = tokio::join!(context.may_go_on(), asks);
+    assert!(matches!(may, Err(StepError::Cancelled)), "{may:?}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(matches!(context.may_go_on().await, Err(StepError::Cancelled)));
 }
 
 #[tokio::test(start_paused = true)]

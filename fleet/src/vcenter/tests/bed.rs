@@ -39,7 +39,6 @@ impl Bed {
     pub fn settings() -> Settings {
         Settings {
             look_limit: Duration::from_secs(20),
-            change_limit: Duration::from_secs(20),
             patience: Duration::from_secs(5),
             pause: Duration::from_millis(10),
             ..Settings::default()

@@ -1,9 +1,14 @@
 //! Holds and journals on a datastore.
 
-use serde_json::json;
+use std::time::Duration;
 
-use super::bed::Bed;
-use crate::authority::{Hold, Standing, Store, TakeOver, standing};
+use serde_json::json;
+use vsphere::Settings;
+
+use super::bed::{Bed, DEPLOYMENT, journal_of};
+use crate::authority::{Hold, MARGIN, Standing, Store, TakeOver, standing};
+use crate::hypervisor::Kind;
+use crate::vcenter::{DatastoreStore, VcenterHypervisor};
 
 #[tokio::test]
 async fn a_numbered_directory_is_made_by_one_and_keeps_what_was_written() {
@@ -120,4 +125,22 @@ async fn futures<T: Send>(all: impl Iterator<Item = impl Future<Output = T>>) ->
     })
     .await;
     done.into_iter().flatten().collect()
+}
+
+#[tokio::test]
+async fn a_client_whose_requests_may_arrive_after_a_successor_has_begun_is_refused() {
+    let bed = Bed::start(&[]);
+    drop(bed.hypervisor().await);
+    let most = MARGIN.saturating_sub(vsphere::GONE);
+    for (limit, is_taken) in [(most, false), (most.saturating_sub(Duration::from_millis(1)), true)] {
+        let client = bed.limited(Settings { change_limit: limit, ..Bed::settings() }).await;
+        let made = VcenterHypervisor::new(client.clone(), DEPLOYMENT, &bed.site(), &journal_of(DEPLOYMENT)).await;
+        assert_eq!(made.is_ok(), is_taken, "{limit:?}");
+        if let Err(error) = made {
+            assert_eq!(error.kind, Kind::Refused, "{error}");
+            assert!(error.to_string().contains("less than 20 s are allowed"), "{error}");
+        }
+        let store = DatastoreStore::new(client, "DC0", journal_of(DEPLOYMENT)).await;
+        assert_eq!(store.is_ok(), is_taken, "{limit:?}");
+    }
 }

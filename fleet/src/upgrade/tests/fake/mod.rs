@@ -125,6 +125,8 @@ pub struct State {
     pub published: Option<String>,
     /// Whether a snapshot is asked for and never comes.
     pub no_snapshot: bool,
+    /// Whether the store says nothing any more of whether a hold is there.
+    pub store_hangs: bool,
     /// What the API calls the cluster.
     pub cluster: Uuid,
     /// What a drain deletes for good, on each node.
@@ -226,6 +228,7 @@ impl World {
             api_away: false,
             published: None,
             no_snapshot: false,
+            store_hangs: false,
             cluster: Uuid::from_u128(0xc0),
             losses: swap::Losses::default(),
             most_away: 0,

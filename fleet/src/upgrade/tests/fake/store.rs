@@ -81,6 +81,9 @@ impl Store for World {
     }
 
     async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        if self.lock().store_hangs {
+            return std::future::pending().await;
+        }
         self.keeping("store.exists", CallKind::Read, |kept| Ok(kept.holds.contains_key(&number))).await
     }
 

@@ -1,0 +1,42 @@
+//! What is given back without being waited for by whoever had it, such as a lease of a caller that has gone. Knows nothing of what it is.
+
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+#[derive(Default)]
+pub(super) struct Returns(Mutex<JoinSet<()>>);
+
+impl Returns {
+    /// Gives something back meanwhile; outside a runtime nothing can be done.
+    pub(super) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = Handle::try_current() {
+            let mut set = self.set();
+            while set.try_join_next().is_some() {}
+            set.spawn_on(work, &runtime);
+        }
+    }
+
+    /// Waits until all is given back. What is not waited for to its end goes on.
+    pub(super) async fn done(&self) {
+        poll_fn(|context| self.poll(context)).await;
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut set = self.set();
+        loop {
+            match set.poll_join_next(context) {
+                Poll::Ready(Some(_)) => {}
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn set(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
