@@ -18,6 +18,8 @@ use crate::objects::{Provider, SYSTEM};
 /// Names the program; `make vcenter` builds it.
 const PROGRAM: &str = "KAAS_TEST_VCENTER";
 pub(crate) const USER: &str = "administrator@vsphere.local";
+/// Of whoever has the privileges that `kaas provider role` prints, and no other ones.
+pub(crate) const IN_ROLE: &str = "kaas@vsphere.local";
 /// Of whoever may only look.
 pub(crate) const LOOKER: &str = "looker@vsphere.local";
 pub(crate) const PASSWORD: &str = "secret";
@@ -45,6 +47,7 @@ impl Bed {
         let directory = tempfile::tempdir().unwrap();
         let users = json!([
             {"name": USER, "password": PASSWORD},
+            {"name": IN_ROLE, "password": PASSWORD, "privileges": vsphere::role_file().lines().collect::<Vec<_>>()},
             {"name": LOOKER, "password": PASSWORD, "privileges": ["System.View", "System.Read"]},
         ]);
         let path = |name: &str| directory.path().join(name);
