@@ -129,6 +129,7 @@ async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: 
     let late = async {
         // The sender lives as long as the program.
         let _ = stopping.wait_for(|asked| *asked).await;
+        context.term.close();
         tokio::time::sleep(GRACE).await;
     };
     tokio::select! {
