@@ -2,6 +2,7 @@
 //! way its own task, so that one that fails or takes long holds up no other. What changes of an object looks after another one too,
 //! where that one has to act on it: [`triggers`].
 
+mod announcer;
 mod attempts;
 mod health;
 mod task;
@@ -19,6 +20,7 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::{Action, Config};
+use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api as Watched, Client, Resource, ResourceExt};
@@ -26,10 +28,14 @@ use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use self::announcer::announces;
 use self::attempts::Attempts;
 use crate::context::{Context, Trouble};
+use crate::documents::ACCOUNT;
 use crate::leadership::Candidate;
-use crate::objects::{IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, SYSTEM, TenantCluster, VMClass};
+use crate::objects::{
+    Condition, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, SYSTEM, TenantCluster, VMClass,
+};
 use crate::reach::providers::Providers;
 use crate::reach::{Api, Fenced, Objects};
 use crate::reconcilers::{ip_address, ip_pool, node_image, node_pool, provider, tenant_cluster, vm_class};
@@ -129,10 +135,12 @@ async fn looks_after_all(client: &Client, context: &Arc<Context>, mut stopping: 
     let late = async {
         // The sender lives as long as the program.
         let _ = stopping.wait_for(|asked| *asked).await;
+        context.term.close();
         tokio::time::sleep(GRACE).await;
     };
     tokio::select! {
         _ = all => {}
+        () = work.announces() => {}
         () = late => {
             log::warn!("not all has ended within {} s", GRACE.as_secs());
             context.term.end();
@@ -219,6 +227,32 @@ impl Work {
         self.works(controller, node_pool::reconcile, at_most(ALL_AT_ONCE).debounce(GATHERED))
     }
 
+    /// Announces what is new of what people look at, for ever.
+    async fn announces(&self) {
+        let identity = self.context.term.identity();
+        // As an Event takes it: at most 128 characters.
+        let instance = identity.chars().take(128).collect();
+        let reporter = Reporter { controller: ACCOUNT.to_owned(), instance: Some(instance) };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        tokio::join!(
+            announces::<TenantCluster>(self.client.clone(), recorder.clone(), |cluster| said(
+                cluster.status.as_ref().map(|it| &it.conditions)
+            )),
+            announces::<NodePool>(self.client.clone(), recorder.clone(), |pool| said(
+                pool.status.as_ref().map(|it| &it.conditions)
+            )),
+            announces::<Machine>(self.client.clone(), recorder.clone(), |machine| said(
+                machine.status.as_ref().map(|it| &it.conditions)
+            )),
+            announces::<Provider>(self.client.clone(), recorder.clone(), |provider| said(
+                provider.status.as_ref().map(|it| &it.conditions)
+            )),
+            announces::<NodeImage>(self.client.clone(), recorder.clone(), |image| said(
+                image.status.as_ref().map(|it| &it.conditions)
+            )),
+        );
+    }
+
     fn watches<K>(&self) -> Controller<K>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -260,6 +294,10 @@ impl Work {
         });
         done.boxed()
     }
+}
+
+fn said(conditions: Option<&Vec<Condition>>) -> &[Condition] {
+    conditions.map(Vec::as_slice).unwrap_or_default()
 }
 
 fn at_most(objects: u16) -> Config {

@@ -42,6 +42,8 @@ struct Inner {
 struct State {
     /// When the request was begun by which it was renewed last.
     renewed: Duration,
+    /// Whether what lasts is to end where it can be gone on with.
+    closing: bool,
     ended: bool,
 }
 
@@ -62,7 +64,7 @@ impl Term {
     }
 
     fn new(identity: &str, elected: Option<Clock>, renewed: Duration) -> Self {
-        let state = Mutex::new(State { renewed, ended: false });
+        let state = Mutex::new(State { renewed, closing: false, ended: false });
         Self(Arc::new(Inner { identity: identity.to_owned(), elected, state, changed: Notify::new() }))
     }
 
@@ -112,6 +114,29 @@ impl Term {
         let mut state = self.state();
         state.renewed = state.renewed.max(begun);
         Ok(())
+    }
+
+    /// Asks all that lasts to end where it can be gone on with, so that the Lease can be given back: what is begun may go on meanwhile.
+    pub fn close(&self) {
+        self.state().closing = true;
+        self.0.changed.notify_waiters();
+    }
+
+    /// Whether all that lasts is to end.
+    pub fn is_closing(&self) -> bool {
+        let state = self.state();
+        state.closing || state.ended
+    }
+
+    /// Returns once all that lasts is to end.
+    pub async fn closing(&self) {
+        loop {
+            let changed = self.0.changed.notified();
+            if self.is_closing() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Ends it: for whoever has lost the Lease, or is about to give it back.
@@ -176,6 +201,21 @@ mod tests {
             ended.await.unwrap();
             assert_eq!(term.may(), Err(Ended));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_lasts_hears_of_it_before_a_term_is_over() {
+        let term = Term::unlimited("one");
+        let other = term.clone();
+        let closing = tokio::spawn(async move { other.closing().await });
+        tokio::task::yield_now().await;
+        assert!(!term.is_closing() && !closing.is_finished());
+        term.close();
+        closing.await.unwrap();
+        assert!(term.is_closing() && term.may().is_ok(), "what is begun may go on");
+        let ended = Term::unlimited("two");
+        ended.end();
+        ended.closing().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -51,6 +51,7 @@ fn privileges() -> String {
     for Privilege { id, on, purpose } in PRIVILEGES {
         let on = match on {
             On::Folder => "the folders of VMs and templates",
+            On::ClustersFolder => "a Provider's folder",
             On::Datastore => "the datastores of VMs and of the journal",
             On::Network => "each network",
             On::Pool => "the resource pool",

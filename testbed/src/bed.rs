@@ -18,9 +18,11 @@ const PROGRAM: &str = "KAAS_TEST_VCENTER";
 
 /// Who may do everything, where nothing else is said of users.
 pub const ADMINISTRATOR: &str = "administrator@vsphere.local";
-/// Who may only look, where [`Bed::with_looker`] has said that there is somebody.
+/// Who has the privileges that `kaas provider role` prints and no other ones, where [`Bed::with_users`] has said that there is somebody.
+pub const IN_ROLE: &str = "kaas@vsphere.local";
+/// Who may only look, likewise.
 pub const LOOKER: &str = "looker@vsphere.local";
-/// The password of both.
+/// The password of each.
 pub const PASSWORD: &str = "secret";
 /// The network that is there.
 pub const NETWORK: &str = "VM Network";
@@ -136,13 +138,14 @@ impl Bed {
         }
     }
 
-    /// The same, with somebody who may only look beside the administrator.
+    /// The same, with somebody in the role for clusters and somebody who may only look, beside the administrator.
     ///
     /// # Panics
     /// As [`Bed::start`].
-    pub fn with_looker(arguments: &[&str]) -> Self {
+    pub fn with_users(arguments: &[&str]) -> Self {
         let users = json!([
             { "name": ADMINISTRATOR, "password": PASSWORD },
+            { "name": IN_ROLE, "password": PASSWORD, "privileges": vsphere::role_file().lines().collect::<Vec<_>>() },
             { "name": LOOKER, "password": PASSWORD, "privileges": ["System.View", "System.Read"] },
         ]);
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -10,6 +10,7 @@ mod control_plane;
 pub(crate) mod fixture;
 mod health;
 mod ip_pool;
+mod news;
 mod node_image;
 mod obstacle;
 mod owned;
@@ -30,6 +31,7 @@ pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
 pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
 pub use self::ip_pool::{Counted, counted};
+pub use self::news::{News, Reasons, news, reasons};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{

@@ -23,6 +23,13 @@ pub struct SeenVCenter {
     pub zones: BTreeMap<String, SeenZone>,
 }
 
+impl SeenVCenter {
+    /// Whether a person has to give nothing more: all is there, open and permitted.
+    pub fn is_whole(&self) -> bool {
+        self.absent.is_empty() && self.missing.is_empty() && self.closed.is_empty()
+    }
+}
+
 /// What is free in a zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenZone {

@@ -90,13 +90,19 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
     Ok(Kept { pool, machines: workers })
 }
 
-/// What a pool says of itself.
-pub fn pool_status(pool: &NodePool, like: &Machine, seen: &WorkersStatus, going: bool, now: &Time) -> NodePoolStatus {
+/// What a pool says of itself, by what was seen for this generation of its spec.
+pub fn pool_status(
+    pool: &NodePool,
+    generation: i64,
+    like: &Machine,
+    seen: &WorkersStatus,
+    going: bool,
+    now: &Time,
+) -> NodePoolStatus {
     use NodePoolReason::{
         AllReady, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling, WorkersNotReady,
     };
     let mut status = pool.status.clone().unwrap_or_default();
-    let generation = pool.metadata.generation.unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
     status.observed_generation = generation;

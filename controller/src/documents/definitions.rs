@@ -1,9 +1,10 @@
-//! The kinds as CustomResourceDefinitions, and with them the policies: all that an API server has to know.
+//! The kinds as CustomResourceDefinitions, and with them the policies and the controller's rights: all that an API server has to know.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
 use super::policies::policies;
+use super::rights::rights;
 use super::yaml::document;
 use crate::objects::all;
 
@@ -25,7 +26,8 @@ pub fn definitions() -> Vec<Definition> {
         file: format!("{name}.yaml"),
         text: documents.iter().map(document).collect(),
     });
-    kinds.chain(policies).collect()
+    let rights = Definition { file: "rights.yaml".to_owned(), text: rights().iter().map(document).collect() };
+    kinds.chain(policies).chain([rights]).collect()
 }
 
 /// A kind's definition, with what types say and an API server does not take put right.

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::objects::{CONFIRM_DELETE, GROUP};
+use super::rights::ACCOUNT;
+use crate::objects::{CONFIRM_DELETE, GROUP, SYSTEM};
 
 /// The policies, each with its binding, by the names of their files.
 pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
-    vec![("confirm-delete", confirmation()), ("node-labels", labels())]
+    vec![("confirm-delete", confirmation()), ("controller-secrets", secrets()), ("node-labels", labels())]
 }
 
 /// Whoever deletes a cluster names it. Deleting its namespace is held up by this as well.
@@ -21,7 +22,7 @@ fn confirmation() -> [Value; 2] {
          oldObject.metadata.name"
     );
     let validation = json!({"expression": expression, "messageExpression": message});
-    policy("confirm-delete", &["DELETE"], "tenantclusters", vec![validation])
+    policy("confirm-delete", GROUP, &["DELETE"], "tenantclusters", vec![validation])
 }
 
 /// A domain (RFC 1035, section 2.3.4) and a slash or nothing, then a name.
@@ -51,11 +52,26 @@ fn labels() -> [Value; 2] {
     ];
     let validations =
         validations.map(|(expression, message)| json!({"expression": all(expression), "message": message}));
-    policy("node-labels", &["CREATE", "UPDATE"], "nodepools", validations.to_vec())
+    policy("node-labels", GROUP, &["CREATE", "UPDATE"], "nodepools", validations.to_vec())
+}
+
+/// Kubernetes puts a token into a Secret that names a service account, whichever rights that one has: who may make Secrets and read
+/// them would have these as well. A controller makes Secrets of two types.
+fn secrets() -> [Value; 2] {
+    let validation = json!({
+        "expression": "object.type in ['Opaque', 'cluster.x-k8s.io/secret']",
+        "message": "the controller makes Secrets of its own two types alone",
+    });
+    let [mut policy, binding] = policy("controller-secrets", "", &["CREATE"], "secrets", vec![validation]);
+    policy["spec"]["matchConditions"] = json!([{
+        "name": "of-the-controller",
+        "expression": format!("request.userInfo.username == 'system:serviceaccount:{SYSTEM}:{ACCOUNT}'"),
+    }]);
+    [policy, binding]
 }
 
 /// A policy for one kind, and what has it refuse.
-fn policy(name: &str, operations: &[&str], resource: &str, validations: Vec<Value>) -> [Value; 2] {
+fn policy(name: &str, group: &str, operations: &[&str], resource: &str, validations: Vec<Value>) -> [Value; 2] {
     let name = format!("{name}.{GROUP}");
     [
         json!({
@@ -65,7 +81,7 @@ fn policy(name: &str, operations: &[&str], resource: &str, validations: Vec<Valu
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": [{
-                    "apiGroups": [GROUP],
+                    "apiGroups": [group],
                     "apiVersions": ["*"],
                     "operations": operations,
                     "resources": [resource],

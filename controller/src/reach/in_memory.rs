@@ -1,5 +1,5 @@
 //! For tests, an API server in memory: versions of objects, names that are there once, statuses apart from the rest, deletion that
-//! waits for finalizers; and what goes wrong at a call.
+//! waits for finalizers; what a controller has no right for, which is refused; and what goes wrong at a call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::kinds::Kind;
 use super::objects::{Collection, Failure, Objects};
+use crate::documents::RIGHTS;
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,16 @@ fn key(of: &Collection, name: &str) -> Key {
 
 fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+/// Refuses what a controller may not do, as an API server does by the rights that it is given. `part` is a subresource.
+fn permitted(verb: &str, of: &Collection, part: &str) -> Result<(), Failure> {
+    let (group, _) = of.version.split_once('/').unwrap_or_default();
+    let (resource, namespace) = (format!("{}{part}", of.plural), of.namespace.as_deref());
+    match RIGHTS.iter().any(|right| right.permits(verb, group, &resource, namespace)) {
+        true => Ok(()),
+        false => Err(Failure::Refused(format!("403 {verb} {resource} in {namespace:?} is forbidden"))),
+    }
 }
 
 /// An object with a part laid over it (RFC 7386).
@@ -122,6 +134,12 @@ impl InMemory {
     pub(crate) fn named(&self, plural: &str, name: &str) -> Option<Value> {
         let kept = self.kept();
         kept.objects.iter().find(|((of, _, at), _)| of == plural && at == name).map(|(_, object)| object.clone())
+    }
+
+    /// An object as a person sees it, who may do everything, whatever is to fail.
+    pub(crate) fn read<K: Kind>(&self, namespace: Option<&str>, name: &str) -> Option<K> {
+        let found = self.kept().objects.get(&key(&Collection::of::<K>(namespace), name)).cloned();
+        found.map(|found| serde_json::from_value(found).unwrap())
     }
 
     /// The names of all objects of a kind, by its plural.
@@ -224,6 +242,7 @@ impl InMemory {
 #[async_trait]
 impl Objects for InMemory {
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
+        permitted("list", of, "")?;
         self.call(None, |kept| {
             let is_of = |(plural, namespace, _): &Key| {
                 *plural == of.plural && of.namespace.as_ref().is_none_or(|of| of == namespace)
@@ -235,10 +254,12 @@ impl Objects for InMemory {
     }
 
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
+        permitted("get", of, "")?;
         self.call(None, |kept| kept.objects.get(&key(of, name)).cloned().ok_or(Failure::Missing))
     }
 
     async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        permitted("create", of, "")?;
         self.call(None, |kept| {
             let key = key(of, &name(object));
             if kept.objects.contains_key(&key) {
@@ -258,6 +279,7 @@ impl Objects for InMemory {
     }
 
     async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        permitted("update", of, "")?;
         self.write(of, &name(object), &object["metadata"]["resourceVersion"], |there| {
             let status = there.get("status").cloned();
             there.clone_from(object);
@@ -266,12 +288,14 @@ impl Objects for InMemory {
     }
 
     async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
+        permitted("update", of, "/status")?;
         self.write(of, &name(object), &object["metadata"]["resourceVersion"], |there| {
             there["status"] = object["status"].clone();
         })
     }
 
     async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        permitted("patch", of, "")?;
         self.write(of, name, &part["metadata"]["resourceVersion"], |there| {
             let status = there.get("status").cloned();
             merge(there, part);
@@ -280,10 +304,12 @@ impl Objects for InMemory {
     }
 
     async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
+        permitted("patch", of, "/status")?;
         self.write(of, name, &part["metadata"]["resourceVersion"], |there| merge(&mut there["status"], &part["status"]))
     }
 
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
+        permitted("delete", of, "")?;
         self.call(None, |kept| {
             let key = key(of, name);
             let before = kept.objects.get(&key).cloned().ok_or(Failure::Missing)?;

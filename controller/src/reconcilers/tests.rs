@@ -16,7 +16,7 @@ use crate::objects::{
     NodeImageSpec, Purpose, Reservation, TenantCluster, VMClass, VMClassSpec,
 };
 use crate::reach::in_memory::{Fault, InMemory};
-use crate::reach::kinds::{self, Kind};
+use crate::reach::kinds::Kind;
 use crate::reach::providers::Providers;
 use crate::term::{Clock, Term};
 
@@ -29,11 +29,7 @@ pub(crate) fn context(api: &InMemory) -> Arc<Context> {
 
 /// An object as it is now.
 pub(crate) async fn now<K: Kind>(api: &InMemory, namespace: Option<&str>, name: &str) -> Option<K> {
-    match kinds::find(api, namespace, name).await {
-        Ok(found) => found,
-        // The call that was to fail.
-        Err(_) => kinds::find(api, namespace, name).await.unwrap(),
-    }
+    api.read(namespace, name)
 }
 
 /// Reconciles an object until nothing changes by it, as often as its watch would have it done. What fails is tried again.
@@ -49,16 +45,10 @@ where
 {
     let mut last = None;
     for _ in 0..20 {
-        let object = match kinds::find::<K>(api, namespace, name).await {
-            Ok(Some(object)) => object,
-            Ok(None) => return last,
-            Err(_) => continue,
-        };
+        let Some(object) = api.read::<K>(namespace, name) else { return last };
         let before = object.resource_version();
         let done = reconcile(Arc::new(object), Arc::clone(context)).await;
-        let is_same = kinds::find::<K>(api, namespace, name)
-            .await
-            .is_ok_and(|now| now.is_some_and(|now| now.resource_version() == before));
+        let is_same = api.read::<K>(namespace, name).is_some_and(|now| now.resource_version() == before);
         if let Ok(action) = done {
             last = Some(action);
             if is_same {

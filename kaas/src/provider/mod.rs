@@ -4,7 +4,7 @@ mod wanted;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, Subcommand};
 use controller::objects::{ProviderReason, Reason};
@@ -79,6 +79,9 @@ pub fn run(command: &Provider) -> anyhow::Result<ExitCode> {
 
 const PROVIDERS: Place<'static> = Place { plural: "providers", namespace: None };
 
+/// For so long what stood in the way before the command may be of before: another account is no other spec, by which it could be told.
+const OF_BEFORE: Duration = Duration::from_secs(10);
+
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let Create { file, user, password_file, at, until } = arguments;
     let mut wanted = Wanted::read(file)?;
@@ -86,13 +89,14 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         wanted = wanted.with_account(user, &Password::of(password_file.as_deref(), user).value()?);
     }
     let control = Control::of(&at.kubeconfig)?;
+    let name = text(&wanted.provider, "/metadata/name");
+    let before = control.get(PROVIDERS, name)?;
     // All are judged before any is made; the Provider comes last, which names the others.
     for dry_run in [true, false] {
         for (of, object) in wanted.objects() {
             control.apply(of, object, dry_run)?;
         }
     }
-    let name = text(&wanted.provider, "/metadata/name");
     let taken = format!("the Provider {name} is asked for");
     let waiter = Waiter::new(until.output, &until.waiting);
     let there = || -> anyhow::Result<Value> {
@@ -103,9 +107,18 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         return waiter.arrived((Arrived::Taken(taken), json!({"provider": there()?})));
     }
     until.output.tell(&taken);
+    let begun = Instant::now();
+    let is_of_before = |object: &Value| {
+        let stood = before.as_ref().is_some_and(|before| before["status"] == object["status"]);
+        stood && begun.elapsed() < OF_BEFORE
+    };
     let look = || {
         let object = there()?;
-        Ok(Look { lines: lines(&object), come: come(&object), object: json!({"provider": object}) })
+        let come = match come(&object) {
+            Come::Stopped(_) if is_of_before(&object) => Come::Goes,
+            come => come,
+        };
+        Ok(Look { lines: lines(&object), come, object: json!({"provider": object}) })
     };
     waiter.arrived(waiter.until(look)?)
 }

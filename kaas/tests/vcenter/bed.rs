@@ -36,7 +36,7 @@ impl Bed {
         let key = keys.lines().find(|line| line.starts_with("ssh-ed25519")).unwrap();
         fs::write(path("admin.pub"), format!("{key}\n")).unwrap();
         appliance(directory.path(), "kaas-control-plane", Role::ControlPlane);
-        Self { vcenter: testbed::Bed::with_looker(arguments), directory }
+        Self { vcenter: testbed::Bed::with_users(arguments), directory }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -119,7 +119,8 @@ impl Bed {
             Ok(Some(kinds).filter(|kinds| kinds.iter().filter(|kind| !is_part(kind)).count() == 9))
         };
         let kinds = obtain("the kinds to be served", MOMENT, served).unwrap_or_else(|error| panic!("{error:#}"));
-        for namespace in ["kaas-system", "team-blue", "other"] {
+        // That of the controller comes with its rights.
+        for namespace in ["team-blue", "other"] {
             bed.kubectl(&["create", "namespace", namespace], "");
         }
         let document = fs::read_to_string(workspace().join("docs/objects.md")).expect("the documentation");

@@ -1,5 +1,5 @@
-//! The privileges that the calls of this crate need which a deployment makes. Folders are made, VMs renamed or taken out of the
-//! inventory by nobody but tests.
+//! The privileges that the calls of this crate need which a deployment makes. VMs are renamed or taken out of the inventory by nobody
+//! but tests.
 //!
 //! Source: the required privileges of each method in the vSphere Web Services API reference. `System.View`, `System.Read` and
 //! `System.Anonymous` are in every role.
@@ -9,6 +9,8 @@
 pub enum On {
     /// The folder that VMs are put into, and so the VMs in it.
     Folder,
+    /// The folder in which folders for clusters are made.
+    ClustersFolder,
     /// Each datastore that VMs or files are put onto.
     Datastore,
     /// Each network that a VM is on.
@@ -61,6 +63,7 @@ privileges! {
     Folder "VirtualMachine.Provisioning.DeployTemplate" "cloning templates";
     Folder "VirtualMachine.Provisioning.MarkAsTemplate" "making templates";
     Folder "VirtualMachine.State.CreateSnapshot" "making the snapshot of a template that linked clones hang on";
+    ClustersFolder "Folder.Create" "making a folder for the VMs of each tenant cluster";
     Datastore "Datastore.AllocateSpace" "putting disks onto datastores";
     Datastore "Datastore.Browse" "listing files of datastores";
     Datastore "Datastore.FileManagement" "copying disks, and writing files of datastores";

@@ -29,7 +29,7 @@ impl DerefMut for Bed {
 
 impl Bed {
     pub(crate) fn start() -> Self {
-        Self(testbed::Bed::with_looker(&[]))
+        Self(testbed::Bed::with_users(&[]))
     }
 
     /// A Provider of it, whose folder is there in every inventory, with a part laid over its spec.

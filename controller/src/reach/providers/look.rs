@@ -68,7 +68,11 @@ impl Looking<'_> {
         folders.dedup();
         for path in folders {
             if let Some(folder) = self.below("vm", path, &["Folder"], "the folder").await? {
-                self.needs(On::Folder, folder, format!("the folder {path}"));
+                let name = format!("the folder {path}");
+                if path == described.folder {
+                    self.needs(On::ClustersFolder, folder.clone(), name.clone());
+                }
+                self.needs(On::Folder, folder, name);
             }
         }
         let mut networks = Vec::new();

@@ -65,7 +65,8 @@ struct Known {
 /// What a session is opened with comes to this.
 type Key = [u8; 32];
 
-/// For so long what was seen is believed, if the vCenter still answers.
+/// For so long what was seen is believed, if the vCenter still answers and all was there: what was missing somebody may be about to
+/// give.
 const BELIEVED: Duration = Duration::from_secs(10 * 60);
 /// For so long it is believed to answer.
 const ANSWERS: Duration = Duration::from_secs(30);
@@ -149,17 +150,19 @@ impl Providers {
         let before = known.lock().await.looked.clone();
         let before = before.filter(|(of, spec, ..)| (of, *spec) == (&key, generation));
         let now = self.0.clock.now();
-        let age = before.as_ref().map_or(BELIEVED, |(_, _, at, _)| now.saturating_sub(*at));
-        let looked = match before {
+        let age = before.as_ref().map_or(Duration::MAX, |(_, _, at, _)| now.saturating_sub(*at));
+        let (looked, is_new) = match before {
             Some((_, _, _, seen)) if age < ANSWERS => return Ok(seen),
-            Some((_, _, _, seen)) if age < BELIEVED => answers(&client).await.map(|()| seen),
-            _ => look::look(&client, vsphere(provider)?).await.map(Arc::new),
+            Some((_, _, _, seen)) if age < BELIEVED && seen.is_whole() => {
+                (answers(&client).await.map(|()| seen), false)
+            }
+            _ => (look::look(&client, vsphere(provider)?).await.map(Arc::new), true),
         };
         let mut known = known.lock().await;
         match looked {
             Ok(seen) => {
                 known.breaker.answered();
-                if age >= BELIEVED {
+                if is_new {
                     known.looked = Some((key, generation, now, Arc::clone(&seen)));
                 }
                 Ok(seen)

@@ -39,6 +39,8 @@ use crate::records::worker_of;
 /// The pause between two rounds, and how long rounds go on while nothing leads on: longer than a VM has to be unseen to count as gone.
 const PACE: Duration = Duration::from_secs(5);
 const PAUSE_LIMIT: Duration = Duration::from_secs(90);
+/// So often it is said between two rounds how workers are.
+const SHOWING: Duration = Duration::from_secs(15);
 /// How long is waited for what somebody else has to do, and after rounds in which something was left to do.
 const AWAITING: Duration = Duration::from_secs(30);
 /// So often a pool that is as it is to be is looked at.
@@ -280,25 +282,38 @@ impl PoolWork<'_> {
         };
         let seen = workers.status_of(&kept).await?;
         work.term.may()?;
+        let mut is_heard = false;
         let is_paused = known.cluster.spec.paused && !known.goes;
         let seen = if seen.done || is_paused {
             seen
         } else {
             log::debug!("{namespace}/{}: something is to be done", pool.name_any());
-            let going = rounds(&workers, &store, kept);
-            let kept = tokio::select! {
-                kept = going => kept?,
-                () = work.term.ended() => {
-                    end.send_replace(true);
-                    work.term.may()?;
-                    return Ok(Action::requeue(AWAITING));
+            let going = self.rounds(pool, &known, &workers, &store, kept);
+            tokio::pin!(going);
+            let kept = loop {
+                tokio::select! {
+                    kept = &mut going => break kept?,
+                    () = work.term.ended() => {
+                        end.send_replace(true);
+                        work.term.may()?;
+                        return Ok(Action::requeue(AWAITING));
+                    }
+                    // It is gone on with by what is wanted now.
+                    () = work.is_wanted_otherwise(pool), if !is_heard => {
+                        is_heard = true;
+                        end.send_replace(true);
+                    }
                 }
             };
             workers.status_of(&kept).await?
         };
         work.term.may()?;
         self.show(pool, &known, &seen).await?;
-        Ok(Action::requeue(if seen.done { WATCHING } else { AWAITING }))
+        Ok(Action::requeue(match (is_heard, seen.done) {
+            (true, _) if !work.term.is_closing() => Duration::ZERO,
+            (_, true) => WATCHING,
+            (_, false) => AWAITING,
+        }))
     }
 
     /// A VM of the control plane: workers are put beside it, on its networks.
@@ -340,16 +355,63 @@ impl PoolWork<'_> {
         Ok(())
     }
 
+    /// Goes rounds under one hold until nothing is left to do, nothing leads on for a while, or it is asked to end; what is kept then.
+    async fn rounds(
+        &self,
+        pool: &NodePool,
+        known: &Known,
+        workers: &Workers<'_>,
+        store: &PoolStore<'_>,
+        kept: Kept,
+    ) -> anyhow::Result<Kept> {
+        let hold = Hold::take(store, workers.what, TakeOver::FromAnyone, &|words: &str| log::info!("{words}")).await?;
+        journals::prune_beside_upgrades(&hold).await;
+        let gone = async {
+            let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await?);
+            let (mut led_on, mut shown) = (Instant::now(), Instant::now());
+            loop {
+                if *workers.cancelled.borrow() {
+                    return anyhow::Ok(rounds.kept().clone());
+                }
+                let round = rounds.step().await?;
+                if round.progressed {
+                    led_on = Instant::now();
+                }
+                if round.changed && !round.failed {
+                    continue;
+                }
+                if round.done
+                    || *workers.cancelled.borrow()
+                    || (round.needs_a_person && !round.changed)
+                    || led_on.elapsed() >= PAUSE_LIMIT
+                {
+                    return anyhow::Ok(rounds.kept().clone());
+                }
+                if shown.elapsed() >= SHOWING {
+                    let seen = workers.status_of(rounds.kept()).await?;
+                    if let Err(trouble) = self.show(pool, known, &seen).await {
+                        log::debug!("saying how workers are: {trouble}");
+                    }
+                    shown = Instant::now();
+                }
+                tokio::time::sleep(workers.pace).await;
+            }
+        }
+        .await;
+        hold.release().await;
+        gone
+    }
+
     async fn rest(&self, pool: &NodePool, (reason, words): Unready) -> Result<Action, Trouble> {
         self.say(pool, reason, &words).await?;
         Ok(Action::requeue(AWAITING))
     }
 
-    /// Says why nothing can be done for a pool.
-    async fn say(&self, pool: &NodePool, reason: NodePoolReason, words: &str) -> Result<(), Trouble> {
-        let Some(pool) = self.find(pool).await? else { return Ok(()) };
+    /// Says why nothing can be done for a pool, by the spec that was judged: a newer one is judged in its turn.
+    async fn say(&self, judged: &NodePool, reason: NodePoolReason, words: &str) -> Result<(), Trouble> {
+        let Some(pool) = self.find(judged).await? else { return Ok(()) };
         let mut status = pool.status.clone().unwrap_or_default();
-        let generation = pool.metadata.generation.unwrap_or_default();
+        let generation = judged.metadata.generation.unwrap_or_default();
         status.observed_generation = generation;
         set(&mut status.conditions, reason, words, generation, &self.0.clock.time());
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
@@ -358,10 +420,10 @@ impl PoolWork<'_> {
             .attempting("writing the pool's status")
     }
 
-    /// Writes what was seen of workers, in the pool and in their Machines.
-    async fn show(&self, pool: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<(), Trouble> {
+    /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged.
+    async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<(), Trouble> {
         let now = self.0.clock.time();
-        for machine in self.machines(pool).await? {
+        for machine in self.machines(judged).await? {
             let status = shown_worker(&machine, seen, &now);
             match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
                 // It is shown at the next look.
@@ -369,9 +431,10 @@ impl PoolWork<'_> {
                 written => written.map(drop).attempting("writing a Machine's status")?,
             }
         }
-        let Some(pool) = self.find(pool).await? else { return Ok(()) };
+        let Some(pool) = self.find(judged).await? else { return Ok(()) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
-        let status = pool_status(&pool, &known.like, seen, is_going, &now);
+        let generation = judged.metadata.generation.unwrap_or_default();
+        let status = pool_status(&pool, generation, &known.like, seen, is_going, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await
             .map(drop)
@@ -386,32 +449,6 @@ fn told_of(notice: &Notice<'_>) {
         Notice::Begun(action) => log::info!("{action:?}"),
         Notice::Waits(wait) => log::debug!("waiting: {wait}"),
     }
-}
-
-/// Goes rounds under one hold until nothing is left to do, or nothing leads on for a while; what is kept then.
-async fn rounds(workers: &Workers<'_>, store: &PoolStore<'_>, kept: Kept) -> anyhow::Result<Kept> {
-    let hold = Hold::take(store, workers.what, TakeOver::FromAnyone, &|words: &str| log::info!("{words}")).await?;
-    journals::prune_beside_upgrades(&hold).await;
-    let gone = async {
-        let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await?);
-        let mut led_on = Instant::now();
-        loop {
-            let round = rounds.step().await?;
-            if round.progressed {
-                led_on = Instant::now();
-            }
-            if round.changed && !round.failed {
-                continue;
-            }
-            if round.done || (round.needs_a_person && !round.changed) || led_on.elapsed() >= PAUSE_LIMIT {
-                return anyhow::Ok(rounds.kept().clone());
-            }
-            tokio::time::sleep(workers.pace).await;
-        }
-    }
-    .await;
-    hold.release().await;
-    gone
 }
 
 /// A pool in `fleet`'s words of which no worker is wanted any more.

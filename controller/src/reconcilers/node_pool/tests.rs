@@ -113,6 +113,28 @@ async fn a_pool_grows_and_shrinks_by_its_replicas() {
     );
 }
 
+/// What is under way heeds it, and says nothing of a spec that it has not judged.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {
+    let pooled = Pooled::new(1).await;
+    pooled.0.place.lock().is_ill = true;
+    let begun = Instant::now();
+    let scaled = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        pooled.scale(3);
+    };
+    let (done, ()) = tokio::join!(pooled.reconcile(), scaled);
+    done.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let there = pooled.there();
+    let judged = there.status.as_ref().unwrap().observed_generation;
+    assert_eq!((there.metadata.generation, judged), (Some(2), 1));
+    pooled.0.place.lock().is_ill = false;
+    pooled.until("three", |it| it.is_settled(3)).await;
+    assert_eq!(pooled.there().status.unwrap().observed_generation, 2);
+    pooled.is_consistent("three");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_is_as_it_is_to_be_takes_no_hold() {
     let pooled = Pooled::new(1).await;

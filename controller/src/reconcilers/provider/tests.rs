@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
-use testbed::{ADMINISTRATOR, LOOKER, PASSWORD};
+use testbed::{ADMINISTRATOR, IN_ROLE, LOOKER, PASSWORD};
 
 use super::super::tests::{cluster, context, now, settled, standing};
 use super::*;
@@ -63,7 +63,7 @@ async fn credentials_are_taken_as_the_secret_has_them_and_refused_ones_are_sent_
     let seen = looked(&api, &context).await;
     assert_eq!(words(&seen), ["Answers", "LoggedIn", "PrivilegesMissing", "NotReady"]);
     let said = standing(&seen, "Privileged").1;
-    assert!(said.contains(LOOKER) && said.contains("VirtualMachine."), "{said}");
+    assert!(said.contains(LOOKER) && said.contains("VirtualMachine.") && said.contains("Folder.Create"), "{said}");
     // Taken away: no new session is opened.
     api.remove::<Secret>(Some(SYSTEM), "dc1");
     let seen = looked(&api, &context).await;
@@ -91,6 +91,31 @@ async fn all_that_is_not_there_is_named_at_once() {
     }
     let seen = judged(&bed, ADMINISTRATOR, PASSWORD, &json!({"datacenter": "DC9"})).await;
     assert!(standing(&seen, "Privileged").1.contains("the data center DC9"));
+}
+
+/// Nobody touches the object: what was missing is found at the next look, and what is whole is not read again each time.
+#[tokio::test]
+async fn what_a_person_adds_on_the_vcenter_is_seen_a_minute_later() {
+    async fn a_minute_passes() {
+        tokio::time::pause();
+        tokio::time::advance(INTERVAL).await;
+        tokio::time::resume();
+    }
+    let bed = Bed::start();
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&secret(ADMINISTRATOR, PASSWORD));
+    api.put(&bed.provider(&json!({})));
+    let seen = looked(&api, &context).await;
+    assert_eq!(words(&seen), ["Answers", "LoggedIn", "ObjectsMissing", "NotReady"]);
+    bed.make_tenants().await;
+    a_minute_passes().await;
+    let seen = looked(&api, &context).await;
+    assert_eq!(words(&seen), ["Answers", "LoggedIn", "Complete", "Serves"], "{:?}", seen.status);
+    let asked = bed.count("HasUserPrivilegeOnEntities").await;
+    a_minute_passes().await;
+    looked(&api, &context).await;
+    assert_eq!(bed.count("HasUserPrivilegeOnEntities").await, asked);
 }
 
 #[tokio::test]
@@ -172,9 +197,10 @@ async fn the_hypervisor_of_a_cluster_has_a_folder_of_its_own_and_finds_the_image
     bed.make_tenants().await;
     let api = InMemory::default();
     let context = context(&api);
-    api.put(&secret(ADMINISTRATOR, PASSWORD));
+    api.put(&secret(IN_ROLE, PASSWORD));
     api.put(&bed.provider(&json!({})));
-    let provider: Provider = now(&api, None, "dc1").await.unwrap();
+    let provider = looked(&api, &context).await;
+    assert_eq!(words(&provider), ["Answers", "LoggedIn", "Complete", "Serves"], "{:?}", provider.status);
     let deployment = uuid::Uuid::from_u128(0xabc);
     let place = crate::reach::providers::Place { deployment, cluster: "shop", networks: vec!["blue"] };
     let providers = &context.providers;

@@ -1,5 +1,6 @@
 //! `fleet` at work on the control nodes of one cluster: one run, which ends once all is so, or something has to be waited for.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fleet::authority::TakeOver;
@@ -11,13 +12,16 @@ use tokio::sync::watch;
 use super::Work;
 use super::place::Opened;
 use crate::context::Trouble;
-use crate::objects::TenantCluster;
+use crate::decisions::{Said, leaving};
+use crate::objects::{TenantCluster, TenantClusterReason};
 use crate::reach::{ClusterStore, Failure};
 
 /// The pause between two looks, and how long a run waits for what cannot be done now. Each run takes a hold; and as long as one waits,
 /// nothing of the cluster's object is looked at.
 const PACE: Duration = Duration::from_secs(2);
 const PAUSE_LIMIT: Duration = Duration::from_secs(60);
+/// So often a run that is under way says in the cluster's status what it does, if that is new.
+const TELLING: Duration = Duration::from_secs(5);
 
 /// What became of a run.
 pub(super) enum Ran {
@@ -27,12 +31,39 @@ pub(super) enum Ran {
     Refused(String),
 }
 
-fn told(notice: &Notice<'_>) {
-    match notice {
-        Notice::TakingOver(words) => log::info!("{words}"),
-        Notice::Staging => log::info!("laying the image ready"),
-        Notice::Begun(action) => log::info!("{action}"),
-        Notice::Waits(wait) => log::debug!("waiting: {wait}"),
+/// What a run does now, in words.
+#[derive(Default)]
+struct Doing(Mutex<String>);
+
+impl Doing {
+    fn told(&self, notice: &Notice<'_>) {
+        let words = match notice {
+            Notice::TakingOver(words) => return log::info!("{words}"),
+            Notice::Staging => "laying the image ready".to_owned(),
+            Notice::Begun(action) => action.to_string(),
+            Notice::Waits(wait) => {
+                log::debug!("waiting: {wait}");
+                return self.is(wait.to_string());
+            }
+        };
+        log::info!("{words}");
+        self.is(words);
+    }
+
+    fn is(&self, words: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    fn now(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What a cluster says of itself while a run does this for it.
+fn said(wish: Wish<'_>, words: String) -> Vec<Said> {
+    match wish {
+        Wish::Deploy(_) => vec![(TenantClusterReason::ControlNodesChange, words)],
+        Wish::Destroy { .. } => leaving(&words),
     }
 }
 
@@ -46,7 +77,8 @@ impl Work<'_> {
         ClusterStore::new(self.objects, &cluster.namespace().unwrap_or_default(), &cluster.name_any(), self.term)
     }
 
-    /// Has `fleet` go on with a cluster. It ends with the term: whoever leads then goes on from what is kept.
+    /// Has `fleet` go on with a cluster. It ends with the term: whoever leads then goes on from what is kept. Where a person wants
+    /// something else meanwhile, it ends as soon as it can be gone on with, and does not wait for what nobody wants any more.
     pub(super) async fn go(
         &self,
         cluster: &TenantCluster,
@@ -54,15 +86,25 @@ impl Work<'_> {
         guests: &dyn Guests,
         wish: Wish<'_>,
     ) -> Result<Ran, Trouble> {
-        let (store, (end, cancelled)) = (self.store(cluster), watch::channel(false));
-        let deploy = deploy(opened, guests, &store, placement(wish), cancelled);
+        let (store, (end, cancelled), doing) = (self.store(cluster), watch::channel(false), Doing::default());
+        let told = |notice: &Notice<'_>| doing.told(notice);
+        let deploy = deploy(opened, guests, &store, placement(wish), &told, cancelled);
         // Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
         let going = deploy.go(wish, TakeOver::FromAnyone);
-        let gone = tokio::select! {
-            gone = going => gone,
-            () = self.term.ended() => {
-                end.send_replace(true);
-                return Err(self.over());
+        tokio::pin!(going);
+        let mut is_heard = false;
+        let gone = loop {
+            tokio::select! {
+                gone = &mut going => break gone,
+                () = self.term.ended() => {
+                    end.send_replace(true);
+                    return Err(self.over());
+                }
+                () = self.is_wanted_otherwise(cluster), if !is_heard => {
+                    is_heard = true;
+                    end.send_replace(true);
+                }
+                () = self.tells(cluster, wish, &doing) => {}
             }
         };
         self.term.may()?;
@@ -74,6 +116,21 @@ impl Work<'_> {
         }
     }
 
+    /// Says what a run does, for as long as it does.
+    async fn tells(&self, cluster: &TenantCluster, wish: Wish<'_>, doing: &Doing) {
+        let mut before = String::new();
+        loop {
+            tokio::time::sleep(TELLING).await;
+            let now = doing.now();
+            if now != before {
+                if let Err(trouble) = self.note(cluster, &said(wish, now.clone()), |_| ()).await {
+                    log::debug!("saying what is done: {trouble}");
+                }
+                before = now;
+            }
+        }
+    }
+
     /// Where the control nodes stand; none if nothing was begun. Changes nothing.
     pub(super) async fn seen(
         &self,
@@ -82,7 +139,7 @@ impl Work<'_> {
         guests: &dyn Guests,
     ) -> Result<Option<DeployStatus>, Trouble> {
         let (store, cancelled) = (self.store(cluster), watch::channel(false).1);
-        let seen = deploy(opened, guests, &store, Placement::default(), cancelled).status().await;
+        let seen = deploy(opened, guests, &store, Placement::default(), &|_| (), cancelled).status().await;
         self.term.may()?;
         Ok(seen?)
     }
@@ -122,6 +179,7 @@ fn deploy<'d>(
     guests: &'d dyn Guests,
     store: &'d ClusterStore<'d>,
     placement: Placement,
+    watch: &'d (dyn Fn(&Notice<'_>) + Sync),
     cancelled: watch::Receiver<bool>,
 ) -> Deploy<'d> {
     Deploy {
@@ -130,7 +188,7 @@ fn deploy<'d>(
         store,
         placement,
         what: "a TenantCluster",
-        watch: &told,
+        watch,
         pace: PACE,
         pause_limit: PAUSE_LIMIT,
         empties: &stays,

@@ -25,11 +25,14 @@ use kube::runtime::controller::Action;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{is_begun, is_leaving};
 use crate::objects::TenantCluster;
+use crate::reach::kinds::Kind;
 use crate::reach::{Objects, Placeable, kinds};
 use crate::term::{Clock, Term};
 
 /// So many things are done for a cluster in one go at most: what goes on in a circle is seen by it.
 const STEPS: usize = 600;
+/// So often what is under way looks whether a person wants something else by now.
+const HEEDING: Duration = Duration::from_secs(5);
 
 /// Brings a cluster to where it is to be, as far as that can be done now.
 ///
@@ -70,6 +73,10 @@ impl Work<'_> {
     /// As far as it can be done now. `known` is the cluster as it was seen last: it may be otherwise by now.
     async fn bring_on(&self, known: &TenantCluster) -> Result<Action, Trouble> {
         for _ in 0..STEPS {
+            if self.term.is_closing() {
+                // Whoever leads next goes on.
+                return Ok(Action::await_change());
+            }
             let Some(cluster) = self.find(known).await? else { return Ok(Action::await_change()) };
             let after = if is_leaving(&cluster) {
                 self.leave(&cluster).await
@@ -88,6 +95,24 @@ impl Work<'_> {
             }
         }
         Err(Trouble::Other(anyhow::anyhow!("{STEPS} steps lead to no end for the cluster {}", known.name_any())))
+    }
+
+    /// Returns once a person wants something else of an object than was seen: its spec is another one, or it is to go. Or once all that
+    /// lasts is to end.
+    pub(super) async fn is_wanted_otherwise<K: Kind>(&self, seen: &K) {
+        let wanted = |of: &K| (of.uid(), of.meta().generation, of.meta().deletion_timestamp.is_some());
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(HEEDING) => {}
+                () = self.term.closing() => return,
+            }
+            match kinds::find::<K>(self.objects, seen.namespace().as_deref(), &seen.name_any()).await {
+                Ok(Some(now)) if wanted(&now) == wanted(seen) => {}
+                // What is not known is no reason to end.
+                Err(_) => {}
+                Ok(_) => return,
+            }
+        }
     }
 
     /// The cluster as it is now; none if it is gone, or another one has its name.

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::World;
 use crate::objects::{Machine, NodePool, ProviderReason, TenantCluster, VMClass, set};
+use crate::term::Term;
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_made_of_its_object_and_hands_its_kubeconfig_over() {
@@ -96,6 +97,42 @@ async fn a_control_node_that_is_off_is_powered_on_unless_the_cluster_is_paused()
     assert_eq!(world.condition("ControlPlaneReady").0, "Unknown");
     put(&world.cluster);
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
+}
+
+/// What is under way waits no longer for what nobody wants any more.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_deleted_while_it_forms_goes_at_once() {
+    let world = World::new();
+    world.place.lock().is_ill = true;
+    let begun = tokio::time::Instant::now();
+    let deleted = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(world.place.vms().len(), 3);
+        world.delete();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), deleted);
+    done.unwrap();
+    assert!(world.is_gone() && begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    world.is_clean("it was deleted while it formed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_to_end_waits_for_nothing_and_the_next_one_goes_on() {
+    let mut world = World::new();
+    world.place.lock().is_ill = true;
+    let begun = tokio::time::Instant::now();
+    let closed = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.term.close();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), closed);
+    done.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    assert_eq!(world.place.vms().len(), 3);
+    world.place.lock().is_ill = false;
+    world.term = Term::unlimited("controller two");
+    world.until("ready", World::is_ready).await;
+    world.is_whole("another one has gone on");
 }
 
 #[tokio::test(start_paused = true)]

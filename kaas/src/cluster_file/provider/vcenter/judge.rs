@@ -179,6 +179,8 @@ impl Judging<'_> {
                 let folders = [described.other_folders.as_slice(), described.templates.as_slice()].concat();
                 named("folder", &folders).unwrap_or_else(|| described.folder.with(()))
             }
+            // Nobody makes folders for a deployment, and so it is not asked for.
+            On::ClustersFolder => described.folder.with(()),
             On::Datastore => match &described.journal {
                 Some(journal) if !is("datastore", &described.datastore.value) => journal.with(()),
                 _ => described.datastore.with(()),

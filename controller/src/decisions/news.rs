@@ -1,0 +1,131 @@
+//! What of an object's conditions is worth an Event: that one has another reason than before. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::objects::{Condition, Standing};
+
+/// The reasons of an object's conditions, by condition.
+pub type Reasons = BTreeMap<String, String>;
+
+/// The longest note that an Event takes, in bytes (Kubernetes, `events.k8s.io/v1`, `Event.note`).
+const LONGEST: usize = 1024;
+
+/// The conditions whose every change people follow.
+const FOLLOWED: [&str; 5] = ["Preflight", "Progressing", "Ready", "VMReady", "NodeReady"];
+
+/// What does not hold yet, or no longer, and is as it is to be.
+const ON_ITS_WAY: [&str; 14] = [
+    "Changing",
+    "ClusterNotReady",
+    "Draining",
+    "Forming",
+    "Joining",
+    "Leaving",
+    "Making",
+    "NoTemplate",
+    "NotReady",
+    "Outdated",
+    "Paused",
+    "Replacing",
+    "Scaling",
+    "Settled",
+];
+
+/// Something new of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// The condition that it is about.
+    pub about: String,
+    /// Its reason now.
+    pub reason: String,
+    /// Its message, cut to what an Event takes.
+    pub note: String,
+    /// Whether somebody may have to see to it.
+    pub is_grave: bool,
+}
+
+/// The reasons as they are.
+pub fn reasons(conditions: &[Condition]) -> Reasons {
+    conditions.iter().map(|condition| (condition.about.clone(), condition.reason.clone())).collect()
+}
+
+/// What is new since the reasons were these. Of conditions that nobody follows, only what somebody may have to see to.
+pub fn news(before: &Reasons, conditions: &[Condition]) -> Vec<News> {
+    let is_new = |condition: &&Condition| before.get(&condition.about) != Some(&condition.reason);
+    let told = conditions.iter().filter(is_new).filter_map(|condition| {
+        let is_grave = condition.status != Standing::True && !ON_ITS_WAY.contains(&condition.reason.as_str());
+        let is_told = is_grave || FOLLOWED.contains(&condition.about.as_str());
+        is_told.then(|| News {
+            about: condition.about.clone(),
+            reason: condition.reason.clone(),
+            note: cut(&condition.message),
+            is_grave,
+        })
+    });
+    told.collect()
+}
+
+fn cut(text: &str) -> String {
+    let fits = |end: &usize| *end <= LONGEST && text.is_char_boundary(*end);
+    let end = (0..=text.len().min(LONGEST)).rev().find(fits).unwrap_or_default();
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decisions::fixture::now;
+    use crate::objects::{
+        MachineReason, NodeImageReason, NodePoolReason, ProviderReason, Reason, TenantClusterReason, set,
+    };
+
+    #[test]
+    fn a_reason_is_news_once_and_what_nobody_follows_only_if_somebody_has_to_see_to_it() {
+        let mut conditions = Vec::new();
+        let mut before = Reasons::new();
+        let mut told = |reason: TenantClusterReason, words: &str| {
+            set(&mut conditions, reason, words, 1, &now());
+            let told = news(&before, &conditions);
+            before = reasons(&conditions);
+            told.into_iter().map(|news| (news.about, news.reason, news.is_grave)).collect::<Vec<_>>()
+        };
+        let one = |about: &str, reason: &str, is_grave| vec![(about.to_owned(), reason.to_owned(), is_grave)];
+        use TenantClusterReason::{ControlNodesReady, Degraded, Forming, Making, Serves, Stuck};
+        assert_eq!(told(Making, ""), one("Ready", "Making", false));
+        assert_eq!(told(Making, "other words"), []);
+        assert_eq!(told(Forming, ""), []);
+        assert_eq!(told(Stuck, "see to it"), one("Progressing", "Stuck", true));
+        assert_eq!(told(ControlNodesReady, ""), []);
+        assert_eq!(told(Serves, ""), one("Ready", "Serves", false));
+        assert_eq!(told(Degraded, "cp2"), one("ControlPlaneReady", "Degraded", true));
+    }
+
+    #[test]
+    fn a_note_is_no_longer_than_an_event_takes() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, TenantClusterReason::Stuck, &"\u{fc}".repeat(2000), 1, &now());
+        let note = &news(&Reasons::new(), &conditions)[0].note;
+        assert_eq!(note.len(), 1024);
+    }
+
+    #[test]
+    fn each_word_that_is_looked_for_is_one_of_a_kind() {
+        fn of<R: Reason>() -> Vec<[&'static str; 2]> {
+            R::ALL.iter().map(|reason| [reason.condition(), reason.word()]).collect()
+        }
+        let all = [
+            of::<TenantClusterReason>(),
+            of::<NodePoolReason>(),
+            of::<MachineReason>(),
+            of::<ProviderReason>(),
+            of::<NodeImageReason>(),
+        ]
+        .concat();
+        for word in FOLLOWED {
+            assert!(all.iter().any(|[about, _]| *about == word), "{word}");
+        }
+        for word in ON_ITS_WAY {
+            assert!(all.iter().any(|[_, reason]| *reason == word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a controller may do at an API server, and as whom: each right that its work needs and no other one. What is bound to its own
+//! namespace is so in `kaas-system`.
+
+use serde_json::{Value, json};
+
+use crate::objects::{GROUP, SYSTEM};
+
+/// The service account of controllers, in `kaas-system`, and all that gives it its rights.
+pub const ACCOUNT: &str = "kaas-controller";
+
+/// Verbs on a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// The API group; empty is the core.
+    pub group: &'static str,
+    /// The resource, with a subresource behind a slash.
+    pub resource: &'static str,
+    /// The verbs, in alphabetical order.
+    pub verbs: &'static [&'static str],
+    /// Whether it holds in `kaas-system` alone.
+    pub at_home: bool,
+}
+
+const fn everywhere(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
+    Right { group, resource, verbs, at_home: false }
+}
+
+const fn at_home(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
+    Right { group, resource, verbs, at_home: true }
+}
+
+/// All of them. Statuses are written by their own subresource, and an object that a person makes is changed in its metadata alone
+/// (finalizers, labels, annotations): an API server has no right for that but `patch`.
+pub const RIGHTS: &[Right] = &[
+    everywhere(GROUP, "providers", &["get", "list", "patch", "watch"]),
+    everywhere(GROUP, "providers/status", &["patch"]),
+    everywhere(GROUP, "ippools", &["list", "patch", "watch"]),
+    everywhere(GROUP, "ippools/status", &["patch"]),
+    everywhere(GROUP, "ipaddresses", &["create", "delete", "list", "patch", "watch"]),
+    everywhere(GROUP, "vmclasses", &["get", "list", "patch", "watch"]),
+    everywhere(GROUP, "nodeimages", &["get", "list", "patch", "watch"]),
+    everywhere(GROUP, "nodeimages/status", &["patch"]),
+    everywhere(GROUP, "tenantclusters", &["get", "list", "patch", "watch"]),
+    everywhere(GROUP, "tenantclusters/status", &["patch", "update"]),
+    // Those of a cluster that goes, go.
+    everywhere(GROUP, "nodepools", &["delete", "get", "list", "patch", "watch"]),
+    everywhere(GROUP, "nodepools/status", &["patch"]),
+    everywhere(GROUP, "machines", &["create", "delete", "get", "list", "patch", "watch"]),
+    everywhere(GROUP, "machines/status", &["patch"]),
+    everywhere(GROUP, "operations", &["create", "delete", "get", "list"]),
+    everywhere(GROUP, "operations/status", &["update"]),
+    // A cluster's keys and kubeconfig are beside it, and so are the Secrets that its spec names. None is looked for: names are known.
+    everywhere("", "secrets", &["create", "delete", "get", "patch"]),
+    // Nodes of clusters let themselves be asked from the addresses of the control cluster's.
+    everywhere("", "nodes", &["list"]),
+    // What people look for, where the object is.
+    everywhere("events.k8s.io", "events", &["create", "patch"]),
+    // Those of Providers' accounts.
+    at_home("", "secrets", &["list", "watch"]),
+    // Who leads, and who works on a cluster.
+    at_home("coordination.k8s.io", "leases", &["create", "delete", "get", "list", "update"]),
+];
+
+impl Right {
+    /// Whether it permits this. Without a namespace objects of all are meant, or the kind is in none.
+    pub fn permits(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> bool {
+        (self.group, self.resource) == (group, resource)
+            && self.verbs.contains(&verb)
+            && (!self.at_home || namespace == Some(SYSTEM))
+    }
+
+    fn rule(&self) -> Value {
+        json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": self.verbs})
+    }
+}
+
+/// The namespace of controllers, their account and what it may do, in an order in which they can be applied.
+pub(super) fn rights() -> Vec<Value> {
+    const API: &str = "rbac.authorization.k8s.io";
+    let rules = |at_home| RIGHTS.iter().filter(|right| right.at_home == at_home).map(Right::rule).collect::<Vec<_>>();
+    let (version, home) = (format!("{API}/v1"), json!({"name": ACCOUNT, "namespace": SYSTEM}));
+    let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM}]);
+    let role = |kind: &str| json!({"apiGroup": API, "kind": kind, "name": ACCOUNT});
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": home}),
+        json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": ACCOUNT}, "rules": rules(false)}),
+        json!({
+            "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": {"name": ACCOUNT},
+            "roleRef": role("ClusterRole"), "subjects": subjects,
+        }),
+        json!({"apiVersion": version, "kind": "Role", "metadata": home, "rules": rules(true)}),
+        json!({
+            "apiVersion": version, "kind": "RoleBinding", "metadata": home,
+            "roleRef": role("Role"), "subjects": subjects,
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_is_of_its_group_its_resource_its_verbs_and_its_namespace() {
+        let permits = |verb: &str, group: &str, resource: &str, namespace: Option<&str>| {
+            RIGHTS.iter().any(|right| right.permits(verb, group, resource, namespace))
+        };
+        assert!(permits("get", "", "secrets", Some("team-blue")) && permits("list", "", "secrets", Some(SYSTEM)));
+        assert!(permits("patch", GROUP, "machines/status", Some("team-blue")));
+        for (verb, group, resource, namespace) in [
+            ("list", "", "secrets", Some("team-blue")),
+            ("list", "", "secrets", None),
+            ("create", "coordination.k8s.io", "leases", Some("kube-system")),
+            ("update", GROUP, "machines/status", Some("team-blue")),
+            ("get", "", "machines", Some("team-blue")),
+            ("delete", GROUP, "tenantclusters", Some("team-blue")),
+        ] {
+            assert!(!permits(verb, group, resource, namespace), "{verb} {resource} {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn no_right_is_given_twice_or_for_all_there_is_and_none_makes_rights() {
+        for (place, right) in RIGHTS.iter().enumerate() {
+            assert!(right.verbs.is_sorted() && !right.verbs.is_empty(), "{right:?}");
+            for text in right.verbs.iter().chain([&right.group, &right.resource]) {
+                assert!(!text.contains('*') && !["bind", "escalate", "impersonate"].contains(text), "{right:?}");
+            }
+            assert_ne!(right.group, "rbac.authorization.k8s.io");
+            for verb in right.verbs {
+                let again = RIGHTS[place + 1..].iter().filter(|other| {
+                    (other.group, other.resource) == (right.group, right.resource) && other.verbs.contains(verb)
+                });
+                assert_eq!(again.count(), 0, "{verb} {right:?}");
+            }
+        }
+    }
+}
