@@ -9,5 +9,5 @@ mod bed;
 mod points;
 
 pub use appliance::{Appliance, few_properties, form};
-pub use bed::{ADMINISTRATOR, Bed, Calls, Count, LOOKER, Machine, NETWORK, PASSWORD};
+pub use bed::{ADMINISTRATOR, Bed, Calls, Count, IN_ROLE, LOOKER, Machine, NETWORK, PASSWORD};
 pub use points::drawn;
