@@ -303,8 +303,8 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
         look.await.unwrap().unwrap();
     }
     // So it is with tasks and turns.
-    let slots = [now.task_slot().await, later.task_slot().await, before.task_slot().await];
-    assert!(tokio::time::timeout(Duration::ZERO, now.task_slot()).await.is_err());
+    let slots = [now.task_slot("").await, later.task_slot("").await, before.task_slot("").await];
+    assert!(tokio::time::timeout(Duration::ZERO, now.task_slot("")).await.is_err());
     drop(slots);
     let turn = before.turn(&vm()).await;
     assert!(tokio::time::timeout(Duration::ZERO, now.turn(&vm())).await.is_err());
