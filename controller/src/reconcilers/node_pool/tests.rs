@@ -118,6 +118,8 @@ async fn a_pool_grows_and_shrinks_by_its_replicas() {
 async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {
     let pooled = Pooled::new(1).await;
     pooled.0.place.lock().is_ill = true;
+    // At first it is noted that it is kept.
+    pooled.reconcile().await.unwrap();
     let begun = Instant::now();
     let scaled = async {
         tokio::time::sleep(Duration::from_secs(20)).await;

@@ -93,7 +93,7 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
 }
 
 /// So many requests come before a template is sealed.
-const SEALING: usize = 8;
+const SEALING: usize = 9;
 
 #[tokio::test]
 async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
@@ -126,7 +126,11 @@ async fn a_template_is_laid_once_and_what_is_half_of_one_is_made_anew() {
         permitted += 1;
         bed.reset().await;
     };
-    assert_eq!(permitted, SEALING + 1, "directories, the note, import, its end, the snapshot, the template, the seal");
+    assert_eq!(
+        permitted,
+        SEALING + 1,
+        "directories, the note, import, its file, its end, the snapshot, the template, the seal"
+    );
     bed.count_anew().await;
     assert_eq!(bed.hypervisor().await.lay(&ova).await, image);
     assert_eq!(bed.count("ImportVApp").await, 0);

@@ -119,7 +119,7 @@ async fn only_what_was_noted_is_removed_as_half_of_a_template() {
     change(&client, &theirs, &says.detach(&data)).await;
     let before = bed.machine("payroll").await;
     // Ours is broken off with all bytes there, and somebody takes it for another purpose.
-    let few = Few(AtomicUsize::new(6));
+    let few = Few(AtomicUsize::new(7));
     assert_eq!(hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind, Kind::Fenced);
     let is_half = |machine: &bed::Machine| machine.name.starts_with("kaas-image-");
     let half = bed.machines().await.into_iter().find(is_half).expect("half of a template");
@@ -130,7 +130,7 @@ async fn only_what_was_noted_is_removed_as_half_of_a_template() {
     assert_ne!(image.reference, half.object);
     // Another one is broken off, and is as it was left.
     client.changes(&Unguarded).unregister(&MoRef::vm(&image.reference)).await.unwrap();
-    let few = Few(AtomicUsize::new(6));
+    let few = Few(AtomicUsize::new(7));
     assert_eq!(hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &few).await.unwrap_err().kind, Kind::Fenced);
     let half = bed.machines().await.into_iter().find(is_half).expect("half of a template");
     hypervisor.lay(&ova).await;
