@@ -327,7 +327,7 @@ pub struct Journal {
     /// Whether its VM was on before it was powered off for a new token, and was not powered on since.
     #[serde(default)]
     pub was_on: bool,
-    /// The key with which its VM asks to join with its last token, as it said before its kubelet was heard.
+    /// The key with which its VM asks to join with its last token, as it said before its kubelet was heard, or when somebody else was seen in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word")]
     pub key: Option<String>,

@@ -15,7 +15,7 @@ use super::cluster::{Cluster as _, Evicted, NodeSeen, PodSeen};
 use super::crew::Workers;
 use super::guarded_cluster::GuardedCluster;
 use super::machine::{Machine, State};
-use super::one::NAMED;
+use super::one::{NAMED, what_ends_it};
 use super::pool::Pool;
 use super::reason;
 use super::records::Records;
@@ -32,7 +32,7 @@ const SHUTTING_DOWN: Duration = Duration::from_secs(60);
 /// How long a round asks the pods of one worker to move away, and one request more: the others of that round wait meanwhile.
 const EVICTING: Duration = Duration::from_secs(60);
 
-/// How many characters may be said of the pods that may not go: a reason has no more than 500.
+/// How many characters may be said of the pods that may not go, and of what ends that: a reason has no more than 500.
 const WORDS: usize = 450;
 
 /// What came of an action.
@@ -74,7 +74,11 @@ impl Acting<'_> {
             Action::Invite(_) => self.invite(records, seen, machine).await,
             Action::PowerOn(_) => self.power_on(records, seen, machine).await,
             Action::Hear(_, key) => save(records, Machine { key: Some(key.clone()), ..machine }).await,
-            Action::Suspect(_) => save(records, Machine { impersonated: true, ..machine }).await,
+            Action::Suspect(_, key) => {
+                // Its VM may say nothing any more by the time that it is to go.
+                let key = machine.key.clone().or_else(|| Some(key.clone()));
+                save(records, Machine { key, impersonated: true, ..machine }).await
+            }
             Action::Joined(_) => {
                 // Of one that joins again it is how long it took at first.
                 let took = seen.now.saturating_sub(machine.since);
@@ -301,7 +305,9 @@ impl Acting<'_> {
         if went || blocked.is_empty() {
             return Ok(Acted::Changed);
         }
-        Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, some_of(&blocked, more))))
+        let ends = what_ends_it(machine, seen);
+        let words = some_of(&blocked, more, WORDS.saturating_sub(ends.chars().count())) + &ends;
+        Ok(Acted::Blocked(Reason::new(reason::DRAIN_BLOCKED, words)))
     }
 
     /// The pods of a worker that were not told to end, in an order that does not change, from the one on that follows the last that
@@ -341,9 +347,9 @@ fn may_run(pool: &Pool, machine: &Machine, minor: Minor) -> bool {
     is_of_pool && is_newer && pool.carries.contains(&minor.to_string())
 }
 
-/// So much of each as leaves room for all of them, and how many more there are.
-fn some_of(blocked: &[String], more: usize) -> String {
-    let room = WORDS / blocked.len().max(1);
+/// So much of each as leaves room for all of them in so many characters, and how many more there are.
+fn some_of(blocked: &[String], more: usize, room: usize) -> String {
+    let room = room / blocked.len().max(1);
     let cut: Vec<String> = blocked.iter().map(|words| words.chars().take(room).collect()).collect();
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     cut.join("; ") + &more

@@ -21,8 +21,8 @@ pub enum Action {
     PowerOn(String),
     /// Notes with which key its VM asks to join, as it said before anything else ran there.
     Hear(String, String),
-    /// Notes that somebody else has joined in its place, while it is to join again.
-    Suspect(String),
+    /// Notes that somebody else has joined in its place, while it is to join again, and by which key of its VM that was seen.
+    Suspect(String, String),
     /// Notes that it has joined.
     Joined(String),
     /// Notes that it did not.
@@ -58,7 +58,7 @@ impl Action {
             | Self::Invite(name)
             | Self::PowerOn(name)
             | Self::Hear(name, _)
-            | Self::Suspect(name)
+            | Self::Suspect(name, _)
             | Self::Joined(name)
             | Self::Fail(name, _)
             | Self::Leave(name, _)

@@ -139,6 +139,12 @@ impl View<'_> {
             } else {
                 continue;
             };
+            // It goes in the next round, which follows at once: what was seen of it now is noted first, and no other one goes for it.
+            let is_it = |action: &Action| matches!(action, Action::Suspect(name, _) if *name == machine.name);
+            if next.actions.iter().any(is_it) {
+                surplus = surplus.saturating_sub(1);
+                continue;
+            }
             let serves = usize::from(available.contains(machine.name.as_str()));
             if machine.state == State::Member && left < self.pool.floor() + serves {
                 continue;

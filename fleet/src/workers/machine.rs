@@ -90,7 +90,7 @@ pub struct Machine {
     #[serde(default)]
     pub was_on: bool,
     /// The key with which its VM asks to join with its last token, as it said before its kubelet was heard: programs of pods may
-    /// say another one later.
+    /// say another one later. Of one in whose place somebody else was seen, what it said then, where none was noted before.
     #[serde(default)]
     pub key: Option<String>,
     /// Whether somebody else was seen to have joined in its place, and it was given no other token since.

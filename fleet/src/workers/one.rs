@@ -122,10 +122,8 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         return Step::Does(Action::Hear(name(machine), key.to_owned()));
     }
     let unproved = seen.is_ready(machine).then(|| unproved(machine, seen)).flatten();
-    // It may be told to go before it has failed. Its key was heard since it was given this token: no record from before says so.
-    let is_suspect = unproved.as_ref().is_some_and(|why| why.code == reason::NAME_IN_USE);
-    if is_suspect && machine.has_joined() && !machine.is_anothers() {
-        return Step::Does(Action::Suspect(name(machine)));
+    if let Some(step) = unproved.as_ref().and_then(|why| suspect(machine, seen, why)) {
+        return step;
     }
     match node {
         Node::Absent if is_too_late(machine, seen) => {
@@ -159,6 +157,15 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         }),
         _ => odd_power(machine, vm),
     }
+}
+
+/// Notes that somebody else has joined in the place of one that is to join again, for that one may be told to go before it has
+/// failed. Its key was heard since it was given its last token: no record from before says so.
+fn suspect(machine: &Machine, seen: &Seen, why: &Reason) -> Option<Step> {
+    let is_news = why.code == reason::NAME_IN_USE && machine.has_joined() && !machine.is_anothers();
+    let key = seen.key_of_its_token(machine).filter(|_| is_news)?;
+    let wait = Wait::passing(machine, &why.code, &why.words);
+    Some(Step::DoesAndWaits(Action::Suspect(name(machine), key.to_owned()), wait))
 }
 
 /// Why a node that is Ready, and says that it runs on the machine's VM, is not taken for that, unless its VM has said the same.
@@ -260,8 +267,11 @@ fn returning(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> St
         // It does its part: it was mended otherwise, or had joined again when somebody asked for it once more.
         PowerState::On if seen.is_ready(machine) => match unproved(machine, seen) {
             None => Step::Does(Action::Joined(name(machine))),
-            Some(why) if is_late(pool, machine, seen) => Step::Does(Action::Fail(name(machine), why)),
-            Some(why) => Step::Waits(Wait::passing(machine, &why.code, &why.words)),
+            Some(why) => match suspect(machine, seen, &why) {
+                Some(step) => step,
+                None if is_late(pool, machine, seen) => Step::Does(Action::Fail(name(machine), why)),
+                None => Step::Waits(Wait::passing(machine, &why.code, &why.words)),
+            },
         },
         // What it asks for it says once it has looked: until then nobody knows it.
         PowerState::Off if is_without_node(machine, seen) && !is_late(pool, machine, seen) => {
@@ -367,20 +377,7 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     if remaining.is_empty() {
         return Step::Does(Action::PowerOff(name(machine)));
     }
-    // Who has joined in its place ends no pod, and nothing tells him from a worker that cannot say that it is itself, or from a
-    // member whose record is older than its key.
-    let whose = match seen.whose(machine) {
-        Whose::Unsaid if node.ready && !machine.has_joined() => {
-            ". Its VM has never said that this node is its own: if the pods do not end, cut that VM's power, and they are started \
-             elsewhere"
-        }
-        Whose::Another if node.ready => {
-            ". Its node was let in with another key than its VM's: if the pods do not end, cut that VM's power, and they are \
-             started elsewhere"
-        }
-        Whose::Its | Whose::Another | Whose::Unsaid => "",
-    };
-    let words = format!("not moved away from it yet: {}{whose}", some_of(&remaining));
+    let words = format!("not moved away from it yet: {}{}", some_of(&remaining), what_ends_it(machine, seen));
     let late = seen.now.saturating_sub(machine.since) > pool.rollout.drain_seconds;
     let wait = Wait { lasting: late, ..Wait::passing(machine, reason::DRAINING, words) };
     if pods.iter().any(|pod| !pod.ending) {
@@ -388,6 +385,21 @@ fn empty(pool: &Pool, machine: &Machine, seen: &Seen) -> Step {
     } else {
         Step::Waits(wait)
     }
+}
+
+/// What ends a drain that may never end by itself; empty if there is no such doubt. Who has joined in its place ends no pod, and
+/// nothing tells him from a worker that cannot say that it is itself, or from a member whose record is older than its key.
+pub(super) fn what_ends_it(machine: &Machine, seen: &Seen) -> String {
+    if !seen.node_is_ready(machine) {
+        return String::new();
+    }
+    let why = match seen.whose(machine) {
+        Whose::Another => "Its node was let in with another key than its VM's",
+        Whose::Unsaid if machine.is_anothers() => "Somebody else was seen to have joined in its place",
+        Whose::Unsaid if !machine.has_joined() => "Its VM has never said that this node is its own",
+        Whose::Its | Whose::Unsaid => return String::new(),
+    };
+    format!(". {why}: if the pods do not end, cut that VM's power, and they are started elsewhere")
 }
 
 /// The first pods by name, and whether they are ending: one that stays so is stuck, and one that comes back tolerates the cordon.

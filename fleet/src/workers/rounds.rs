@@ -151,7 +151,7 @@ fn leads_on(action: &Action, machine: Option<&Machine>) -> bool {
     let is = |state| machine.is_some_and(|machine| machine.state == state);
     let is_given_up = |machine: &Machine| machine.reason.as_ref().is_some_and(|why| why.code == reason::GIVEN_UP);
     match action {
-        Action::Add { .. } | Action::Hear(..) | Action::Suspect(_) => false,
+        Action::Add { .. } | Action::Hear(..) | Action::Suspect(..) => false,
         Action::RemoveToken(_) if is(State::Returning) => false,
         Action::Leave(..) | Action::RemoveToken(_) | Action::PowerOff(_) | Action::Detach(..) | Action::Destroy(_) => {
             !is(State::New) && !machine.is_some_and(is_given_up)

@@ -176,6 +176,12 @@ impl Seen {
         }
     }
 
+    /// The key by which it is judged whose a machine's node is, where its VM has asked with it by the token that it was given last.
+    pub(super) fn key_of_its_token<'a>(&'a self, machine: &'a Machine) -> Option<&'a str> {
+        let said = self.said(machine).and_then(|said| said.key.as_deref());
+        machine.token.as_ref().and(machine.key.as_deref().or(said))
+    }
+
     /// The key with which a machine's VM asks to join, where that is news and no pod can have said it: nobody was heard by the
     /// node's name since the VM was given its token.
     pub fn early_key(&self, machine: &Machine) -> Option<&str> {

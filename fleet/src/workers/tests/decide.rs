@@ -159,7 +159,7 @@ impl Model {
                 self.seen.nodes.push(node);
             }
             Action::Hear(_, key) => machine.key = Some(key),
-            Action::Suspect(_) => machine.impersonated = true,
+            Action::Suspect(_, key) => (machine.key, machine.impersonated) = (Some(key), true),
             Action::Joined(_) => machine.state = State::Member,
             Action::Fail(_, why) => (machine.state, machine.reason) = (State::Failed, Some(why)),
             Action::Leave(_, why) => (machine.state, machine.reason) = (State::Leaving, Some(why)),

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use contract::statement::{Phase, Statement};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::fake::{ANOTHER, DEPLOYMENT, Given, World, done, pool, remove, replace, vm};
 use super::stories::codes;
+use crate::authority::TakeOver;
 use crate::hypervisor::{Kind, PowerState, Vm};
-use crate::workers::{Action, Arrived, Changes, Discards, Machine, NodeSeen, Seen, State, Wait, Wish, next};
+use crate::workers::{Action, Arrived, Changes, Discards, Machine, NodeSeen, PodSeen, Seen, State, Wait, Wish, next};
 
 fn rejoin(worker: &str) -> Wish {
     Wish::Rejoin { worker: worker.to_owned() }
@@ -307,6 +309,138 @@ async fn who_has_joined_in_the_place_of_one_that_joins_again_goes_at_once_also_b
         assert!(!world.lock().calls.iter().any(|(name, _)| *name == "evict"), "{then:?}");
         assert_eq!((world.own(), world.lock().nodes.len()), (vec!["t-w2".to_owned()], 1));
     }
+}
+
+/// A cluster of two workers, of which the first is to join again. The command that gave it its token was ended before anybody could
+/// see that somebody who has read its form has joined in its place.
+async fn intruded_unseen() -> World {
+    let world = World::new();
+    let mut pool = pool(2);
+    pool.rollout.max_unavailable = 1;
+    world.give(Wish::Create(Box::new(pool))).await.done();
+    // What its node says then is news.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.lock().expire("t-w1");
+    world.lock().intruded.insert("t-w1".to_owned());
+    let (cancel, cancelled) = watch::channel(false);
+    let ended = async {
+        while !world.lock().intruded.is_empty() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        cancel.send_replace(true);
+    };
+    let (given, ()) = tokio::join!(world.give_with(rejoin("t-w1"), TakeOver::FromTheDead, cancelled), ended);
+    assert_eq!(given.arrived().0, Arrived::Cancelled);
+    let machine = first(&world).await;
+    assert_eq!((machine.state, machine.impersonated, machine.key), (State::Joining, false, None));
+    // Its VM says by then with which key it asks itself.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.set_fault(None);
+    world
+}
+
+async fn first(world: &World) -> Machine {
+    world.kept().await.unwrap().machines[0].clone()
+}
+
+fn evictions(world: &World) -> usize {
+    world.lock().calls.iter().filter(|(name, _)| *name == "evict").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_seen_first_in_the_round_that_chooses_the_worker_to_go_is_noted_before_it_goes() {
+    // Only the other one's pod is asked to move away, where that one is replaced as well.
+    let wishes = [
+        (replace("two", Changes::default()), 1, vec!["t-w3", "t-w4"]),
+        // No other one goes in its place.
+        (Wish::Scale(1), 0, vec!["t-w2"]),
+    ];
+    for (wish, evicted, left) in wishes {
+        let world = intruded_unseen().await;
+        world.give(wish).await.done();
+        assert_eq!((evictions(&world), world.own()), (evicted, left.into_iter().map(str::to_owned).collect()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_joined_in_its_place_is_told_by_a_status_that_comes_before_any_command() {
+    let world = intruded_unseen().await;
+    let status = world.status().await.unwrap().unwrap();
+    let [wait] = &status.waits[..] else { panic!("{:?}", status.waits) };
+    assert_eq!((wait.worker.as_deref(), wait.reason.code.as_str()), (Some("t-w1"), "workers.name-in-use"));
+    assert!(wait.reason.words.contains("Remove the worker") && !status.done, "{wait}");
+    assert!(!first(&world).await.impersonated, "a status changes nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_seen_in_its_place_is_drained_as_little_once_its_vm_says_nothing_any_more() {
+    let world = intruded_unseen().await;
+    world.give_for_a_minute(Wish::Continue).await.arrived();
+    let noted = first(&world).await;
+    assert!(noted.state == State::Joining && noted.impersonated && noted.key.is_some(), "{noted:?}");
+    world.lock().is_deaf = Some("the host was started anew");
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert_eq!((evictions(&world), world.own()), (0, vec!["t-w2".to_owned()]));
+}
+
+#[test]
+fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
+    let noted = |change: fn(&mut Machine)| {
+        let (mut machine, seen) = ready(None, Some("its"));
+        (machine.state, machine.joined_seconds) = (State::Returning, Some(9));
+        change(&mut machine);
+        let next = next(&pool(1), &[machine], &seen);
+        assert_eq!(
+            next.waits.iter().map(|wait| wait.reason.code.as_str()).collect::<Vec<_>>(),
+            ["workers.name-in-use"]
+        );
+        next.actions
+    };
+    assert_eq!(noted(|_| {}), [Action::Suspect("t-w1".to_owned(), "its".to_owned())]);
+    assert_eq!(noted(|machine| machine.impersonated = true), []);
+    // Its key is of an earlier token, as may be the record.
+    assert_eq!(noted(|machine| machine.token = None), []);
+}
+
+/// One that goes in whose place somebody was seen, and whose VM says nothing.
+#[test]
+fn of_one_that_goes_where_nobody_can_tell_who_is_in_its_place_it_is_told_what_ends_pods_that_stay() {
+    let told = |change: fn(&mut Machine)| {
+        let (mut machine, mut seen) = ready(None, None);
+        (machine.state, machine.token, machine.joined_seconds) = (State::Leaving, None, Some(9));
+        (machine.cordoned, machine.handed_over) = (Some(1001), Some(1010));
+        change(&mut machine);
+        seen.said.clear();
+        (seen.nodes[0].cordoned, seen.nodes[0].excluded) = (true, true);
+        let pod = PodSeen {
+            namespace: "web".to_owned(),
+            name: "stays".to_owned(),
+            uid: "2".to_owned(),
+            ending: true,
+            bare: false,
+        };
+        seen.pods.insert(machine.name.clone(), vec![pod]);
+        let waits = next(&pool(1), &[machine], &seen).waits;
+        let is_draining = |wait: &&Wait| wait.reason.code == "workers.draining";
+        waits.iter().find(is_draining).expect("it is drained").reason.words.clone()
+    };
+    let words = told(|machine| machine.impersonated = true);
+    assert!(words.contains("Somebody else was seen") && words.contains("cut that VM's power"), "{words}");
+    assert!(told(|_| {}).ends_with("web/stays (is ending)"), "{}", told(|_| {}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_drain_that_is_refused_it_is_told_too_what_ends_pods_of_a_node_that_may_be_anothers() {
+    let world = World::with(2).await;
+    world.lock().let_in.insert("t-w1".to_owned(), ANOTHER.to_owned());
+    world.lock().blocked.insert("t-w1".to_owned());
+    let (arrived, _) = world.give(remove("t-w1")).await.arrived();
+    let Arrived::Paused(waits) = &arrived else { panic!("{arrived:?}") };
+    assert_eq!(codes(&arrived), ["workers.drain-blocked"]);
+    let words = &waits[0].reason.words;
+    assert!(words.contains("its disruption budget") && words.contains("cut that VM's power"), "{words}");
+    world.lock().lose_power("t-w1");
+    assert_eq!(world.give(Wish::Scale(1)).await.done().available, 1);
 }
 
 #[tokio::test(start_paused = true)]

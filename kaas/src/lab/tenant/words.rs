@@ -197,7 +197,7 @@ fn begun(action: &Action) -> String {
         Action::Invite(name) => format!("{name}: it gets a new token to join again with"),
         Action::PowerOn(name) => format!("{name}: its VM is powered on"),
         Action::Hear(name, _) => format!("{name}: asks to join"),
-        Action::Suspect(name) => format!("{name}: somebody else has joined in its place"),
+        Action::Suspect(name, _) => format!("{name}: somebody else has joined in its place"),
         Action::Joined(name) => format!("{name} has joined"),
         Action::Fail(name, why) => format!("{name} has failed: {why}"),
         Action::Leave(name, why) => format!("{name} leaves: {why}"),
