@@ -37,7 +37,7 @@ pub fn next(kept: &Kept, seen: &Seen) -> Next {
         Goal::Down => down(kept, seen, &mut next),
         Goal::Gone => return next,
     }
-    let unheld = kept.discarded.iter().filter(|disk| !seen.is_held(disk) && seen.other_holder(disk).is_none());
+    let unheld = kept.discarded.iter().filter(|disk| seen.is_free(disk));
     next.actions.extend(unheld.cloned().map(Action::DeleteDisk));
     if kept.goal == Goal::Down && next.is_done() {
         next.actions.push(Action::Gone);

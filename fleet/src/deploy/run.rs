@@ -89,14 +89,21 @@ impl Deploy<'_> {
         Ok(kept.is_some_and(|kept| kept.granted.iter().any(|granted| granted.vm == vm)))
     }
 
-    /// The disks that no VM of the cluster holds and that may go with it where its data disks go. A VM that is not looked at, in another
-    /// folder or where the account has no right, may hold one: whoever says that they go is shown them.
+    /// The disks that no VM of the cluster holds, whatever it carries, and that may go with it where its data disks go. A VM that is not
+    /// looked at, in another folder or where the account has no right, may hold one: whoever says that they go is shown them.
     ///
     /// # Errors
     /// When the store or the hypervisor does not answer, or the journal is another deployment's.
     pub async fn unheld(&self) -> anyhow::Result<Vec<DiskRef>> {
         let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(Vec::new()) };
-        Ok(kept.unheld(&self.hypervisor.vms().await?))
+        let upgraded = Upgraded::find(self.store, self.hypervisor.deployment(), Some(&kept)).await?;
+        // As whoever destroys it looks: for all VMs that are noted, also by an upgrade, and at no node.
+        let kept = Kept { goal: Goal::Down, ..kept };
+        match look(self.hypervisor, self.guests, &kept, upgraded.own.as_ref()).await {
+            Ok((seen, _)) => Ok(kept.unheld(&seen)),
+            Err(Trouble::Stop(error)) => Err(error),
+            Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => Err(anyhow::anyhow!("{why}")),
+        }
     }
 
     /// Removes a place that a command which was killed has made, and nothing else. False if there is something of a cluster:

@@ -119,6 +119,11 @@ impl Seen {
         self.vms.iter().any(|vm| vm.disk(disk.uuid).is_some())
     }
 
+    /// Whether none of the VMs that were seen holds a disk, whosoever they are.
+    pub(super) fn is_free(&self, disk: &DiskRef) -> bool {
+        !self.is_held(disk) && self.other_holder(disk).is_none()
+    }
+
     /// The VM that holds a disk and is none of the cluster's, or carries another one's stamp.
     pub(super) fn other_holder(&self, disk: &DiskRef) -> Option<&Vm> {
         self.restamped.iter().chain(&self.bystanders).find(|vm| vm.disk(disk.uuid).is_some())

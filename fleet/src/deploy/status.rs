@@ -48,7 +48,7 @@ pub struct DeployStatus {
     pub nodes: Vec<NodeStatus>,
     /// Data disks that are left and nobody holds.
     pub left: Vec<DiskRef>,
-    /// Data disks that nobody holds and that are removed yet.
+    /// Data disks that nobody holds and that are yet to be removed.
     pub discarded: Vec<DiskRef>,
     /// What has to happen before it goes on.
     pub waits: Vec<Wait>,
@@ -84,7 +84,6 @@ impl DeployStatus {
                 ready: is_ready,
             }
         });
-        let unheld = |disks: &[DiskRef]| disks.iter().filter(|disk| !seen.is_held(disk)).cloned().collect();
         Self {
             cluster: kept.cluster.clone(),
             goal: kept.goal,
@@ -92,8 +91,8 @@ impl DeployStatus {
             formed: kept.formed,
             looked,
             nodes: nodes.collect(),
-            left: unheld(&kept.left),
-            discarded: unheld(&kept.discarded),
+            left: kept.left.iter().filter(|disk| !seen.is_held(disk)).cloned().collect(),
+            discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
             waits,
             done,
         }

@@ -229,11 +229,11 @@ impl Kept {
         self
     }
 
-    /// The disks that no VM holds and that go where data disks go: those that are noted to go, and the cluster's own among what is
-    /// left.
-    pub(super) fn unheld(&self, vms: &[Vm]) -> Vec<DiskRef> {
+    /// The disks that no VM which was seen holds and that go where data disks go: those that are noted to go, and the cluster's own
+    /// among what is left.
+    pub(super) fn unheld(&self, seen: &Seen) -> Vec<DiskRef> {
         let left = self.left.iter().filter(|disk| self.is_own_disk(disk.uuid));
-        self.discarded.iter().chain(left).filter(|disk| !is_held(vms, disk)).cloned().collect()
+        self.discarded.iter().chain(left).filter(|disk| seen.is_free(disk)).cloned().collect()
     }
 
     /// The same once the cluster is gone, with what was to be removed and is held by a VM that is not the cluster's among what is

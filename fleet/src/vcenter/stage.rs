@@ -17,12 +17,24 @@ use crate::hypervisor::{Error, Kind, Permit, Placement, Result, Staged, Vm};
 /// So many templates of an image that others have changed, or that were left without a seal, lie about at most: each cost an import,
 /// and takes its room.
 const MOST_ALTERED: usize = 3;
+/// So many uploads of an image that have broken off and cannot be removed now lie about at most. vCenter removes each once its lease has
+/// ended; where something is at work on each new VM, none ever goes.
+const MOST_BROKEN_OFF: usize = 2 * MOST_ALTERED;
 /// So often a template is looked at for its settings to come to rest.
 const LOOKS: usize = 10;
 
 /// For people who find a template.
 const ANNOTATION: &str =
     "An image that VMs are cloned from. Remove it once no VM stands on it: it is laid anew when it is needed.";
+
+/// What has become of half of a template.
+enum Half {
+    Gone,
+    /// It could not be removed now, for this reason: the next command tries again.
+    StaysForNow(String),
+    /// Until a person sees to it.
+    Stays,
+}
 
 impl VcenterHypervisor {
     pub(super) async fn lay_ready(
@@ -48,18 +60,25 @@ impl VcenterHypervisor {
 
     /// Ends what earlier commands of this deployment have left half done, and says of which templates of this image none is
     /// used. Nobody else lays images for this deployment: whoever has its permit is the only one. What cannot be looked at of
-    /// another image, or of what is half done, hinders nothing: it is named, and the next command looks again.
+    /// another image, or of what is half done, hinders nothing: it is named, and the next command looks again. Only many halves of the
+    /// same image that stay end it.
     pub(super) async fn tidy(&self, digest: &str, permit: &dyn Permit) -> Result<()> {
-        let mut altered = Vec::new();
+        let (mut altered, mut broken_off) = (Vec::new(), Vec::new());
         for note in self.laid.all().await? {
             let Some(seal) = &note.seal else {
                 match self.end_half(&note, permit).await {
                     Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => return Err(error),
                     Err(error) => {
                         log::warn!("{} was left half laid ready, and cannot be looked at: {error}", note.name);
+                        if note.digest == digest {
+                            broken_off.push(format!("{}: {error}", note.name));
+                        }
                     }
-                    Ok(true) if note.digest == digest => {
+                    Ok(Half::Stays) if note.digest == digest => {
                         altered.push((format!("{}: it was left half laid ready", note.name), Vec::new()));
+                    }
+                    Ok(Half::StaysForNow(why)) if note.digest == digest => {
+                        broken_off.push(format!("{}: {why}", note.name));
                     }
                     Ok(_) => {}
                 }
@@ -76,6 +95,16 @@ impl VcenterHypervisor {
                 }
                 Err(error) => log::warn!("the template {} cannot be looked at: {error}", note.name),
             }
+        }
+        if broken_off.len() >= MOST_BROKEN_OFF {
+            return Err(not_now(format!(
+                "{} uploads of this image have broken off and cannot be removed now: {}. vCenter removes what each has left within \
+                 minutes, unless something is at work on each new VM in {}, as backup or antivirus software. The image is uploaded \
+                 again once some are gone",
+                broken_off.len(),
+                broken_off.join("; "),
+                self.places.templates_path
+            )));
         }
         // One that a VM of the deployment stands on nobody can remove, and there are no more of these than VMs.
         let stood_on = if altered.len() < MOST_ALTERED { BTreeSet::new() } else { self.stood_on().await? };
@@ -107,8 +136,8 @@ impl VcenterHypervisor {
 
     /// Removes half of a template. It is known by the name and the BIOS UUID that were noted before it was begun, never had more
     /// than the image's own disk, and never ran: what is otherwise stays, and is named. So does a template that was not sealed: others
-    /// may have made VMs that stand on it. True if something stays until a person sees to it.
-    async fn end_half(&self, note: &Note, permit: &dyn Permit) -> Result<bool> {
+    /// may have made VMs that stand on it.
+    async fn end_half(&self, note: &Note, permit: &dyn Permit) -> Result<Half> {
         let mut found = Vec::new();
         for reference in self.client.vms_of_bios_uuid(&note.uuid.to_string()).await? {
             match self.client.vm(&reference).await {
@@ -119,7 +148,7 @@ impl VcenterHypervisor {
         }
         let Some(half) = found.pop() else {
             self.laid.forget(note, permit).await?;
-            return Ok(false);
+            return Ok(Half::Gone);
         };
         if found.is_empty() && is_half(note, &half, &self.places.templates) {
             return self.remove_half(note, &half, permit).await;
@@ -130,12 +159,12 @@ impl VcenterHypervisor {
             note.name,
             half.name
         );
-        Ok(true)
+        Ok(Half::Stays)
     }
 
     /// Two requests, as with any VM that is destroyed: the first is refused when it is not as it was seen, and right before the second
-    /// one it is looked at again. True if it stays until a person sees to it.
-    async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Permit) -> Result<bool> {
+    /// one it is looked at again.
+    async fn remove_half(&self, note: &Note, half: &vsphere::Vm, permit: &dyn Permit) -> Result<Half> {
         let look = || -> Looked<'_> {
             Box::pin(async move {
                 let now = self.client.vm(&half.reference).await?;
@@ -154,13 +183,13 @@ impl VcenterHypervisor {
             Ok(()) => {
                 log::info!("{} was left half laid ready, and is removed", half.name);
                 self.laid.forget(note, permit).await?;
-                Ok(false)
+                Ok(Half::Gone)
             }
             Err(error) if matches!(error.kind, Kind::Fenced | Kind::InDoubt) => Err(error),
             // What an upload that has broken off has left vCenter removes itself, once its lease has ended.
             Err(error) => {
                 log::info!("{} was left half laid ready, and stays for now: {error}", half.name);
-                Ok(error.kind != Kind::Transient)
+                Ok(if error.kind == Kind::Transient { Half::StaysForNow(error.to_string()) } else { Half::Stays })
             }
         }
     }

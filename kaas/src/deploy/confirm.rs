@@ -13,16 +13,23 @@ pub struct Going {
     pub journal: String,
     /// Whether its data disks go with it.
     pub disks: bool,
-    /// How many of these no VM holds; they were shown.
-    pub left: usize,
-    /// How many VMs go as well that were shown.
-    pub also: usize,
+    /// What says of each of these that no VM of the cluster holds which disk it is.
+    pub left: Vec<String>,
+    /// What says of each VM that goes as well which it is.
+    pub also: Vec<String>,
 }
 
 impl Going {
     /// A cluster on a site.
     pub fn of(cluster: &str, site: &dyn Site, disks: bool) -> Self {
-        Self { cluster: cluster.to_owned(), place: site.words(), journal: site.journal(), disks, left: 0, also: 0 }
+        Self {
+            cluster: cluster.to_owned(),
+            place: site.words(),
+            journal: site.journal(),
+            disks,
+            left: Vec::new(),
+            also: Vec::new(),
+        }
     }
 
     /// Has a person type the cluster's name, unless it was given.
@@ -41,19 +48,24 @@ impl Going {
         by_name(&self.cluster, given, || ask(&self.question()))
     }
 
+    /// What goes as well stands in it, and nowhere else: whoever sees the question sees that.
     fn question(&self) -> String {
         let Self { cluster, place, journal, disks, left, also } = self;
-        let and_disks = match (disks, left) {
+        let named: String = also.iter().chain(left).map(|named| format!("{named}\n")).collect();
+        let and_disks = match (disks, left.len()) {
             (false, _) => "; its data disks stay".to_owned(),
             (true, 0) => ", and its data disks with all that it knows".to_owned(),
             (true, left) => {
-                let also = format!("also the {left} that were named, which no VM of it holds");
+                let also = format!("also the {left} that are named above, which no VM of it holds");
                 format!(", and its data disks with all that it knows, {also}")
             }
         };
-        let also = if *also == 0 { String::new() } else { format!(", and the {also} that were named") };
+        let also = match also.len() {
+            0 => String::new(),
+            also => format!(", and the {also} that are named above"),
+        };
         format!(
-            "All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal goes as well: {journal}.\nType the \
+            "{named}All VMs of the cluster {cluster} in {place} are removed{also}{and_disks}.\nIts journal goes as well: {journal}.\nType the \
              cluster's name to confirm it"
         )
     }
@@ -67,7 +79,10 @@ mod tests {
     fn only_the_clusters_name_confirms_and_what_goes_is_named() {
         let asked = |given: Option<&str>, answer: &str, disks| {
             let (place, journal) = ("a lab".to_owned(), "what is in [ds] kaas/control".to_owned());
-            let going = Going { cluster: "control".to_owned(), place, journal, disks, left: 3, also: 2 };
+            let left =
+                ["d1 at [ds] cp1.vmdk", "d2 at [ds] cp2.vmdk", "d3 at [ds] cp3.vmdk"].map(str::to_owned).to_vec();
+            let also = ["VM cp8", "VM cp9"].map(str::to_owned).to_vec();
+            let going = Going { cluster: "control".to_owned(), place, journal, disks, left, also };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;
@@ -81,8 +96,12 @@ mod tests {
             question.contains("its data disks stay") && question.contains("what is in [ds] kaas/control"),
             "{question}"
         );
-        assert!(asked(None, "control", true).1.contains("with all that it knows, also the 3 that were named"));
-        assert!(question.contains("and the 2 that were named"), "{question}");
+        assert!(question.contains("and the 2 that are named above"), "{question}");
+        let question = asked(None, "control", true).1;
+        assert!(question.contains("with all that it knows, also the 3 that are named above"), "{question}");
+        let named =
+            "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nAll VMs of the cluster";
+        assert!(question.starts_with(named), "{question}");
         assert_eq!(asked(Some("control"), "", true), (Ok(()), String::new()));
         for (given, answer) in [(None, ""), (None, "yes"), (None, "Control"), (Some("other"), "control")] {
             let refused = asked(given, answer, false).0.unwrap_err();

@@ -97,19 +97,21 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     let (name, over) = (&file.name.value, arguments.work.over.take());
     let run = Run::working(&file, &site, "destroy", &arguments.work);
     let also = run.named(&place, &arguments.also_vm)?;
-    for vm in &also {
-        run.output.tell(&words::goes_as_well(vm));
-    }
     let left = if arguments.data_disks {
         run.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
     } else {
         Vec::new()
     };
-    for disk in &left {
-        run.output.tell(&words::disk_goes_as_well(disk));
-    }
-    let going = Going { also: also.len(), left: left.len(), ..Going::of(name, &*site, arguments.data_disks) };
+    let going = Going {
+        also: also.iter().map(words::goes_as_well).collect(),
+        left: left.iter().map(words::disk_goes_as_well).collect(),
+        ..Going::of(name, &*site, arguments.data_disks)
+    };
     let given = arguments.confirm.clone();
+    if given.is_some() {
+        // Nobody is asked: what would stand in the question is told.
+        going.also.iter().chain(&going.left).for_each(|named| run.output.tell(named));
+    }
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?

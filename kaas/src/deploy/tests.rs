@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use contract::role::Role;
+use fleet::deploy::{DeployStatus, Goal};
+use fleet::hypervisor::DiskRef;
 use fleet::upgrade::Target;
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
 
 use super::judge::{Judged, Resolve, judge_with};
-use super::words::Plan;
+use super::words::{Plan, status};
 use super::{ONE, THREE};
 use crate::cluster_file::{Checked, ClusterFile};
 
@@ -218,4 +220,24 @@ fn what_may_hold_a_secret_comes_from_elsewhere_and_what_cannot_be_had_is_said() 
     let file = ClusterFile::parse(Path::new("/etc/clusters/one.toml"), named).unwrap();
     assert_eq!(file.ova, Path::new("/etc/clusters/images/one.ova"));
     assert_eq!(file.kubeconfig, Path::new("/etc/clusters/control.kubeconfig"));
+}
+
+#[test]
+fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
+    let disk = |number: u128| DiskRef { uuid: uuid::Uuid::from_u128(number), path: format!("[ds] {number}.vmdk") };
+    let at = DeployStatus {
+        cluster: "control".to_owned(),
+        goal: Goal::Down,
+        image: "one".to_owned(),
+        formed: true,
+        looked: true,
+        nodes: Vec::new(),
+        left: vec![disk(1)],
+        discarded: vec![disk(2)],
+        waits: Vec::new(),
+        done: false,
+    };
+    let text = status(&at);
+    assert!(text.contains(&format!("  left: the data disk {} at [ds] 1.vmdk\n", disk(1).uuid)), "{text}");
+    assert!(text.contains(&format!("  also to be removed: the data disk {} at [ds] 2.vmdk\n", disk(2).uuid)), "{text}");
 }

@@ -159,7 +159,7 @@ pub fn status(status: &DeployStatus) -> String {
             text += &format!("  {} at {}: {vm}{ready}\n", node.name, node.address);
         }
     }
-    text + &disks("left", &status.left) + &disks("also removed", &status.discarded) + &waits(&status.waits)
+    text + &disks("left", &status.left) + &disks("also to be removed", &status.discarded) + &waits(&status.waits)
 }
 
 fn disks(what: &str, disks: &[DiskRef]) -> String {

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
-use crate::deploy::{Action, Goal, Kept, Said, Seen, Wish, next};
+use crate::deploy::{Action, DeployStatus, Goal, Kept, Said, Seen, Wish, next};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
 
 fn kept() -> Kept {
@@ -155,4 +155,17 @@ fn nothing_is_powered_off_or_removed_of_a_cluster_while_one_of_its_vms_has_a_sna
     vms[2].stamp.as_mut().unwrap().node = "payroll".to_owned();
     kept.nodes.truncate(2);
     assert_eq!(next(&kept, &seen(vms)).actions.len(), 2);
+}
+
+#[test]
+fn a_disk_that_somebody_elses_vm_holds_does_not_go_and_is_not_said_to() {
+    let holder = with_disk(vm_of("cp1", 1));
+    let disk = holder.disks[0].reference.clone();
+    let kept = Kept { goal: Goal::Down, discarded: vec![disk.clone()], ..kept() };
+    let by_another = Seen { bystanders: vec![holder], ..Seen::default() };
+    for (seen, goes) in [(Seen::default(), true), (by_another, false)] {
+        let status = DeployStatus::of(&kept, Ok(&seen));
+        assert_eq!(status.discarded.contains(&disk), goes, "{status:?}");
+        assert_eq!(next(&kept, &seen).actions.contains(&Action::DeleteDisk(disk.clone())), goes);
+    }
 }

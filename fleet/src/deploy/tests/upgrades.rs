@@ -178,6 +178,35 @@ async fn a_swapped_vm_whose_stamp_was_taken_away_is_named_and_the_journal_stays(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_disk_that_a_vm_without_its_stamp_holds_is_not_shown_as_held_by_none_and_stays_when_that_vm_is_taken_away() {
+    let unstamped = |vm: &mut Vm| vm.stamp = None;
+    let restamped = |vm: &mut Vm| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
+    for odd in [unstamped as fn(&mut Vm), restamped] {
+        let world = World::with(3).await;
+        world.lock().removes_used = true;
+        let own = upgrade_of_its_own(&world);
+        put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"committed\"}\n"));
+        let cp2 = shown(&world, "cp2");
+        let disk = cp2.disks[0].reference.uuid;
+        let is_it = |noted: &DiskRef| noted.uuid == disk;
+        let odd = change(&world, cp2.uuid(), odd);
+        let (arrived, _) = world.give(DESTROY_ALL).await.arrived();
+        stopped_by(&world, &arrived, &[&odd]);
+        // Before the next one: that VM holds it, and runs.
+        let named = world.unheld().await;
+        assert!(!named.iter().any(is_it), "{named:?}");
+        let (arrived, _) = world.give(destroy_shown(&named)).await.arrived();
+        stopped_by(&world, &arrived, &[&odd]);
+        // A person takes it away, and its disk hangs on one that nobody sees. It goes only once it was shown.
+        world.lock().machines.retain(|machine| *machine != odd);
+        let (arrived, status) = world.give(destroy_shown(&named)).await.arrived();
+        assert_eq!((arrived, world.lock().disks.contains_key(&disk)), (Arrived::Gone, true));
+        assert!(status.left.iter().any(is_it), "{status:?}");
+        assert!(world.unheld().await.iter().any(is_it));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_vm_that_holds_a_disk_of_the_cluster_and_carries_another_deployments_stamp_is_named() {
     let other = |vm: &mut Vm| vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbb);
     for wish in [DESTROY, DESTROY_ALL] {

@@ -364,6 +364,40 @@ async fn uploads_that_have_broken_off_stand_against_no_further_one_until_their_l
 }
 
 #[tokio::test]
+async fn uploads_that_have_broken_off_and_stay_again_and_again_end_the_uploading_until_they_are_gone() {
+    let bed = Bed::start(&[]);
+    let settings = vsphere::Settings { patience: std::time::Duration::from_millis(50), ..Bed::settings() };
+    let (hypervisor, ova) = (bed.hypervisor_by(bed.limited(settings).await, DEPLOYMENT, &bed.site()).await, ova());
+    let nowhere = Placement::default();
+    for _ in 1..=6 {
+        bed.count_anew().await;
+        let broken = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &UntilImport(&bed)).await.unwrap_err();
+        assert_eq!(broken.kind, Kind::Fenced, "{broken}");
+    }
+    bed.count_anew().await;
+    let refused = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &Free).await.unwrap_err();
+    assert_eq!((refused.kind, bed.count("ImportVApp").await), (Kind::Transient, 0), "{refused}");
+    let notes = hypervisor.laid.notes_of(&ova.digest).await.unwrap();
+    let told = refused.to_string();
+    assert!(told.contains("6 uploads of this image have broken off"), "{told}");
+    assert!(notes.len() == 6 && notes.iter().all(|note| told.contains(&note.name)), "{told}");
+    // Another image is laid.
+    hypervisor.lay(&ova_with(vec![("kaas.test".to_owned(), "another image".to_owned())])).await;
+    // All leases end with the vCenter's restart.
+    let patient = bed.hypervisor().await;
+    bed.restart(50).await;
+    while let Err(error) = patient.vms().await {
+        assert_eq!(error.kind, Kind::Transient, "{error}");
+    }
+    let is_half = |machine: &bed::Machine| notes.iter().any(|note| note.name == machine.name);
+    while bed.machines().await.iter().any(is_half) {
+        tokio::task::yield_now().await;
+    }
+    let image = patient.lay(&ova).await;
+    assert_eq!(staged(&patient, &ova).await, Some(image));
+}
+
+#[tokio::test]
 async fn a_template_that_is_cloned_by_another_one_between_two_looks_is_as_it_was_laid() {
     let bed = Bed::start(&[]);
     bed.switch(json!({ "clones_change_their_source": true })).await;
