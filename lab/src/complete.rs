@@ -349,6 +349,23 @@ mod tests {
     }
 
     #[test]
+    fn a_lab_that_was_to_go_and_is_powered_on_again_is_not_to_go_any_more() {
+        let (state, lab) = lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        for node in ["cp1", "cp2", "cp3"] {
+            add(&lab, node, node, None, true);
+            lab.directory.mark_power_on(node).unwrap();
+        }
+        let why = || lab.directory.is_free().unwrap_err().to_string();
+        // Its removal is cut off before anything has gone.
+        lab.begin_removal().unwrap();
+        assert!(why().contains("`kaas lab down --name x` removes the rest"), "{}", why());
+        lab.directory.mark_power_on("cp1").unwrap();
+        assert!(why().contains("kaas lab on VM") && !why().contains("kaas lab down"), "{}", why());
+        assert!(Lab::begun(state.path(), "x").unwrap().is_none(), "nothing of it is made anew");
+    }
+
+    #[test]
     fn nothing_is_made_for_a_node_that_lost_its_vm_or_whose_disk_is_on_its_way() {
         let (_state, lab) = lab();
         add(&lab, "cp1", "cp1", None, true);

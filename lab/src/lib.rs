@@ -503,10 +503,13 @@ impl Lab {
         Ok(())
     }
 
-    /// Notes that the lab goes, and gives what is in its directory, in that order.
+    /// Notes that the lab goes, and gives what is in its directory, in that order. Where there is no room for the note it goes without:
+    /// a lab that has filled its disk is to be removed all the more.
     fn begin_removal(&self) -> anyhow::Result<Vec<PathBuf>> {
         let (directory, going) = (self.directory.path(), self.directory.going());
-        fs::write(&going, "").with_context(|| format!("writing {}", going.display()))?;
+        if let Err(error) = fs::write(&going, "") {
+            log::warn!("that the lab goes is not noted in {}: {error}", going.display());
+        }
         let first = ["vms", "disks"].map(|name| directory.join(name));
         let last = [going, self.directory.record(), self.directory.lock_file()];
         let place = |path: &PathBuf| {
@@ -571,6 +574,24 @@ mod tests {
         let order: Vec<_> = order.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         let last = &["going", "lab.json", "lock"][..];
         assert_eq!((&order[..2], &order[6..]), (&["vms", "disks"][..], last), "{order:?}");
+        lab.remove_files().unwrap();
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lab_goes_also_where_that_cannot_be_noted() {
+        let state = tempfile::tempdir().unwrap();
+        let lab = fixture::lab(state.path(), 1, fixture::source(&state.path().join("tree")));
+        let _lock = lab.directory.lock().unwrap();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        let directory = lab.directory.path().to_owned();
+        // No file can be made by that name.
+        for kept in ["going", "vms/cp1", "disks"] {
+            fs::create_dir_all(directory.join(kept)).unwrap();
+        }
+        let order = lab.begin_removal().unwrap();
+        let order: Vec<_> = order.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(order, ["vms", "disks", "going", "lab.json", "lock"]);
         lab.remove_files().unwrap();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }

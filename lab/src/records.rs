@@ -139,7 +139,7 @@ impl LabDirectory {
         )
     }
 
-    /// The file by which it is noted that the lab is to go, before any file of it does.
+    /// The file by which it is noted that the lab is to go, before any file of it does, and until one of its VMs is powered on again.
     pub fn going(&self) -> PathBuf {
         self.path.join("going")
     }
@@ -249,11 +249,18 @@ impl LabDirectory {
         self.path.join("deployer-key.pem")
     }
 
-    /// Notes in a VM's console log that it is being powered on.
+    /// Notes in a VM's console log that it is being powered on. A lab that was to be removed is not any more: somebody wants it on.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn mark_power_on(&self, vm: &str) -> anyhow::Result<()> {
+        let going = self.going();
+        match fs::remove_file(&going) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("removing {}", going.display()));
+            }
+            Ok(()) | Err(_) => {}
+        }
         self.open_console(vm)?.write_all(POWER_ON.as_bytes()).with_context(|| format!("writing {vm}'s console log"))
     }
 
