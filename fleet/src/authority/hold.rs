@@ -21,6 +21,8 @@ pub const MARGIN: Duration = Duration::from_secs(20);
 pub const REACH: Duration = WINDOW.saturating_add(MARGIN);
 /// So often a command that only waits looks whether it still holds the deployment, and lets others see that it lives.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// How long who has just taken a deployment waits to be told that it is his.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// So many numbered directories are kept; what is older goes once nobody goes by it.
 const KEPT: usize = 20;
@@ -37,11 +39,11 @@ pub enum TakeOver {
 /// What is asked before each change.
 const ATTEMPT: &str = "asking who may change this deployment";
 
-/// Nobody has said within [`WINDOW`] whether a deployment is still held: an answer that comes later says nothing. What was asked may still
-/// be under way.
+/// Nobody has said within this time whether a deployment is still held. Where that is [`WINDOW`], an answer that comes later says
+/// nothing. What was asked may still be under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody can say within {} s", WINDOW.as_secs())]
-pub(crate) struct Unsaid;
+#[error("nobody can say within {} s", .0.as_secs())]
+pub(crate) struct Unsaid(Duration);
 
 /// What a store says of a hold.
 enum Said {
@@ -164,7 +166,8 @@ impl<'a> Hold<'a> {
         store.write(number, ALONE, "").await.context(ATTEMPT)?;
         // The same again: that file may be in the directory of somebody who has made the number anew.
         self.all_when_highest().await?;
-        self.confirm().await
+        // Nothing is changed by this answer, and by now nobody else has it: a store that stands still for a while is waited for.
+        self.confirm_within(PATIENCE).await
     }
 
     /// All numbers, of which this one is the highest. One that had been used and removed before is removed again: who
@@ -225,14 +228,18 @@ impl<'a> Hold<'a> {
     /// # Errors
     /// [`Lost`] when another one does; another error when nobody can say now, or not within the time for which an answer is good.
     pub async fn confirm(&self) -> anyhow::Result<()> {
-        match timeout(WINDOW, self.ask()).await {
+        self.confirm_within(WINDOW).await
+    }
+
+    async fn confirm_within(&self, limit: Duration) -> anyhow::Result<()> {
+        match timeout(limit, self.ask()).await {
             Ok(Ok(Said::Ours)) => Ok(()),
             Ok(Ok(Said::Lost)) => {
                 let successor = timeout(WINDOW, self.successor()).await;
                 Err(Lost(successor.ok().flatten()).into())
             }
             Ok(Err(error)) => Err(error.context(ATTEMPT)),
-            Err(_) => Err(anyhow::Error::new(Unsaid).context(ATTEMPT)),
+            Err(_) => Err(anyhow::Error::new(Unsaid(limit)).context(ATTEMPT)),
         }
     }
 

@@ -31,7 +31,7 @@ impl Client {
         Self::connect_within(connect, &Limits::default()).await
     }
 
-    /// The same with limits that other clients of this vCenter share: they are as these settings have them from now on.
+    /// The same with limits that other clients of this vCenter share: they are as these settings have them once it has logged in.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -47,6 +47,8 @@ impl Client {
         let service = Service::read(&content, &address)?;
         let session = Session::new(service.manager("sessionManager")?, user, password);
         session.ticket(&wire).await?;
+        // Settings that lead to no session change nothing for those that are there; what came before needs no place.
+        limits.set(&wire.settings);
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
             Inner { wire, session, service, returns: Returns::default(), keep_alive }

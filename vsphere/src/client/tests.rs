@@ -346,6 +346,36 @@ async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
     assert_eq!(fake.count("ShutdownGuest"), 0);
 }
 
+#[tokio::test]
+async fn settings_that_lead_to_no_session_leave_the_limits_as_they_are() {
+    let (fake, limits) = (Fake::start().await, Limits::default());
+    let connect = |calls: usize| {
+        let mut connect = fake.connect();
+        connect.settings.calls = calls;
+        connect
+    };
+    let client = Client::connect_within(connect(1), &limits).await.unwrap();
+    fake.replies("Login", [Reply::Fault("InvalidLogin", String::new())]);
+    assert!(Client::connect_within(connect(4), &limits).await.is_err());
+    let go = Arc::new(Notify::new());
+    fake.replies("RetrievePropertiesEx", [Reply::When(go.clone(), Box::new(named("a"))), named("a")]);
+    let looks: Vec<_> = (0..2)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.look(&vm(), &["name"]).await })
+        })
+        .collect();
+    fake.arrived("RetrievePropertiesEx", 1).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fake.count("RetrievePropertiesEx"), 1);
+    go.notify_waiters();
+    for look in looks {
+        look.await.unwrap().unwrap();
+    }
+}
+
 /// Looks by the client whose change it permits.
 struct Looks(Client);
 

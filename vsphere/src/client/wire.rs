@@ -91,7 +91,6 @@ pub(super) enum Exchange {
 
 impl Wire {
     pub(super) fn new(transport: Transport, settings: Settings, clock: Clock, limits: Limits) -> Self {
-        limits.set(&settings);
         Self { transport, settings, clock, limits }
     }
 

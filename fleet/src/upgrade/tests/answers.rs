@@ -51,3 +51,16 @@ async fn a_store_that_hangs_ends_the_question_when_its_answer_would_say_nothing_
         assert!(asked.elapsed() >= crate::authority::WINDOW);
     }
 }
+
+/// Who was there before is told by now that it is not his any more: nobody would have it.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_stands_still_for_a_while_at_the_end_of_a_takeover_is_waited_for() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    world.lock().store_hangs = true;
+    let again = async {
+        tokio::time::sleep(crate::authority::WINDOW * 3 / 2).await;
+        world.lock().store_hangs = false;
+    };
+    let (hold, ()) = tokio::join!(Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}), again);
+    hold.unwrap().confirm().await.unwrap();
+}
