@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::wire::{Exchange, Wire};
+use super::wire::{Exchange, Place, Wire};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::method::LOGIN;
@@ -111,8 +111,8 @@ impl Session {
         if let Some(fault) = &state.refused {
             return Err(self.failed(wire, Failure::Fault(fault.clone())));
         }
-        let place = wire.place(LOGIN).await;
-        let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &place).await?;
+        // It is not counted: whoever has a place may wait for it.
+        let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &Place::NONE).await?;
         let failure = match exchange {
             Exchange::Response(response, cookie) => {
                 let user_name = response.at(&["returnval", "userName"]).map(Element::value);

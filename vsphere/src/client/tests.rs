@@ -23,6 +23,19 @@ fn named(name: &str) -> Reply {
     Reply::Response(page(&object("VirtualMachine", "vm-1", &[("name", name)]), None))
 }
 
+/// Somebody who looks by a client.
+fn looking(client: &Client) -> JoinHandle<crate::error::Result<crate::collector::Object>> {
+    let client = client.clone();
+    tokio::spawn(async move { client.look(&vm(), &["name"]).await })
+}
+
+/// Whoever else has something to ask has asked by now, if he could.
+async fn others_had_their_turn() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_login_is_sent_once_and_its_cookie_with_each_call() {
     let fake = Fake::start().await;
@@ -239,17 +252,9 @@ async fn no_more_calls_are_made_at_once_than_the_limit_says() {
     let go = Arc::new(Notify::new());
     let held = || Reply::When(go.clone(), Box::new(named("a")));
     fake.replies("RetrievePropertiesEx", [held(), held(), named("a")]);
-    let looks: Vec<_> = (0..4)
-        .map(|_| {
-            let client = client.clone();
-            tokio::spawn(async move { client.look(&vm(), &["name"]).await })
-        })
-        .collect();
+    let looks: Vec<_> = (0..4).map(|_| looking(&client)).collect();
     fake.arrived("RetrievePropertiesEx", 2).await;
-    // All others have had their turn to ask by now, if they could.
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    others_had_their_turn().await;
     assert_eq!(fake.count("RetrievePropertiesEx"), 2);
     go.notify_waiters();
     for look in looks {
@@ -266,26 +271,20 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
         (connect.settings.calls, connect.settings.tasks) = (calls, calls);
         Client::connect_within(connect, &limits).await.unwrap()
     };
-    let look = |client: &Client| {
-        let client = client.clone();
-        tokio::spawn(async move { client.look(&vm(), &["name"]).await })
-    };
     let method = "RetrievePropertiesEx";
     let settled = async || {
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
+        others_had_their_turn().await;
         fake.count(method)
     };
     let go = Arc::new(Notify::new());
     let held = || Reply::When(go.clone(), Box::new(named("a")));
     fake.replies(method, [held(), held(), named("a")]);
     let before = connected(2).await;
-    let mut looks = vec![look(&before), look(&before)];
+    let mut looks = vec![looking(&before), looking(&before)];
     fake.arrived(method, 2).await;
     // Fewer: what is under way goes on, and nothing more is asked by either before less of it is than the limit says.
     let now = connected(1).await;
-    looks.extend([look(&now), look(&before)]);
+    looks.extend([looking(&now), looking(&before)]);
     assert_eq!(settled().await, 2);
     // One at a time, once both are answered.
     fake.replies(method, [held()]);
@@ -294,7 +293,7 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
     assert_eq!(settled().await, 3);
     // More.
     let later = connected(3).await;
-    looks.extend([look(&later), look(&later)]);
+    looks.extend([looking(&later), looking(&later)]);
     fake.arrived(method, 5).await;
     assert_eq!(settled().await, 5);
     fake.replies(method, [named("a")]);
@@ -334,11 +333,8 @@ async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
         fake.arrived("RetrievePropertiesEx", seen + 1).await;
         goes.abort();
         assert!(goes.await.unwrap_err().is_cancelled());
-        let by = client.clone();
-        let next = tokio::spawn(async move { by.look(&vm(), &["name"]).await });
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
+        let next = looking(&client);
+        others_had_their_turn().await;
         assert_eq!(fake.count("RetrievePropertiesEx"), seen + 1, "the first one is not answered yet");
         go.notify_waiters();
         next.await.unwrap().unwrap();
@@ -359,16 +355,9 @@ async fn settings_that_lead_to_no_session_leave_the_limits_as_they_are() {
     assert!(Client::connect_within(connect(4), &limits).await.is_err());
     let go = Arc::new(Notify::new());
     fake.replies("RetrievePropertiesEx", [Reply::When(go.clone(), Box::new(named("a"))), named("a")]);
-    let looks: Vec<_> = (0..2)
-        .map(|_| {
-            let client = client.clone();
-            tokio::spawn(async move { client.look(&vm(), &["name"]).await })
-        })
-        .collect();
+    let looks: Vec<_> = (0..2).map(|_| looking(&client)).collect();
     fake.arrived("RetrievePropertiesEx", 1).await;
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    others_had_their_turn().await;
     assert_eq!(fake.count("RetrievePropertiesEx"), 1);
     go.notify_waiters();
     for look in looks {
@@ -410,10 +399,7 @@ async fn a_change_has_its_turn_among_many_looks_and_nothing_comes_between_its_pe
             tokio::spawn(async move { by.call(CURRENT_TIME, &vm(), vec![]).await })
         })
         .collect();
-    // All of them wait by now.
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    others_had_their_turn().await;
     go.notify_waiters();
     for call in looks.into_iter().chain([held, change]) {
         call.await.unwrap().unwrap();

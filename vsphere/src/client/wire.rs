@@ -12,7 +12,7 @@ use super::settings::Settings;
 use crate::connection::{Answer, Failed, Transport};
 use crate::error::Result;
 use crate::fault::Fault;
-use crate::method::{Effect, LOGIN, Method, WAIT_FOR_UPDATES};
+use crate::method::{Effect, Method, WAIT_FOR_UPDATES};
 use crate::reference::MoRef;
 use crate::soap::{self, Answered, Element};
 
@@ -94,10 +94,9 @@ impl Wire {
         Self { transport, settings, clock, limits }
     }
 
-    /// Waits until another request may be made. A wait for updates idles most of the time, and is not counted. A login is not, either:
-    /// whoever has a place may wait for it.
+    /// Waits until another request may be made. A wait for updates idles most of the time, and is not counted.
     pub(super) async fn place(&self, method: Method) -> Place {
-        if method == WAIT_FOR_UPDATES || method == LOGIN { Place::NONE } else { self.any_place().await }
+        if method == WAIT_FOR_UPDATES { Place::NONE } else { self.any_place().await }
     }
 
     /// Waits until another request may be made that is not SOAP.
