@@ -774,19 +774,22 @@ fn of_one_who_asks_again_and_again_so_many_requests_are_held_and_that_is_told() 
     assert!(decided.waiting[0].starts_with("system:node:busy has 700 more requests than are looked at"), "{decided:?}");
 }
 
+/// Four hundred requests alike, and after them an honest one by the same token.
+fn flood(cluster: &Cluster, alike: &Spec) {
+    let flood = (0..400).map(|number| (format!("csr-a{number}"), request(&format!("csr-a{number}"), alike)));
+    let mut honest = request("csr-z", &joins_as("new"));
+    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
+    let mut store = cluster.store.lock().unwrap();
+    store.requests.extend(flood);
+    store.requests.insert("csr-z".to_owned(), honest);
+}
+
 #[test]
 fn who_asks_by_the_token_of_many_for_a_node_that_is_there_keeps_none_of_the_others_out() {
     let cluster = Cluster::noting(29, vec![ready(node("busy", &[], 2))]);
     cluster.token(None);
     let in_vain = joins_as("busy");
-    let flood = (0..400).map(|number| (format!("csr-a{number}"), request(&format!("csr-a{number}"), &in_vain)));
-    let mut honest = request("csr-z", &joins_as("new"));
-    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
-    {
-        let mut store = cluster.store.lock().unwrap();
-        store.requests.extend(flood);
-        store.requests.insert("csr-z".to_owned(), honest);
-    }
+    flood(&cluster, &in_vain);
     let decided = cluster.decides(now());
     assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
     assert_eq!(decided.waiting.len(), open::OF_NODE + 1);
@@ -798,14 +801,7 @@ fn who_asks_by_the_token_of_many_for_what_names_no_node_keeps_none_of_the_others
     let cluster = Cluster::noting(37, vec![]);
     cluster.token(None);
     let malformed = Spec { usages: vec!["client auth".to_owned(), "server auth".to_owned()], ..joins_as("new") };
-    let flood = (0..400).map(|number| (format!("csr-a{number}"), request(&format!("csr-a{number}"), &malformed)));
-    let mut honest = request("csr-z", &joins_as("new"));
-    honest["metadata"]["creationTimestamp"] = json!("2026-01-31T12:30:00Z");
-    {
-        let mut store = cluster.store.lock().unwrap();
-        store.requests.extend(flood);
-        store.requests.insert("csr-z".to_owned(), honest);
-    }
+    flood(&cluster, &malformed);
     let decided = cluster.decides(now());
     assert_eq!(decided.approved, ["csr-z of system:bootstrap:abcdef"]);
     assert_eq!(decided.denied.len(), open::OF_NODE);
