@@ -346,16 +346,26 @@ impl Permit for UntilImport<'_> {
     }
 }
 
+/// Who waits for nobody's tasks.
+async fn impatient(bed: &Bed) -> VcenterHypervisor {
+    let settings = vsphere::Settings { patience: std::time::Duration::from_millis(50), ..Bed::settings() };
+    bed.hypervisor_by(bed.limited(settings).await, DEPLOYMENT, &bed.site()).await
+}
+
+/// An upload ends right after its import has begun.
+async fn break_off(bed: &Bed, hypervisor: &VcenterHypervisor, ova: &Ova) {
+    bed.count_anew().await;
+    let nowhere = Placement::default();
+    let broken = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &UntilImport(bed)).await.unwrap_err();
+    assert_eq!(broken.kind, Kind::Fenced, "{broken}");
+}
+
 #[tokio::test]
 async fn uploads_that_have_broken_off_stand_against_no_further_one_until_their_leases_end() {
     let bed = Bed::start(&[]);
-    let settings = vsphere::Settings { patience: std::time::Duration::from_millis(50), ..Bed::settings() };
-    let (hypervisor, ova) = (bed.hypervisor_by(bed.limited(settings).await, DEPLOYMENT, &bed.site()).await, ova());
-    let nowhere = Placement::default();
+    let (hypervisor, ova) = (impatient(&bed).await, ova());
     for number in 1..=3 {
-        bed.count_anew().await;
-        let broken = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &UntilImport(&bed)).await.unwrap_err();
-        assert_eq!(broken.kind, Kind::Fenced, "{broken}");
+        break_off(&bed, &hypervisor, &ova).await;
         let halves = bed.machines().await.into_iter().filter(|machine| machine.name.starts_with("kaas-image-"));
         assert_eq!(halves.count(), number, "vCenter ends the lease of each five minutes after its last progress");
     }
@@ -366,16 +376,12 @@ async fn uploads_that_have_broken_off_stand_against_no_further_one_until_their_l
 #[tokio::test]
 async fn uploads_that_have_broken_off_and_stay_again_and_again_end_the_uploading_until_they_are_gone() {
     let bed = Bed::start(&[]);
-    let settings = vsphere::Settings { patience: std::time::Duration::from_millis(50), ..Bed::settings() };
-    let (hypervisor, ova) = (bed.hypervisor_by(bed.limited(settings).await, DEPLOYMENT, &bed.site()).await, ova());
-    let nowhere = Placement::default();
+    let (hypervisor, ova) = (impatient(&bed).await, ova());
     for _ in 1..=6 {
-        bed.count_anew().await;
-        let broken = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &UntilImport(&bed)).await.unwrap_err();
-        assert_eq!(broken.kind, Kind::Fenced, "{broken}");
+        break_off(&bed, &hypervisor, &ova).await;
     }
     bed.count_anew().await;
-    let refused = hypervisor.stage(&ova.path, &ova.digest, None, &nowhere, &Free).await.unwrap_err();
+    let refused = hypervisor.stage(&ova.path, &ova.digest, None, &Placement::default(), &Free).await.unwrap_err();
     assert_eq!((refused.kind, bed.count("ImportVApp").await), (Kind::Transient, 0), "{refused}");
     let notes = hypervisor.laid.notes_of(&ova.digest).await.unwrap();
     let told = refused.to_string();
