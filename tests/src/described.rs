@@ -340,8 +340,11 @@ fn texts(ended: &Output) -> (String, String) {
     (text(&ended.stdout), text(&ended.stderr))
 }
 
-/// Somebody's public SSH key.
-fn drawn_key() -> String {
+/// Somebody's public SSH key, drawn anew each time.
+///
+/// # Panics
+/// `ssh-keygen` is not there.
+pub fn drawn_key() -> String {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("key");
     let mut draw = std::process::Command::new("ssh-keygen");

@@ -66,7 +66,7 @@ use std::time::Instant;
 
 use fleet::node::{Client, Method};
 use lab::{find_ova, find_ova_of};
-use scenarios::described::{Described, NETWORK};
+use scenarios::described::{Described, NETWORK, drawn_key};
 use scenarios::objects::{Objects, PROVIDER};
 use scenarios::places::named_ova;
 use scenarios::requests::Requests;
@@ -91,12 +91,14 @@ spec:
     name: blue
     endpoint: {{address: {NETWORK}.100}}
     serviceVIPs: {{ranges: [{{first: {NETWORK}.130, last: {NETWORK}.133}}]}}
+  site: {{sshAuthorizedKeys: ['{}']}}
 ---
 apiVersion: kaas.local/v1alpha1
 kind: NodePool
 metadata: {{name: shop-general}}
 spec: {{clusterRef: {{name: shop}}, replicas: 2, vmClass: small}}
-"
+",
+        drawn_key().trim()
     )
 }
 
