@@ -1,9 +1,10 @@
 //! A control cluster on a vCenter to test against, and in it the objects by which a person has tenant clusters: given with `kaas`, as
 //! people do, and looked at through the control cluster's API.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -11,15 +12,17 @@ use fleet::node::{Client, Method};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::described::{CLUSTER, DATASTORE, Described, NETWORK};
+use crate::described::{CLUSTER, DATASTORE, Described, NETWORK, drawn_key};
 use crate::places::kaas;
 use crate::scenario::MOMENT;
 use crate::vcenter::Site;
 
 /// The Provider, which is the vCenter that the control cluster itself is on.
-pub const PROVIDER: &str = "dc1";
+const PROVIDER: &str = "dc1";
 /// The folders of tenants' VMs and of templates, which a person makes.
 const FOLDERS: [&str; 2] = ["tenants", "templates"];
+/// Who leads.
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kaas-system/leases/kaas-controller";
 const KINDS: &str = "/apis/kaas.local/v1alpha1";
 /// The kinds of what a cluster is made of, and is gone with it.
 const PARTS: [&str; 5] = ["tenantclusters", "nodepools", "machines", "ipaddresses", "operations"];
@@ -39,8 +42,8 @@ impl<'a> Objects<'a> {
     pub fn of(site: &'a Site, control: &'a Described<'a>) -> Self {
         let objects = Self { site, control, directory: tempfile::tempdir().expect("a temporary directory") };
         site.wait("a controller to lead", MOMENT, || {
-            let lease = objects.ask("/apis/coordination.k8s.io/v1/namespaces/kaas-system/leases/kaas-controller")?;
-            Ok(lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty()))
+            objects.ask(LEASE)?;
+            Ok(objects.leader().is_some())
         });
         objects
     }
@@ -59,6 +62,25 @@ impl<'a> Objects<'a> {
         let took = started.elapsed();
         self.site.reached(&format!("kaas {} took {} s", arguments.join(" "), took.as_secs()));
         (said, took)
+    }
+
+    /// Begins what [`Self::run`] does; what it says is collected.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn begin(&self, arguments: &[&str]) -> Begun<'_> {
+        let mut command = self.command(arguments);
+        let begun = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = Some(begun.unwrap_or_else(|error| panic!("starting kaas: {error}")));
+        Begun { site: self.site, what: format!("kaas {}", arguments.join(" ")), child, started: Instant::now() }
+    }
+
+    /// The control node whose controller leads, if one does.
+    pub fn leader(&self) -> Option<String> {
+        let lease = self.ask(LEASE).ok()?;
+        // A controller is called by its node, and by something that no other one is.
+        let holder = lease["spec"]["holderIdentity"].as_str()?.split(' ').rev().nth(1)?;
+        Some(holder.to_owned())
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -169,6 +191,17 @@ spec: {{processors: 2, memoryMiB: 2048}}
         PARTS.into_iter().flat_map(of).collect()
     }
 
+    /// Which VM each Machine is to be, by BIOS UUID.
+    ///
+    /// # Panics
+    /// The API does not answer.
+    pub fn machines(&self) -> BTreeMap<String, String> {
+        let list = self.ask(&format!("{KINDS}/machines")).unwrap_or_else(|error| panic!("{error:#}"));
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        items.iter().map(|item| (text(&item["metadata"]["name"]), text(&item["metadata"]["uid"]))).collect()
+    }
+
     /// The Secrets of the tenants' namespace.
     ///
     /// # Panics
@@ -184,17 +217,30 @@ spec: {{processors: 2, memoryMiB: 2048}}
     /// # Panics
     /// The vCenter does not tell.
     pub fn vms(&self) -> Vec<(String, bool)> {
-        let paths = ["name", "runtime.powerState", "config.template"];
+        let mut vms = self.seen(|seen| (seen.text("name").to_owned(), seen.text("runtime.powerState") == "poweredOn"));
+        vms.sort();
+        vms
+    }
+
+    /// Their BIOS UUIDs.
+    ///
+    /// # Panics
+    /// The vCenter does not tell, or two have one name.
+    pub fn made(&self) -> BTreeMap<String, String> {
+        let vms = self.seen(|seen| (seen.text("name").to_owned(), seen.text("config.uuid").to_owned()));
+        let (count, made) = (vms.len(), vms.into_iter().collect::<BTreeMap<_, _>>());
+        assert_eq!(made.len(), count, "two VMs have one name");
+        made
+    }
+
+    fn seen<T>(&self, of: impl Fn(&vsphere::Object) -> T) -> Vec<T> {
+        let paths = ["name", "runtime.powerState", "config.template", "config.uuid"];
         let listed = self.site.vsphere(async |client| {
             let folder = client.find(&format!("DC0/vm/{}", FOLDERS[0])).await?;
             client.list(&folder, &["VirtualMachine"], true, &paths).await
         });
         let listed = listed.unwrap_or_else(|error| panic!("listing the VMs of tenants: {error}"));
-        let vms = listed.iter().filter(|seen| !seen.flag(paths[2]));
-        let mut vms: Vec<_> =
-            vms.map(|seen| (seen.text(paths[0]).to_owned(), seen.text(paths[1]) == "poweredOn")).collect();
-        vms.sort();
-        vms
+        listed.iter().filter(|seen| !seen.flag("config.template")).map(of).collect()
     }
 
     /// The files of all datastores but those of the control cluster, by their datastore paths.
@@ -228,4 +274,61 @@ spec: {{processors: 2, memoryMiB: 2048}}
             self.site.govc(&["vm.power", power, &format!("/DC0/vm/{CLUSTER}/{vm}")]);
         }
     }
+}
+
+/// A command that goes on. It ends with the scenario at the latest.
+pub struct Begun<'a> {
+    site: &'a Site,
+    what: String,
+    child: Option<Child>,
+    started: Instant,
+}
+
+impl Begun<'_> {
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// It does not end well.
+    pub fn ends(mut self) {
+        let child = self.child.take().expect("a command that goes on");
+        let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
+        let [said, failed] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        assert!(output.status.success(), "{}: {}: {failed}\n{said}", self.what, output.status);
+        self.site.reached(&format!("{} took {} s", self.what, self.started.elapsed().as_secs()));
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A cluster of one control node, with a pool of workers and addresses for services, all of them small.
+pub fn small_cluster(name: &str, image: &str, workers: usize) -> String {
+    format!(
+        "apiVersion: kaas.local/v1alpha1
+kind: TenantCluster
+metadata: {{name: {name}}}
+spec:
+  providerRef: {{name: {PROVIDER}}}
+  version: '1.36'
+  image: {image}
+  controlPlane: {{replicas: 1, vmClass: small}}
+  network:
+    name: blue
+    endpoint: {{address: {NETWORK}.100}}
+    serviceVIPs: {{ranges: [{{first: {NETWORK}.130, last: {NETWORK}.133}}]}}
+  site: {{sshAuthorizedKeys: ['{}']}}
+---
+apiVersion: kaas.local/v1alpha1
+kind: NodePool
+metadata: {{name: {name}-general}}
+spec: {{clusterRef: {{name: {name}}}, replicas: {workers}, vmClass: small}}
+",
+        drawn_key().trim()
+    )
 }

@@ -13,7 +13,7 @@ pub mod long {
         let objects = Objects::of(&site, &control);
         objects.provide();
         let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
-        let file = objects.file("shop.yaml", &shop(&image));
+        let file = objects.file("shop.yaml", &small_cluster("shop", &image, 2));
         let before = objects.files();
         let secrets = objects.secrets();
 
@@ -66,8 +66,8 @@ use std::time::Instant;
 
 use fleet::node::{Client, Method};
 use lab::{find_ova, find_ova_of};
-use scenarios::described::{Described, NETWORK, drawn_key};
-use scenarios::objects::{Objects, PROVIDER};
+use scenarios::described::Described;
+use scenarios::objects::{Objects, small_cluster};
 use scenarios::places::named_ova;
 use scenarios::requests::Requests;
 use scenarios::scenario::MOMENT;
@@ -75,32 +75,6 @@ use scenarios::server::{self, SERVICE};
 use scenarios::vcenter::Site;
 use scenarios::writer::Writer;
 use serde_json::Value;
-
-/// A cluster of one control node, with a pool of two workers and addresses for services.
-fn shop(image: &str) -> String {
-    format!(
-        "apiVersion: kaas.local/v1alpha1
-kind: TenantCluster
-metadata: {{name: shop}}
-spec:
-  providerRef: {{name: {PROVIDER}}}
-  version: '1.36'
-  image: {image}
-  controlPlane: {{replicas: 1, vmClass: small}}
-  network:
-    name: blue
-    endpoint: {{address: {NETWORK}.100}}
-    serviceVIPs: {{ranges: [{{first: {NETWORK}.130, last: {NETWORK}.133}}]}}
-  site: {{sshAuthorizedKeys: ['{}']}}
----
-apiVersion: kaas.local/v1alpha1
-kind: NodePool
-metadata: {{name: shop-general}}
-spec: {{clusterRef: {{name: shop}}, replicas: 2, vmClass: small}}
-",
-        drawn_key().trim()
-    )
-}
 
 fn asked(client: &Client, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
     let answer = client.wait(client.ask_api(method, path, body))?;
