@@ -60,6 +60,8 @@ pub struct Settings {
     pub node: String,
     /// Where it says whether it is well, on the loopback interface.
     pub health: Option<SocketAddr>,
+    /// For how long it leaves a Lease that nobody renews to others.
+    pub patience: Duration,
 }
 
 /// Waits until it is elected, and works until it is asked to end (SIGTERM, SIGINT).
@@ -76,7 +78,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     let _answering = health.map(|listener| tokio::spawn(health::answers(listener)));
     let (asked, stopping) = watch::channel(false);
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let leading = lead(api, &settings.node, stopping.clone());
+    let leading = lead(api, settings, stopping.clone());
     tokio::pin!(leading);
     let [terminate, interrupt] = &mut signals;
     tokio::select! {
@@ -92,9 +94,9 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// This process leads no longer.
-pub async fn lead(api: Api, node: &str, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
+pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
-    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(node));
+    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience);
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
     let begun = Arc::clone(&works);
     let work = |term: Term| async move {

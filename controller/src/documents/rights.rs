@@ -81,8 +81,11 @@ pub(super) fn rights() -> Vec<Value> {
     let (version, home) = (format!("{API}/v1"), json!({"name": ACCOUNT, "namespace": SYSTEM}));
     let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM}]);
     let role = |kind: &str| json!({"apiGroup": API, "kind": kind, "name": ACCOUNT});
+    // Its pods are on the host's network, which only this level allows.
+    let levels = ["enforce", "audit", "warn"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "privileged"));
+    let labels = serde_json::Map::from_iter(levels.map(|(label, level)| (label, json!(level))));
     vec![
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": labels}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": home}),
         json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": ACCOUNT}, "rules": rules(false)}),
         json!({

@@ -4,6 +4,7 @@
 mod bad_input;
 mod console;
 mod container;
+mod controller;
 mod deployer;
 mod etcd;
 mod full_store;

@@ -110,9 +110,12 @@ impl Bed {
         let server = ApiServer::start(&tree, name).unwrap_or_else(|error| panic!("{error:#}"));
         let mut bed = Self { name, started, server, kinds: BTreeMap::new(), rules: BTreeSet::new() };
         bed.reached("an API server is ready");
-        // As the documentation has it.
-        let definitions = workspace().join("controller/definitions");
-        bed.kubectl(&["apply", "--server-side", "-f", definitions.to_str().expect("a path")], "");
+        // As the agent does with what the image has.
+        let [kinds, others] = [contract::image::kinds_of("controller"), contract::image::objects_of("controller")]
+            .map(|file| format!("--filename={}", tree.join(file.trim_start_matches('/')).display()));
+        bed.kubectl(&["apply", "--server-side", &kinds], "");
+        bed.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &kinds], "");
+        bed.kubectl(&["apply", "--server-side", &others], "");
         let served = || {
             let answer = bed.server.read("/apis/kaas.local/v1alpha1")?;
             let kinds = answer["resources"].as_array().cloned().unwrap_or_default();
