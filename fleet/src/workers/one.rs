@@ -326,7 +326,10 @@ fn failed(machine: &Machine, vm: Option<&Vm>) -> Step {
 /// cannot be reached are started elsewhere from that moment on.
 fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     if machine.token.is_some() {
-        return Step::Does(Action::RemoveToken(name(machine)));
+        // That somebody else is in its place shows only as long as it has that.
+        let unproved = seen.is_ready(machine).then(|| unproved(machine, seen)).flatten();
+        let suspect = unproved.and_then(|why| suspect(machine, seen, &why));
+        return suspect.unwrap_or_else(|| Step::Does(Action::RemoveToken(name(machine))));
     }
     let node = seen.node(machine).own();
     // Those of a node that somebody has removed are still there while its VM is.
