@@ -1,9 +1,38 @@
 //! Somebody else joins in a worker's place who has read its form: what is told of him, and how he goes.
 
-use super::fake::pool;
-use super::says::ready;
+use std::time::Duration;
+
+use super::fake::{World, pool};
+use super::says::{first, give_until, intruded_unseen, ready};
+use super::stories::codes;
 use crate::upgrade::Reason;
-use crate::workers::{Action, Machine, next};
+use crate::workers::{Action, Machine, State, Wait, Wish, next};
+
+/// What a status tells of one worker.
+async fn told_of(world: &World, worker: &str) -> Wait {
+    let status = world.status().await.unwrap().unwrap();
+    let wait = status.waits.iter().find(|wait| wait.worker.as_deref() == Some(worker)).cloned();
+    wait.unwrap_or_else(|| panic!("nothing is told of {worker}: {status:?}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_joined_in_its_place_is_told_by_status_also_once_it_is_too_late_to_join() {
+    // One that was never a member; and one that is to join again once more, with its last token gone.
+    let new = World::with(1).await;
+    new.lock().intruded.insert("t-w2".to_owned());
+    give_until(&new, Wish::Add(1), || new.lock().intruded.is_empty()).await;
+    let again = intruded_unseen().await;
+    assert_eq!(codes(&again.give(Wish::Continue).await.arrived().0), ["workers.name-in-use"]);
+    again.give_for_a_minute(Wish::GoOn).await.arrived();
+    assert_eq!(first(&again).await.state, State::Returning);
+    for (world, worker) in [(new, "t-w2"), (again, "t-w1")] {
+        tokio::time::sleep(Duration::from_secs(2000)).await;
+        let wait = told_of(&world, worker).await;
+        assert!(wait.reason.code == "workers.name-in-use" && wait.reason.words.contains("Remove the worker"), "{wait}");
+        let (arrived, _) = world.give(Wish::Continue).await.arrived();
+        assert_eq!(codes(&arrived), ["workers.name-in-use"]);
+    }
+}
 
 /// As of one that a command has told to go, or whose object somebody has deleted.
 #[test]
