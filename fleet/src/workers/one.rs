@@ -179,6 +179,13 @@ fn suspect(machine: &Machine, seen: &Seen, why: &Reason) -> Option<Step> {
 fn unproved(machine: &Machine, seen: &Seen) -> Option<Reason> {
     let words = match seen.whose(machine) {
         Whose::Its => return None,
+        // Without a token the record may be older than the key, as after a restore.
+        Whose::Another if !machine.is_anothers() && seen.key_of_its_token(machine).is_none() => {
+            let words = "its node was let in with another key than its VM's, which is of no token that it has now: somebody else \
+                         has joined by its name, or the cluster was restored to before that key. To be rid of both, remove the \
+                         worker";
+            return Some(Reason::new(reason::UNPROVED, words));
+        }
         Whose::Another => {
             let words = "its node was let in with another key than its VM's: somebody else has joined by its name and its \
                          token. Remove the worker, and that node goes with it";

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::fake::{World, pool};
-use super::says::{first, give_until, intruded_unseen, ready};
+use super::fake::{World, pool, remove};
+use super::says::{evictions, first, give_until, intruded_unseen, ready, rejoin};
 use super::stories::codes;
 use crate::upgrade::Reason;
-use crate::workers::{Action, Machine, State, Wait, Wish, next};
+use crate::workers::{Action, Arrived, Machine, State, Wait, Wish, next};
 
 /// What a status tells of one worker.
 async fn told_of(world: &World, worker: &str) -> Wait {
@@ -32,6 +32,19 @@ async fn who_has_joined_in_its_place_is_told_by_status_also_once_it_is_too_late_
         let (arrived, _) = world.give(Wish::Continue).await.arrived();
         assert_eq!(codes(&arrived), ["workers.name-in-use"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_record_is_older_than_its_key_is_drained_also_where_it_was_to_join_again() {
+    let world = World::with(2).await;
+    world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
+    let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
+    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    assert_eq!(codes(&arrived), ["workers.unproved"]);
+    assert!(why[0].reason.words.contains("was let in with another key"), "{why:?}");
+    // The fake shuts down nobody who has pods.
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert!(evictions(&world) > 0);
 }
 
 /// As of one that a command has told to go, or whose object somebody has deleted.

@@ -405,8 +405,31 @@ fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
     };
     assert_eq!(noted(|_| {}), [Action::Suspect("t-w1".to_owned(), "its".to_owned())]);
     assert_eq!(noted(|machine| machine.impersonated = true), []);
-    // Its key is of an earlier token, as may be the record.
-    assert_eq!(noted(|machine| machine.token = None), []);
+}
+
+#[test]
+fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
+    let told = |now: u64, change: fn(&mut Machine)| {
+        let (mut machine, mut seen) = ready(Some("its"), None);
+        (machine.state, machine.joined_seconds, seen.now) = (State::Returning, Some(9), now);
+        change(&mut machine);
+        let next = next(&pool(1), &[machine], &seen);
+        let fails = next.actions.iter().map(|action| match action {
+            Action::Fail(_, why) => why.code.clone(),
+            other => panic!("{other:?}"),
+        });
+        let waits = next.waits.iter().map(|wait| wait.reason.code.clone());
+        (fails.collect::<Vec<_>>(), waits.collect::<Vec<_>>())
+    };
+    let (early, late) = (1050, 2000);
+    // The key that is noted is an earlier token's, and the record may be older than either.
+    let is_unproved = vec!["workers.unproved".to_owned()];
+    assert_eq!(told(early, |machine| machine.token = None), (Vec::new(), is_unproved.clone()));
+    assert_eq!(told(late, |machine| machine.token = None), (is_unproved.clone(), is_unproved));
+    // Unless that was seen before.
+    let is_anothers = vec!["workers.name-in-use".to_owned()];
+    let seen_before = |machine: &mut Machine| (machine.token, machine.impersonated) = (None, true);
+    assert_eq!(told(late, seen_before), (is_anothers.clone(), is_anothers));
 }
 
 /// One that goes in whose place somebody was seen, and whose VM says nothing.
