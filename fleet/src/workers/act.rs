@@ -85,6 +85,9 @@ impl Acting<'_> {
                 let joined_seconds = machine.joined_seconds.or(Some(took));
                 let mut joined = with(State::Member, None);
                 (joined.joined_seconds, joined.was_on, joined.impersonated) = (joined_seconds, false, false);
+                // One that it was seen by to be another's, and did not join by, would show that of it once more when it goes.
+                let let_in = seen.let_in.get(&machine.name);
+                joined.key = joined.key.filter(|key| let_in.is_none_or(|let_in| let_in == key));
                 let says = node(seen, &machine)?.minor();
                 if let Some(minor) = says.filter(|minor| may_run(&records.kept().pool, &machine, *minor)) {
                     joined.template.kubernetes = minor.to_string();

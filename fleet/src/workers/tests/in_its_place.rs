@@ -47,6 +47,24 @@ async fn a_member_whose_record_is_older_than_its_key_is_drained_also_where_it_wa
     assert!(evictions(&world) > 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_that() {
+    let world = intruded_unseen().await;
+    world.give_for_a_minute(Wish::Continue).await.arrived();
+    let own = first(&world).await.key.expect("the key that he was seen by");
+    for (noted, kept) in [("what a pod has said", None), (&*own, Some(own.clone()))] {
+        let mut records = world.kept().await.unwrap();
+        records.machines[0].key = Some(noted.to_owned());
+        records.machines[0].state = State::Joining;
+        world.keep(records).await;
+        // Control nodes have let its VM in after all.
+        world.lock().let_in.insert("t-w1".to_owned(), own.clone());
+        world.give(Wish::Continue).await.done();
+        let joined = first(&world).await;
+        assert_eq!((joined.state, joined.impersonated, joined.key), (State::Member, false, kept));
+    }
+}
+
 /// As of one that a command has told to go, or whose object somebody has deleted.
 #[test]
 fn of_one_that_goes_it_is_noted_who_is_in_its_place_before_its_token_is_removed() {
