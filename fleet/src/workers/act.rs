@@ -219,9 +219,10 @@ impl Acting<'_> {
         let given = self.hypervisor.give(vm(seen, &noted)?, &properties).await.map_err(Trouble::from);
         let since = (self.workers.clock)();
         match given {
-            // Another token would be refused as well.
+            // Another token would be refused as well. Its form is as it was, and so is the key that it was let in with.
             Err(Trouble::Refused(why)) => {
-                save(records, Machine { state: State::Failed, reason: Some(why), since, ..noted }).await
+                save(records, Machine { state: State::Failed, reason: Some(why), since, key: machine.key, ..noted })
+                    .await
             }
             given => {
                 given?;

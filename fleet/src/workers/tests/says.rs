@@ -91,8 +91,10 @@ async fn a_rejoin_whose_form_is_refused_fails_once_and_the_vm_is_on_as_before() 
     world.lock().expire("t-w1");
     world.lock().forms_are = Some(Kind::Refused);
     world.set_fault(None);
+    let key = first(&world).await.key;
     let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["hypervisor.refused"]);
+    assert_eq!((key.is_some(), first(&world).await.key), (true, key), "its form has the token of before");
     assert!(matches!(&arrived, Arrived::Stopped(why) if why[0].reason.words.contains("stays as it is")), "{arrived:?}");
     assert_eq!((status.workers[0].state, status.workers[0].power), (State::Failed, Some(PowerState::On)));
     assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "give").count(), 1);
