@@ -16,6 +16,29 @@ async fn told_of(world: &World, worker: &str) -> Wait {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_joined_in_the_place_of_one_that_was_never_a_member_is_told_and_goes_without_a_drain() {
+    for has_failed in [false, true] {
+        let world = World::with(1).await;
+        world.set_fault(None);
+        world.lock().intruded.insert("t-w2".to_owned());
+        if has_failed {
+            assert_eq!(codes(&world.give(Wish::Add(1)).await.arrived().0), ["workers.name-in-use"]);
+        } else {
+            give_until(&world, Wish::Add(1), || world.lock().intruded.is_empty()).await;
+            // Its VM says by then with which key it asks itself, and no command has seen that.
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let wait = told_of(&world, "t-w2").await;
+            assert!(
+                wait.reason.code == "workers.name-in-use" && wait.reason.words.contains("Remove the worker"),
+                "{wait}"
+            );
+        }
+        assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
+        assert_eq!((evictions(&world), world.own()), (0, vec!["t-w1".to_owned()]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_has_joined_in_its_place_is_told_by_status_also_once_it_is_too_late_to_join() {
     // One that was never a member; and one that is to join again once more, with its last token gone.
     let new = World::with(1).await;
@@ -43,6 +66,25 @@ async fn a_member_whose_record_is_older_than_its_key_is_drained_also_where_it_wa
     assert_eq!(codes(&arrived), ["workers.unproved"]);
     assert!(why[0].reason.words.contains("was let in with another key"), "{why:?}");
     // The fake shuts down nobody who has pods.
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert!(evictions(&world) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_in_its_place_counts_no_more_once_it_was_given_another_token() {
+    let world = intruded_unseen().await;
+    assert_eq!(codes(&world.give(Wish::Continue).await.arrived().0), ["workers.name-in-use"]);
+    // He is gone, and so is what control nodes had noted of him.
+    world.lock().let_in.remove("t-w1");
+    world.lock().silence("t-w1");
+    world.set_fault(None);
+    let is_given = |(name, _): &(&str, _)| *name == "power_on";
+    give_until(&world, Wish::GoOn, || world.lock().calls.iter().any(is_given)).await;
+    let machine = first(&world).await;
+    assert_eq!((machine.state, machine.impersonated), (State::Joining, false));
+    world.give(Wish::Continue).await.done();
+    // As where the control nodes' store was turned back afterwards.
+    world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
     assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
     assert!(evictions(&world) > 0);
 }
