@@ -214,6 +214,11 @@ impl LabDirectory {
         self.path.join("vms").join(vm)
     }
 
+    /// What a VM is; there is none without it.
+    pub fn vm_record(&self, vm: &str) -> PathBuf {
+        self.vm(vm).join("vm.json")
+    }
+
     /// The socket of a virtual machine's second serial port.
     pub fn terminal(&self, vm: &str) -> PathBuf {
         self.vm(vm).join("terminal")
@@ -296,7 +301,7 @@ impl LabDirectory {
     /// # Errors
     /// When it cannot be written.
     pub fn save_vm(&self, vm: &VmRecord) -> anyhow::Result<()> {
-        save(&self.vm(&vm.name).join("vm.json"), vm)
+        save(&self.vm_record(&vm.name), vm)
     }
 
     /// Recalls a VM.
@@ -304,7 +309,7 @@ impl LabDirectory {
     /// # Errors
     /// When there is none of this name.
     pub fn load_vm(&self, vm: &str) -> anyhow::Result<VmRecord> {
-        load(&self.vm(vm).join("vm.json")).with_context(|| format!("this lab has no VM {vm}"))
+        load(&self.vm_record(vm)).with_context(|| format!("this lab has no VM {vm}"))
     }
 
     /// Recalls a VM, if it has a record: one that a crash left without is none yet.
@@ -312,7 +317,7 @@ impl LabDirectory {
     /// # Errors
     /// When the record is there and cannot be read: what the VM holds is not known then.
     pub fn recall_vm(&self, vm: &str) -> anyhow::Result<Option<VmRecord>> {
-        let path = self.vm(vm).join("vm.json");
+        let path = self.vm_record(vm);
         if path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
             load(&path).map(Some)
         } else {
