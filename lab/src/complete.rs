@@ -1,5 +1,6 @@
 //! A lab's control nodes as they were planned: made where they are not, and powered on.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context;
@@ -151,6 +152,15 @@ impl Lab {
         }))
     }
 
+    /// Whether each planned control node has a VM.
+    pub(super) fn has_all_nodes(&self) -> anyhow::Result<bool> {
+        let records = self.control_nodes()?;
+        // Those of labs of earlier versions are known by their names.
+        let node_of = |vm: &VmRecord| vm.stamp.as_ref().map_or(&vm.name, |stamp| &stamp.node).clone();
+        let there: BTreeSet<String> = records.iter().map(node_of).collect();
+        Ok(self.plan().nodes.iter().all(|node| there.contains(&node.name)))
+    }
+
     fn was_on(&self, vm: &VmRecord) -> bool {
         self.console(&vm.name).exists()
     }
@@ -224,6 +234,7 @@ mod tests {
     use tempfile::TempDir;
     use uuid::Uuid;
 
+    use super::super::process::ProcessId;
     use super::super::{EngineRecord, fixture, records};
     use super::*;
 
@@ -348,6 +359,13 @@ mod tests {
         assert!(Lab::begun(state.path(), "x").unwrap().is_none());
     }
 
+    /// A VM's start has succeeded.
+    fn start(lab: &Lab, vm: &str) {
+        let process = ProcessId::of(std::process::id().try_into().unwrap()).unwrap();
+        lab.directory.mark_power_on(vm).unwrap();
+        lab.has_started(lab.directory.load_vm(vm).unwrap(), process).unwrap();
+    }
+
     #[test]
     fn a_lab_that_was_to_go_and_is_powered_on_again_is_not_to_go_any_more() {
         let (state, lab) = lab();
@@ -357,12 +375,33 @@ mod tests {
             lab.directory.mark_power_on(node).unwrap();
         }
         let why = || lab.directory.is_free().unwrap_err().to_string();
+        let is_to_go = || why().contains("`kaas lab down --name x` removes the rest");
         // Its removal is cut off before anything has gone.
         lab.begin_removal().unwrap();
-        assert!(why().contains("`kaas lab down --name x` removes the rest"), "{}", why());
+        assert!(is_to_go(), "{}", why());
+        // It is being powered on, which may fail.
         lab.directory.mark_power_on("cp1").unwrap();
+        assert!(is_to_go(), "{}", why());
+        start(&lab, "cp1");
         assert!(why().contains("kaas lab on VM") && !why().contains("kaas lab down"), "{}", why());
         assert!(Lab::begun(state.path(), "x").unwrap().is_none(), "nothing of it is made anew");
+    }
+
+    #[test]
+    fn a_lab_of_which_something_has_gone_stays_to_go_whatever_is_powered_on_again() {
+        let (state, lab) = lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        for node in ["cp1", "cp2", "cp3"] {
+            add(&lab, node, node, None, true);
+        }
+        // What another one than a planned node runs on stands for none.
+        add(&lab, "cp4", "cp4", None, true);
+        lab.begin_removal().unwrap();
+        std::fs::remove_file(lab.directory.vm_record("cp2")).unwrap();
+        start(&lab, "cp1");
+        let why = lab.directory.is_free().unwrap_err().to_string();
+        assert!(why.contains("`kaas lab down --name x` removes the rest"), "{why}");
+        assert!(Lab::begun(state.path(), "x").unwrap().is_none());
     }
 
     #[test]

@@ -139,9 +139,32 @@ impl LabDirectory {
         )
     }
 
-    /// The file by which it is noted that the lab is to go, before any file of it does, and until one of its VMs is powered on again.
+    /// The file by which it is noted that the lab is to go, before any file of it does, and until one of its VMs runs again where
+    /// none has gone.
     pub fn going(&self) -> PathBuf {
         self.path.join("going")
+    }
+
+    /// Whether that is noted.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn is_noted_to_go(&self) -> anyhow::Result<bool> {
+        is_there(&self.going())
+    }
+
+    /// Notes that the lab is not to go any more.
+    ///
+    /// # Errors
+    /// The note cannot be removed.
+    pub fn stays(&self) -> anyhow::Result<()> {
+        let going = self.going();
+        match fs::remove_file(&going) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", going.display()))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Whether a command was cut off that was to remove the lab: it has noted that, or, in an earlier version, has left disks and
@@ -150,7 +173,7 @@ impl LabDirectory {
     /// # Errors
     /// The directory cannot be read.
     pub fn is_left_over(&self) -> anyhow::Result<bool> {
-        if is_there(&self.going())? {
+        if self.is_noted_to_go()? {
             return Ok(!self.vms()?.is_empty() || self.has_disks()?);
         }
         for name in self.vms()? {
@@ -254,18 +277,11 @@ impl LabDirectory {
         self.path.join("deployer-key.pem")
     }
 
-    /// Notes in a VM's console log that it is being powered on. A lab that was to be removed is not any more: somebody wants it on.
+    /// Notes in a VM's console log that it is being powered on.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn mark_power_on(&self, vm: &str) -> anyhow::Result<()> {
-        let going = self.going();
-        match fs::remove_file(&going) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("removing {}", going.display()));
-            }
-            Ok(()) | Err(_) => {}
-        }
         self.open_console(vm)?.write_all(POWER_ON.as_bytes()).with_context(|| format!("writing {vm}'s console log"))
     }
 
