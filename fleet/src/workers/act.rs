@@ -85,6 +85,9 @@ impl Acting<'_> {
                 let joined_seconds = machine.joined_seconds.or(Some(took));
                 let mut joined = with(State::Member, None);
                 (joined.joined_seconds, joined.was_on, joined.impersonated) = (joined_seconds, false, false);
+                // One that it was seen by to be another's, and did not join by, would show that of it once more when it goes.
+                let let_in = seen.let_in.get(&machine.name);
+                joined.key = joined.key.filter(|key| let_in.is_none_or(|let_in| let_in == key));
                 let says = node(seen, &machine)?.minor();
                 if let Some(minor) = says.filter(|minor| may_run(&records.kept().pool, &machine, *minor)) {
                     joined.template.kubernetes = minor.to_string();
@@ -216,9 +219,10 @@ impl Acting<'_> {
         let given = self.hypervisor.give(vm(seen, &noted)?, &properties).await.map_err(Trouble::from);
         let since = (self.workers.clock)();
         match given {
-            // Another token would be refused as well.
+            // Another token would be refused as well. Its form is as it was, and so is the key that it was let in with.
             Err(Trouble::Refused(why)) => {
-                save(records, Machine { state: State::Failed, reason: Some(why), since, ..noted }).await
+                save(records, Machine { state: State::Failed, reason: Some(why), since, key: machine.key, ..noted })
+                    .await
             }
             given => {
                 given?;
