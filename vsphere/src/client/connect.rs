@@ -42,10 +42,10 @@ impl Client {
     /// The same by another clock, for tests.
     pub(crate) async fn connect_by(connect: Connect, limits: &Limits, clock: Clock) -> Result<Self> {
         let Connect { address, trust, user, password, settings } = connect;
-        let wire = Wire::new(Transport::new(&address, &trust)?, settings, clock, limits.clone());
+        let wire = Arc::new(Wire::new(Transport::new(&address, &trust)?, settings, clock, limits.clone()));
         let content = service_content(&wire, &address).await?;
         let service = Service::read(&content, &address)?;
-        let session = Session::new(service.manager("sessionManager")?, user, password);
+        let session = Arc::new(Session::new(service.manager("sessionManager")?, user, password));
         session.ticket(&wire).await?;
         // Settings that lead to no session change nothing for those that are there; what came before needs no place.
         limits.set(&wire.settings);

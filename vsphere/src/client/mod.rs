@@ -41,8 +41,8 @@ pub struct Client {
 }
 
 struct Inner {
-    wire: Wire,
-    session: Session,
+    wire: Arc<Wire>,
+    session: Arc<Session>,
     service: Service,
     returns: Returns,
     keep_alive: JoinHandle<()>,

@@ -157,6 +157,35 @@ async fn a_login_that_hangs_is_waited_for_once_and_not_by_one_caller_after_the_o
 }
 
 #[tokio::test]
+async fn a_login_goes_on_when_its_asker_goes_and_what_it_says_is_kept() {
+    let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
+    for (reply, is_accepted) in [(Reply::Fault("InvalidLogin", String::new()), false), (accepted, true)] {
+        let fake = Fake::start().await;
+        let client = fake.client().await;
+        fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
+        let hangs = Arc::new(Notify::new());
+        fake.replies("Login", [Reply::When(hangs.clone(), Box::new(reply.clone())), reply]);
+        let goes = looking(&client);
+        fake.arrived("Login", 2).await;
+        goes.abort();
+        assert!(goes.await.unwrap_err().is_cancelled());
+        let waits = looking(&client);
+        others_had_their_turn().await;
+        assert_eq!(fake.count("Login"), 2, "the first one is not answered yet");
+        hangs.notify_one();
+        let later = looking(&client);
+        for look in [waits, later] {
+            let looked = look.await.unwrap();
+            assert_eq!(looked.is_ok(), is_accepted, "{looked:?}");
+            if let Err(error) = looked {
+                assert!(error.is_fault("InvalidLogin") && error.outcome() == Outcome::Denied, "{error}");
+            }
+        }
+        assert_eq!(fake.count("Login"), 2);
+    }
+}
+
+#[tokio::test]
 async fn properties_that_are_missing_for_want_of_a_session_are_asked_for_again() {
     let fake = Fake::start().await;
     let client = fake.client().await;
