@@ -142,12 +142,12 @@ impl Session {
                 state.failed = None;
                 return Ok(state.ticket());
             }
-            Exchange::Fault(fault) => {
-                if fault.treatment().outcome == Outcome::Denied {
-                    state.refused = Some(fault.clone());
-                }
+            Exchange::Fault(fault) if fault.treatment().outcome == Outcome::Denied => {
+                state.refused = Some(fault.clone());
                 Failure::Fault(fault)
             }
+            // It is the login's, and says nothing of what its callers have asked: of theirs nothing was sent.
+            Exchange::Fault(fault) => Failure::Lost(fault.to_string()),
             Exchange::Unreached(reason) => Failure::Unreached(reason),
             Exchange::Lost(reason) => Failure::Lost(reason),
         };

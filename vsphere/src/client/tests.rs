@@ -10,7 +10,7 @@ use super::clock::Clock;
 use super::*;
 use crate::connection::Trust;
 use crate::error::Error;
-use crate::fake::{Fake, Permits, Reply, missing, object, page, service_content};
+use crate::fake::{Fake, Permits, Reply, missing, object, others_had_their_turn, page, service_content};
 use crate::guard::{Guard, Unguarded};
 use crate::method::{CURRENT_TIME, POWER_ON_VM, SHUTDOWN_GUEST};
 use crate::treatment::Outcome;
@@ -27,13 +27,6 @@ fn named(name: &str) -> Reply {
 fn looking(client: &Client) -> JoinHandle<crate::error::Result<crate::collector::Object>> {
     let client = client.clone();
     tokio::spawn(async move { client.look(&vm(), &["name"]).await })
-}
-
-/// Whoever else has something to ask has asked by now, if he could.
-async fn others_had_their_turn() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]

@@ -172,6 +172,13 @@ impl Fake {
     }
 }
 
+/// Whoever else has something to ask has asked by now, if he could.
+pub(crate) async fn others_had_their_turn() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// A guard that permits so many requests.
 pub(crate) struct Permits(pub(crate) AtomicUsize);
 
