@@ -334,6 +334,44 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
 }
 
 #[tokio::test]
+async fn fewer_places_hold_at_once_also_for_those_who_wait() {
+    let (fake, limits) = (Fake::start().await, Limits::default());
+    let connected = async |calls: usize| {
+        let mut connect = fake.connect();
+        connect.settings.calls = calls;
+        Client::connect_within(connect, &limits).await.unwrap()
+    };
+    let method = "RetrievePropertiesEx";
+    let client = connected(2).await;
+    let answers = [(); 3].map(|()| Arc::new(Notify::new()));
+    let held = answers.iter().map(|answer| Reply::When(answer.clone(), Box::new(named("a"))));
+    fake.replies(method, held.chain([named("a")]));
+    let mut looks = vec![looking(&client)];
+    fake.arrived(method, 1).await;
+    looks.push(looking(&client));
+    fake.arrived(method, 2).await;
+    looks.extend((0..3).map(|_| looking(&client)));
+    others_had_their_turn().await;
+    connected(1).await;
+    answers[0].notify_one();
+    looks.remove(0).await.unwrap().unwrap();
+    others_had_their_turn().await;
+    assert_eq!(fake.count(method), 2, "one is still at work");
+    answers[1].notify_one();
+    fake.arrived(method, 3).await;
+    others_had_their_turn().await;
+    assert_eq!(fake.count(method), 3);
+    // More again, while one of them is taken.
+    connected(2).await;
+    fake.arrived(method, 4).await;
+    answers[2].notify_one();
+    for look in looks {
+        look.await.unwrap().unwrap();
+    }
+    assert_eq!(fake.count(method), 5);
+}
+
+#[tokio::test]
 async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
