@@ -21,7 +21,7 @@ pub struct Connect {
 }
 
 /// How long a request that changes something may take, if nothing else is said.
-pub const CHANGE_LIMIT: Duration = Duration::from_secs(15);
+pub const CHANGE_LIMIT: Duration = Duration::from_secs(14);
 
 /// Limits and pauses of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
