@@ -50,6 +50,18 @@ async fn a_login_is_sent_once_and_its_cookie_with_each_call() {
 }
 
 #[tokio::test]
+async fn a_session_is_ended_also_where_what_is_given_back_takes_long() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.returns = Duration::from_millis(10);
+    let client = Client::connect(connect).await.unwrap();
+    client.give_back(std::future::pending());
+    let left = tokio::time::timeout(Duration::from_secs(600), client.log_out()).await;
+    left.expect("it goes on without").unwrap();
+    assert_eq!(fake.count("Logout"), 1);
+}
+
+#[tokio::test]
 async fn a_host_by_itself_and_what_is_too_old_are_refused_with_a_reason() {
     for (api_type, version, expected) in [
         ("HostAgent", "8.0.3.0", "and not a vCenter"),

@@ -110,6 +110,8 @@ impl Fake {
             wait: Duration::from_secs(5),
             lease_interval: Duration::from_millis(20),
             keep_alive: Duration::from_secs(3600),
+            // Longer than this machine may stand still meanwhile.
+            returns: Duration::from_secs(3600),
             page: 2,
             ..Settings::default()
         };
