@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::{Command, CommandFactory};
 use contract::{codes, paths, ports, properties};
 use fleet::{deploy, upgrade, workers};
-use vsphere::{On, PRIVILEGES, Privilege};
+use vsphere::{On, PRIVILEGES, Privilege, WISHED};
 
 /// The generated parts, by the name of their block.
 pub fn parts() -> [(&'static str, String); 10] {
@@ -48,7 +48,7 @@ fn table(codes: &[(&str, &str)]) -> String {
 /// What an account of a vCenter needs, by the object that it needs it on.
 fn privileges() -> String {
     let mut text = String::from("| On | Privilege | For |\n| --- | --- | --- |\n");
-    for Privilege { id, on, purpose } in PRIVILEGES {
+    for Privilege { id, on, purpose } in PRIVILEGES.iter().chain(WISHED) {
         let on = match on {
             On::Folder => "the folders of VMs and templates",
             On::ClustersFolder => "a Provider's folder",

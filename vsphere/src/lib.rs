@@ -81,7 +81,7 @@ pub use guard::{Guard, Unguarded};
 pub use import::{Import, Imported};
 pub use inventory::{Compute, Host, Network, Pool};
 pub use method::{Effect, METHODS, Method};
-pub use privileges::{Missing, Need, On, PRIVILEGES, Privilege, role_file};
+pub use privileges::{Missing, Need, On, PRIVILEGES, Privilege, WISHED, role_file};
 pub use reference::MoRef;
 pub use secret::Secret;
 pub use soap::{Element, ForbiddenCharacter, Kind, Malformed, Unreadable};

@@ -70,6 +70,7 @@ methods! {
     MAKE_DIRECTORY "MakeDirectory" Change;
     DELETE_DATASTORE_FILE "DeleteDatastoreFile_Task" Change;
     RECONFIGURE_COMPUTE_RESOURCE "ReconfigureComputeResource_Task" Change;
+    CANCEL_TASK "CancelTask" Change;
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ pub const MARGIN: Duration = Duration::from_secs(20);
 pub const REACH: Duration = WINDOW.saturating_add(MARGIN);
 /// So often a command that only waits looks whether it still holds the deployment, and lets others see that it lives.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// After nobody could say in time, a command that only waits asks no sooner again: what was asked may still be under way, and it loses
+/// nothing by it.
+const AGAIN: Duration = Duration::from_secs(60);
 /// How long who has just taken a deployment waits to be told that it is his.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -67,6 +70,8 @@ pub struct Hold<'a> {
 struct State {
     /// When the last confirmation was begun; none before the first.
     confirmed: Option<Duration>,
+    /// When nobody could say in time, unless somebody could since.
+    unsaid: Option<Duration>,
     /// When others were last shown that this command lives.
     shown: Duration,
 }
@@ -127,7 +132,7 @@ impl<'a> Hold<'a> {
             number,
             window,
             old: Vec::new(),
-            state: Mutex::new(State { confirmed: None, shown: boot_time() }),
+            state: Mutex::new(State { confirmed: None, unsaid: None, shown: boot_time() }),
             attempt,
         };
         match hold.begin(what, wait, say).await {
@@ -239,7 +244,10 @@ impl<'a> Hold<'a> {
                 Err(Lost(successor.ok().flatten()).into())
             }
             Ok(Err(error)) => Err(error.context(ATTEMPT)),
-            Err(_) => Err(anyhow::Error::new(Unsaid(limit)).context(ATTEMPT)),
+            Err(_) => {
+                self.state().unsaid = Some(boot_time());
+                Err(anyhow::Error::new(Unsaid(limit)).context(ATTEMPT))
+            }
         }
     }
 
@@ -255,6 +263,7 @@ impl<'a> Hold<'a> {
         let show = {
             let mut state = self.state();
             state.confirmed = Some(asked);
+            state.unsaid = None;
             let due = asked.saturating_sub(state.shown) >= INTERVAL;
             if due {
                 state.shown = asked;
@@ -273,12 +282,14 @@ impl<'a> Hold<'a> {
         holder(self.store, highest).await.ok().flatten()
     }
 
-    /// The same for a command that only waits: it asks now and then, and an unknown answer ends no wait.
+    /// The same for a command that only waits: it asks now and then, after a question that nobody could answer in time only a minute later,
+    /// and an unknown answer ends no wait.
     ///
     /// # Errors
     /// [`Lost`].
     pub async fn still(&self) -> Result<(), Lost> {
-        if self.confirmed_within(INTERVAL) {
+        let is_unsaid = is_within(self.state().unsaid, AGAIN);
+        if is_unsaid || self.confirmed_within(INTERVAL) {
             return Ok(());
         }
         match self.confirm().await.map_err(|error| error.downcast::<Lost>()) {
@@ -303,7 +314,7 @@ impl<'a> Hold<'a> {
     }
 
     fn confirmed_within(&self, time: Duration) -> bool {
-        self.state().confirmed.is_some_and(|confirmed| boot_time().saturating_sub(confirmed) < time)
+        is_within(self.state().confirmed, time)
     }
 
     /// Gives the deployment back. If that fails, the next command finds this one's process ended, or says what to do.
@@ -314,6 +325,11 @@ impl<'a> Hold<'a> {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether something was so short a time ago.
+fn is_within(at: Option<Duration>, time: Duration) -> bool {
+    at.is_some_and(|at| boot_time().saturating_sub(at) < time)
 }
 
 /// Marks a numbered directory, if the store takes it.

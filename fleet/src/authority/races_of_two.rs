@@ -1,5 +1,7 @@
 //! Two commands, one of which sleeps at the worst moment; stores whose answers are lost; holders that are no processes.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use super::tests::{folder, frozen, remove_old, take};
 use super::*;
 use crate::authority::{DirectoryStore, standing};
@@ -15,11 +17,23 @@ struct Watched<'a> {
     loses: Mutex<Option<&'static str>>,
     /// A program whose holders are no processes: of whom it knows that they have ended.
     ended: Option<&'static [&'static str]>,
+    /// Whether a directory is there, nobody says.
+    hangs: AtomicBool,
+    /// How often that was asked.
+    asked: AtomicUsize,
 }
 
 impl<'a> Watched<'a> {
     fn of(folder: &'a DirectoryStore) -> Self {
-        Self { folder, old: Mutex::default(), pruned_before: None, loses: Mutex::default(), ended: None }
+        Self {
+            folder,
+            old: Mutex::default(),
+            pruned_before: None,
+            loses: Mutex::default(),
+            ended: None,
+            hangs: AtomicBool::default(),
+            asked: AtomicUsize::default(),
+        }
     }
 
     fn answer<T>(&self, call: &str, answer: T) -> anyhow::Result<T> {
@@ -38,6 +52,10 @@ impl Store for Watched<'_> {
     }
 
     async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         self.folder.exists(number).await
     }
 
@@ -206,4 +224,33 @@ async fn a_program_says_itself_who_it_is_and_which_of_its_holders_has_ended() {
     assert!(matches!(by_process, Standing::Held(_)), "others do not know: it may be alive");
     store.ended = Some(&["controller a"]);
     assert_eq!(Hold::take(&store, "b", TakeOver::FromTheDead, &|_| {}).await.unwrap().number(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_waits_asks_a_store_that_hangs_no_sooner_again_than_a_minute_later() {
+    let (_directory, folder) = folder();
+    let store = Watched::of(&folder);
+    let hold = Hold::take(&store, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let asked = || store.asked.swap(0, Ordering::SeqCst);
+    asked();
+    hold.forget();
+    store.hangs.store(true, Ordering::SeqCst);
+    for _ in 0..5 {
+        hold.still().await.unwrap();
+    }
+    assert_eq!(asked(), 1);
+    {
+        let mut state = hold.state();
+        state.unsaid = state.unsaid.map(|at| at.saturating_sub(AGAIN));
+    }
+    hold.still().await.unwrap();
+    assert_eq!(asked(), 1);
+    // Who is about to change something asks each time, and whoever is answered asks as before.
+    assert!(hold.confirm().await.unwrap_err().is::<Unsaid>());
+    store.hangs.store(false, Ordering::SeqCst);
+    hold.confirm().await.unwrap();
+    assert_eq!(asked(), 2);
+    hold.forget();
+    hold.still().await.unwrap();
+    assert_eq!(asked(), 1);
 }

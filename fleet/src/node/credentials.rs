@@ -17,9 +17,12 @@ use zeroize::Zeroizing;
 /// How long reaching a server may take, and how long it may say nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long what was sent may go unacknowledged. So long after a request was given up it may still arrive: the kernel goes on sending what
-/// is in the buffer of a connection that was closed (tcp(7), `TCP_USER_TIMEOUT`).
-pub(super) const GONE: Duration = Duration::from_secs(4);
+/// How long what was sent may go unacknowledged: the kernel goes on sending what is in the buffer of a connection that was closed (tcp(7),
+/// `TCP_USER_TIMEOUT`), and gives up connecting after it as well.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
+/// So long after a request was given up it may still arrive: Linux counts [`UNACKNOWLEDGED`] from the first retransmission, which follows the
+/// writing after a time-out ([`vsphere::GONE`] says of how long).
+pub(super) const GONE: Duration = UNACKNOWLEDGED.saturating_add(Duration::from_secs(1));
 
 /// What is shown to a server, and what is trusted.
 #[derive(Clone, Debug)]
@@ -102,5 +105,5 @@ pub(super) fn transport() -> ClientBuilder {
         .connect_timeout(SILENCE)
         .read_timeout(SILENCE)
         // A connection to a VM that was stopped is given up soon, and another one made.
-        .tcp_user_timeout(GONE)
+        .tcp_user_timeout(UNACKNOWLEDGED)
 }

@@ -4,7 +4,8 @@ use vsphere::{CHANGE_LIMIT, Client, GONE};
 
 use crate::authority::MARGIN;
 
-/// A request has arrived by then, or never will: so long waits who takes a deployment over from its sender.
+/// A request has arrived by then, or never will: so long waits who takes a deployment over from its sender. A second is left, of which a line
+/// with long round trips may need a half ([`GONE`]).
 const _: () = assert!(CHANGE_LIMIT.as_secs() + GONE.as_secs() < MARGIN.as_secs());
 
 /// Refuses a client whose requests may arrive later than a successor waits for.

@@ -44,6 +44,7 @@ var needed = map[string][]string{
 	"MoveVirtualDisk_Task": {"Datastore.FileManagement"}, "CopyVirtualDisk_Task": {"Datastore.FileManagement"},
 	"SetVirtualDiskUuid": {"Datastore.FileManagement"}, "QueryVirtualDiskUuid": {"Datastore.FileManagement"},
 	"SearchDatastore_Task": {"Datastore.Browse"}, "SearchDatastoreSubFolders_Task": {"Datastore.Browse"},
+	"CancelTask":                      {"Global.CancelTask"},
 	"ReconfigureComputeResource_Task": {"Host.Inventory.EditCluster"},
 	"CreateResourcePool":              {"Resource.CreatePool"},
 	"TerminateSession":                {"Sessions.TerminateSession"},

@@ -31,7 +31,8 @@ impl Client {
         Self::connect_within(connect, &Limits::default()).await
     }
 
-    /// The same with limits that other clients of this vCenter share: they are as these settings have them once it has logged in.
+    /// The same with limits that other clients of this vCenter share: they are as these settings have them once it has logged in. A guard
+    /// asks by the client whose change it permits: another one by the same limits waits for a place, and the change holds one meanwhile.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -42,10 +43,10 @@ impl Client {
     /// The same by another clock, for tests.
     pub(crate) async fn connect_by(connect: Connect, limits: &Limits, clock: Clock) -> Result<Self> {
         let Connect { address, trust, user, password, settings } = connect;
-        let wire = Wire::new(Transport::new(&address, &trust)?, settings, clock, limits.clone());
+        let wire = Arc::new(Wire::new(Transport::new(&address, &trust)?, settings, clock, limits.clone()));
         let content = service_content(&wire, &address).await?;
         let service = Service::read(&content, &address)?;
-        let session = Session::new(service.manager("sessionManager")?, user, password);
+        let session = Arc::new(Session::new(service.manager("sessionManager")?, user, password));
         session.ticket(&wire).await?;
         // Settings that lead to no session change nothing for those that are there; what came before needs no place.
         limits.set(&wire.settings);
@@ -56,13 +57,16 @@ impl Client {
         Ok(Self { inner })
     }
 
-    /// Ends the session, after what is still to be given back by it, such as the lease of an import whose caller has gone. Calls after
-    /// that are refused. Whoever does not wait for all of it leaves the session to vCenter.
+    /// Ends the session, after what is still to be given back by it, such as the lease of an import whose caller has gone, or after
+    /// [`crate::Settings::returns`]: what was sent by then vCenter does all the same, and what was not it ends itself. Calls after that are refused. A
+    /// login that is under way is waited for first. Whoever does not wait for all of it leaves the session to vCenter.
     ///
     /// # Errors
     /// When vCenter does not answer: it ends the session itself, half an hour after the last call.
     pub async fn log_out(&self) -> Result<()> {
-        self.inner.returns.done().await;
+        if tokio::time::timeout(self.settings().returns, self.inner.returns.done()).await.is_err() {
+            log::debug!("the session ends before all is given back");
+        }
         let Some(ticket) = self.inner.session.close().await else { return Ok(()) };
         let (wire, manager) = (&self.inner.wire, self.inner.session.manager());
         match wire.exchange(LOGOUT, manager, Vec::new(), ticket.cookie.as_deref(), &Place::NONE).await? {

@@ -1,9 +1,8 @@
 //! What all clients of one vCenter share: how much is asked at once, and whose turn it is to change an object. Knows nothing of sessions.
 
-use std::cmp::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::settings::Settings;
 use super::turns::Turns;
@@ -12,30 +11,30 @@ use super::turns::Turns;
 /// other, of which an earlier one may still be at work. Clones are the same.
 #[derive(Clone, Default)]
 pub struct Limits {
-    calls: Limit,
-    tasks: Limit,
-    imports: Limit,
+    calls: Arc<Limit>,
+    tasks: Arc<Limit>,
+    imports: Arc<Limit>,
     turns: Arc<Turns>,
 }
 
 impl Limits {
-    /// As settings have them, from now on. Of what is under way more is waited for, nothing is ended.
+    /// As settings have them, from now on, also for those who wait. Of what is under way more is waited for, nothing is ended.
     pub(super) fn set(&self, settings: &Settings) {
         self.calls.set(settings.calls);
         self.tasks.set(settings.tasks);
         self.imports.set(settings.imports);
     }
 
-    pub(super) fn calls(&self) -> &Arc<Semaphore> {
-        &self.calls.places
+    pub(super) fn calls(&self) -> &Arc<Limit> {
+        &self.calls
     }
 
-    pub(super) fn tasks(&self) -> &Semaphore {
-        &self.tasks.places
+    pub(super) fn tasks(&self) -> &Arc<Limit> {
+        &self.tasks
     }
 
-    pub(super) fn imports(&self) -> &Semaphore {
-        &self.imports.places
+    pub(super) fn imports(&self) -> &Arc<Limit> {
+        &self.imports
     }
 
     pub(super) fn turns(&self) -> &Turns {
@@ -43,40 +42,71 @@ impl Limits {
     }
 }
 
-#[derive(Clone)]
-struct Limit {
+/// So many at once, first come, first served.
+pub(super) struct Limit {
     places: Arc<Semaphore>,
-    size: Arc<Mutex<usize>>,
+    size: Mutex<Size>,
+}
+
+#[derive(Default)]
+struct Size {
+    /// How many places there are to be.
+    of: usize,
+    /// How many more there are: all of them are taken, and none is given to the next one when it comes back.
+    surplus: usize,
 }
 
 /// No place yet.
 impl Default for Limit {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(0)), size: Arc::default() }
+        Self { places: Arc::new(Semaphore::new(0)), size: Mutex::default() }
     }
 }
 
 impl Limit {
-    fn set(&self, to: usize) {
-        let to = to.clamp(1, u32::MAX as usize >> 3);
-        let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);
-        match to.cmp(&size) {
-            Ordering::Greater => self.places.add_permits(to - *size),
-            Ordering::Less => self.forget(*size - to),
-            Ordering::Equal => {}
-        }
-        *size = to;
+    /// Waits until a place is free.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<Taken> {
+        let permit = self.places.clone().acquire_owned().await.ok()?;
+        Some(Taken { limit: Arc::clone(self), permit: Some(permit) })
     }
 
-    /// Takes places away: those that are taken as they come back, before anybody gets them who asks from now on.
-    fn forget(&self, places: usize) {
-        let taken = places - self.places.forget_permits(places);
-        let Some(taken) = u32::try_from(taken).ok().filter(|taken| *taken > 0) else { return };
-        let waiting = Arc::clone(&self.places).acquire_many_owned(taken);
-        tokio::spawn(async move {
-            if let Ok(places) = waiting.await {
-                places.forget();
+    fn set(&self, to: usize) {
+        let to = to.clamp(1, Semaphore::MAX_PERMITS);
+        let mut size = self.size();
+        if to >= size.of {
+            let more = to - size.of;
+            let kept = more.min(size.surplus);
+            size.surplus -= kept;
+            self.places.add_permits(more - kept);
+        } else {
+            let fewer = size.of - to;
+            size.surplus += fewer - self.places.forget_permits(fewer);
+        }
+        size.of = to;
+    }
+
+    fn size(&self) -> MutexGuard<'_, Size> {
+        self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place that is taken for as long as this lasts.
+pub(crate) struct Taken {
+    limit: Arc<Limit>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else { return };
+        let mut size = self.limit.size();
+        match size.surplus.checked_sub(1) {
+            Some(left) => {
+                size.surplus = left;
+                permit.forget();
             }
-        });
+            // While the size stays as it is: one that shrinks finds this place free, or counts it as taken.
+            None => drop(permit),
+        }
     }
 }

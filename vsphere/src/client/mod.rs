@@ -17,7 +17,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 use url::Url;
 
@@ -29,6 +29,7 @@ pub use limits::Limits;
 pub use service::{About, Service};
 pub use settings::{CHANGE_LIMIT, Connect, Settings};
 
+use limits::{Limit, Taken};
 use returns::Returns;
 use session::Session;
 use wire::Wire;
@@ -41,8 +42,8 @@ pub struct Client {
 }
 
 struct Inner {
-    wire: Wire,
-    session: Session,
+    wire: Arc<Wire>,
+    session: Arc<Session>,
     service: Service,
     returns: Returns,
     keep_alive: JoinHandle<()>,
@@ -52,9 +53,9 @@ struct Inner {
 const NOTABLE: Duration = Duration::from_secs(5);
 
 /// Waits for a place: limits and patience count from then on, and so nothing else says how long that took.
-async fn waited_for<'a>(places: &'a Semaphore, attempt: &str) -> Option<SemaphorePermit<'a>> {
+async fn waited_for(limit: &Arc<Limit>, attempt: &str) -> Option<Taken> {
     let begin = Instant::now();
-    let place = places.acquire().await.ok();
+    let place = limit.take().await;
     if begin.elapsed() >= NOTABLE {
         log::debug!("{attempt}: had a place after {} s", begin.elapsed().as_secs());
     }
@@ -108,12 +109,12 @@ impl Client {
     }
 
     /// Waits until another task may be begun. Whoever holds this waits for no [`Client::turn`] any more: it is taken after that.
-    pub(crate) async fn task_slot(&self, attempt: &str) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn task_slot(&self, attempt: &str) -> Option<Taken> {
         waited_for(self.inner.wire.limits.tasks(), attempt).await
     }
 
     /// Waits until another import may be begun.
-    pub(crate) async fn import_slot(&self, attempt: &str) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn import_slot(&self, attempt: &str) -> Option<Taken> {
         waited_for(self.inner.wire.limits.imports(), attempt).await
     }
 }

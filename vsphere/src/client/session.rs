@@ -1,8 +1,10 @@
 //! The session: opened by a login, opened anew when it has ended, by one caller for all.
 
+use std::panic;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::wire::{Exchange, Place, Wire};
 use crate::error::{Error, Result};
@@ -20,7 +22,7 @@ pub(super) struct Session {
     /// How many logins have failed.
     failures: AtomicU64,
     /// Held for as long as a login takes: whoever needs a session meanwhile waits for that one.
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -51,30 +53,36 @@ pub(super) struct Ticket {
     pub(super) cookie: Option<String>,
 }
 
+impl State {
+    fn ticket(&self) -> Ticket {
+        Ticket { logins: self.logins, cookie: self.cookie.clone() }
+    }
+}
+
 impl Session {
     pub(super) fn new(manager: MoRef, user: String, password: Secret) -> Self {
-        Self { manager, user, password, failures: AtomicU64::new(0), state: Mutex::default() }
+        Self { manager, user, password, failures: AtomicU64::new(0), state: Arc::default() }
     }
 
     /// The session; opened if there is none yet.
-    pub(super) async fn ticket(&self, wire: &Wire) -> Result<Ticket> {
-        let mut state = self.entered(wire).await?;
+    pub(super) async fn ticket(self: &Arc<Self>, wire: &Arc<Wire>) -> Result<Ticket> {
+        let state = self.entered(wire).await?;
         if state.is_closed {
             return Err(Error::refused("calling vCenter", "this client has logged out"));
         }
         // Of a session that has ended, and could not be opened anew, nothing is asked.
         if state.logins == 0 || state.refused.is_some() {
-            self.log_in(wire, &mut state).await?;
+            return self.log_in(wire, state).await;
         }
-        Ok(Ticket { logins: state.logins, cookie: state.cookie.clone() })
+        Ok(state.ticket())
     }
 
     /// Opens a session in place of one that has ended, unless somebody has done so since.
-    pub(super) async fn renew(&self, wire: &Wire, ended: &Ticket) -> Result<()> {
-        let mut state = self.entered(wire).await?;
+    pub(super) async fn renew(self: &Arc<Self>, wire: &Arc<Wire>, ended: &Ticket) -> Result<()> {
+        let state = self.entered(wire).await?;
         if state.logins == ended.logins && !state.is_closed {
             log::info!("the session of {} at {} has ended: logging in again", self.user, wire.transport.server());
-            self.log_in(wire, &mut state).await?;
+            self.log_in(wire, state).await?;
         }
         Ok(())
     }
@@ -83,9 +91,9 @@ impl Session {
     ///
     /// # Errors
     /// As that login, if it failed.
-    async fn entered(&self, wire: &Wire) -> Result<MutexGuard<'_, State>> {
+    async fn entered(&self, wire: &Wire) -> Result<OwnedMutexGuard<State>> {
         let failures = self.failures.load(Ordering::Relaxed);
-        let state = self.state.lock().await;
+        let state = self.state.clone().lock_owned().await;
         let failure = state.failed.clone().filter(|_| self.failures.load(Ordering::Relaxed) != failures);
         failure.map_or(Ok(state), |failure| Err(self.failed(wire, failure)))
     }
@@ -106,11 +114,23 @@ impl Session {
         &self.manager
     }
 
-    async fn log_in(&self, wire: &Wire, state: &mut State) -> Result<()> {
-        let arguments = vec![Element::text("userName", &self.user), Element::text("password", self.password.expose())];
+    /// Logs in, in a task of its own: whoever waits for it may go, and what becomes of it is kept all the same. A login that was dropped
+    /// with its asker would be sent again by the next one, though vCenter is still at work at it.
+    async fn log_in(self: &Arc<Self>, wire: &Arc<Wire>, state: OwnedMutexGuard<State>) -> Result<Ticket> {
         if let Some(fault) = &state.refused {
             return Err(self.failed(wire, Failure::Fault(fault.clone())));
         }
+        let (session, wire) = (Arc::clone(self), Arc::clone(wire));
+        match tokio::spawn(async move { session.send(&wire, state).await }).await {
+            Ok(logged_in) => logged_in,
+            Err(error) if error.is_panic() => panic::resume_unwind(error.into_panic()),
+            // All tasks end with their runtime, the one that waits here as well.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn send(&self, wire: &Wire, mut state: OwnedMutexGuard<State>) -> Result<Ticket> {
+        let arguments = vec![Element::text("userName", &self.user), Element::text("password", self.password.expose())];
         // It is not counted: whoever has a place may wait for it.
         let exchange = wire.exchange(LOGIN, &self.manager, arguments, None, &Place::NONE).await?;
         let failure = match exchange {
@@ -120,14 +140,14 @@ impl Session {
                 state.cookie = cookie;
                 state.logins += 1;
                 state.failed = None;
-                return Ok(());
+                return Ok(state.ticket());
             }
-            Exchange::Fault(fault) => {
-                if fault.treatment().outcome == Outcome::Denied {
-                    state.refused = Some(fault.clone());
-                }
+            Exchange::Fault(fault) if fault.treatment().outcome == Outcome::Denied => {
+                state.refused = Some(fault.clone());
                 Failure::Fault(fault)
             }
+            // It is the login's, and says nothing of what its callers have asked: of theirs nothing was sent.
+            Exchange::Fault(fault) => Failure::Lost(fault.to_string()),
             Exchange::Unreached(reason) => Failure::Unreached(reason),
             Exchange::Lost(reason) => Failure::Lost(reason),
         };

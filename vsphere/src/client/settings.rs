@@ -21,7 +21,7 @@ pub struct Connect {
 }
 
 /// How long a request that changes something may take, if nothing else is said.
-pub const CHANGE_LIMIT: Duration = Duration::from_secs(15);
+pub const CHANGE_LIMIT: Duration = Duration::from_secs(14);
 
 /// Limits and pauses of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct Settings {
     pub patience: Duration,
     /// The pause before something is tried again; each further one is twice as long, up to sixteen times.
     pub pause: Duration,
+    /// How long [`crate::Client::log_out`] waits for what is still given back.
+    pub returns: Duration,
     /// How long one wait for updates lasts; after it the properties are read.
     pub wait: Duration,
     /// So often an idle session is used, so that vCenter does not end it.
@@ -70,6 +72,7 @@ impl Default for Settings {
             task_limit: Duration::from_secs(30 * 60),
             patience: Duration::from_secs(60),
             pause: Duration::from_millis(250),
+            returns: Duration::from_secs(3),
             wait: Duration::from_secs(20),
             keep_alive: Duration::from_secs(5 * 60),
             lease_interval: Duration::from_secs(10),

@@ -10,7 +10,7 @@ use super::clock::Clock;
 use super::*;
 use crate::connection::Trust;
 use crate::error::Error;
-use crate::fake::{Fake, Permits, Reply, missing, object, page, service_content};
+use crate::fake::{Fake, Permits, Reply, missing, object, others_had_their_turn, page, service_content};
 use crate::guard::{Guard, Unguarded};
 use crate::method::{CURRENT_TIME, POWER_ON_VM, SHUTDOWN_GUEST};
 use crate::treatment::Outcome;
@@ -27,13 +27,6 @@ fn named(name: &str) -> Reply {
 fn looking(client: &Client) -> JoinHandle<crate::error::Result<crate::collector::Object>> {
     let client = client.clone();
     tokio::spawn(async move { client.look(&vm(), &["name"]).await })
-}
-
-/// Whoever else has something to ask has asked by now, if he could.
-async fn others_had_their_turn() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]
@@ -54,6 +47,18 @@ async fn a_login_is_sent_once_and_its_cookie_with_each_call() {
     assert_eq!((fake.count("Login"), fake.count("Logout")), (1, 1));
     let error = client.look(&vm(), &["name"]).await.unwrap_err();
     assert_eq!(error.to_string(), "calling vCenter: this client has logged out");
+}
+
+#[tokio::test]
+async fn a_session_is_ended_also_where_what_is_given_back_takes_long() {
+    let fake = Fake::start().await;
+    let mut connect = fake.connect();
+    connect.settings.returns = Duration::from_millis(10);
+    let client = Client::connect(connect).await.unwrap();
+    client.give_back(std::future::pending());
+    let left = tokio::time::timeout(Duration::from_secs(600), client.log_out()).await;
+    left.expect("it goes on without").unwrap();
+    assert_eq!(fake.count("Logout"), 1);
 }
 
 #[tokio::test]
@@ -154,6 +159,35 @@ async fn a_login_that_hangs_is_waited_for_once_and_not_by_one_caller_after_the_o
     fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
     assert_eq!(client.look(&vm(), &["name"]).await.unwrap().text("name"), "a");
     assert_eq!(fake.count("Login"), 3);
+}
+
+#[tokio::test]
+async fn a_login_goes_on_when_its_asker_goes_and_what_it_says_is_kept() {
+    let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
+    for (reply, is_accepted) in [(Reply::Fault("InvalidLogin", String::new()), false), (accepted, true)] {
+        let fake = Fake::start().await;
+        let client = fake.client().await;
+        fake.replies("RetrievePropertiesEx", [Reply::Fault("NotAuthenticated", String::new()), named("a")]);
+        let hangs = Arc::new(Notify::new());
+        fake.replies("Login", [Reply::When(hangs.clone(), Box::new(reply.clone())), reply]);
+        let goes = looking(&client);
+        fake.arrived("Login", 2).await;
+        goes.abort();
+        assert!(goes.await.unwrap_err().is_cancelled());
+        let waits = looking(&client);
+        others_had_their_turn().await;
+        assert_eq!(fake.count("Login"), 2, "the first one is not answered yet");
+        hangs.notify_one();
+        let later = looking(&client);
+        for look in [waits, later] {
+            let looked = look.await.unwrap();
+            assert_eq!(looked.is_ok(), is_accepted, "{looked:?}");
+            if let Err(error) = looked {
+                assert!(error.is_fault("InvalidLogin") && error.outcome() == Outcome::Denied, "{error}");
+            }
+        }
+        assert_eq!(fake.count("Login"), 2);
+    }
 }
 
 #[tokio::test]
@@ -309,6 +343,44 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
     assert!(tokio::time::timeout(Duration::ZERO, now.turn(&vm())).await.is_err());
     drop(turn);
     drop(now.turn(&vm()).await);
+}
+
+#[tokio::test]
+async fn fewer_places_hold_at_once_also_for_those_who_wait() {
+    let (fake, limits) = (Fake::start().await, Limits::default());
+    let connected = async |calls: usize| {
+        let mut connect = fake.connect();
+        connect.settings.calls = calls;
+        Client::connect_within(connect, &limits).await.unwrap()
+    };
+    let method = "RetrievePropertiesEx";
+    let client = connected(2).await;
+    let answers = [(); 3].map(|()| Arc::new(Notify::new()));
+    let held = answers.iter().map(|answer| Reply::When(answer.clone(), Box::new(named("a"))));
+    fake.replies(method, held.chain([named("a")]));
+    let mut looks = vec![looking(&client)];
+    fake.arrived(method, 1).await;
+    looks.push(looking(&client));
+    fake.arrived(method, 2).await;
+    looks.extend((0..3).map(|_| looking(&client)));
+    others_had_their_turn().await;
+    connected(1).await;
+    answers[0].notify_one();
+    looks.remove(0).await.unwrap().unwrap();
+    others_had_their_turn().await;
+    assert_eq!(fake.count(method), 2, "one is still at work");
+    answers[1].notify_one();
+    fake.arrived(method, 3).await;
+    others_had_their_turn().await;
+    assert_eq!(fake.count(method), 3);
+    // More again, while one of them is taken.
+    connected(2).await;
+    fake.arrived(method, 4).await;
+    answers[2].notify_one();
+    for look in looks {
+        look.await.unwrap().unwrap();
+    }
+    assert_eq!(fake.count(method), 5);
 }
 
 #[tokio::test]
@@ -485,7 +557,7 @@ async fn a_pinned_server_is_trusted_and_another_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_takes_in_is_given_up_soon_and_does_not_arrive_later() {
+async fn a_request_that_nobody_takes_in_is_given_up_long_before_its_limit_and_does_not_arrive_later() {
     let fake = Fake::start().await;
     let mut connect = fake.connect();
     connect.settings.change_limit = Duration::from_secs(3600);
@@ -495,11 +567,9 @@ async fn a_request_that_nobody_takes_in_is_given_up_soon_and_does_not_arrive_lat
     let url = Url::parse(&format!("http://{}/folder/a", listener.local_addr().unwrap())).unwrap();
     // More than the buffers of both sides take.
     let put = Transfer::Put(vec![0; 64 << 20], &Unguarded);
-    let begun = std::time::Instant::now();
     let (given_up, accepted) = tokio::join!(client.transfer(&url, &put), listener.accept());
     let error = given_up.unwrap_err();
     assert_eq!(error.outcome(), Outcome::InDoubt, "{error}");
-    assert!(begun.elapsed() < 4 * GONE, "after {:?}: {error}", begun.elapsed());
     let (mut stream, _) = accepted.unwrap();
     let mut read = Vec::new();
     let end = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut read).await;
@@ -510,11 +580,13 @@ async fn a_request_that_nobody_takes_in_is_given_up_soon_and_does_not_arrive_lat
 async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
     let (key, acceptor) = tls();
     let (fake, clock) = (Fake::start().await, Clock::default());
-    let connect = Connect { trust: Trust::Thumbprint(thumbprint(&key)), ..fake.connect() };
+    let mut connect = Connect { trust: Trust::Thumbprint(thumbprint(&key)), ..fake.connect() };
+    // Longer than this machine may stand still meanwhile.
+    connect.settings.change_limit = Duration::from_secs(3600);
     let client = Client::connect_by(connect, &Limits::default(), clock.clone()).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
-    for (slept, is_put) in [(0, true), (0, false), (60, true), (60, false)] {
+    for (slept, is_put) in [(0, true), (0, false), (7200, true), (7200, false)] {
         let server = async {
             let (stream, _) = listener.accept().await.unwrap();
             // It is connecting; the one who wants to change something has seen that he may.
@@ -536,6 +608,6 @@ async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
         let (read, said) = tokio::join!(server, change);
         assert_eq!(read > 0, slept == 0, "{read} bytes of a change: {said}");
         let words = if is_put { "; it may have happened" } else { "Lost(" };
-        assert!(said.contains(words) && said.contains("no answer within 15 s") == (slept > 0), "{said}");
+        assert!(said.contains(words) && said.contains("no answer within 3600 s") == (slept > 0), "{said}");
     }
 }

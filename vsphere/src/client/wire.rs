@@ -4,10 +4,8 @@ use std::panic;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::clock::{Clock, Until};
-use super::limits::Limits;
+use super::limits::{Limits, Taken};
 use super::settings::Settings;
 use crate::connection::{Answer, Failed, Transport};
 use crate::error::Result;
@@ -19,7 +17,7 @@ use crate::soap::{self, Answered, Element};
 /// A place among the requests that are made at once: taken until whoever has asked is done with it, and until the request is answered.
 #[derive(Clone)]
 pub(super) struct Place {
-    taken: Option<Arc<OwnedSemaphorePermit>>,
+    taken: Option<Arc<Taken>>,
     /// Until when a request that changes something may be worked at in it.
     until: Option<Until>,
 }
@@ -105,7 +103,7 @@ impl Wire {
         if let Ok(Some(place)) = PLACE.try_with(here) {
             return place;
         }
-        Place { taken: self.limits.calls().clone().acquire_owned().await.ok().map(Arc::new), until: None }
+        Place { taken: self.limits.calls().take().await.map(Arc::new), until: None }
     }
 
     /// Asks by who has a place: what is asked by this wire meanwhile, one request after the other, is made in that same place. Tasks that

@@ -13,11 +13,16 @@ use crate::error::{Error, Result};
 
 /// Longer than any page of an answer.
 const LONGEST: usize = 64 << 20;
+/// Of uploads. What else is asked of the server gives up connecting after [`UNACKNOWLEDGED`], which Linux heeds in SYN_SENT as well: over a
+/// line with longer round trips there is no connection.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// How long what was sent may stay without the other side's acknowledgement: the kernel ends the connection then, also one that was closed
-/// meanwhile with a request still in its buffer, which it would go on sending otherwise (tcp(7), `TCP_USER_TIMEOUT`). So long after a
-/// request was given up it may still arrive.
-pub const GONE: Duration = Duration::from_secs(4);
+/// meanwhile with a request still in its buffer, which it would go on sending otherwise (tcp(7), `TCP_USER_TIMEOUT`).
+const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
+/// So long after a request was given up it may still arrive. Linux counts [`UNACKNOWLEDGED`] from the first retransmission (`retrans_stamp`
+/// in net/ipv4/tcp_timer.c and tcp_output.c), and that follows the writing after a time-out: of 0.2 to 0.4 s near by, of 1 s at first (RFC
+/// 6298), of 1.5 s over a line whose round trip takes half a second. Whoever goes by this leaves half a second more for such a one.
+pub const GONE: Duration = UNACKNOWLEDGED.saturating_add(Duration::from_secs(1));
 /// vCenter's proxy ends idle connections after a while. One that is used just then loses its request, so it is not kept long.
 const IDLE: Duration = Duration::from_secs(10);
 /// The version of the API that requests name: what later versions have added is left out of answers.
@@ -57,7 +62,7 @@ impl Transport {
         let server = server(address).map_err(|reason| Error::refused(attempt(), reason))?;
         let build = |builder: ClientBuilder| builder.build().map_err(|error| Error::refused(attempt(), chain(&error)));
         let uploads = build(trusting(trust)?)?;
-        let http = build(trusting(trust)?.tcp_user_timeout(GONE))?;
+        let http = build(trusting(trust)?.tcp_user_timeout(UNACKNOWLEDGED))?;
         Ok(Self { http, uploads, server })
     }
 
@@ -71,7 +76,7 @@ impl Transport {
         &self.http
     }
 
-    /// The client for uploads to this server: a datastore behind it may stand still for longer than [`GONE`].
+    /// The client for uploads to this server: a datastore behind it may stand still for longer than [`UNACKNOWLEDGED`].
     pub(crate) fn uploads(&self) -> &reqwest::Client {
         &self.uploads
     }

@@ -3,7 +3,8 @@
 use crate::changes::Changes;
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::method::{DELETE_DATASTORE_FILE, MAKE_DIRECTORY, SEARCH_DATASTORE};
+use crate::guard::Unguarded;
+use crate::method::{CANCEL_TASK, DELETE_DATASTORE_FILE, MAKE_DIRECTORY, SEARCH_DATASTORE};
 use crate::reference::MoRef;
 use crate::soap::Element;
 use crate::task::TaskEnd;
@@ -24,7 +25,8 @@ pub struct File {
 }
 
 impl Client {
-    /// What is in a directory of a datastore under names of a pattern, such as `*.vmdk`.
+    /// What is in a directory of a datastore under names of a pattern, such as `*.vmdk`. A search that nobody waits for any more is
+    /// ended: on a datastore that hangs it would go on for as long as that does, and the next one beside it.
     ///
     /// # Errors
     /// [`crate::Outcome::NotFound`] when there is no such directory.
@@ -39,13 +41,45 @@ impl Client {
             .with([Element::new("details").with(details), Element::text("matchPattern", pattern)]);
         let arguments = vec![Element::text("datastorePath", directory), spec];
         let response = self.call(SEARCH_DATASTORE, &browser, arguments).await?;
-        let task = response.need_reference("returnval")?;
-        match self.end_of(&task, self.settings().task_limit, None).await {
+        let search = Search { client: self, task: Some(response.need_reference("returnval")?) };
+        match search.end().await {
             TaskEnd::Done(Some(found)) => Ok(found.all("file").map(file).collect()),
             TaskEnd::Done(None) => Err(Error::unanswered(attempt(), "vCenter has no result")),
             TaskEnd::Failed(fault) => Err(Error::of_fault(attempt(), fault)),
             TaskEnd::Unseen(reason) => Err(Error::unanswered(attempt(), reason)),
         }
+    }
+}
+
+/// A search that is under way. It is ended when it goes before it has ended.
+struct Search<'a> {
+    client: &'a Client,
+    task: Option<MoRef>,
+}
+
+impl Search<'_> {
+    async fn end(mut self) -> TaskEnd {
+        let Some(task) = &self.task else { return TaskEnd::Unseen("it was ended".to_owned()) };
+        let end = self.client.end_of(task, self.client.settings().task_limit, None).await;
+        if !matches!(end, TaskEnd::Unseen(_)) {
+            self.task = None;
+        }
+        end
+    }
+}
+
+impl Drop for Search<'_> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            self.client.give_back(cancel(self.client.clone(), task));
+        }
+    }
+}
+
+async fn cancel(client: Client, task: MoRef) {
+    // It ends what only looks, and which this client itself has begun.
+    if let Err(error) = client.perform(CANCEL_TASK, &task, Vec::new(), &Unguarded).await {
+        log::debug!("a search of a datastore was not ended, and goes on: {error}");
     }
 }
 

@@ -1,7 +1,12 @@
 //! Datastores and their files, against scripted answers.
 
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
 use super::*;
-use crate::fake::{Fake, Reply, failure, object, page, reference, success};
+use crate::client::Client;
+use crate::fake::{Fake, Reply, failure, object, page, reference, success, updates};
 use crate::guard::Unguarded;
 use crate::reference::MoRef;
 use crate::treatment::Outcome;
@@ -79,6 +84,47 @@ async fn a_directory_is_listed_and_one_that_is_not_there_is_not_an_empty_one() {
     assert!(client.files(&store, &top, "*").await.unwrap().is_empty());
     assert_eq!(client.files(&store, &top, "*").await.unwrap_err().outcome(), Outcome::NotFound);
     insta::assert_snapshot!(fake.asked("SearchDatastore_Task")[0].call());
+}
+
+#[tokio::test]
+async fn a_search_that_nobody_waits_for_is_ended_and_one_that_has_ended_is_not() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let (store, top) = (MoRef::new("Datastore", "ds-1"), DatastorePath::new("ds", "a"));
+    let browser = object("Datastore", "ds-1", &[("browser", "type=HostDatastoreBrowser>browser-1")]);
+    fake.says("RetrievePropertiesEx", &page(&browser, None));
+    fake.runs("SearchDatastore_Task", []);
+    fake.says("CancelTask", "");
+    let begins = |task: &str| fake.says("SearchDatastore_Task", &reference("returnval", "Task", task));
+    let ended = |task: &str| fake.asked("CancelTask").iter().filter(|asked| asked.call().contains(task)).count();
+    // The datastore hangs, and whoever has asked gives up.
+    fake.replies("WaitForUpdatesEx", [Reply::When(Arc::new(Notify::new()), Box::new(Reply::Cut))]);
+    for (times, task) in (1..).zip(["task-7", "task-8"]) {
+        begins(task);
+        tokio::select! {
+            listed = client.files(&store, &top, "*") => panic!("{listed:?}"),
+            () = fake.arrived("WaitForUpdatesEx", times) => {}
+        }
+        fake.arrived("CancelTask", times).await;
+        assert_eq!((ended(task), fake.count("SearchDatastore_Task")), (1, times));
+    }
+    // It hangs for longer than a task may take.
+    begins("task-9");
+    let running = updates("1", "Task", "task-9", &[("info.state", "running")]);
+    fake.replies("WaitForUpdatesEx", [Reply::Response(running)]);
+    let mut connect = fake.connect();
+    connect.settings.task_limit = std::time::Duration::ZERO;
+    let short = Client::connect(connect).await.unwrap();
+    let error = short.files(&store, &top, "*").await.unwrap_err();
+    assert!(error.outcome() == Outcome::Transient && error.to_string().contains("still goes on"), "{error}");
+    short.log_out().await.unwrap();
+    assert_eq!(ended("task-9"), 1);
+    for end in [success("<folderPath>[ds] a</folderPath>"), failure("FileNotFound")] {
+        fake.runs("SearchDatastore_Task", [end]);
+        let _ = client.files(&store, &top, "*").await;
+    }
+    client.log_out().await.unwrap();
+    assert_eq!(fake.count("CancelTask"), 3);
 }
 
 #[tokio::test]

@@ -110,6 +110,8 @@ impl Fake {
             wait: Duration::from_secs(5),
             lease_interval: Duration::from_millis(20),
             keep_alive: Duration::from_secs(3600),
+            // Longer than this machine may stand still meanwhile.
+            returns: Duration::from_secs(3600),
             page: 2,
             ..Settings::default()
         };
@@ -169,6 +171,13 @@ impl Fake {
             return Reply::Status(404, format!("the test says nothing of {method}"));
         };
         if replies.len() > 1 { replies.pop_front().unwrap() } else { replies[0].clone() }
+    }
+}
+
+/// Whoever else has something to ask has asked by now, if he could.
+pub(crate) async fn others_had_their_turn() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::method::{IMPORT_VAPP, LEASE_COMPLETE};
 use crate::reference::MoRef;
 use crate::soap::Element;
+use crate::treatment::Outcome;
 use crate::vm::ConfigSpec;
 
 use lease::Lease;
@@ -65,7 +66,8 @@ impl Changes<'_> {
     ///
     /// # Errors
     /// When the OVA is not what its manifest says ([`crate::Outcome::Refused`]), vCenter refuses, or the host cannot be
-    /// reached. [`crate::Outcome::InDoubt`] when the import's beginning or end got no answer: the VM may be there then.
+    /// reached. [`crate::Outcome::InDoubt`] when the import's beginning got no answer, or its end, and the lease does not show that it has
+    /// ended well: the VM may be there then.
     pub async fn import(&self, import: &Import<'_>) -> Result<Imported> {
         let package = Package::open(import.ova).await?;
         let plan = self.client.plan(import, &package).await?;
@@ -78,8 +80,14 @@ impl Changes<'_> {
         match self.fill(&lease, &plan, &package).await {
             Ok(vm) => {
                 // What follows ends the lease, or nobody knows whether it has: neither is to be aborted.
-                let lease = lease.release();
-                self.change(LEASE_COMPLETE, &lease, Vec::new()).await?;
+                let reference = lease.release();
+                if let Err(error) = self.change(LEASE_COMPLETE, &reference, Vec::new()).await {
+                    // To look needs no permission, and a VM that is whole need not be made again.
+                    let is_done = error.outcome() == Outcome::InDoubt && lease::is_done(self.client, &reference).await;
+                    if !is_done {
+                        return Err(error);
+                    }
+                }
                 Ok(Imported { vm, warnings: plan.warnings })
             }
             // Nothing is begun any more.

@@ -4,4 +4,4 @@ mod check;
 mod table;
 
 pub use check::{Missing, Need};
-pub use table::{On, PRIVILEGES, Privilege, role_file};
+pub use table::{On, PRIVILEGES, Privilege, WISHED, role_file};

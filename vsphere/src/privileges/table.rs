@@ -34,10 +34,20 @@ pub struct Privilege {
 
 macro_rules! privileges {
     ($($on:ident $id:literal $purpose:literal;)*) => {
-        /// All of them.
+        /// All that are needed.
         pub const PRIVILEGES: &[Privilege] = &[$(Privilege { id: $id, on: On::$on, purpose: $purpose }),*];
     };
 }
+
+/// Privileges without which nothing fails, and so nobody is refused for the want of them.
+///
+/// Source: `Task.CancelTask` in the vSphere Web Services API reference, which makes no exception for who has begun the task; "Global
+/// Privileges" in vSphere Security: on the inventory object related to the task.
+pub const WISHED: &[Privilege] = &[Privilege {
+    id: "Global.CancelTask",
+    on: On::Datastore,
+    purpose: "ending searches of a datastore that hangs; without it they end when the datastore answers",
+}];
 
 privileges! {
     Folder "VApp.ApplicationConfig" "filling in OVF properties";
@@ -73,10 +83,10 @@ privileges! {
     Cluster "Host.Inventory.EditCluster" "keeping VMs on different hosts, and setting restart priorities";
 }
 
-/// The privileges of a role, each once, one a line: what `govc role.create NAME $(cat FILE)` takes, and PowerCLI's
+/// The privileges of a role, those of [`WISHED`] among them, each once, one a line: what `govc role.create NAME $(cat FILE)` takes, and PowerCLI's
 /// `New-VIRole -Name NAME -Privilege (Get-VIPrivilege -Id (Get-Content FILE))`.
 pub fn role_file() -> String {
-    let mut ids: Vec<&str> = PRIVILEGES.iter().map(|privilege| privilege.id).collect();
+    let mut ids: Vec<&str> = PRIVILEGES.iter().chain(WISHED).map(|privilege| privilege.id).collect();
     ids.sort_unstable();
     ids.dedup();
     ids.join("\n") + "\n"
@@ -93,9 +103,10 @@ mod tests {
 
     #[test]
     fn no_row_is_there_twice() {
-        let mut rows: Vec<(On, &str)> = PRIVILEGES.iter().map(|privilege| (privilege.on, privilege.id)).collect();
+        let all = || PRIVILEGES.iter().chain(WISHED);
+        let mut rows: Vec<(On, &str)> = all().map(|privilege| (privilege.on, privilege.id)).collect();
         rows.sort_unstable();
         rows.dedup();
-        assert_eq!(rows.len(), PRIVILEGES.len());
+        assert_eq!(rows.len(), all().count());
     }
 }

@@ -1,9 +1,11 @@
 //! How tasks end, against scripted answers.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
 
 use super::*;
-use crate::fake::{Fake, Reply, TASK, failure, object, page, success, updates};
+use crate::fake::{Fake, Reply, TASK, failure, object, others_had_their_turn, page, success, updates};
 use crate::guard::Unguarded;
 use crate::method::{DELETE_VIRTUAL_DISK, DESTROY, POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM};
 
@@ -71,6 +73,36 @@ async fn a_task_is_followed_through_lost_connections_and_ended_sessions() {
 }
 
 #[tokio::test]
+async fn a_login_that_fails_with_a_fault_of_its_own_leaves_no_task_in_doubt_that_is_followed() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    fake.runs("Destroy_Task", []);
+    fake.replies("WaitForUpdatesEx", [Reply::Cut, Reply::Cut, Reply::Response(success(""))]);
+    let [together, starts] = [(); 2].map(|()| Arc::new(Notify::new()));
+    let ended = || Reply::When(together.clone(), Box::new(Reply::Fault("NotAuthenticated", String::new())));
+    let info = page(&object("Task", "task-1", &[("info.state", "running")]), None);
+    fake.replies("RetrievePropertiesEx", [ended(), ended(), Reply::Response(info)]);
+    let fault = Reply::When(starts.clone(), Box::new(Reply::Fault("SystemError", String::new())));
+    let accepted = Reply::Response("<returnval><userName>LAB\\deployer</userName></returnval>".to_owned());
+    fake.replies("Login", [fault, accepted]);
+    let follow = |id: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.changes(&Unguarded).run(DESTROY, &MoRef::vm(id), vec![]).await })
+    };
+    let follows = [follow("vm-1"), follow("vm-2")];
+    fake.arrived("RetrievePropertiesEx", 2).await;
+    others_had_their_turn().await;
+    together.notify_waiters();
+    fake.arrived("Login", 2).await;
+    others_had_their_turn().await;
+    starts.notify_one();
+    for follow in follows {
+        follow.await.unwrap().unwrap();
+    }
+    assert_eq!(fake.count("Destroy_Task"), 2);
+}
+
+#[tokio::test]
 async fn a_task_that_is_not_seen_to_end_is_in_doubt() {
     let fake = Fake::start().await;
     let client = fake.client().await;
@@ -94,7 +126,7 @@ async fn changes_of_one_vm_are_made_one_after_the_other_and_of_two_at_once() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     fake.runs("PowerOnVM_Task", [success("")]);
-    let go = std::sync::Arc::new(tokio::sync::Notify::new());
+    let go = Arc::new(Notify::new());
     let held = Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())));
     fake.replies("PowerOnVM_Task", [held, Reply::Response(TASK.to_owned())]);
     let start = |id: &'static str| {
@@ -119,7 +151,7 @@ async fn no_more_tasks_are_begun_at_once_than_the_limit_says_and_who_waits_for_a
     connect.settings.tasks = 2;
     let client = Client::connect(connect).await.unwrap();
     fake.runs("Destroy_Task", [success("")]);
-    let go = std::sync::Arc::new(tokio::sync::Notify::new());
+    let go = Arc::new(Notify::new());
     let held = || Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())));
     fake.replies("Destroy_Task", [held(), held(), Reply::Response(TASK.to_owned())]);
     let start = |id: &'static str| {
@@ -151,7 +183,7 @@ async fn power_and_settings_wait_for_no_place() {
     let mut connect = fake.connect();
     connect.settings.tasks = 1;
     let client = Client::connect(connect).await.unwrap();
-    let go = std::sync::Arc::new(tokio::sync::Notify::new());
+    let go = Arc::new(Notify::new());
     fake.runs("DeleteVirtualDisk_Task", [success("")]);
     fake.replies("DeleteVirtualDisk_Task", [Reply::When(go.clone(), Box::new(Reply::Response(TASK.to_owned())))]);
     for method in [POWER_OFF_VM, POWER_ON_VM, RECONFIGURE_VM] {
