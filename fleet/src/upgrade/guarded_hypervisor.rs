@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost, Unsaid};
+use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{
     Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
     VmRef,
@@ -60,6 +62,19 @@ pub(crate) async fn may(hold: &Hold<'_>) -> Result<()> {
     }
 }
 
+/// Does what a call is for, unless the operator asks to end before the call was permitted anything: until then it has only looked,
+/// and is dropped. What was permitted goes on when it is dropped, so its end is waited for.
+async fn unless_begun<T>(
+    cancelled: &watch::Receiver<bool>,
+    call: &Call<'_>,
+    mut work: impl Future<Output = T> + Unpin,
+) -> std::result::Result<T, Cancelled> {
+    match unless_cancelled(cancelled, &mut work).await {
+        Err(Cancelled) if call.begun.load(Ordering::Relaxed) => Ok(work.await),
+        done => done,
+    }
+}
+
 impl<'a> GuardedHypervisor<'a> {
     /// The hypervisor for as long as the hold is ours.
     pub fn new(hypervisor: &'a dyn Hypervisor, hold: &'a Hold<'a>) -> Self {
@@ -103,12 +118,16 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.vm(vm).await
     }
 
-    /// As [`Hypervisor::settle`].
+    /// As [`Hypervisor::settle`], for who may be asked to end meanwhile.
     ///
     /// # Errors
-    /// As there.
-    pub async fn settle(&self) -> Result<()> {
-        self.hypervisor.settle(&self.call()).await
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn settle_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+    ) -> std::result::Result<Result<()>, Cancelled> {
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.settle(&call)).await
     }
 
     /// As [`Hypervisor::stamp`]. The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
@@ -147,6 +166,22 @@ impl<'a> GuardedHypervisor<'a> {
         placement: &Placement,
     ) -> Result<Staged> {
         self.hypervisor.stage(ova, digest, like.into(), placement, &self.call()).await
+    }
+
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(super) async fn stage_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+        ova: &Path,
+        digest: &str,
+        like: &Vm,
+        placement: &Placement,
+    ) -> std::result::Result<Result<Staged>, Cancelled> {
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, Some(like), placement, &call)).await
     }
 
     /// As [`Hypervisor::import`].

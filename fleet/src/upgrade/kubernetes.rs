@@ -9,7 +9,6 @@ use contract::minor::Minor;
 use contract::node::Node;
 use tokio::time::Instant;
 
-use super::context::{unless_cancelled, unless_ended};
 use super::guarded_nodes::GuardedNodes;
 use super::hold_view::HoldView;
 use super::judge::drain_deletes;
@@ -20,6 +19,7 @@ use super::reason::{self, Reason};
 use super::refusal as codes;
 use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
+use crate::ending::{unless_cancelled, unless_ended};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         over: TakeOver,
     ) -> anyhow::Result<KubernetesPlan> {
-        self.planned_kubernetes(options, HoldView::before(over)).await?;
+        unless_cancelled(&self.cancelled, self.planned_kubernetes(options, HoldView::before(over))).await??;
         let hold = self.take(over).await?;
         let upgraded = self.upgrade_kubernetes_under(&hold, options).await;
         hold.release().await;
@@ -91,7 +91,7 @@ impl Deployment<'_> {
         hold: &Hold<'_>,
         options: &KubernetesOptions,
     ) -> anyhow::Result<KubernetesPlan> {
-        let plan = self.planned_kubernetes(options, HoldView::Own(hold)).await?;
+        let plan = unless_cancelled(&self.cancelled, self.planned_kubernetes(options, HoldView::Own(hold))).await??;
         self.upgrade_each(&plan, options, hold).await?;
         Ok(plan)
     }

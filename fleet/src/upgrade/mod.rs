@@ -83,7 +83,6 @@ pub use renewed::{Asking, Given, Renewed};
 pub use run::{Arrived, Run};
 pub use salvage::Damaged;
 pub use status::UpgradeStatus;
-pub use step_error::Cancelled;
 pub use target::Target;
 pub use unasked::Unasked;
 pub use verb::Verb;

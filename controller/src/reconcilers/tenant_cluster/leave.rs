@@ -100,7 +100,7 @@ impl Work<'_> {
             }
             Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
             Ran::Arrived(Arrived::Stopped(on), _) => self.waits(cluster, &words(&on), AWAITING).await,
-            Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
+            Ran::Cancelled | Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
             Ran::Refused(words) => self.waits(cluster, &words, AWAITING).await,
         }
     }

@@ -140,6 +140,7 @@ impl Work<'_> {
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let (arrived, seen) = match ran {
             Ran::Arrived(arrived, seen) => (arrived, seen),
+            Ran::Cancelled => return Ok(After::Again),
             Ran::Refused(words) => return self.stuck(cluster, TenantClusterReason::Stuck, &words).await,
         };
         let (doing, rest) = match &arrived {

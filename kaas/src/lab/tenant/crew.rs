@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use contract::minor::Minor;
+use fleet::Cancelled;
 use fleet::authority::DirectoryStore;
 use fleet::hypervisor::{Hypervisor, Placement, Size};
 use fleet::node::Client;
-use fleet::upgrade::{Cancelled, Target};
+use fleet::upgrade::Target;
 use fleet::workers::{
     Arrived, Away, Cluster, Image, Notice, OvaImage, Pool, Rollout, Site, Template, Wish, Workers, WorkersStatus,
     cluster_minor, worker_minor,
