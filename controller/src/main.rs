@@ -33,6 +33,10 @@ enum Command {
         /// Where it says on the loopback interface whether it is well: `GET /healthz`.
         #[arg(long, value_name = "ADDRESS:PORT")]
         health: Option<SocketAddr>,
+        /// Where it keeps what is of its node alone: the snapshot of a cluster's store that comes before its upgrade. Nobody else may
+        /// read it.
+        #[arg(long, value_name = "DIRECTORY", default_value = controller::reach::providers::DIRECTORY)]
+        directory: PathBuf,
     },
     /// Writes the kinds as an API server takes them, and the policy that goes with them: a YAML file each.
     Crds {
@@ -50,7 +54,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run { kubeconfig, node, health } => works(&Settings { kubeconfig, node, health }),
+        Command::Run { kubeconfig, node, health, directory } => {
+            works(&Settings { kubeconfig, node, health, directory })
+        }
         Command::Crds { write } => crds(&write),
         Command::Reference { write } => reference(&write),
     };

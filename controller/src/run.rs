@@ -10,7 +10,7 @@ mod triggers;
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub struct Settings {
     pub node: String,
     /// Where it says whether it is well, on the loopback interface.
     pub health: Option<SocketAddr>,
+    /// Where it keeps what is of its node alone: snapshots of clusters' stores, which come before their upgrades.
+    pub directory: PathBuf,
 }
 
 /// Waits until it is elected, and works until it is asked to end (SIGTERM, SIGINT).
@@ -76,7 +78,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     let _answering = health.map(|listener| tokio::spawn(health::answers(listener)));
     let (asked, stopping) = watch::channel(false);
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let leading = lead(api, &settings.node, stopping.clone());
+    let leading = lead(api, &settings.node, &settings.directory, stopping.clone());
     tokio::pin!(leading);
     let [terminate, interrupt] = &mut signals;
     tokio::select! {
@@ -92,7 +94,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// This process leads no longer.
-pub async fn lead(api: Api, node: &str, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
+pub async fn lead(api: Api, node: &str, directory: &Path, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(node));
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
@@ -100,7 +102,7 @@ pub async fn lead(api: Api, node: &str, stopping: watch::Receiver<bool>) -> anyh
     let work = |term: Term| async move {
         begun.store(true, Ordering::SeqCst);
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
-        let providers = Providers::new(Arc::clone(&objects), term.clone(), clock.clone());
+        let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory.to_owned());
         let context = Arc::new(Context { objects, providers, term, clock });
         looks_after_all(api.client(), &context, stopping).await;
     };
