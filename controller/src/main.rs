@@ -42,6 +42,10 @@ enum Command {
         /// The build of the image that the cluster's kinds were made by.
         #[arg(long, value_name = "BUILD", requires = "image")]
         marked: Option<String>,
+        /// Where it keeps what is of its node alone: the snapshot of a cluster's store that comes before its upgrade. Nobody else may
+        /// read it.
+        #[arg(long, value_name = "DIRECTORY", default_value = controller::reach::providers::DIRECTORY)]
+        directory: PathBuf,
     },
     /// Prints all that an API server has to know before a controller works there, as one list.
     Definitions,
@@ -61,8 +65,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run { kubeconfig, node, health, image, marked } => waits(image.as_deref(), marked.as_deref())
-            .and_then(|patience| works(&Settings { kubeconfig, node, health, patience })),
+        Command::Run { kubeconfig, node, health, image, marked, directory } => waits(image.as_deref(), marked.as_deref())
+            .and_then(|patience| works(&Settings { kubeconfig, node, health, patience, directory })),
         Command::Definitions => prints(&list().to_string()),
         Command::Crds { write } => crds(&write),
         Command::Reference { write } => reference(&write),

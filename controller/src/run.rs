@@ -10,7 +10,7 @@ mod triggers;
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -62,6 +62,8 @@ pub struct Settings {
     pub health: Option<SocketAddr>,
     /// For how long it leaves a Lease that nobody renews to others.
     pub patience: Duration,
+    /// Where it keeps what is of its node alone: snapshots of clusters' stores, which come before their upgrades.
+    pub directory: PathBuf,
 }
 
 /// Waits until it is elected, and works until it is asked to end (SIGTERM, SIGINT).
@@ -97,12 +99,13 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience);
+    let directory = settings.directory.clone();
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
     let begun = Arc::clone(&works);
     let work = |term: Term| async move {
         begun.store(true, Ordering::SeqCst);
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
-        let providers = Providers::new(Arc::clone(&objects), term.clone(), clock.clone());
+        let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory);
         let context = Arc::new(Context { objects, providers, term, clock });
         looks_after_all(api.client(), &context, stopping).await;
     };

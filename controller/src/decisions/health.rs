@@ -16,6 +16,8 @@ pub enum Doing {
     Rests,
     /// Its control nodes are made, or powered on; what is waited for.
     Makes(String),
+    /// An Operation is under way; what it does.
+    Operates(String),
     /// A person has to see to something.
     IsStuck(String),
     /// Nothing is to be done.
@@ -52,8 +54,10 @@ pub struct Health<'a> {
     pub pools: &'a [NodePool],
     /// What it is doing.
     pub doing: Doing,
-    /// What differs from the spec and is not changed; none if nothing does.
-    pub unchanged: Option<String>,
+    /// Why it is not as the spec has it; none if it is.
+    pub differs: Option<Said>,
+    /// What is in the way of a change; none if nothing is.
+    pub obstacle: Option<Obstacle>,
     /// Whether its kubeconfig is at hand for others.
     pub is_handed_over: bool,
 }
@@ -63,7 +67,7 @@ impl Health<'_> {
     pub fn control_plane(&self) -> ControlPlaneStatus {
         let nodes = &self.control_plane.nodes;
         let ready = nodes.iter().filter(|node| node.ready).count();
-        let updated = if self.unchanged.is_none() { nodes.len() } else { 0 };
+        let updated = if self.differs.is_none() { nodes.len() } else { 0 };
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         ControlPlaneStatus { replicas: number(nodes.len()), ready: number(ready), updated: number(updated) }
     }
@@ -76,24 +80,26 @@ impl Health<'_> {
     /// All of its conditions.
     pub fn conditions(&self) -> Vec<Said> {
         use TenantClusterReason::{
-            ChangeNotSupported, ControlNodesChange, Current, Paused, Possible, Settled, Stuck, WorkersChange,
+            ControlNodesChange, Current, OperationRuns, Paused, Possible, Settled, Stuck, WorkersChange,
         };
         let (none, nodes) = (String::new(), self.nodes());
-        let up_to_date = match &self.unchanged {
-            None => (Current, none.clone()),
-            Some(words) => (ChangeNotSupported, words.clone()),
+        let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
+        let preflight = match &self.obstacle {
+            None => (Possible, none.clone()),
+            Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
         };
         let workers_move = nodes.replicas != nodes.wanted;
         let progressing = match &self.doing {
             Doing::Rests => (Paused, none.clone()),
             Doing::Makes(words) => (ControlNodesChange, words.clone()),
+            Doing::Operates(words) => (OperationRuns, words.clone()),
             Doing::IsStuck(words) => (Stuck, words.clone()),
             Doing::Nothing if workers_move => (WorkersChange, of_pools(self.pools)),
             Doing::Nothing => (Settled, none.clone()),
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
-        vec![(Possible, none), control_plane, self.nodes_ready(&nodes), up_to_date, progressing, ready]
+        vec![preflight, control_plane, self.nodes_ready(&nodes), up_to_date, progressing, ready]
     }
 
     /// Whether the Kubernetes API is served.
@@ -215,7 +221,7 @@ mod tests {
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
-        Health { control_plane, pools, doing: Doing::Nothing, unchanged: None, is_handed_over: true }
+        Health { control_plane, pools, doing: Doing::Nothing, differs: None, obstacle: None, is_handed_over: true }
     }
 
     fn ready_by(control_plane: &DeployStatus, pools: &[NodePool]) -> (Why, Why) {
@@ -269,7 +275,8 @@ mod tests {
     #[test]
     fn numbers_are_those_of_nodes_and_pools() {
         let (all, pools) = (status(&[true, false, true]), [pool(3, 2), pool(2, 2)]);
-        let health = Health { unchanged: Some("image".to_owned()), ..of(&all, &pools) };
+        let differs = Some((Why::ChangeNotSupported, "vmClass".to_owned()));
+        let health = Health { differs, ..of(&all, &pools) };
         assert_eq!(health.control_plane(), ControlPlaneStatus { replicas: 3, ready: 2, updated: 0 });
         assert_eq!(health.nodes(), NodesStatus { wanted: 5, replicas: 4, ready: 4 });
         assert_eq!(reasons(&health.conditions())[3], Why::ChangeNotSupported);

@@ -2,6 +2,7 @@
 //! answer.
 
 mod addresses;
+mod change;
 mod claims;
 mod cluster;
 mod control_machine;
@@ -19,10 +20,13 @@ mod preflight;
 pub mod provider;
 mod resolved;
 mod sizes;
+mod swapping;
 mod template;
+mod window;
 mod workers;
 
 pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
+pub use self::change::{Change, Looked};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims};
 pub use self::cluster::{
     Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,
@@ -44,5 +48,6 @@ pub use self::preflight::{
 pub use self::provider::{SeenVCenter, SeenZone};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
+pub use self::swapping::{Stage, Swapping, words};
 pub use self::template::Made;
 pub use self::workers::{kept, like, pool_status, shown_worker, site};

@@ -47,8 +47,9 @@ pub const RIGHTS: &[Right] = &[
     everywhere(GROUP, "nodepools/status", &["patch"]),
     everywhere(GROUP, "machines", &["create", "delete", "get", "list", "patch", "watch"]),
     everywhere(GROUP, "machines/status", &["patch"]),
-    everywhere(GROUP, "operations", &["create", "delete", "get", "list"]),
-    everywhere(GROUP, "operations/status", &["update"]),
+    // What a person has asked of one is an annotation, which is taken away.
+    everywhere(GROUP, "operations", &["create", "delete", "get", "list", "patch"]),
+    everywhere(GROUP, "operations/status", &["patch", "update"]),
     // A cluster's keys and kubeconfig are beside it, and so are the Secrets that its spec names. None is looked for: names are known.
     everywhere("", "secrets", &["create", "delete", "get", "patch"]),
     // Nodes of clusters let themselves be asked from the addresses of the control cluster's.

@@ -492,6 +492,8 @@ reasons! {
         NameTaken = False,
         /// Control nodes would refuse the form that follows from the spec; the message says what of it, as their consoles would.
         FormRefused = False,
+        /// Control nodes or their VMs are not as a change needs them; the message says what of which.
+        ControlNodesUnfit = False,
         /// The spec asks for something that this version of the controller does not do; the message names it.
         NotSupported = False,
         /// Something that has to be known is not.
@@ -531,6 +533,8 @@ reasons! {
         AwaitsCommit = False,
         /// A change failed and waits for a person; the Operation says why, and what can be done with `kaas.local/do`.
         ChangeFailed = False,
+        /// Something differs, and something is in the way of changing it: `Preflight` says what. Nothing has moved.
+        ChangeBlocked = False,
         /// Something differs that this version of the controller does not change; the message names it.
         ChangeNotSupported = False,
         /// What there is cannot be told.

@@ -103,6 +103,14 @@ impl Deployment<'_> {
         Ok(ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen })
     }
 
+    /// Plans an upgrade to an image that lies ready, for who would take the deployment over as `over` says; changes nothing.
+    ///
+    /// # Errors
+    /// As [`Deployment::plan`].
+    pub async fn plan_for(&self, target: &Target, options: &Options, over: TakeOver) -> anyhow::Result<Plan> {
+        self.plan_to(target, options, HoldView::before(over)).await
+    }
+
     /// Plans an upgrade and carries it out.
     ///
     /// # Errors
@@ -113,14 +121,26 @@ impl Deployment<'_> {
         options: &Options,
         over: TakeOver,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let target = read(ova).await?;
+        self.apply_to(&read(ova).await?, options, over).await
+    }
+
+    /// The same for an image that lies ready where the hypervisor has its images: nobody reads an OVA. What is known of it was
+    /// verified when it was laid there.
+    ///
+    /// # Errors
+    /// As [`Deployment::apply`].
+    pub async fn apply_to(
+        &self,
+        target: &Target,
+        options: &Options,
+        over: TakeOver,
+    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
         // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
-        unless_cancelled(&self.cancelled, self.plan_to(&target, options, HoldView::before(over))).await??;
+        unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::before(over))).await??;
         let hold = self.take(over).await?;
         let gone = async {
             // Until now others could change what the plan rests on.
-            let plan =
-                unless_cancelled(&self.cancelled, self.plan_to(&target, options, HoldView::Own(&hold))).await??;
+            let plan = unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::Own(&hold))).await??;
             let mut journal = Journal::begin(&hold, plan).await?;
             self.go(&mut journal, &hold, None, Verb::Resume).await
         }

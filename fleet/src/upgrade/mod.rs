@@ -64,7 +64,7 @@ pub use guarded_hypervisor::GuardedHypervisor;
 pub(crate) use guarded_hypervisor::may;
 pub use inventory::Inventory;
 pub use journal::Journal;
-pub use kubernetes::KubernetesOptions;
+pub use kubernetes::{GaveUp, KubernetesOptions};
 pub use kubernetes_plan::{KubernetesNode, KubernetesPlan, plan_kubernetes};
 pub use last_upgrade::{LastUpgrade, Noted};
 pub use nodes::{Asked, Nodes};

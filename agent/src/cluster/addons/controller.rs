@@ -19,6 +19,10 @@ const NAME: &str = "kaas-controller";
 const NAMESPACE: &str = "kaas-system";
 /// The authorities that the node trusts, those of its properties included: vCenters prove themselves by these.
 const AUTHORITIES: &str = "/etc/ssl/certs";
+/// Where it keeps the snapshot of a tenant's store that comes before its upgrade: of its node alone, and of this pod.
+const KEPT: &str = "/var/lib/kaas-controller";
+/// How much of the node's scratch that may take.
+const KEPT_SIZE: &str = "8Gi";
 /// Seconds: it ends what is under way, and gives the Lease back.
 const GRACE: u32 = 45;
 
@@ -72,11 +76,13 @@ fn pod() -> Value {
         "volumeMounts": [
             {"name": "authorities", "mountPath": AUTHORITIES, "readOnly": true},
             {"name": "image", "mountPath": image::PATH, "readOnly": true},
+            {"name": "kept", "mountPath": KEPT},
         ],
     });
     let volumes = json!([
         {"name": "authorities", "hostPath": {"path": AUTHORITIES, "type": "Directory"}},
         {"name": "image", "hostPath": {"path": image::PATH, "type": "File"}},
+        {"name": "kept", "emptyDir": {"sizeLimit": KEPT_SIZE}},
     ]);
     let mut pod = on_control_nodes(NAME, &container, &volumes);
     pod["hostNetwork"] = true.into();

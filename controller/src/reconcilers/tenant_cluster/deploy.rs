@@ -160,13 +160,13 @@ impl Work<'_> {
         Ok(self.store(cluster).remove(number).await?)
     }
 
-    fn over(&self) -> Trouble {
+    pub(super) fn over(&self) -> Trouble {
         self.term.may().err().map_or_else(|| Trouble::Other(anyhow::anyhow!("the term goes on")), Trouble::Ended)
     }
 }
 
 /// Whether it is the API server that failed.
-fn is_of_api(error: &anyhow::Error) -> bool {
+pub(super) fn is_of_api(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<Failure>())
 }
 

@@ -3,9 +3,12 @@
 //! goes on by looking. Its workers are its NodePools' own.
 
 mod begin;
+mod change;
 mod deploy;
 mod leave;
 mod note;
+mod operate;
+mod operator;
 mod place;
 mod run;
 mod secrets;

@@ -2,8 +2,10 @@
 
 mod api;
 mod faults;
+mod nodes;
 mod place;
 mod stories;
+mod upgrades;
 
 use std::time::Duration;
 
@@ -58,7 +60,7 @@ impl World {
 
     /// Reconciles again and again, as a controller does, until something is so.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        for _ in 0..60 {
+        for _ in 0..120 {
             if is_so(self) {
                 return;
             }

@@ -306,7 +306,7 @@ async fn what_is_changed_of_control_nodes_that_are_there_is_told_as_not_done() {
     world.until("ready", World::is_ready).await;
     let there = world.api.object("tenantclusters");
     let mut changed: TenantCluster = serde_json::from_value(there).unwrap();
-    changed.spec.image = Some("kaas-tenant-0.3.0".to_owned());
+    changed.spec.control_plane.vm_class = "medium".to_owned();
     world.api.put(&changed);
     world.reconcile().await.unwrap();
     let (status, reason, words) = world.condition("UpToDate");
