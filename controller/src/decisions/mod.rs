@@ -17,6 +17,7 @@ mod owned;
 mod pool;
 mod preflight;
 pub mod provider;
+mod repair;
 mod resolved;
 mod sizes;
 mod template;
@@ -42,6 +43,7 @@ pub use self::preflight::{
     Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, Used, limits, needed_secrets, network, obstacles, pool_of_nodes,
 };
 pub use self::provider::{SeenVCenter, SeenZone};
+pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::template::Made;

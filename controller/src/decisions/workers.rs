@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
+use super::repair::Repairs;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::template::Made;
 use crate::objects::{
@@ -97,6 +98,7 @@ pub fn pool_status(
     like: &Machine,
     seen: &WorkersStatus,
     going: bool,
+    repairs: &Repairs,
     now: &Time,
 ) -> NodePoolStatus {
     use NodePoolReason::{
@@ -136,7 +138,8 @@ pub fn pool_status(
     } else {
         (Replacing, words(&seen.waits))
     };
-    for (reason, words) in [ready, up_to_date] {
+    let repairable = (repairs.reason, repairs.words.clone());
+    for (reason, words) in [ready, up_to_date, repairable] {
         set(&mut status.conditions, reason, &words, generation, now);
     }
     status
@@ -158,6 +161,10 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         status.address = Some(address.to_string());
     }
     status.template = Some(Made::of(&machine.spec).hash());
+    status.unhealthy_since = status.unhealthy_since.filter(|_| worker.unhealthy);
+    if worker.unhealthy {
+        status.unhealthy_since.get_or_insert_with(|| now.clone());
+    }
     let has_joined = matches!(worker.state, State::Member | State::Returning | State::Leaving);
     if has_joined && worker.kubelet.is_some() {
         status.node = Some(name.clone());
@@ -174,7 +181,7 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         State::Failed => JoinFailed,
         State::Leaving => Draining,
         State::New | State::Joining => Joining,
-        State::Member | State::Returning if worker.available => NodeServes,
+        State::Member | State::Returning if worker.ready => NodeServes,
         State::Member | State::Returning => NotReady,
     };
     let ready = match (vm, node) {
@@ -226,6 +233,7 @@ mod tests {
                 rollout: Rollout::default(),
                 made: 1,
                 powers_on: false,
+                keeps_lost: true,
             };
             let kept = kept(pool, &[machine], false, 1_796_115_600).unwrap();
             let [worker] = &kept.machines[..] else { panic!("{kept:?}") };

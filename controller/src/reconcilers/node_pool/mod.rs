@@ -1,8 +1,7 @@
 //! A NodePool: its workers made, kept, replaced and removed by `fleet`, from what is kept of each in its Machine. A pool that is as it is
 //! to be is only looked at; where something is to be done a hold is taken, and rounds are gone until nothing moves for a while.
 //!
-//! Not done yet: several zones for one pool (all of its workers are in the first), another network than the control nodes', and the
-//! repair of workers that are ill.
+//! Not done yet: several zones for one pool (all of its workers are in the first), and another network than the control nodes'.
 
 mod going;
 #[cfg(test)]
@@ -26,7 +25,8 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    NODE_POOL, POOL_FINALIZER, WantedPool, is_leaving, kept, like, pool_status, shown_worker, site, wishes,
+    NODE_POOL, POOL_FINALIZER, WantedPool, is_leaving, kept, like, pool_status, repaired, repairs, shown_worker, site,
+    wishes,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, set,
@@ -282,6 +282,11 @@ impl PoolWork<'_> {
         };
         let seen = workers.status_of(&kept).await?;
         work.term.may()?;
+        let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
+        let ill = repairs(&pool.spec.repair, &machines, &seen, &work.clock.time());
+        if !is_going {
+            repaired(&mut kept, &ill, &pool.spec.repair, seconds());
+        }
         let mut is_heard = false;
         let is_paused = known.cluster.spec.paused && !known.goes;
         let seen = if seen.done || is_paused {
@@ -308,8 +313,8 @@ impl PoolWork<'_> {
             workers.status_of(&kept).await?
         };
         work.term.may()?;
-        self.show(pool, &known, &seen).await?;
-        Ok(Action::requeue(match (is_heard, seen.done) {
+        let is_due = self.show(pool, &known, &seen).await?;
+        Ok(Action::requeue(match (is_heard || is_due, seen.done) {
             (true, _) if !work.term.is_closing() => Duration::ZERO,
             (_, true) => WATCHING,
             (_, false) => AWAITING,
@@ -389,8 +394,11 @@ impl PoolWork<'_> {
                 }
                 if shown.elapsed() >= SHOWING {
                     let seen = workers.status_of(rounds.kept()).await?;
-                    if let Err(trouble) = self.show(pool, known, &seen).await {
-                        log::debug!("saying how workers are: {trouble}");
+                    match self.show(pool, known, &seen).await {
+                        // Somebody is to be repaired by now.
+                        Ok(true) => return anyhow::Ok(rounds.kept().clone()),
+                        Ok(false) => {}
+                        Err(trouble) => log::debug!("saying how workers are: {trouble}"),
                     }
                     shown = Instant::now();
                 }
@@ -409,6 +417,7 @@ impl PoolWork<'_> {
 
     /// Says why nothing can be done for a pool, by the spec that was judged: a newer one is judged in its turn.
     async fn say(&self, judged: &NodePool, reason: NodePoolReason, words: &str) -> Result<(), Trouble> {
+        self.unseen(judged).await?;
         let Some(pool) = self.find(judged).await? else { return Ok(()) };
         let mut status = pool.status.clone().unwrap_or_default();
         let generation = judged.metadata.generation.unwrap_or_default();
@@ -420,10 +429,28 @@ impl PoolWork<'_> {
             .attempting("writing the pool's status")
     }
 
-    /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged.
-    async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<(), Trouble> {
+    /// Nobody has looked at workers: what was seen of an illness before says nothing of the time until somebody looks again.
+    async fn unseen(&self, pool: &NodePool) -> Result<(), Trouble> {
+        for machine in self.machines(pool).await? {
+            let mut status = machine.status.clone().unwrap_or_default();
+            if status.unhealthy_since.take().is_none() {
+                continue;
+            }
+            match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
+                Err(Failure::Changed | Failure::Missing) => {}
+                written => written.map(drop).attempting("writing a Machine's status")?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged. True if somebody is to be
+    /// repaired who was well, or not ill for long enough, when work was begun.
+    async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
         let now = self.0.clock.time();
-        for machine in self.machines(judged).await? {
+        let machines = self.machines(judged).await?;
+        let ill = repairs(&judged.spec.repair, &machines, seen, &now);
+        for machine in machines {
             let status = shown_worker(&machine, seen, &now);
             match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
                 // It is shown at the next look.
@@ -431,14 +458,14 @@ impl PoolWork<'_> {
                 written => written.map(drop).attempting("writing a Machine's status")?,
             }
         }
-        let Some(pool) = self.find(judged).await? else { return Ok(()) };
+        let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let status = pool_status(&pool, generation, &known.like, seen, is_going, &now);
+        let status = pool_status(&pool, generation, &known.like, seen, is_going, &ill, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await
-            .map(drop)
-            .attempting("writing the pool's status")
+            .attempting("writing the pool's status")?;
+        Ok(!ill.now.is_empty() && !is_going && !known.cluster.spec.paused)
     }
 }
 
@@ -473,5 +500,6 @@ fn emptied(pool: &NodePool, first: &Machine) -> anyhow::Result<Pool> {
         },
         made: pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default(),
         powers_on: false,
+        keeps_lost: true,
     })
 }

@@ -220,6 +220,7 @@ pub fn pool(count: usize) -> Pool {
         rollout: Rollout::default(),
         made: 0,
         powers_on: false,
+        keeps_lost: false,
     }
 }
 

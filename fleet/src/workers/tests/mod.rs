@@ -8,3 +8,4 @@ mod records;
 mod says;
 mod scale;
 pub mod stories;
+mod unhealthy;

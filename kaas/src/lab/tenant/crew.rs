@@ -87,6 +87,7 @@ impl<'a> Crew<'a> {
             rollout: Rollout::default(),
             made: 0,
             powers_on: false,
+            keeps_lost: false,
         };
         arguments.made.changes().apply(&mut pool);
         Ok(pool)

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use self::api::Mortal;
 use self::place::InMemoryPlace;
+pub use self::place::Fault as VmFault;
 use super::Work;
 use crate::context::Trouble;
 use crate::decisions::fixture;

@@ -64,6 +64,10 @@ pub struct State {
     /// Nodes that take no pods, and those that were removed, by their names.
     pub cordoned: BTreeSet<String>,
     pub removed: BTreeSet<String>,
+    /// Workers whose nodes are not Ready, by their names.
+    pub unready: BTreeSet<String>,
+    /// Whether the Kubernetes API does not answer.
+    pub is_silent: bool,
     /// Pods that do not move away, by their nodes' names.
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
@@ -108,6 +112,20 @@ impl InMemoryPlace {
     /// Where VMs were put, by their names.
     pub fn placements(&self) -> BTreeMap<String, Placement> {
         self.lock().vms.iter().map(|(vm, placement, _)| (vm.name.clone(), placement.clone())).collect()
+    }
+
+    /// Removes a VM as somebody else does.
+    pub fn lose(&self, name: &str) {
+        self.lock().vms.retain(|(vm, ..)| vm.name != name);
+    }
+
+    /// The workers that take pods.
+    pub fn serving(&self) -> usize {
+        let state = self.lock();
+        let serves = |it: &&(Vm, Placement, Option<Instant>)| {
+            has_joined(&state, it) && [&state.removed, &state.cordoned, &state.unready].iter().all(|no| !no.contains(&it.0.name))
+        };
+        state.vms.iter().filter(serves).count()
     }
 
     /// Changes a VM as somebody else does.
@@ -201,6 +219,9 @@ fn has_joined(state: &State, (vm, _, since): &(Vm, Placement, Option<Instant>)) 
 impl Cluster for Api {
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
         let state = self.0.lock();
+        if state.is_silent {
+            bail!("the API does not answer");
+        }
         let is_control = |name: &str| state.forms.get(name).is_some_and(|form| form[keys::ROLE] != "worker");
         let is_there = |it: &&(Vm, Placement, Option<Instant>)| {
             (is_control(&it.0.name) && state.has_formed())
@@ -211,7 +232,7 @@ impl Cluster for Api {
             name: vm.name.clone(),
             uid: vm.uuid().to_string(),
             provider: format!("vsphere://{}", vm.uuid()),
-            ready: true,
+            ready: !state.unready.contains(&vm.name),
             cordoned: state.cordoned.contains(&vm.name),
             address: None,
             excluded: state.cordoned.contains(&vm.name),
