@@ -12,6 +12,7 @@ mod health;
 mod ip_pool;
 mod news;
 mod node_image;
+mod nodes_image;
 mod obstacle;
 mod owned;
 mod pool;
@@ -34,6 +35,7 @@ pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::news::{News, Reasons, news, reasons};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
+pub use self::nodes_image::{NodesImage, awaited, nodes_image};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER, keys_secret, kubeconfig_secret, owner,
@@ -47,4 +49,4 @@ pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::template::Made;
-pub use self::workers::{kept, like, pool_status, shown_worker, site};
+pub use self::workers::{Looked, kept, like, pool_status, shown_worker, site};

@@ -91,19 +91,28 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
     Ok(Kept { pool, machines: workers })
 }
 
+/// What was seen of a pool, and decided by that.
+#[derive(Debug)]
+pub struct Looked<'a> {
+    /// What a further worker is like.
+    pub like: &'a Machine,
+    /// Its workers.
+    pub seen: &'a WorkersStatus,
+    /// What is done about those that are ill.
+    pub repairs: &'a Repairs,
+    /// What the control nodes have to come to first; none if nothing.
+    pub awaited: Option<String>,
+    /// Whether all of it goes.
+    pub going: bool,
+}
+
 /// What a pool says of itself, by what was seen for this generation of its spec.
-pub fn pool_status(
-    pool: &NodePool,
-    generation: i64,
-    like: &Machine,
-    seen: &WorkersStatus,
-    going: bool,
-    repairs: &Repairs,
-    now: &Time,
-) -> NodePoolStatus {
+pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &Time) -> NodePoolStatus {
     use NodePoolReason::{
-        AllReady, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling, WorkersNotReady,
+        AllReady, AwaitsControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling,
+        WorkersNotReady,
     };
+    let Looked { like, seen, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
@@ -119,7 +128,7 @@ pub fn pool_status(
         (NotReached, words(&seen.waits))
     } else if !seen.stopped.is_empty() {
         (JoinFailed, words(&seen.stopped))
-    } else if going || moves {
+    } else if *going || moves {
         (Scaling, words(&seen.waits))
     } else if seen.available < seen.wanted {
         (WorkersNotReady, words(&seen.waits))
@@ -132,7 +141,7 @@ pub fn pool_status(
     let up_to_date = if leaves && !blocked.is_empty() {
         (DrainBlocked, words(&blocked))
     } else if staying.iter().all(|worker| worker.up_to_date) {
-        (Current, String::new())
+        awaited.clone().map_or((Current, String::new()), |words| (AwaitsControlPlane, words))
     } else if seen.paused {
         (Paused, String::new())
     } else {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::kubeconfig::Kubeconfig;
-use contract::minor::Minor;
 use fleet::authority::{Hold, Store as _, TakeOver};
 use fleet::journals;
 use fleet::workers::{
@@ -25,8 +24,8 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    NODE_POOL, POOL_FINALIZER, WantedPool, is_leaving, kept, like, pool_status, repaired, repairs, shown_worker, site,
-    wishes,
+    Looked, NODE_POOL, NodesImage, POOL_FINALIZER, WantedPool, awaited, is_leaving, kept, like, nodes_image,
+    pool_status, repaired, repairs, shown_worker, site, wishes,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, set,
@@ -188,17 +187,18 @@ impl PoolWork<'_> {
             return Ok(Err((Unfit, format!("there is no VMClass {}", pool.spec.vm_class))));
         };
         let status = cluster.status.clone().unwrap_or_default();
-        let (Some(resolved), Some(deployment)) = (&status.resolved, status.deployment.as_ref().filter(|it| it.formed))
-        else {
+        let image = match nodes_image(&cluster) {
+            Ok(image) => image,
+            Err(words) => return Ok(Err((ClusterNotReady, words))),
+        };
+        let (Some(resolved), Some(deployment)) = (&status.resolved, &status.deployment) else {
             return Ok(Err((ClusterNotReady, format!("the control nodes of {name} have not formed yet"))));
         };
-        let image = resolved.image.clone().unwrap_or_default();
+        let NodesImage { name: image, digest, kubernetes } = image;
         let found = kinds::find::<NodeImage>(work.objects, None, &image).await.attempting("reading the NodeImage")?;
-        let Some(found) = found.filter(|found| Some(&found.spec.digest) == resolved.digest.as_ref()) else {
+        let Some(found) = found.filter(|found| found.spec.digest == digest) else {
             return Ok(Err((Unfit, format!("there is no NodeImage {image} as the cluster is on"))));
         };
-        let minor = status.kubernetes.as_deref().unwrap_or(&cluster.spec.version).parse::<Minor>();
-        let minor = minor.map_err(|error| Trouble::Other(error.into()))?;
         let around = work.around(&cluster).await?;
         let control = work.control_machines(&cluster).await?;
         let nodes = nodes(deployment, &control);
@@ -217,9 +217,9 @@ impl PoolWork<'_> {
                 spec: &pool.spec,
                 class: &class.spec,
                 image: &image,
-                digest: &found.spec.digest,
+                digest: &digest,
                 carries: &carries,
-                cluster: minor,
+                cluster: kubernetes,
                 addresses: addresses.as_ref().map(|pool| &pool.spec),
             },
             None,
@@ -461,7 +461,14 @@ impl PoolWork<'_> {
         let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let status = pool_status(&pool, generation, &known.like, seen, is_going, &ill, &now);
+        let looked = Looked {
+            like: &known.like,
+            seen,
+            repairs: &ill,
+            awaited: awaited(&known.cluster),
+            going: is_going,
+        };
+        let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await
             .attempting("writing the pool's status")?;
