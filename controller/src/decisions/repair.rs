@@ -148,8 +148,8 @@ mod tests {
     fn who_is_ill_for_long_enough_is_repaired_unless_too_many_are() {
         use NodePoolReason::{FewIll, ManyIll};
         let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
-        for (count, ill, reason, repaired) in [
-            (3, &[][..], FewIll, &[][..]),
+        let cases: [(usize, &[(usize, i64)], NodePoolReason, &[usize]); 10] = [
+            (3, &[], FewIll, &[]),
             (3, &[(2, 299)], FewIll, &[]),
             (3, &[(2, 300)], FewIll, &[2]),
             // Of a clock that was set back nothing is known.
@@ -161,7 +161,8 @@ mod tests {
             (1, &[(1, 300)], FewIll, &[1]),
             (2, &[(1, 300)], FewIll, &[1]),
             (2, &[(1, 300), (2, 300)], ManyIll, &[]),
-        ] {
+        ];
+        for (count, ill, reason, repaired) in cases {
             let decided = decided(&policy, &pool(count, ill));
             assert_eq!(decided, (reason, names(repaired)), "{ill:?} of {count}");
         }
