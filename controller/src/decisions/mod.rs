@@ -1,6 +1,7 @@
 //! What is to be done, decided by what was seen. Pure: nothing is asked or done here, and an answer that is not known is no
 //! answer.
 
+mod add_ons;
 mod addresses;
 mod claims;
 mod cluster;
@@ -24,6 +25,7 @@ mod sizes;
 mod template;
 mod workers;
 
+pub use self::add_ons::add_ons;
 pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims};
 pub use self::cluster::{

@@ -1,5 +1,6 @@
 //! Clusters from their object to their VMs and back, at an API server and a place in memory.
 
+mod add_ons;
 mod api;
 mod faults;
 mod place;

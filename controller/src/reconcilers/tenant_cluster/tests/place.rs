@@ -18,6 +18,7 @@ use fleet::hypervisor::{
     Addition, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result,
     ShutDown, Staged, Stamp, Vm, VmRef,
 };
+use fleet::node::AddOnSeen;
 use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -66,6 +67,8 @@ pub struct State {
     pub removed: BTreeSet<String>,
     /// Workers whose nodes are not Ready, by their names.
     pub unready: BTreeSet<String>,
+    /// Add-ons that do not run, by their names.
+    pub stopped: BTreeSet<String>,
     /// Whether the Kubernetes API does not answer.
     pub is_silent: bool,
     /// Pods that do not move away, by their nodes' names.
@@ -201,6 +204,21 @@ impl Placeable for InMemoryPlace {
 
     fn cluster(&self, _: &str) -> anyhow::Result<Box<dyn Cluster>> {
         Ok(Box::new(Api(self.clone())))
+    }
+
+    async fn add_ons(&self, _: &str) -> anyhow::Result<Vec<AddOnSeen>> {
+        let state = self.lock();
+        if state.is_silent || !state.has_formed() {
+            bail!("the API does not answer");
+        }
+        let all = [keys::CLUSTER_DNS, keys::CLUSTER_METRICS, keys::LOCAL_VOLUMES, keys::SERVICE_VIPS];
+        let seen = |name: &str| AddOnSeen {
+            add_on: name.to_owned(),
+            workload: format!("kube-system/{name}"),
+            wanted: 1,
+            running: u64::from(!state.stopped.contains(name)),
+        };
+        Ok(all.into_iter().map(seen).collect())
     }
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
