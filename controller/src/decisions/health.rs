@@ -120,7 +120,8 @@ impl Health<'_> {
 
     fn nodes_ready(&self, nodes: &NodesStatus) -> Said {
         use TenantClusterReason::{NodesNotReached, WorkersMissing, WorkersReady};
-        let is_unknown = |pool: &&NodePool| standing_of(pool).is_some_and(|(standing, _)| standing == Standing::Unknown);
+        let is_unknown =
+            |pool: &&NodePool| standing_of(pool).is_some_and(|(standing, _)| standing == Standing::Unknown);
         let unknown: Vec<String> = self.pools.iter().filter(is_unknown).map(of_pool).collect();
         if !unknown.is_empty() {
             return (NodesNotReached, unknown.join("; "));

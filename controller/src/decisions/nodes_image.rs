@@ -26,12 +26,15 @@ pub fn nodes_image(cluster: &TenantCluster) -> Result<NodesImage, String> {
     let status = cluster.status.as_ref();
     let is_formed = status.and_then(|status| status.deployment.as_ref()).is_some_and(|deployment| deployment.formed);
     let resolved = status.and_then(|status| status.resolved.as_ref()).filter(|_| is_formed);
-    let Some((image, digest)) = resolved.and_then(|resolved| resolved.image.clone().zip(resolved.digest.clone())) else {
+    let Some((image, digest)) = resolved.and_then(|resolved| resolved.image.clone().zip(resolved.digest.clone()))
+    else {
         return Err(format!("the control nodes of {name} have not formed yet"));
     };
     let reached = status.and_then(|status| status.kubernetes.as_deref());
-    let kubernetes = reached.ok_or_else(|| format!("which Kubernetes the control nodes of {name} run is not known yet"))?;
-    let kubernetes = kubernetes.parse::<Minor>().map_err(|error| format!("Kubernetes {kubernetes:?} of {name}: {error:#}"))?;
+    let kubernetes =
+        reached.ok_or_else(|| format!("which Kubernetes the control nodes of {name} run is not known yet"))?;
+    let kubernetes =
+        kubernetes.parse::<Minor>().map_err(|error| format!("Kubernetes {kubernetes:?} of {name}: {error:#}"))?;
     Ok(NodesImage { name: image, digest, kubernetes })
 }
 
@@ -40,7 +43,8 @@ pub fn awaited(cluster: &TenantCluster) -> Option<String> {
     let status = cluster.status.as_ref()?;
     let on = status.resolved.as_ref().and_then(|resolved| resolved.image.as_ref());
     let image = cluster.spec.image.as_ref().filter(|image| on.is_some_and(|on| on != *image));
-    let minor = Some(&cluster.spec.version).filter(|version| status.kubernetes.as_ref().is_some_and(|on| on != *version));
+    let minor =
+        Some(&cluster.spec.version).filter(|version| status.kubernetes.as_ref().is_some_and(|on| on != *version));
     let image = image.map(|image| format!("the image {image}"));
     let minor = minor.map(|minor| format!("Kubernetes {minor}"));
     let awaited: Vec<String> = image.into_iter().chain(minor).collect();
@@ -87,7 +91,10 @@ mod tests {
         assert_eq!(nodes_image(&cluster).unwrap().name, "kaas-tenant-0.3.0");
         assert_eq!(awaited(&cluster).as_deref(), Some("the control nodes come to Kubernetes 1.37 first"));
         cluster.status.as_mut().unwrap().kubernetes = Some("1.37".to_owned());
-        assert_eq!((nodes_image(&cluster).unwrap().kubernetes.to_string(), awaited(&cluster)), ("1.37".to_owned(), None));
+        assert_eq!(
+            (nodes_image(&cluster).unwrap().kubernetes.to_string(), awaited(&cluster)),
+            ("1.37".to_owned(), None)
+        );
         // Left out, it is the one that it is on.
         cluster.spec.image = None;
         assert_eq!(awaited(&cluster), None);

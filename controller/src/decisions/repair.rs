@@ -111,7 +111,8 @@ mod tests {
 
     /// A pool of which these are ill, each since so many seconds.
     fn pool(count: usize, ill: &[(usize, i64)]) -> (Vec<Machine>, WorkersStatus) {
-        let workers: Vec<_> = (1..=count).map(|number| worker(number, ill.iter().any(|(at, _)| *at == number))).collect();
+        let workers: Vec<_> =
+            (1..=count).map(|number| worker(number, ill.iter().any(|(at, _)| *at == number))).collect();
         let machine = |(number, seconds): &(usize, i64)| {
             let mut machine = Machine::new(&format!("shop-general-w{number}"), fixture::worker());
             let since = Timestamp::from_second(now().0.as_second() - seconds).unwrap();

@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
-use super::repair::Repairs;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
+use super::repair::Repairs;
 use super::template::Made;
 use crate::objects::{
     Discards, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, NodePool, NodePoolReason,

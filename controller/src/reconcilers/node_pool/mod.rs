@@ -461,13 +461,8 @@ impl PoolWork<'_> {
         let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let looked = Looked {
-            like: &known.like,
-            seen,
-            repairs: &ill,
-            awaited: awaited(&known.cluster),
-            going: is_going,
-        };
+        let looked =
+            Looked { like: &known.like, seen, repairs: &ill, awaited: awaited(&known.cluster), going: is_going };
         let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await

@@ -38,7 +38,8 @@ async fn what_nobody_can_tell_of_a_worker_is_no_illness() {
     let world = World::with(3).await;
     let vm = |name: &str, change: &dyn Fn(&mut crate::hypervisor::Vm)| {
         let mut state = world.lock();
-        let own = state.machines.iter_mut().find(|machine| machine.vm.uuid().as_u128() != 0xb01 && machine.vm.name == name);
+        let own =
+            state.machines.iter_mut().find(|machine| machine.vm.uuid().as_u128() != 0xb01 && machine.vm.name == name);
         change(&mut own.unwrap().vm);
     };
     vm("t-w1", &|vm| vm.power = PowerState::Unknown);

@@ -134,7 +134,10 @@ async fn where_repair_is_off_or_the_cluster_paused_nothing_is_repaired() {
     pooled.want(|pool| pool.repair.after_seconds = 0);
     pooled.0.place.lose("shop-general-w1");
     pooled.for_seconds(1800).await;
-    assert_eq!((pooled.condition("Repairable").as_str(), pooled.phase("shop-general-w1").as_str()), ("RepairOff", "Member"));
+    assert_eq!(
+        (pooled.condition("Repairable").as_str(), pooled.phase("shop-general-w1").as_str()),
+        ("RepairOff", "Member")
+    );
     let mut cluster: TenantCluster = serde_json::from_value(pooled.0.api.object("tenantclusters")).unwrap();
     cluster.spec.paused = true;
     pooled.0.api.put(&cluster);

@@ -68,7 +68,10 @@ async fn workers_follow_the_image_of_their_cluster_once_it_is_committed() {
     pooled.0.api.put(&cluster);
     pooled.for_seconds(1800).await;
     assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2", "shop-general-w3"]);
-    assert_eq!((pooled.condition("UpToDate").as_str(), pooled.condition("Ready").as_str()), ("AwaitsControlPlane", "AllReady"));
+    assert_eq!(
+        (pooled.condition("UpToDate").as_str(), pooled.condition("Ready").as_str()),
+        ("AwaitsControlPlane", "AllReady")
+    );
     pooled.commits();
     let (fewest, most) = pooled.watched(pooled.until("updated", |it| it.is_updated(3))).await;
     assert_eq!((fewest, most), (3, 4), "one more, and never one less");
@@ -115,7 +118,10 @@ async fn another_minor_class_label_or_taint_replaces_workers_and_another_pause_d
         assert_eq!(pooled.workers(), [format!("shop-general-w{}", number + 1)], "{what}");
     }
     let form = pooled.0.place.lock().forms["shop-general-w4"].clone();
-    assert_eq!((form["node-labels"].as_str(), form["node-taints"].as_str()), ("example.com/tier=edge", "edge=true:NoSchedule"));
+    assert_eq!(
+        (form["node-labels"].as_str(), form["node-taints"].as_str()),
+        ("example.com/tier=edge", "edge=true:NoSchedule")
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,8 +13,8 @@ use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use self::api::Mortal;
-use self::place::InMemoryPlace;
 pub use self::place::Fault as VmFault;
+use self::place::InMemoryPlace;
 use super::Work;
 use crate::context::Trouble;
 use crate::decisions::fixture;

@@ -126,7 +126,8 @@ impl InMemoryPlace {
     pub fn serving(&self) -> usize {
         let state = self.lock();
         let serves = |it: &&(Vm, Placement, Option<Instant>)| {
-            has_joined(&state, it) && [&state.removed, &state.cordoned, &state.unready].iter().all(|no| !no.contains(&it.0.name))
+            has_joined(&state, it)
+                && [&state.removed, &state.cordoned, &state.unready].iter().all(|no| !no.contains(&it.0.name))
         };
         state.vms.iter().filter(serves).count()
     }
