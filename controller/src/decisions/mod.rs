@@ -22,6 +22,7 @@ pub mod provider;
 mod repair;
 mod resolved;
 mod sizes;
+mod spread;
 mod template;
 mod workers;
 
@@ -50,5 +51,6 @@ pub use self::provider::{SeenVCenter, SeenZone};
 pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
+pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::template::Made;
 pub use self::workers::{Looked, kept, like, pool_status, shown_worker, site};

@@ -48,7 +48,7 @@ pub use away::Away;
 pub use ca_hash::ca_hash;
 pub use changes::Changes;
 pub use cluster::{Cluster, Evicted, NodeSeen, PodSeen};
-pub use crew::{Arrived, Notice, Workers};
+pub use crew::{Arrived, Notice, Placed, Workers};
 pub use decide::{Next, next};
 pub use discards::Discards;
 pub use machine::{Machine, State};

@@ -1,7 +1,7 @@
 //! A NodePool: its workers made, kept, replaced and removed by `fleet`, from what is kept of each in its Machine. A pool that is as it is
 //! to be is only looked at; where something is to be done a hold is taken, and rounds are gone until nothing moves for a while.
 //!
-//! Not done yet: several zones for one pool (all of its workers are in the first), and another network than the control nodes'.
+//! Not done yet: another network than the control nodes'.
 
 mod going;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use contract::kubeconfig::Kubeconfig;
 use fleet::authority::{Hold, Store as _, TakeOver};
 use fleet::journals;
 use fleet::workers::{
-    Cluster, Kept, Notice, Pool, Records, Rollout, Rounds, Site, Wish, Workers, WorkersStatus, ca_hash,
+    Cluster, Kept, Notice, Placed, Pool, Records, Rollout, Rounds, Site, Wish, Workers, WorkersStatus, ca_hash,
 };
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
@@ -25,7 +25,7 @@ use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
     Looked, NODE_POOL, NodesImage, POOL_FINALIZER, WantedPool, awaited, is_leaving, kept, like, nodes_image,
-    pool_status, repaired, repairs, shown_worker, site, wishes,
+    pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, set,
@@ -35,6 +35,8 @@ use crate::reach::{Failure, PoolStore, kinds};
 use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
 use crate::records::worker_of;
 
+/// The label of nodes with the zone that they are in (Kubernetes, "Well-Known Labels, Annotations and Taints").
+const ZONE: &str = "topology.kubernetes.io/zone";
 /// The pause between two rounds, and how long rounds go on while nothing leads on: longer than a VM has to be unseen to count as gone.
 const PACE: Duration = Duration::from_secs(5);
 const PAUSE_LIMIT: Duration = Duration::from_secs(90);
@@ -62,7 +64,8 @@ struct Known {
     provider: Provider,
     wanted: Pool,
     like: Machine,
-    zone: String,
+    /// The zones that further workers are spread over.
+    zones: Vec<String>,
     addresses: Option<IPPool>,
     site: Site,
     api: Box<dyn Cluster>,
@@ -147,9 +150,9 @@ impl PoolWork<'_> {
             // Nothing that further workers would be made of is needed, nor looked at.
             let Some(first) = machines.first() else { return Ok(Err((ClusterNotReady, "it goes".to_owned()))) };
             let wanted = emptied(pool, first)?;
-            let (zone, like) = (first.spec.zone.clone(), first.clone());
+            let (zones, like) = (vec![first.spec.zone.clone()], first.clone());
             let site = Site::default();
-            return Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses: None, site, api, goes }));
+            return Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses: None, site, api, goes }));
         }
         self.made_of(pool, cluster, provider, api).await
     }
@@ -171,16 +174,10 @@ impl PoolWork<'_> {
                 "workers are on the network of the control nodes: leave network out".to_owned(),
             )));
         }
-        if pool.spec.zones.len() > 1 {
-            return Ok(Err((
-                NotSupported,
-                "the workers of a pool are in one zone: make a pool for each zone".to_owned(),
-            )));
-        }
-        let zones = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
-        let mut zones = zones.map(|zone| zone.name.clone());
-        let zone = pool.spec.zones.first().cloned().or_else(|| zones.next());
-        let Some(zone) = zone else { return Ok(Err((Unfit, "the Provider has no zone".to_owned()))) };
+        let zones = match zones_of_pool(&pool.spec, &provider) {
+            Ok(zones) => zones,
+            Err(words) => return Ok(Err((Unfit, words))),
+        };
         let class =
             kinds::find::<VMClass>(work.objects, None, &pool.spec.vm_class).await.attempting("reading the VMClass")?;
         let Some(class) = class else {
@@ -231,8 +228,8 @@ impl PoolWork<'_> {
         };
         wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
-        let like = like(&cluster, pool, &wanted, &class.spec, &zone);
-        Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses, site, api, goes: false }))
+        let like = like(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
+        Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses, site, api, goes: false }))
     }
 
     /// Looks at a pool's workers, and has `fleet` act where there is something to do.
@@ -252,7 +249,9 @@ impl PoolWork<'_> {
             Ok(hypervisor) => hypervisor,
             Err(why) => return self.rest(pool, unreached(why.to_string())).await,
         };
-        let placement = known.provider.spec.vsphere.as_ref().and_then(|vsphere| placement(vsphere, &known.zone));
+        if let Some(words) = nowhere(&machines, &known).filter(|_| !known.goes) {
+            return self.rest(pool, (NodePoolReason::Unfit, words)).await;
+        }
         let beside = if known.goes {
             None
         } else {
@@ -261,7 +260,12 @@ impl PoolWork<'_> {
                 Err(words) => return self.rest(pool, unreached(words)).await,
             }
         };
-        let store = PoolStore::new(work.objects, pool, work.term, &known.like, known.addresses.as_ref());
+        let addresses = known.addresses.as_ref();
+        let store = PoolStore::new(work.objects, pool, work.term, &known.like, addresses, &known.zones);
+        let placed = |name: &str| {
+            let noted = || machines.iter().find(|it| it.name_any() == name).map(|machine| machine.spec.zone.clone());
+            placed(&known.provider, store.zone_of(name).or_else(noted))
+        };
         let seconds = || u64::try_from(work.clock.time().0.as_second()).unwrap_or_default();
         let mut kept = kept(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
         self.addressed(&store, &machines, &known, &mut kept).await?;
@@ -271,7 +275,7 @@ impl PoolWork<'_> {
             cluster: &*known.api,
             store: &store,
             beside,
-            placement: placement.unwrap_or_default(),
+            placed: &placed,
             site: known.site.clone(),
             what: "a NodePool",
             watch: &told_of,
@@ -469,6 +473,22 @@ impl PoolWork<'_> {
             .attempting("writing the pool's status")?;
         Ok(!ill.now.is_empty() && !is_going && !known.cluster.spec.paused)
     }
+}
+
+/// Where the VM of a worker of a zone is put, and what its node carries of that.
+fn placed(provider: &Provider, zone: Option<String>) -> Placed {
+    let vsphere = provider.spec.vsphere.as_ref();
+    let placement = vsphere.zip(zone.as_ref()).and_then(|(vsphere, zone)| placement(vsphere, zone));
+    let labels = zone.map(|zone| (ZONE.to_owned(), zone)).into_iter().collect();
+    Placed { placement: placement.unwrap_or_default(), labels }
+}
+
+/// Why the VM of a worker can be put nowhere: its zone was taken out of the Provider before it was made.
+fn nowhere(machines: &[Machine], known: &Known) -> Option<String> {
+    let vsphere = known.provider.spec.vsphere.as_ref()?;
+    let is_new = |machine: &&Machine| machine.status.as_ref().is_none_or(|status| status.phase == Phase::New);
+    let lost = machines.iter().filter(is_new).find(|machine| placement(vsphere, &machine.spec.zone).is_none())?;
+    Some(format!("the Provider has no zone {} any more, where {} is to be", lost.spec.zone, lost.name_any()))
 }
 
 fn told_of(notice: &Notice<'_>) {

@@ -238,7 +238,12 @@ async fn what_a_pool_lacks_is_told() {
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "Unfit");
     let mut there = pooled.there();
-    there.spec.zones = vec!["a".to_owned(), "b".to_owned()];
+    there.spec.zones = vec!["a".to_owned(), "x".to_owned()];
+    pooled.0.api.put(&there);
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.condition("Ready"), "Unfit");
+    let mut there = pooled.there();
+    there.spec.network = Some("leased".to_owned());
     pooled.0.api.put(&there);
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "NotSupported");

@@ -120,7 +120,7 @@ async fn another_minor_class_label_or_taint_replaces_workers_and_another_pause_d
     let form = pooled.0.place.lock().forms["shop-general-w4"].clone();
     assert_eq!(
         (form["node-labels"].as_str(), form["node-taints"].as_str()),
-        ("example.com/tier=edge", "edge=true:NoSchedule")
+        ("example.com/tier=edge,topology.kubernetes.io/zone=a", "edge=true:NoSchedule")
     );
 }
 
@@ -204,4 +204,37 @@ async fn a_lost_answer_replaces_nobody_twice() {
         pooled.0.api.fails_at(call, fault);
         story(&pooled, &format!("{fault:?} at call {call}")).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_are_spread_over_zones_and_those_that_take_their_places_as_well() {
+    let pooled = Pooled::new(4).await;
+    pooled.until("four", |it| it.is_settled(4)).await;
+    let zones = || {
+        let placements = pooled.0.place.placements();
+        let of = |name: &String| {
+            let machine = pooled.0.api.named("machines", name).unwrap();
+            let (zone, form) = (machine["spec"]["zone"].clone(), pooled.0.place.lock().forms[name].clone());
+            let zone = zone.as_str().unwrap().to_owned();
+            assert_eq!(form["node-labels"], format!("topology.kubernetes.io/zone={zone}"));
+            let datastore = if zone == "a" { "vsan-1" } else { "vsan-2" };
+            assert_eq!(placements[name].datastore.as_deref(), Some(datastore), "{name}");
+            zone
+        };
+        pooled.workers().iter().map(of).collect::<Vec<_>>()
+    };
+    let even = |mut zones: Vec<String>| {
+        zones.sort();
+        zones == ["a", "a", "b", "b"]
+    };
+    assert!(even(zones()), "{:?}", zones());
+    pooled.commits();
+    pooled.until("updated", |it| it.is_updated(4)).await;
+    assert!(even(zones()), "{:?}", zones());
+    // What is there stays where it is; what comes is where the pool is now.
+    pooled.want(|pool| (pool.zones, pool.replicas) = (vec!["b".to_owned()], 5));
+    pooled.until("five", |it| it.is_updated(5)).await;
+    let mut all = zones();
+    all.sort();
+    assert_eq!(all, ["a", "a", "b", "b", "b"]);
 }
