@@ -1,5 +1,6 @@
 //! Workers from a NodePool to their VMs and back.
 
+mod deaths;
 mod repair;
 mod rollout;
 

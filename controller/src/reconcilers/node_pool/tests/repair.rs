@@ -27,7 +27,7 @@ impl Pooled {
     }
 
     /// So many workers, whole: each with its Machine, and none that was lost.
-    fn is_whole(&self, replicas: i64) -> bool {
+    pub(super) fn is_whole(&self, replicas: i64) -> bool {
         self.is_settled(replicas) && self.0.api.names("machines").len() as i64 == 3 + replicas
     }
 }

@@ -7,7 +7,7 @@ const NEWER: &str = "kaas-tenant-0.3.0";
 
 impl Pooled {
     /// The cluster's control nodes have come to a newer image for good: what an upgrade leaves once it is committed.
-    fn commits(&self) {
+    pub(super) fn commits(&self) {
         let digest = self.has_newer();
         let mut cluster = self.cluster();
         cluster.spec.image = Some(NEWER.to_owned());
@@ -37,7 +37,7 @@ impl Pooled {
         self.workers().iter().map(of).collect()
     }
 
-    fn is_updated(&self, replicas: i64) -> bool {
+    pub(super) fn is_updated(&self, replicas: i64) -> bool {
         let status = self.0.api.object("nodepools")["status"].clone();
         let all = self.is_settled(replicas) && self.0.api.names("machines").len() as i64 == 3 + replicas;
         all && self.condition("UpToDate") == "Current" && status["updatedReplicas"] == replicas

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
-use self::api::Mortal;
+pub use self::api::Mortal;
 pub use self::place::Fault as VmFault;
 use self::place::InMemoryPlace;
 use super::Work;
