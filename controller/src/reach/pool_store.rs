@@ -52,10 +52,14 @@ impl<'a> PoolStore<'a> {
         term: &Term,
         like: &'a Machine,
         addresses: Option<&'a IPPool>,
-        zones: &'a [String],
     ) -> Self {
         let holds = Self::holds(objects, pool, term);
-        Self { objects, holds, pool, like, addresses, zones, made: Mutex::default() }
+        Self { objects, holds, pool, like, addresses, zones: &[], made: Mutex::default() }
+    }
+
+    /// Has further workers spread over these zones.
+    pub fn over(self, zones: &'a [String]) -> Self {
+        Self { zones, ..self }
     }
 
     /// The zone of a worker that was made by this one.

@@ -260,8 +260,8 @@ impl PoolWork<'_> {
                 Err(words) => return self.rest(pool, unreached(words)).await,
             }
         };
-        let addresses = known.addresses.as_ref();
-        let store = PoolStore::new(work.objects, pool, work.term, &known.like, addresses, &known.zones);
+        let store = PoolStore::new(work.objects, pool, work.term, &known.like, known.addresses.as_ref());
+        let store = store.over(&known.zones);
         let placed = |name: &str| {
             let noted = || machines.iter().find(|it| it.name_any() == name).map(|machine| machine.spec.zone.clone());
             placed(&known.provider, store.zone_of(name).or_else(noted))
