@@ -95,7 +95,7 @@ impl Health<'_> {
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
-        vec![(Possible, none), control_plane, self.nodes_ready(&nodes), up_to_date, progressing, ready]
+        vec![(Possible, none), control_plane, self.nodes_ready(), up_to_date, progressing, ready]
     }
 
     /// Whether the Kubernetes API is served.
@@ -118,7 +118,7 @@ impl Health<'_> {
         }
     }
 
-    fn nodes_ready(&self, nodes: &NodesStatus) -> Said {
+    fn nodes_ready(&self) -> Said {
         use TenantClusterReason::{NodesNotReached, WorkersMissing, WorkersReady};
         let is_unknown =
             |pool: &&NodePool| standing_of(pool).is_some_and(|(standing, _)| standing == Standing::Unknown);
@@ -126,13 +126,10 @@ impl Health<'_> {
         if !unknown.is_empty() {
             return (NodesNotReached, unknown.join("; "));
         }
-        // As many as are wanted may be Ready of a pool that makes further ones, or lacks them beside another one that has too many.
+        // Of each by itself: one may have more than it wants while they are replaced.
         let lacks = |pool: &&NodePool| pool.metadata.deletion_timestamp.is_none() && !has_all(pool);
         let lacking: Vec<String> = self.pools.iter().filter(lacks).map(of_pool).collect();
-        match lacking.is_empty() && nodes.ready >= nodes.wanted {
-            true => (WorkersReady, String::new()),
-            false => (WorkersMissing, lacking.join("; ")),
-        }
+        if lacking.is_empty() { (WorkersReady, String::new()) } else { (WorkersMissing, lacking.join("; ")) }
     }
 
     fn ready(&self, (control_plane, words): &Said, nodes: &NodesStatus) -> Said {
