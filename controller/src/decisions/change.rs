@@ -32,7 +32,7 @@ const GOOD: i64 = 600;
 
 /// What was looked at.
 #[derive(Debug)]
-pub struct Looked<'a> {
+pub struct SeenCluster<'a> {
     /// The cluster.
     pub cluster: &'a TenantCluster,
     /// The last swap whose journal was begun, and how far it is.
@@ -111,7 +111,7 @@ enum Wanted<'i> {
     Missing(String),
 }
 
-impl<'a> Looked<'a> {
+impl<'a> SeenCluster<'a> {
     /// What comes next.
     pub fn next(&self) -> Change {
         let pinned = self.cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
@@ -593,7 +593,7 @@ mod tests {
         let images = images();
         let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
         let minor = "1.36".parse().ok();
-        Looked { cluster, swap, raise: None, images: &images, minor, now: now().0 }.next()
+        SeenCluster { cluster, swap, raise: None, images: &images, minor, now: now().0 }.next()
     }
 
     #[test]
@@ -712,7 +712,7 @@ mod tests {
         let mut cluster = names(None);
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
-            Looked { cluster, swap: None, raise: None, images: &images, minor: minor.parse().ok(), now: now().0 }.next()
+            SeenCluster { cluster, swap: None, raise: None, images: &images, minor: minor.parse().ok(), now: now().0 }.next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

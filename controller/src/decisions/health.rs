@@ -4,7 +4,9 @@
 use fleet::deploy::DeployStatus;
 
 use super::obstacle::Obstacle;
-use crate::objects::{ControlPlaneStatus, NodePool, NodesStatus, TenantClusterReason};
+use crate::objects::{
+    ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, Standing, TenantClusterReason,
+};
 
 /// A condition, and what it is about.
 pub type Said = (TenantClusterReason, String);
@@ -99,7 +101,7 @@ impl Health<'_> {
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
-        vec![preflight, control_plane, self.nodes_ready(&nodes), up_to_date, progressing, ready]
+        vec![preflight, control_plane, self.nodes_ready(), up_to_date, progressing, ready]
     }
 
     /// Whether the Kubernetes API is served.
@@ -122,9 +124,18 @@ impl Health<'_> {
         }
     }
 
-    fn nodes_ready(&self, nodes: &NodesStatus) -> Said {
-        use TenantClusterReason::{WorkersMissing, WorkersReady};
-        if nodes.ready >= nodes.wanted { (WorkersReady, String::new()) } else { (WorkersMissing, of_pools(self.pools)) }
+    fn nodes_ready(&self) -> Said {
+        use TenantClusterReason::{NodesNotReached, WorkersMissing, WorkersReady};
+        let is_unknown =
+            |pool: &&NodePool| standing_of(pool).is_some_and(|(standing, _)| standing == Standing::Unknown);
+        let unknown: Vec<String> = self.pools.iter().filter(is_unknown).map(of_pool).collect();
+        if !unknown.is_empty() {
+            return (NodesNotReached, unknown.join("; "));
+        }
+        // Of each by itself: one may have more than it wants while they are replaced.
+        let lacks = |pool: &&NodePool| pool.metadata.deletion_timestamp.is_none() && !has_all(pool);
+        let lacking: Vec<String> = self.pools.iter().filter(lacks).map(of_pool).collect();
+        if lacking.is_empty() { (WorkersReady, String::new()) } else { (WorkersMissing, lacking.join("; ")) }
     }
 
     fn ready(&self, (control_plane, words): &Said, nodes: &NodesStatus) -> Said {
@@ -164,15 +175,33 @@ pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     all
 }
 
-/// The pools that lack workers, for people.
+/// The pools that lack workers, or have others beside them, for people.
 fn of_pools(pools: &[NodePool]) -> String {
-    let lacking = pools.iter().filter_map(|pool| {
-        let ready = pool.status.as_ref().map(|status| status.ready_replicas).unwrap_or_default();
-        let name = pool.metadata.name.as_deref().unwrap_or_default();
-        (i64::from(ready) != i64::from(pool.spec.replicas))
-            .then(|| format!("{name} has {ready} of {} workers Ready", pool.spec.replicas))
-    });
-    lacking.collect::<Vec<_>>().join("; ")
+    let is_other = |pool: &&NodePool| ready_of(pool) != i64::from(pool.spec.replicas);
+    pools.iter().filter(is_other).map(of_pool).collect::<Vec<_>>().join("; ")
+}
+
+/// Whether as many workers of a pool are Ready as it wants.
+fn has_all(pool: &NodePool) -> bool {
+    ready_of(pool) >= i64::from(pool.spec.replicas)
+}
+
+fn ready_of(pool: &NodePool) -> i64 {
+    pool.status.as_ref().map(|status| status.ready_replicas.into()).unwrap_or_default()
+}
+
+/// How a pool's condition Ready stands, and why; none where nobody has looked at it yet.
+fn standing_of(pool: &NodePool) -> Option<(Standing, String)> {
+    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.about == NodePoolReason::AllReady.condition())?;
+    Some((ready.status, ready.reason.clone()))
+}
+
+/// A pool, for people.
+fn of_pool(pool: &NodePool) -> String {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let why = standing_of(pool).filter(|(standing, _)| *standing != Standing::True).map(|(_, why)| format!(" ({why})"));
+    format!("{name} has {} of {} workers Ready{}", ready_of(pool), pool.spec.replicas, why.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -183,7 +212,7 @@ mod tests {
     use fleet::hypervisor::PowerState;
 
     use super::*;
-    use crate::objects::{NodePoolSpec, NodePoolStatus, Reason, Standing, TenantClusterReason as Why};
+    use crate::objects::{NodePoolSpec, NodePoolStatus, TenantClusterReason as Why, set};
 
     fn status(ready: &[bool]) -> DeployStatus {
         let node = |(number, ready): (u8, &bool)| NodeStatus {
@@ -270,6 +299,35 @@ mod tests {
         );
         assert_eq!(reasons(&health.conditions())[2..5], [Why::WorkersMissing, Why::Current, Why::WorkersChange]);
         assert_eq!(health.conditions()[2].1, "shop-general has 2 of 3 workers Ready");
+    }
+
+    #[test]
+    fn workers_are_ready_where_those_of_each_pool_are_and_unknown_where_nobody_can_tell_of_one() {
+        let all = status(&[true; 3]);
+        let said = |pools: &[NodePool]| {
+            let said = of(&all, pools).conditions();
+            said.into_iter().find(|(reason, _)| reason.condition() == "NodesReady").unwrap()
+        };
+        let with = |pool: &NodePool, reason: NodePoolReason| {
+            let mut pool = pool.clone();
+            set(&mut pool.status.as_mut().unwrap().conditions, reason, "", 1, &super::super::fixture::now());
+            pool
+        };
+        assert_eq!(said(&[]).0, Why::WorkersReady);
+        let good = with(&pool(2, 2), NodePoolReason::AllReady);
+        assert_eq!(said(&[good.clone(), pool(0, 0)]).0, Why::WorkersReady);
+        let scaling = with(&pool(3, 2), NodePoolReason::Scaling);
+        let words = "shop-general has 2 of 3 workers Ready (Scaling)".to_owned();
+        assert_eq!(said(&[good.clone(), scaling.clone()]), (Why::WorkersMissing, words));
+        // One that makes more than it wants has them for itself.
+        let surge = with(&pool(2, 3), NodePoolReason::Scaling);
+        assert_eq!(said(&[surge, scaling.clone()]).0, Why::WorkersMissing);
+        let silent = with(&good, NodePoolReason::NotReached);
+        let words = "shop-general has 2 of 2 workers Ready (NotReached)".to_owned();
+        assert_eq!(said(&[scaling, silent]), (Why::NodesNotReached, words));
+        let mut going = pool(3, 1);
+        going.metadata.deletion_timestamp = Some(super::super::fixture::now());
+        assert_eq!(said(&[going, good]).0, Why::WorkersReady, "nobody wants its workers any more");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is to be done, decided by what was seen. Pure: nothing is asked or done here, and an answer that is not known is no
 //! answer.
 
+mod add_ons;
 mod addresses;
 mod change;
 mod claims;
@@ -13,20 +14,24 @@ mod health;
 mod ip_pool;
 mod news;
 mod node_image;
+mod nodes_image;
 mod obstacle;
 mod owned;
 mod pool;
 mod preflight;
 pub mod provider;
+mod repair;
 mod resolved;
 mod sizes;
 mod swapping;
+mod spread;
 mod template;
 mod window;
 mod workers;
 
+pub use self::add_ons::add_ons;
 pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
-pub use self::change::{Change, Looked};
+pub use self::change::{Change, SeenCluster};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims};
 pub use self::cluster::{
     Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,
@@ -37,6 +42,7 @@ pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::news::{News, Reasons, news, reasons};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
+pub use self::nodes_image::{NodesImage, awaited, nodes_image};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER, keys_secret, kubeconfig_secret, owner,
@@ -46,8 +52,10 @@ pub use self::preflight::{
     Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, Used, limits, needed_secrets, network, obstacles, pool_of_nodes,
 };
 pub use self::provider::{SeenVCenter, SeenZone};
+pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::swapping::{Stage, Swapping, words};
+pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::template::Made;
-pub use self::workers::{kept, like, pool_status, shown_worker, site};
+pub use self::workers::{Looked, kept, like, pool_status, shown_worker, site};

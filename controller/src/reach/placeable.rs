@@ -8,7 +8,7 @@ use contract::deployer::PrivateKey;
 use fleet::authority::{LatestSnapshot, Snapshots};
 use fleet::deploy::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
-use fleet::node::{Client, Credentials, Deployer};
+use fleet::node::{AddOnSeen, Client, Credentials, Deployer};
 use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
 
@@ -34,6 +34,12 @@ pub trait Placeable: Send + Sync {
     /// # Errors
     /// When that is none.
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>>;
+
+    /// What runs of a cluster's add-ons, by its kubeconfig.
+    ///
+    /// # Errors
+    /// When that is none, or the cluster does not answer.
+    async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>>;
 
     /// The control nodes of a cluster, by its deployer's key; without it they cannot be asked.
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests>;
@@ -67,6 +73,10 @@ impl Placeable for Providers {
 
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
         Ok(Box::new(Client::new(&Credentials::parse(kubeconfig)?)?))
+    }
+
+    async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>> {
+        Client::new(&Credentials::parse(kubeconfig)?)?.add_ons().await
     }
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {

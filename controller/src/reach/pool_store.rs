@@ -6,7 +6,9 @@
 //! A Machine says of no hold: who was overtaken writes nothing more, since a controller's term ends before the next one's begins, and
 //! a hold is confirmed before each write.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
@@ -19,7 +21,7 @@ use serde_json::json;
 use super::kinds;
 use super::objects::{Collection, Failure, Objects};
 use super::store::ClusterStore;
-use crate::decisions::{Allocation, MACHINE_FINALIZER, allocation, claimant, claimed};
+use crate::decisions::{Allocation, MACHINE_FINALIZER, NODE_POOL, allocation, claimant, claimed, zone_of_next};
 use crate::objects::{IPAddress, IPPool, Machine, NodePool};
 use crate::records::noted;
 use crate::term::Term;
@@ -36,6 +38,10 @@ pub struct PoolStore<'a> {
     like: &'a Machine,
     /// What their addresses are taken from; none where they ask for one by DHCP.
     addresses: Option<&'a IPPool>,
+    /// The zones that they are spread over.
+    zones: &'a [String],
+    /// The zones of those that were made by this one, by name.
+    made: Mutex<BTreeMap<String, String>>,
 }
 
 impl<'a> PoolStore<'a> {
@@ -48,7 +54,26 @@ impl<'a> PoolStore<'a> {
         addresses: Option<&'a IPPool>,
     ) -> Self {
         let holds = Self::holds(objects, pool, term);
-        Self { objects, holds, pool, like, addresses }
+        Self { objects, holds, pool, like, addresses, zones: &[], made: Mutex::default() }
+    }
+
+    /// Has further workers spread over these zones.
+    pub fn over(self, zones: &'a [String]) -> Self {
+        Self { zones, ..self }
+    }
+
+    /// The zone of a worker that was made by this one.
+    pub fn zone_of(&self, name: &str) -> Option<String> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// The zone of a further worker.
+    async fn next_zone(&self) -> anyhow::Result<String> {
+        let all = Some((NODE_POOL, self.pool.name_any()));
+        let all = all.as_ref().map(|(label, name)| (*label, name.as_str()));
+        let all = kinds::list::<Machine>(self.objects, self.pool.namespace().as_deref(), all).await;
+        let all = all.context("looking for the pool's Machines")?;
+        Ok(zone_of_next(self.zones, &self.like.spec, &all).unwrap_or(&self.like.spec.zone).clone())
     }
 
     /// The holds of a NodePool alone.
@@ -190,9 +215,11 @@ impl Store for PoolStore<'_> {
         let made = {
             let mut machine = self.like.clone();
             machine.metadata.name = Some(name.to_owned());
+            machine.spec.zone = self.next_zone().await?;
             kinds::create(self.objects, &machine).await
         };
         let made = made.with_context(|| format!("making the Machine {name}"))?;
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), made.spec.zone.clone());
         let id = made.metadata.uid.as_deref().unwrap_or_default().parse().context("a Machine without a UID")?;
         let address = match self.address(&made).await {
             Ok(address) => address,

@@ -2,6 +2,7 @@
 //! kubeconfig, to a node's endpoint or to the Kubernetes API. Knows how to ask,
 //! not what.
 
+mod add_ons;
 mod credentials;
 mod deployer;
 mod network;
@@ -23,6 +24,7 @@ use network::Network;
 
 use crate::authority::MARGIN;
 
+pub use add_ons::AddOnSeen;
 pub use credentials::Credentials;
 pub use deployer::{Deployer, DeployerError};
 pub use reqwest::Method;

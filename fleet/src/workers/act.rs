@@ -23,7 +23,7 @@ use super::seen::{Found, Node, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
 use crate::authority::Drawn;
-use crate::hypervisor::{Addition, Networks, PowerState, ShutDown, Staged, Vm};
+use crate::hypervisor::{Addition, Networks, Placement, PowerState, ShutDown, Staged, Vm};
 use crate::upgrade::{GuardedHypervisor, Reason};
 
 /// How long a worker may take to shut down before its power is cut, times its timeout factor: nothing on it has to outlive it.
@@ -171,7 +171,8 @@ impl Acting<'_> {
         let pool = records.kept().pool.clone();
         let none = || Reason::new(reason::NO_CONTROL_NODE, "there is no control node's VM to put it beside");
         let beside = self.workers.beside.as_ref().ok_or_else(|| Trouble::Refused(none()))?;
-        let staged = match self.staged(records, &machine, beside).await {
+        let placed = (self.workers.placed)(&machine.name);
+        let staged = match self.staged(records, &machine, beside, &placed.placement).await {
             Err(Trouble::Refused(why)) => return self.refused(records, machine, why).await,
             staged => staged?,
         };
@@ -190,9 +191,9 @@ impl Acting<'_> {
             image: &staged,
             networks: Networks::Of(beside),
             size: &noted.template.size,
-            properties: &self.workers.site.properties(&pool, &noted, &token),
+            properties: &self.workers.site.properties(&pool, &noted, &token, placed.labels.clone()),
             stamp: noted.stamp(self.workers.hypervisor.deployment()),
-            placement: &self.workers.placement,
+            placement: &placed.placement,
         };
         match self.hypervisor.add(&addition).await.map_err(Trouble::from) {
             Err(Trouble::Refused(why)) => self.refused(records, noted, why).await,
@@ -215,7 +216,8 @@ impl Acting<'_> {
         let noted = Machine { token: Some(token.id.clone()), expires: token.expires, key: None, ..machine };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
-        let properties = self.workers.site.properties(&pool, &noted, &token);
+        let labels = (self.workers.placed)(&noted.name).labels;
+        let properties = self.workers.site.properties(&pool, &noted, &token, labels);
         let given = self.hypervisor.give(vm(seen, &noted)?, &properties).await.map_err(Trouble::from);
         let since = (self.workers.clock)();
         match given {
@@ -259,8 +261,13 @@ impl Acting<'_> {
 
     /// The machine's image where its VM is to be put. That of the pool can be laid there; one that the pool has left
     /// behind is there or is not needed any more.
-    async fn staged(&self, records: &Records<'_>, machine: &Machine, beside: &Vm) -> Result<Staged, Trouble> {
-        let placement = &self.workers.placement;
+    async fn staged(
+        &self,
+        records: &Records<'_>,
+        machine: &Machine,
+        beside: &Vm,
+        placement: &Placement,
+    ) -> Result<Staged, Trouble> {
         let digest = &machine.template.image.digest;
         if let Some(ready) = self.hypervisor.staged(digest, beside, placement).await? {
             return Ok(ready);

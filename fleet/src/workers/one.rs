@@ -223,8 +223,11 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
         return Step::Does(Action::RemoveToken(name(machine)));
     }
     let Some(vm) = vm else {
-        let gone = Reason::new(reason::VM_GONE, "its VM is gone");
-        return Step::Does(Action::Leave(name(machine), gone));
+        let gone = "its VM is gone";
+        return match pool.keeps_lost {
+            true => Step::Waits(Wait::passing(machine, reason::VM_GONE, gone)),
+            false => Step::Does(Action::Leave(name(machine), Reason::new(reason::VM_GONE, gone))),
+        };
     };
     let late = is_late(pool, machine, seen);
     match vm.power {

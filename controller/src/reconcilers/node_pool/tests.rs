@@ -1,11 +1,16 @@
 //! Workers from a NodePool to their VMs and back.
 
+mod deaths;
+mod repair;
+mod rollout;
+
 use std::time::Duration;
 
 use fleet::workers::PodSeen;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::objects::NodePoolSpec;
 use crate::reach::in_memory::Fault;
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::World;
@@ -35,9 +40,23 @@ impl Pooled {
     }
 
     fn scale(&self, replicas: u32) {
+        self.want(|pool| pool.replicas = replicas);
+    }
+
+    /// A person wants something else of the pool.
+    fn want(&self, change: impl FnOnce(&mut NodePoolSpec)) {
         let mut pool = self.there();
-        pool.spec.replicas = replicas;
+        change(&mut pool.spec);
         self.0.api.put(&pool);
+    }
+
+    /// Reconciles for so long, as a controller does.
+    async fn for_seconds(&self, seconds: u64) {
+        let until = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < until {
+            let _ = self.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
     }
 
     async fn reconcile(&self) -> Result<Action, Trouble> {
@@ -46,7 +65,7 @@ impl Pooled {
     }
 
     async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        for _ in 0..40 {
+        for _ in 0..80 {
             if is_so(self) {
                 return;
             }
@@ -220,7 +239,12 @@ async fn what_a_pool_lacks_is_told() {
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "Unfit");
     let mut there = pooled.there();
-    there.spec.zones = vec!["a".to_owned(), "b".to_owned()];
+    there.spec.zones = vec!["a".to_owned(), "x".to_owned()];
+    pooled.0.api.put(&there);
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.condition("Ready"), "Unfit");
+    let mut there = pooled.there();
+    there.spec.network = Some("leased".to_owned());
     pooled.0.api.put(&there);
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "NotSupported");

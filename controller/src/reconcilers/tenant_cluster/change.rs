@@ -23,7 +23,7 @@ use super::operator::{KUBERNETES, Operator};
 use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Looked, Obstacle, Stage, Swapping};
+use crate::decisions::{CLUSTER, Change, SeenCluster, Obstacle, Stage, Swapping};
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
     TenantClusterReason, UpgradeMode,
@@ -90,7 +90,7 @@ impl Work<'_> {
         };
         let raise = raising(cluster, &cluster.spec.version);
         let raise = operations.iter().find(|operation| operation.name_any() == raise);
-        let looked = Looked {
+        let looked = SeenCluster {
             cluster,
             swap: swap.zip(swapping.clone()),
             raise,

@@ -2,6 +2,7 @@
 //! itself. One thing at a time: what comes next is decided by [`crate::decisions`], done here, and looked at again. Whoever takes over
 //! goes on by looking. Its workers are its NodePools' own.
 
+mod add_ons;
 mod begin;
 mod change;
 mod deploy;

@@ -223,7 +223,9 @@ impl Work<'_> {
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
         let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
-        self.note(cluster, &health.conditions(), |status| {
+        let add_ons = self.add_ons(cluster, seen.formed).await?;
+        let said: Vec<Said> = health.conditions().into_iter().chain(add_ons).collect();
+        self.note(cluster, &said, |status| {
             (status.control_plane, status.nodes) = (health.control_plane(), health.nodes());
             if minor.is_some() {
                 status.kubernetes.clone_from(&minor);

@@ -9,3 +9,4 @@ mod records;
 mod says;
 mod scale;
 pub mod stories;
+mod unhealthy;

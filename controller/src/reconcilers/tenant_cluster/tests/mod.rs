@@ -1,5 +1,6 @@
 //! Clusters from their object to their VMs and back, at an API server and a place in memory.
 
+mod add_ons;
 mod api;
 mod faults;
 mod nodes;
@@ -13,7 +14,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
-use self::api::Mortal;
+pub use self::api::Mortal;
+pub use self::place::Fault as VmFault;
 use self::place::InMemoryPlace;
 use super::Work;
 use crate::context::Trouble;

@@ -19,6 +19,7 @@ use fleet::hypervisor::{
     Adapter, Addition, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement,
     Result, ShutDown, Staged, Stamp, Vm, VmRef,
 };
+use fleet::node::AddOnSeen;
 use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -79,6 +80,12 @@ pub struct State {
     /// Nodes that take no pods, and those that were removed, by their names.
     pub cordoned: BTreeSet<String>,
     pub removed: BTreeSet<String>,
+    /// Workers whose nodes are not Ready, by their names.
+    pub unready: BTreeSet<String>,
+    /// Add-ons that do not run, by their names.
+    pub stopped: BTreeSet<String>,
+    /// Whether the Kubernetes API does not answer.
+    pub is_silent: bool,
     /// Pods that do not move away, by their nodes' names.
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
@@ -123,6 +130,21 @@ impl InMemoryPlace {
     /// Where VMs were put, by their names.
     pub fn placements(&self) -> BTreeMap<String, Placement> {
         self.lock().vms.iter().map(|(vm, placement, _)| (vm.name.clone(), placement.clone())).collect()
+    }
+
+    /// Removes a VM as somebody else does.
+    pub fn lose(&self, name: &str) {
+        self.lock().vms.retain(|(vm, ..)| vm.name != name);
+    }
+
+    /// The workers that take pods.
+    pub fn serving(&self) -> usize {
+        let state = self.lock();
+        let serves = |it: &&(Vm, Placement, Option<Instant>)| {
+            has_joined(&state, it)
+                && [&state.removed, &state.cordoned, &state.unready].iter().all(|no| !no.contains(&it.0.name))
+        };
+        state.vms.iter().filter(serves).count()
     }
 
     /// Changes a VM as somebody else does.
@@ -214,6 +236,21 @@ impl Placeable for InMemoryPlace {
         Ok(Box::new(Api(self.clone())))
     }
 
+    async fn add_ons(&self, _: &str) -> anyhow::Result<Vec<AddOnSeen>> {
+        let state = self.lock();
+        if state.is_silent || !state.has_formed() {
+            bail!("the API does not answer");
+        }
+        let all = [keys::CLUSTER_DNS, keys::CLUSTER_METRICS, keys::LOCAL_VOLUMES, keys::SERVICE_VIPS];
+        let seen = |name: &str| AddOnSeen {
+            add_on: name.to_owned(),
+            workload: format!("kube-system/{name}"),
+            wanted: 1,
+            running: u64::from(!state.stopped.contains(name)),
+        };
+        Ok(all.into_iter().map(seen).collect())
+    }
+
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
         Box::new(Nodes { place: self.clone(), key })
     }
@@ -243,6 +280,9 @@ fn has_joined(state: &State, (vm, _, since): &Made) -> bool {
 impl Cluster for Api {
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
         let state = self.0.lock();
+        if state.is_silent {
+            bail!("the API does not answer");
+        }
         let is_there = |it: &&Made| {
             (state.is_control(&it.0) && state.is_node(&it.0) && state.has_formed())
                 || (has_joined(&state, it) && !state.removed.contains(&it.0.name))
@@ -253,7 +293,7 @@ impl Cluster for Api {
             name: name(vm),
             uid: vm.uuid().to_string(),
             provider: format!("vsphere://{}", vm.uuid()),
-            ready: true,
+            ready: !state.unready.contains(&vm.name),
             cordoned: state.cordoned.contains(&vm.name),
             address: None,
             excluded: state.cordoned.contains(&vm.name),
