@@ -110,6 +110,10 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if let Some(other) = wished.machines.iter().find(|machine| !is_wanted(machine)) {
         return Next::Unmake(Box::new(other.clone()));
     }
+    // Who cannot have the addresses that a person has named, or that a pool is to give, makes nothing.
+    if let Err(obstacle) = &wished.claiming {
+        return Next::Await(obstacle.clone());
+    }
     let is_there = |wanted: &&Machine| wished.machines.iter().any(|machine| is_same(wanted, machine));
     if let Some(missing) = wished.wanted.iter().find(|wanted| !is_there(wanted)) {
         return Next::Make(Box::new(missing.clone()));
@@ -335,7 +339,7 @@ mod tests {
                 break;
             }
         }
-        let expected = "Keep Pin Make Make Make Claim Claim Claim Claim Claim Pin Draw Deploy";
+        let expected = "Keep Pin Make Make Make Claim Claim Claim Claim Claim Claim Pin Draw Deploy";
         assert_eq!(order.join(" "), expected);
         let pinned = world.cluster.status.as_ref().unwrap().resolved.as_ref().unwrap();
         assert_eq!(pinned.endpoint.as_deref(), Some("192.168.10.10"));
@@ -356,6 +360,10 @@ mod tests {
         assert_eq!(next(&Wished { place, ..world.wished() }), Next::Await(why(TenantClusterReason::CapacityMissing)));
         let keys = KeysSeen::Damaged("the Secret holds no key".to_owned());
         assert!(matches!(next(&Wished { keys, ..world.wished() }), Next::Await(_)), "no key is drawn over another one");
+        world.machines.clear();
+        let claiming = Err(why(TenantClusterReason::AddressesMissing));
+        let taken = Wished { claiming, ..world.wished() };
+        assert_eq!(next(&taken), Next::Await(why(TenantClusterReason::AddressesMissing)), "no Machine is made");
         world.cluster.spec.paused = true;
         assert_eq!(next(&world.wished()), Next::Rest);
     }

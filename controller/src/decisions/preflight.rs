@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+use kube::ResourceExt;
+
 use super::addresses::{Malformed, subnet};
 use super::obstacle::Obstacle;
 use super::resolved::standing;
 use crate::objects::{
-    AUTO, Addressing, From, IPPool, IPPoolSpec, MachineSpec, Provider, ProviderNetwork, ProviderReason, Reason,
-    Standing, TenantCluster, TenantClusterReason, VMClass, VSphere,
+    AUTO, AddressRange, Addressing, From, IPPool, IPPoolSpec, MachineSpec, Provider, ProviderNetwork, ProviderReason,
+    Reason, Standing, TenantCluster, TenantClusterReason, VMClass, VSphere,
 };
 
 /// What a cluster's spec names, as it was looked at: what is not there is none.
@@ -174,36 +176,46 @@ impl Found {
         }
     }
 
-    /// The endpoint is handed over within the subnet of the control nodes. What else may not overlap nodes themselves would say, and
-    /// their forms are held against that.
+    /// The endpoint is handed over within the subnet of the control nodes, and the nodes answer for addresses of Services there: those
+    /// that are named, and all that their pools give out. What else may not overlap nodes themselves would say, and their forms are held
+    /// against that.
     fn ranges(&mut self, around: &Around<'_>, provider: &Provider) {
         let Some(pool) = pool_of_nodes(around.cluster, provider, around.pools) else { return };
-        let endpoint = &around.cluster.spec.network.endpoint;
-        let given = endpoint.address.as_ref().map(|address| (address.clone(), format!("the endpoint {address}")));
-        if let Some((address, what)) = given {
-            self.inside(&pool.spec, &address, &what);
+        let network = &around.cluster.spec.network;
+        if let Some(address) = &network.endpoint.address {
+            self.inside(&pool.spec, address, &format!("the endpoint {address}"));
         }
-        let of = |name: &String| around.pools.iter().find(|pool| pool.metadata.name.as_ref() == Some(name));
-        let other = endpoint.pool_ref.as_ref().and_then(|other| of(&other.name));
-        for range in other.iter().flat_map(|pool| &pool.spec.ranges) {
-            self.inside(
-                &pool.spec,
-                &range.first,
-                &format!("the first address of the endpoint's IPPool, {},", range.first),
-            );
+        let vips = network.service_vips.as_ref();
+        for AddressRange { first, last } in vips.iter().filter_map(|vips| vips.ranges.as_ref()).flatten() {
+            for address in [first, last] {
+                self.inside(&pool.spec, address, &format!("{address} of network.serviceVIPs"));
+            }
+        }
+        let of_vips = vips.and_then(|vips| vips.pool_ref.as_ref());
+        for (what, other) in [("the endpoint's", network.endpoint.pool_ref.as_ref()), ("the serviceVIPs'", of_vips)] {
+            let other = other.and_then(|other| around.pools.iter().find(|pool| pool.name_any() == other.name));
+            for AddressRange { first, last } in other.iter().flat_map(|other| &other.spec.ranges) {
+                for address in [first, last] {
+                    self.inside(&pool.spec, address, &format!("{address} of {what} IPPool"));
+                }
+            }
         }
     }
 
     fn inside(&mut self, pool: &IPPoolSpec, address: &str, what: &str) {
         let is_inside = || -> Result<bool, Malformed> {
             let (first, last, _) = subnet(pool)?;
-            Ok(address.parse::<Ipv4Addr>().is_ok_and(|address| (first + 1..last).contains(&u32::from(address))))
+            Ok(address.parse::<Ipv4Addr>().is_ok_and(|address| (first..=last).contains(&u32::from(address))))
         };
         match is_inside() {
             Ok(true) => {}
             Ok(false) => {
                 let words = format!("{what} is not in the subnet of the control nodes, {}", pool.subnet);
-                self.add(TenantClusterReason::RangesOverlap, words);
+                let obstacle = Obstacle::new(TenantClusterReason::RangesOverlap, words);
+                // A range of one address has it as its first and its last.
+                if !self.0.contains(&obstacle) {
+                    self.0.push(obstacle);
+                }
             }
             Err(error) => self.add(TenantClusterReason::PreflightNotKnown, error.to_string()),
         }
@@ -304,7 +316,19 @@ mod tests {
             recovery_key_ref: Reference::to("key"),
             credentials_ref: None,
         };
-        let cases: [(Why, &str, Change<'_>); 16] = [
+        let other_pool = |it: &mut Case, first: &str, last: &str| {
+            let mut other = pool();
+            other.metadata.name = Some("other".to_owned());
+            other.spec.subnet = "192.168.0.0/16".to_owned();
+            (other.spec.ranges[0].first, other.spec.ranges[0].last) = (first.to_owned(), last.to_owned());
+            it.pools.push(other);
+            Some(Reference::to("other"))
+        };
+        let named = |first: &str, last: &str| {
+            let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None })
+        };
+        let cases: [(Why, &str, Change<'_>); 20] = [
             (Why::ReferenceMissing, "Provider dc1", &|it| it.provider = None),
             (Why::ReferenceMissing, "zone c", &|it| it.cluster.spec.control_plane.zones = vec!["c".to_owned()]),
             (Why::ReferenceMissing, "network green", &|it| it.cluster.spec.network.name = "green".to_owned()),
@@ -334,12 +358,23 @@ mod tests {
             (Why::RangesOverlap, "192.168.11.10", &|it| {
                 it.cluster.spec.network.endpoint.address = Some("192.168.11.10".to_owned());
             }),
-            (Why::RangesOverlap, "10.9.0.5", &|it| {
-                let mut api = pool();
-                api.metadata.name = Some("api".to_owned());
-                (api.spec.ranges[0].first, api.spec.ranges[0].last) = ("10.9.0.5".to_owned(), "10.9.0.9".to_owned());
-                it.pools.push(api);
-                it.cluster.spec.network.endpoint = Endpoint { address: None, pool_ref: Some(Reference::to("api")) };
+            (Why::RangesOverlap, "192.168.9.5 of the endpoint's IPPool", &|it| {
+                let pool_ref = other_pool(it, "192.168.9.5", "192.168.10.9");
+                it.cluster.spec.network.endpoint = Endpoint { address: None, pool_ref };
+            }),
+            (Why::RangesOverlap, "192.168.11.9 of the endpoint's IPPool", &|it| {
+                let pool_ref = other_pool(it, "192.168.10.5", "192.168.11.9");
+                it.cluster.spec.network.endpoint = Endpoint { address: None, pool_ref };
+            }),
+            (Why::RangesOverlap, "192.168.11.9 of the serviceVIPs' IPPool", &|it| {
+                let pool_ref = other_pool(it, "192.168.11.5", "192.168.11.9");
+                it.cluster.spec.network.service_vips = Some(ServiceVips { ranges: None, pool_ref, count: Some(1) });
+            }),
+            (Why::RangesOverlap, "192.168.9.9 of network.serviceVIPs", &|it| {
+                it.cluster.spec.network.service_vips = named("192.168.9.9", "192.168.10.9");
+            }),
+            (Why::RangesOverlap, "192.168.11.1 of network.serviceVIPs", &|it| {
+                it.cluster.spec.network.service_vips = named("192.168.10.9", "192.168.11.1");
             }),
             (Why::NotSupported, "spec.restore", &|it| it.cluster.spec.restore = Some(restore())),
         ];

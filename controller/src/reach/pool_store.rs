@@ -128,9 +128,8 @@ impl<'a> PoolStore<'a> {
         let Some(pool) = self.addresses else { return Ok(None) };
         let (name, claimant) = (pool.name_any(), claimant(machine));
         for _ in 0..TRIES {
-            let seen = self.addresses().await?.into_iter().map(|address| address.spec);
-            let seen: Vec<_> = seen.filter(|address| address.pool_ref.name == name).collect();
-            match allocation(&pool.spec, &seen, &claimant)? {
+            let seen: Vec<_> = self.addresses().await?.into_iter().map(|address| address.spec).collect();
+            match allocation(&name, &pool.spec, &seen, &claimant)? {
                 Allocation::Has(address) => return Ok(Some(address)),
                 Allocation::Exhausted => bail!("the IPPool {name} has no free address for {}", machine.name_any()),
                 Allocation::Make(address) => {

@@ -87,7 +87,7 @@ impl Pooled {
         }
         let machines = self.0.api.names("machines");
         let addresses = self.0.api.names("ipaddresses").len();
-        assert_eq!(addresses, machines.len() + 2, "{what}: one each, and two for Services: {machines:?}");
+        assert_eq!(addresses, machines.len() + 3, "{what}: one each, two for Services, the endpoint: {machines:?}");
     }
 }
 

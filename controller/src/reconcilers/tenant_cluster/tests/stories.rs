@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
+use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::World;
-use crate::objects::{Machine, NodePool, ProviderReason, TenantCluster, VMClass, set};
+use crate::objects::{AddressRange, Machine, NodePool, ProviderReason, ServiceVips, TenantCluster, VMClass, set};
 use crate::term::Term;
 
 #[tokio::test(start_paused = true)]
@@ -163,38 +164,96 @@ async fn what_is_in_the_way_stands_in_preflight_and_nothing_is_made() {
     world.is_whole("what was in the way is gone");
 }
 
-#[tokio::test(start_paused = true)]
-async fn two_clusters_never_have_the_same_address() {
-    let world = World::new();
-    let mut other = world.cluster.clone();
-    (other.metadata.name, other.metadata.uid) = (Some("bank".to_owned()), Some(Uuid::from_u128(77).to_string()));
-    other.spec.network.endpoint.address = Some("192.168.10.25".to_owned());
-    world.api.put(&other);
-    let other = World {
-        cluster: other,
+/// Another cluster at the same API server and in the same place.
+fn beside(world: &World, mut cluster: TenantCluster, number: u128) -> World {
+    let name = format!("bank{number}");
+    (cluster.metadata.name, cluster.metadata.uid) = (Some(name), Some(Uuid::from_u128(number).to_string()));
+    world.api.put(&cluster);
+    World {
+        cluster,
         api: world.api.clone(),
         place: world.place.clone(),
         clock: world.clock.clone(),
         term: world.term.clone(),
-    };
-    let mut named = world.cluster.clone();
-    named.spec.network.endpoint.address = Some("192.168.10.25".to_owned());
-    world.api.put(&named);
+    }
+}
+
+/// The reasons of a cluster's conditions.
+fn reasons(world: &World) -> Vec<String> {
+    let (namespace, name) = (world.cluster.namespace(), world.cluster.name_any());
+    let seen: TenantCluster = world.api.read(namespace.as_deref(), &name).unwrap();
+    seen.status.unwrap_or_default().conditions.into_iter().map(|condition| condition.reason).collect()
+}
+
+/// Two clusters at work at the same time, as a controller has them.
+async fn both(one: &World, other: &World) {
     for _ in 0..10 {
-        let (one, two) = tokio::join!(world.reconcile(), other.reconcile());
-        one.unwrap();
-        two.unwrap();
+        let (first, second) = tokio::join!(one.reconcile(), other.reconcile());
+        first.unwrap();
+        second.unwrap();
         tokio::time::sleep(Duration::from_secs(30)).await;
     }
-    let said = |name: &str| {
-        let of = crate::reach::Collection::of::<TenantCluster>(Some("team-blue"));
-        let found = futures_util::FutureExt::now_or_never(crate::reach::Objects::get(&world.api, &of, name));
-        let status = found.unwrap().unwrap()["status"].clone();
-        let reasons = status["conditions"].as_array().unwrap().iter();
-        reasons.map(|it| it["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clusters_never_have_the_same_address() {
+    type Names<'a> = &'a dyn Fn(&mut TenantCluster);
+    let endpoint = |cluster: &mut TenantCluster, address: &str| {
+        cluster.spec.network.endpoint.address = Some(address.to_owned());
     };
-    let blocked = [said("shop"), said("bank")].iter().filter(|it| it.contains(&"AddressesMissing".to_owned())).count();
-    assert_eq!(blocked, 1, "{:?} {:?}", said("shop"), said("bank"));
+    let vips = |cluster: &mut TenantCluster, first: &str, last: &str| {
+        let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
+        cluster.spec.network.service_vips =
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+    };
+    let elsewhere = |cluster: &mut TenantCluster| cluster.metadata.namespace = Some("team-red".to_owned());
+    let cases: [(&str, Names<'_>, Names<'_>); 4] = [
+        ("a pool gives it to nodes", &|it| endpoint(it, "192.168.10.25"), &|it| endpoint(it, "192.168.10.25")),
+        ("beside all ranges", &|it| endpoint(it, "192.168.10.95"), &|it| endpoint(it, "192.168.10.95")),
+        ("another one's Services", &|it| endpoint(it, "192.168.10.95"), &|it| {
+            elsewhere(it);
+            endpoint(it, "192.168.10.90");
+            vips(it, "192.168.10.94", "192.168.10.96");
+        }),
+        ("Services of both", &|it| vips(it, "192.168.10.90", "192.168.10.95"), &|it| {
+            elsewhere(it);
+            endpoint(it, "192.168.10.89");
+            vips(it, "192.168.10.95", "192.168.10.99");
+        }),
+    ];
+    for (what, of_one, of_other) in cases {
+        let mut world = World::new();
+        let mut provider = crate::decisions::fixture::provider();
+        provider.spec.allowed_namespaces.names.push("team-red".to_owned());
+        world.api.put(&provider);
+        let mut other = world.cluster.clone();
+        of_one(&mut world.cluster);
+        world.api.put(&world.cluster);
+        of_other(&mut other);
+        let other = beside(&world, other, 77);
+        both(&world, &other).await;
+        let said = [reasons(&world), reasons(&other)];
+        let is = |reason: &str| said.iter().filter(|it| it.iter().any(|said| said == reason)).count();
+        assert_eq!((is("AddressesMissing"), is("Serves")), (1, 1), "{what}: {said:?}");
+        let machines = world.api.names("machines");
+        assert_eq!(machines.len(), 3, "{what}: who cannot have it makes nothing: {machines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pool_reserves_is_no_clusters() {
+    for address in ["192.168.10.95", "192.168.10.25", "192.168.10.2", "192.168.10.1"] {
+        let mut world = World::new();
+        let mut pool = crate::decisions::fixture::pool();
+        pool.spec.reserved = vec!["192.168.10.95".to_owned(), "192.168.10.25".to_owned()];
+        world.api.put(&pool);
+        world.cluster.spec.network.endpoint.address = Some(address.to_owned());
+        world.api.put(&world.cluster);
+        world.reconcile().await.unwrap();
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "AddressesMissing" && words.contains(address), "{reason} {words}");
+        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,7 +330,7 @@ async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
         world.reconcile().await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
-    assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 5, "addresses stay with their VMs");
+    assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 6, "addresses stay with their VMs");
     assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
     world.place.lock().is_away = false;
     world.until("gone", World::is_gone).await;
