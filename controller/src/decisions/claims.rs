@@ -179,6 +179,25 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec]) -> R
     Ok(next.map_or(Claiming::Has(allotted), |object| Claiming::Make(Box::new(object))))
 }
 
+/// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
+pub fn left_over(cluster: &TenantCluster, claims: &[Claim], seen: &[IPAddress]) -> Vec<IPAddress> {
+    let is_claimed = |address: &IPAddressSpec| {
+        claims.iter().any(|Claim { claimant, from }| {
+            *claimant == address.claimant
+                && match from {
+                    Source::Pool(pool) => address.pool_ref.name == *pool && !address.named,
+                    Source::Named(named) => address.address == named.to_string(),
+                }
+        })
+    };
+    let is_left = |address: &&IPAddress| {
+        address.metadata.deletion_timestamp.is_none()
+            && Some(&address.spec.claimant.uid) == cluster.metadata.uid.as_ref()
+            && !is_claimed(&address.spec)
+    };
+    seen.iter().filter(is_left).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,5 +282,37 @@ mod tests {
         cluster.spec.network.service_vips =
             Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
         assert_eq!(claims(&cluster, &[], "blue-nodes").unwrap_err().reason, TenantClusterReason::NotSupported);
+    }
+
+    #[test]
+    fn what_is_named_no_longer_is_left_over() {
+        let (mut cluster, pools) = (cluster(), [pool()]);
+        let named = |last: u8| {
+            let range = AddressRange { first: "192.168.10.90".to_owned(), last: format!("192.168.10.{last}") };
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None })
+        };
+        let held = |cluster: &TenantCluster| {
+            let (mut seen, mut all) = (Vec::new(), Vec::new());
+            until_all(cluster, &pools, &mut seen).unwrap();
+            for address in seen {
+                let mut object = IPAddress::new(&address.address.clone(), address);
+                object.metadata.uid = Some("uid".to_owned());
+                all.push(object);
+            }
+            all
+        };
+        let left = |cluster: &TenantCluster, seen: &[IPAddress]| {
+            let claims = claims(cluster, &own(cluster), "blue-nodes").unwrap();
+            let left = left_over(cluster, &claims, seen).into_iter();
+            left.map(|address| address.spec.address).collect::<Vec<_>>()
+        };
+        let from_pool = held(&cluster);
+        assert_eq!(left(&cluster, &from_pool), [""; 0]);
+        cluster.spec.network.service_vips = named(92);
+        assert_eq!(left(&cluster, &from_pool), ["192.168.10.23", "192.168.10.24"]);
+        let three = held(&cluster);
+        cluster.spec.network.service_vips = named(91);
+        assert_eq!(left(&cluster, &three), ["192.168.10.92"]);
+        assert_eq!(left_over(&cluster, &[], &three).len(), 4, "its nodes' are their Machines'");
     }
 }

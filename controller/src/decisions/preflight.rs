@@ -7,11 +7,12 @@ use std::net::Ipv4Addr;
 use kube::ResourceExt;
 
 use super::addresses::{Malformed, subnet};
+use super::limits::permission;
 use super::obstacle::Obstacle;
 use super::resolved::standing;
 use crate::objects::{
-    AUTO, AddressRange, Addressing, From, IPPool, IPPoolSpec, MachineSpec, Provider, ProviderNetwork, ProviderReason,
-    Reason, Standing, TenantCluster, TenantClusterReason, VMClass, VSphere,
+    AUTO, AddressRange, Addressing, IPPool, IPPoolSpec, Provider, ProviderNetwork, ProviderReason, Reason, Standing,
+    TenantCluster, TenantClusterReason, VMClass, VSphere,
 };
 
 /// What a cluster's spec names, as it was looked at: what is not there is none.
@@ -27,28 +28,6 @@ pub struct Around<'a> {
     pub pools: &'a [IPPool],
     /// The keys of the Secrets that are there of those that the spec names.
     pub secrets: &'a BTreeMap<String, BTreeSet<String>>,
-}
-
-/// What Machines have together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
-    /// How many they are.
-    pub nodes: u64,
-    /// Virtual processors.
-    pub processors: u64,
-    /// Memory in MiB.
-    pub memory_mib: u64,
-}
-
-impl Used {
-    /// What some Machines have.
-    pub fn of<'m>(machines: impl IntoIterator<Item = &'m MachineSpec>) -> Self {
-        machines.into_iter().fold(Self::default(), |used, machine| Self {
-            nodes: used.nodes + 1,
-            processors: used.processors + u64::from(machine.processors),
-            memory_mib: used.memory_mib + u64::from(machine.memory_mib),
-        })
-    }
 }
 
 /// A Secret that a spec names, and what has to be in it.
@@ -94,7 +73,7 @@ pub fn obstacles(around: &Around<'_>) -> Vec<Obstacle> {
         found.missing("Provider", &around.cluster.spec.provider_ref.name);
         return found.0;
     };
-    found.permission(around.cluster, provider);
+    found.0.extend(permission(provider, around.cluster.metadata.namespace.as_deref().unwrap_or_default()));
     found.references(around, provider);
     found.secrets(around);
     found.ranges(around, provider);
@@ -117,16 +96,6 @@ impl Found {
     fn unsupported(&mut self, cluster: &TenantCluster) {
         if cluster.spec.restore.is_some() {
             self.add(TenantClusterReason::NotSupported, "spec.restore: clusters are not made from a snapshot yet");
-        }
-    }
-
-    fn permission(&mut self, cluster: &TenantCluster, provider: &Provider) {
-        let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-        let allowed = &provider.spec.allowed_namespaces;
-        if allowed.from == From::Listed && !allowed.names.iter().any(|name| name == namespace) {
-            let name = &cluster.spec.provider_ref.name;
-            let words = format!("the Provider {name} does not list the namespace {namespace} in allowedNamespaces");
-            self.add(TenantClusterReason::NamespaceNotAllowed, words);
         }
     }
 
@@ -237,29 +206,11 @@ impl Found {
     }
 }
 
-/// Whether a Provider's limits leave room for further Machines beside those that there are.
-pub fn limits(provider: &Provider, used: Used, wanted: Used) -> Option<Obstacle> {
-    let limits = provider.spec.limits.as_ref()?;
-    let name = provider.metadata.name.as_deref().unwrap_or_default();
-    let over = [
-        ("nodes", limits.nodes.map(u64::from), used.nodes, wanted.nodes),
-        ("processors", limits.processors.map(u64::from), used.processors, wanted.processors),
-        ("MiB of memory", limits.memory_mib, used.memory_mib, wanted.memory_mib),
-    ];
-    let over = over.into_iter().filter_map(|(what, most, used, wanted)| {
-        let most = most.filter(|most| used + wanted > *most)?;
-        let words =
-            format!("clusters of the Provider {name} may have {most} {what}: {used} are taken, and {wanted} wanted");
-        Some(Obstacle::new(TenantClusterReason::CapacityMissing, words))
-    });
-    Obstacle::of_all(over.collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decisions::fixture::{class, cluster, now, pool, provider};
-    use crate::objects::{Backup, Endpoint, Limits, Reference, Restore, ServiceVips, TenantClusterReason as Why, set};
+    use crate::objects::{Backup, Endpoint, From, Reference, Restore, ServiceVips, TenantClusterReason as Why, set};
 
     /// What can be changed.
     struct Case {
@@ -394,24 +345,5 @@ mod tests {
         assert_eq!(case.judged()[0].reason, Why::NamespaceNotAllowed, "none means that no cluster may be made");
         case.provider.as_mut().unwrap().spec.allowed_namespaces.from = From::All;
         assert_eq!(case.judged(), []);
-    }
-
-    #[test]
-    fn a_limit_holds_for_what_is_there_and_what_is_wanted_together() {
-        let mut provider = provider();
-        let wanted = Used::of(&vec![crate::objects::fixture::worker(); 3]);
-        assert_eq!(wanted, Used { nodes: 3, processors: 12, memory_mib: 3 * 16384 });
-        let used = Used { nodes: 7, processors: 8, memory_mib: 16384 };
-        assert_eq!(limits(&provider, used, wanted), None, "there are none");
-        provider.spec.limits = Some(Limits { nodes: Some(10), processors: Some(20), memory_mib: Some(4 * 16384) });
-        assert_eq!(limits(&provider, used, wanted), None, "all of it may be taken");
-        for (more, words) in [
-            (Used { nodes: 8, ..used }, "10 nodes: 8 are taken, and 3 wanted"),
-            (Used { processors: 9, ..used }, "20 processors: 9 are taken, and 12 wanted"),
-            (Used { memory_mib: 16385, ..used }, "65536 MiB of memory"),
-        ] {
-            let why = limits(&provider, more, wanted).unwrap();
-            assert!(why.reason == Why::CapacityMissing && why.message.contains(words), "{why:?}");
-        }
     }
 }

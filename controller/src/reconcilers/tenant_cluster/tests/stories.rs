@@ -7,7 +7,9 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::World;
-use crate::objects::{AddressRange, Machine, NodePool, ProviderReason, ServiceVips, TenantCluster, VMClass, set};
+use crate::objects::{
+    AddressRange, Limits, Machine, NodePool, ProviderReason, Reference, ServiceVips, TenantCluster, VMClass, set,
+};
 use crate::term::Term;
 
 #[tokio::test(start_paused = true)]
@@ -254,6 +256,99 @@ async fn what_a_pool_reserves_is_no_clusters() {
         assert!(reason == "AddressesMissing" && words.contains(address), "{reason} {words}");
         assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
     }
+}
+
+/// The Provider with room for so many nodes.
+fn limited(world: &World, nodes: u32) {
+    let mut provider = crate::decisions::fixture::provider();
+    provider.spec.limits = Some(Limits { nodes: Some(nodes), processors: None, memory_mib: None });
+    world.api.put(&provider);
+}
+
+fn is_so(world: &World, reason: &str) -> bool {
+    reasons(world).iter().any(|said| said == reason)
+}
+
+/// So many of its Machines and addresses, by the cluster's name.
+fn held_by(world: &World) -> (usize, usize) {
+    let name = world.cluster.name_any();
+    let machines = world.api.names("machines").into_iter().filter(|it| it.starts_with(&name)).count();
+    let of = crate::reach::Collection::of::<crate::objects::IPAddress>(None);
+    let all = futures_util::FutureExt::now_or_never(crate::reach::Objects::list(&world.api, &of, None));
+    let is_own = |it: &&serde_json::Value| {
+        it["spec"]["claimant"]["name"].as_str().is_some_and(|claimant| claimant.starts_with(&name))
+    };
+    (machines, all.unwrap().unwrap().iter().filter(is_own).count())
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_room_for_one_of_two_the_first_one_has_it_and_the_other_comes_after() {
+    let world = World::new();
+    let mut other = world.cluster.clone();
+    other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    let other = beside(&world, other, 77);
+    // Both have made all that they can before their first VM.
+    world.place.lock().is_away = true;
+    for one in [&world, &other] {
+        one.reconcile().await.unwrap();
+        assert_eq!(held_by(one), (3, 6));
+    }
+    limited(&world, 5);
+    world.place.lock().is_away = false;
+    both(&other, &world).await;
+    assert!(is_so(&world, "Serves") && is_so(&other, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&other));
+    assert_eq!((held_by(&other), world.place.vms().len()), ((0, 0), 3), "who waits holds nothing");
+    world.delete();
+    both(&world, &other).await;
+    assert!(is_so(&other, "Serves"), "{:?}", reasons(&other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_too_large_makes_nothing_and_keeps_nobody_out() {
+    let world = World::new();
+    let mut large = world.cluster.clone();
+    large.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    large.spec.control_plane.vm_class = "medium".to_owned();
+    let large = beside(&world, large, 77);
+    let mut provider = crate::decisions::fixture::provider();
+    provider.spec.limits = Some(Limits { nodes: None, processors: None, memory_mib: Some(3 * 16384 - 1) });
+    world.api.put(&provider);
+    large.reconcile().await.unwrap();
+    assert!(is_so(&large, "CapacityMissing") && held_by(&large) == (0, 0), "{:?}", reasons(&large));
+    both(&large, &world).await;
+    assert!(is_so(&world, "Serves") && is_so(&large, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&large));
+    assert_eq!(held_by(&large), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_takes_no_addresses_of_another_networks_pool() {
+    let mut world = World::new();
+    let mut other = crate::decisions::fixture::pool();
+    other.metadata.name = Some("green".to_owned());
+    (other.spec.subnet, other.spec.gateway) = ("192.168.20.0/24".to_owned(), None);
+    (other.spec.ranges[0].first, other.spec.ranges[0].last) = ("192.168.20.5".to_owned(), "192.168.20.9".to_owned());
+    world.api.put(&other);
+    let pool_ref = Some(Reference::to("green"));
+    world.cluster.spec.network.service_vips = Some(ServiceVips { ranges: None, pool_ref, count: Some(5) });
+    world.api.put(&world.cluster);
+    world.reconcile().await.unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "RangesOverlap" && words.contains("192.168.20.5"), "{reason} {words}");
+    assert_eq!(held_by(&world), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_named_otherwise_before_the_first_vm_is_given_back() {
+    let mut world = World::new();
+    world.place.lock().is_away = true;
+    world.reconcile().await.unwrap();
+    assert_eq!(held_by(&world), (3, 6));
+    let there = world.api.object("tenantclusters");
+    world.cluster = serde_json::from_value(there).unwrap();
+    world.cluster.spec.network.service_vips = None;
+    world.api.put(&world.cluster);
+    world.reconcile().await.unwrap();
+    assert_eq!(held_by(&world), (3, 4));
 }
 
 #[tokio::test(start_paused = true)]
