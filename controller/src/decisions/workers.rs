@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
+use super::limits::Held;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::template::Made;
 use crate::objects::{
@@ -90,12 +91,12 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
     Ok(Kept { pool, machines: workers })
 }
 
-/// What a pool says of itself, by what was seen for this generation of its spec.
+/// What a pool says of itself, by what was seen for this generation of its spec, and by what it is held back.
 pub fn pool_status(
     pool: &NodePool,
     generation: i64,
     like: &Machine,
-    seen: &WorkersStatus,
+    (seen, held): (&WorkersStatus, &Held),
     going: bool,
     now: &Time,
 ) -> NodePoolStatus {
@@ -121,6 +122,8 @@ pub fn pool_status(
         (Scaling, words(&seen.waits))
     } else if seen.available < seen.wanted {
         (WorkersNotReady, words(&seen.waits))
+    } else if let Some((reason, words)) = &held.why {
+        (*reason, words.clone())
     } else {
         (AllReady, String::new())
     };
@@ -134,7 +137,8 @@ pub fn pool_status(
     } else if seen.paused {
         (Paused, String::new())
     } else {
-        (Replacing, words(&seen.waits))
+        let waits = Some(words(&seen.waits)).filter(|words| !words.is_empty());
+        (Replacing, waits.into_iter().chain(held.slow.clone()).collect::<Vec<_>>().join("; "))
     };
     for (reason, words) in [ready, up_to_date] {
         set(&mut status.conditions, reason, &words, generation, now);

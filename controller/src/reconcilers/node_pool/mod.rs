@@ -26,13 +26,14 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    NODE_POOL, POOL_FINALIZER, WantedPool, is_leaving, kept, like, pool_status, shown_worker, site, wishes,
+    Held, NODE_POOL, POOL_FINALIZER, Used, WantedPool, held, is_leaving, kept, like, pool_status, shown_worker, site,
+    wishes,
 };
 use crate::objects::{
-    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, set,
+    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
 };
 use crate::reach::providers::{Place, placement};
-use crate::reach::{Failure, PoolStore, kinds};
+use crate::reach::{Failure, PoolStore, kinds, tenants};
 use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
 use crate::records::worker_of;
 
@@ -67,6 +68,8 @@ struct Known {
     addresses: Option<IPPool>,
     site: Site,
     api: Box<dyn Cluster>,
+    /// What the Provider permits of what is wanted.
+    held: Held,
     /// Whether the cluster goes as a whole: nothing is moved away from workers.
     goes: bool,
 }
@@ -150,15 +153,17 @@ impl PoolWork<'_> {
             let wanted = emptied(pool, first)?;
             let (zone, like) = (first.spec.zone.clone(), first.clone());
             let site = Site::default();
-            return Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses: None, site, api, goes }));
+            let held = Held::default();
+            return Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses: None, site, api, held, goes }));
         }
-        self.made_of(pool, cluster, provider, api).await
+        self.made_of(pool, machines, cluster, provider, api).await
     }
 
     /// What a further worker would be made of.
     async fn made_of(
         &self,
         pool: &NodePool,
+        machines: &[Machine],
         cluster: TenantCluster,
         provider: Provider,
         api: Box<dyn Cluster>,
@@ -231,8 +236,30 @@ impl PoolWork<'_> {
         };
         wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
+        let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        (wanted.count, wanted.rollout.max_surge) = (held.count, held.surge);
         let like = like(&cluster, pool, &wanted, &class.spec, &zone);
-        Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses, site, api, goes: false }))
+        Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses, site, api, held, goes: false }))
+    }
+
+    /// What the Provider permits of what a pool wants.
+    async fn held(
+        &self,
+        pool: &NodePool,
+        machines: &[Machine],
+        provider: &Provider,
+        class: &VMClassSpec,
+        wanted: &Pool,
+    ) -> Result<Held, Trouble> {
+        let used = match provider.spec.limits {
+            Some(_) => {
+                let tenants = tenants(self.0.objects).await.attempting("looking at what a Provider's clusters have")?;
+                tenants.used(&provider.name_any(), |_| true)
+            }
+            None => Used::default(),
+        };
+        let namespace = pool.namespace().unwrap_or_default();
+        Ok(held(provider, (&namespace, machines), used, class, (wanted.count, wanted.rollout.max_surge)))
     }
 
     /// Looks at a pool's workers, and has `fleet` act where there is something to do.
@@ -262,6 +289,7 @@ impl PoolWork<'_> {
             }
         };
         let store = PoolStore::new(work.objects, pool, work.term, &known.like, known.addresses.as_ref());
+        let store = store.within(&known.provider);
         let seconds = || u64::try_from(work.clock.time().0.as_second()).unwrap_or_default();
         let mut kept = kept(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
         self.addressed(&store, &machines, &known, &mut kept).await?;
@@ -338,7 +366,7 @@ impl PoolWork<'_> {
         };
         for machine in machines.iter().filter(lacks).filter(|_| known.addresses.is_some()) {
             let name = machine.name_any();
-            match store.address(machine).await {
+            match store.admitted(machine).await {
                 Ok(address) => {
                     for worker in kept.machines.iter_mut().filter(|worker| worker.name == name) {
                         worker.address = address;
@@ -434,7 +462,7 @@ impl PoolWork<'_> {
         let Some(pool) = self.find(judged).await? else { return Ok(()) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let status = pool_status(&pool, generation, &known.like, seen, is_going, &now);
+        let status = pool_status(&pool, generation, &known.like, (seen, &known.held), is_going, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await
             .map(drop)
