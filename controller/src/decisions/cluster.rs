@@ -21,6 +21,10 @@ pub struct Wished<'a> {
     pub wanted: Vec<Machine>,
     /// The second of these.
     pub machines: Vec<Machine>,
+    /// Why the Provider's limits have no room for its control nodes; none if they have.
+    pub limits: Option<Obstacle>,
+    /// The addresses that are given back: those that it does not claim any more, and without room all of its own.
+    pub left_over: Vec<IPAddress>,
     /// What comes next for its addresses; or why none can be had.
     pub claiming: Result<Claiming, Obstacle>,
     /// What nodes prove themselves with.
@@ -53,6 +57,8 @@ pub enum Next {
     Pin(Box<Resolved>),
     /// A Machine that was made otherwise goes, with its address: no VM was begun for it.
     Unmake(Box<Machine>),
+    /// An address is given back.
+    Release(Box<IPAddress>),
     /// A Machine is made.
     Make(Box<Machine>),
     /// An address is claimed.
@@ -106,9 +112,21 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if !pinned.is_some_and(is_pinned) {
         return Next::Pin(Box::new(resolved.clone()));
     }
-    let is_wanted = |machine: &&Machine| wished.wanted.iter().any(|wanted| is_same(wanted, machine));
+    // Who waits for room holds nothing that others could have meanwhile.
+    let has_room = wished.limits.is_none();
+    let is_wanted = |machine: &&Machine| has_room && wished.wanted.iter().any(|wanted| is_same(wanted, machine));
     if let Some(other) = wished.machines.iter().find(|machine| !is_wanted(machine)) {
         return Next::Unmake(Box::new(other.clone()));
+    }
+    if let Some(address) = wished.left_over.first() {
+        return Next::Release(Box::new(address.clone()));
+    }
+    if let Some(obstacle) = &wished.limits {
+        return Next::Await(obstacle.clone());
+    }
+    // Who cannot have the addresses that a person has named, or that a pool is to give, makes nothing.
+    if let Err(obstacle) = &wished.claiming {
+        return Next::Await(obstacle.clone());
     }
     let is_there = |wanted: &&Machine| wished.machines.iter().any(|machine| is_same(wanted, machine));
     if let Some(missing) = wished.wanted.iter().find(|wanted| !is_there(wanted)) {
@@ -257,7 +275,7 @@ mod tests {
 
     use super::*;
     use crate::decisions::fixture::{cluster, now, pool, provider};
-    use crate::decisions::{claiming, claims, machines};
+    use crate::decisions::{claiming, claims, left_over, machines};
     use crate::objects::{Deployment, NodePoolSpec, TenantClusterStatus};
 
     fn resolved() -> Resolved {
@@ -285,6 +303,8 @@ mod tests {
                 resolved: Ok(resolved()),
                 wanted: machines(&self.cluster, &resolved(), &provider()),
                 machines: self.machines.clone(),
+                limits: None,
+                left_over: left_over(&self.cluster, &claims, &self.addresses),
                 claiming: claiming(&claims, &[pool()], &seen),
                 keys: self.keys.clone(),
                 place: None,
@@ -303,6 +323,7 @@ mod tests {
                     self.machines.last_mut().unwrap().metadata.uid = Some(uid);
                 }
                 Next::Claim(address) => self.addresses.push(*address),
+                Next::Release(address) => self.addresses.retain(|other| other.spec != address.spec),
                 Next::Draw => self.keys = KeysSeen::There,
                 Next::Await(_) | Next::Rest | Next::Deploy(_) => return false,
             }
@@ -322,7 +343,7 @@ mod tests {
                 break;
             }
         }
-        let expected = "Keep Pin Make Make Make Claim Claim Claim Claim Claim Pin Draw Deploy";
+        let expected = "Keep Pin Make Make Make Claim Claim Claim Claim Claim Claim Pin Draw Deploy";
         assert_eq!(order.join(" "), expected);
         let pinned = world.cluster.status.as_ref().unwrap().resolved.as_ref().unwrap();
         assert_eq!(pinned.endpoint.as_deref(), Some("192.168.10.10"));
@@ -343,8 +364,46 @@ mod tests {
         assert_eq!(next(&Wished { place, ..world.wished() }), Next::Await(why(TenantClusterReason::CapacityMissing)));
         let keys = KeysSeen::Damaged("the Secret holds no key".to_owned());
         assert!(matches!(next(&Wished { keys, ..world.wished() }), Next::Await(_)), "no key is drawn over another one");
+        world.machines.clear();
+        let claiming = Err(why(TenantClusterReason::AddressesMissing));
+        let taken = Wished { claiming, ..world.wished() };
+        assert_eq!(next(&taken), Next::Await(why(TenantClusterReason::AddressesMissing)), "no Machine is made");
         world.cluster.spec.paused = true;
         assert_eq!(next(&world.wished()), Next::Rest);
+    }
+
+    #[test]
+    fn who_waits_for_room_holds_nothing_that_others_could_have() {
+        let why = Obstacle::new(TenantClusterReason::CapacityMissing, "x");
+        let mut world = World::new();
+        while world.step() {}
+        assert_eq!((world.machines.len(), world.addresses.len()), (3, 6));
+        fn without_room<'a>(world: &'a World, why: &Obstacle) -> Wished<'a> {
+            let left_over = left_over(&world.cluster, &[], &world.addresses);
+            Wished { limits: Some(why.clone()), left_over, ..world.wished() }
+        }
+        let mut order = Vec::new();
+        loop {
+            let next = next(&without_room(&world, &why));
+            match &next {
+                // Its address goes with it.
+                Next::Unmake(machine) => {
+                    world.machines.retain(|other| other.metadata.name != machine.metadata.name);
+                    world.addresses.retain(|other| Some(&other.spec.claimant.uid) != machine.metadata.uid.as_ref());
+                }
+                Next::Release(address) => world.addresses.retain(|other| other.spec != address.spec),
+                Next::Await(obstacle) => {
+                    assert_eq!(*obstacle, why);
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+            order.push(format!("{next:?}").split('(').next().unwrap().to_owned());
+        }
+        assert_eq!(order.join(" "), "Unmake Unmake Unmake Release Release Release");
+        assert!(world.machines.is_empty() && world.addresses.is_empty());
+        while world.step() {}
+        assert!(matches!(next(&world.wished()), Next::Deploy(_)), "there is room again");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod control_plane;
 pub(crate) mod fixture;
 mod health;
 mod ip_pool;
+mod limits;
 mod news;
 mod node_image;
 mod nodes_image;
@@ -32,7 +33,7 @@ mod workers;
 pub use self::add_ons::add_ons;
 pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
 pub use self::change::{Change, SeenCluster};
-pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims};
+pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
     Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,
 };
@@ -40,6 +41,7 @@ pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
 pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
 pub use self::ip_pool::{Counted, counted};
+pub use self::limits::{Held, Tenants, Used, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::nodes_image::{NodesImage, awaited, nodes_image};
@@ -49,7 +51,7 @@ pub use self::owned::{
 };
 pub use self::pool::{Unfit, WantedPool, wishes};
 pub use self::preflight::{
-    Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, Used, limits, needed_secrets, network, obstacles, pool_of_nodes,
+    Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, needed_secrets, network, obstacles, pool_of_nodes,
 };
 pub use self::provider::{SeenVCenter, SeenZone};
 pub use self::repair::{Repairs, repaired, repairs};

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
+use super::limits::Held;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
 use super::template::Made;
@@ -98,6 +99,8 @@ pub struct Looked<'a> {
     pub like: &'a Machine,
     /// Its workers.
     pub seen: &'a WorkersStatus,
+    /// What the Provider permits of what the pool wants.
+    pub held: &'a Held,
     /// What is done about those that are ill.
     pub repairs: &'a Repairs,
     /// What the control nodes have to come to first; none if nothing.
@@ -112,7 +115,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
         AllReady, AwaitsControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling,
         WorkersNotReady,
     };
-    let Looked { like, seen, repairs, awaited, going } = looked;
+    let Looked { like, seen, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
@@ -132,6 +135,8 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
         (Scaling, words(&seen.waits))
     } else if seen.available < seen.wanted {
         (WorkersNotReady, words(&seen.waits))
+    } else if let Some((reason, words)) = &held.why {
+        (*reason, words.clone())
     } else {
         (AllReady, String::new())
     };
@@ -145,7 +150,8 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
     } else if seen.paused {
         (Paused, String::new())
     } else {
-        (Replacing, words(&seen.waits))
+        let waits = Some(words(&seen.waits)).filter(|words| !words.is_empty());
+        (Replacing, waits.into_iter().chain(held.slow.clone()).collect::<Vec<_>>().join("; "))
     };
     let repairable = (repairs.reason, repairs.words.clone());
     for (reason, words) in [ready, up_to_date, repairable] {

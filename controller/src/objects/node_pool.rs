@@ -266,6 +266,12 @@ reasons! {
         /// Some did not join and are left as they are: their Machines say why. Another image or class, or the deletion of such a
         /// Machine, has them made anew.
         JoinFailed = False,
+        /// What the Provider's limits leave does not suffice for all that are wanted; the message has the numbers. Those that are there
+        /// stay.
+        CapacityMissing = False,
+        /// The namespace is none of those that the Provider allows any more, and there are fewer workers than are wanted: none is made.
+        /// Those that are there stay.
+        NamespaceNotAllowed = False,
         /// The cluster is not there, or not Ready for workers yet.
         ClusterNotReady = False,
         /// Something that the spec names is not there, or no worker can be made of it; the message names it.

@@ -271,6 +271,10 @@ impl Objects for InMemory {
             }
             object["metadata"]["uid"] = Uuid::new_v4().to_string().into();
             object["metadata"]["generation"] = 1.into();
+            // No two in the same second: who came first is known.
+            let second = i64::try_from(kept.version).unwrap_or_default();
+            let made = k8s_openapi::jiff::Timestamp::UNIX_EPOCH + k8s_openapi::jiff::SignedDuration::from_secs(second);
+            object["metadata"]["creationTimestamp"] = made.to_string().into();
             if let Some(members) = object.as_object_mut() {
                 members.remove("status");
             }

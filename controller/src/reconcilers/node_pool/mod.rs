@@ -24,14 +24,14 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    Looked, NODE_POOL, NodesImage, POOL_FINALIZER, WantedPool, awaited, is_leaving, kept, like, nodes_image,
-    pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
+    Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, held, is_leaving, kept, like,
+    nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
 };
 use crate::objects::{
-    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, set,
+    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
 };
 use crate::reach::providers::{Place, placement};
-use crate::reach::{Failure, PoolStore, kinds};
+use crate::reach::{Failure, PoolStore, kinds, tenants};
 use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
 use crate::records::worker_of;
 
@@ -69,6 +69,8 @@ struct Known {
     addresses: Option<IPPool>,
     site: Site,
     api: Box<dyn Cluster>,
+    /// What the Provider permits of what is wanted.
+    held: Held,
     /// Whether the cluster goes as a whole: nothing is moved away from workers.
     goes: bool,
 }
@@ -152,15 +154,17 @@ impl PoolWork<'_> {
             let wanted = emptied(pool, first)?;
             let (zones, like) = (vec![first.spec.zone.clone()], first.clone());
             let site = Site::default();
-            return Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses: None, site, api, goes }));
+            let held = Held::default();
+            return Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses: None, site, api, held, goes }));
         }
-        self.made_of(pool, cluster, provider, api).await
+        self.made_of(pool, machines, cluster, provider, api).await
     }
 
     /// What a further worker would be made of.
     async fn made_of(
         &self,
         pool: &NodePool,
+        machines: &[Machine],
         cluster: TenantCluster,
         provider: Provider,
         api: Box<dyn Cluster>,
@@ -228,8 +232,30 @@ impl PoolWork<'_> {
         };
         wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
+        let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        (wanted.count, wanted.rollout.max_surge) = (held.count, held.surge);
         let like = like(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
-        Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses, site, api, goes: false }))
+        Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false }))
+    }
+
+    /// What the Provider permits of what a pool wants.
+    async fn held(
+        &self,
+        pool: &NodePool,
+        machines: &[Machine],
+        provider: &Provider,
+        class: &VMClassSpec,
+        wanted: &Pool,
+    ) -> Result<Held, Trouble> {
+        let used = match provider.spec.limits {
+            Some(_) => {
+                let tenants = tenants(self.0.objects).await.attempting("looking at what a Provider's clusters have")?;
+                tenants.used(&provider.name_any(), |_| true)
+            }
+            None => Used::default(),
+        };
+        let namespace = pool.namespace().unwrap_or_default();
+        Ok(held(provider, (&namespace, machines), used, class, (wanted.count, wanted.rollout.max_surge)))
     }
 
     /// Looks at a pool's workers, and has `fleet` act where there is something to do.
@@ -261,7 +287,7 @@ impl PoolWork<'_> {
             }
         };
         let store = PoolStore::new(work.objects, pool, work.term, &known.like, known.addresses.as_ref());
-        let store = store.over(&known.zones);
+        let store = store.over(&known.zones).within(&known.provider);
         let placed = |name: &str| {
             let noted = || machines.iter().find(|it| it.name_any() == name).map(|machine| machine.spec.zone.clone());
             placed(&known.provider, store.zone_of(name).or_else(noted))
@@ -347,7 +373,7 @@ impl PoolWork<'_> {
         };
         for machine in machines.iter().filter(lacks).filter(|_| known.addresses.is_some()) {
             let name = machine.name_any();
-            match store.address(machine).await {
+            match store.admitted(machine).await {
                 Ok(address) => {
                     for worker in kept.machines.iter_mut().filter(|worker| worker.name == name) {
                         worker.address = address;
@@ -465,8 +491,14 @@ impl PoolWork<'_> {
         let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let looked =
-            Looked { like: &known.like, seen, repairs: &ill, awaited: awaited(&known.cluster), going: is_going };
+        let looked = Looked {
+            like: &known.like,
+            seen,
+            held: &known.held,
+            repairs: &ill,
+            awaited: awaited(&known.cluster),
+            going: is_going,
+        };
         let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await

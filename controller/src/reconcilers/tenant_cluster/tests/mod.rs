@@ -112,7 +112,7 @@ impl World {
         let machines = self.api.names("machines");
         assert_eq!(machines, ["shop-cp1", "shop-cp2", "shop-cp3"], "{what}");
         assert_eq!(self.place.vms().into_keys().collect::<Vec<_>>(), machines, "{what}");
-        assert_eq!(self.api.names("ipaddresses").len(), 5, "{what}: three nodes and two Services");
+        assert_eq!(self.api.names("ipaddresses").len(), 6, "{what}: three nodes, two Services and the endpoint");
         assert_eq!(self.api.names("secrets"), ["shop-deployer", "shop-kubeconfig"], "{what}");
         assert_eq!(self.place.lock().disks.len(), 3, "{what}: disks");
     }
