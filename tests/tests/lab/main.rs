@@ -13,6 +13,7 @@ mod join;
 mod kubernetes;
 mod maintenance;
 mod object_cases;
+mod object_secrets;
 mod object_store;
 mod objects;
 mod partition;
