@@ -20,7 +20,7 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::{Action, Config};
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api as Watched, Client, Resource, ResourceExt};
@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use self::announcer::announces;
+use self::announcer::Announcer;
 use self::attempts::Attempts;
 use crate::context::{Context, Trouble};
 use crate::documents::ACCOUNT;
@@ -238,23 +238,13 @@ impl Work {
         // As an Event takes it: at most 128 characters.
         let instance = identity.chars().take(128).collect();
         let reporter = Reporter { controller: ACCOUNT.to_owned(), instance: Some(instance) };
-        let recorder = Recorder::new(self.client.clone(), reporter);
+        let announcer = || Announcer::new(self.client.clone(), reporter.clone());
         tokio::join!(
-            announces::<TenantCluster>(self.client.clone(), recorder.clone(), |cluster| said(
-                cluster.status.as_ref().map(|it| &it.conditions)
-            )),
-            announces::<NodePool>(self.client.clone(), recorder.clone(), |pool| said(
-                pool.status.as_ref().map(|it| &it.conditions)
-            )),
-            announces::<Machine>(self.client.clone(), recorder.clone(), |machine| said(
-                machine.status.as_ref().map(|it| &it.conditions)
-            )),
-            announces::<Provider>(self.client.clone(), recorder.clone(), |provider| said(
-                provider.status.as_ref().map(|it| &it.conditions)
-            )),
-            announces::<NodeImage>(self.client.clone(), recorder.clone(), |image| said(
-                image.status.as_ref().map(|it| &it.conditions)
-            )),
+            announcer().announces::<TenantCluster>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
+            announcer().announces::<NodePool>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
+            announcer().announces::<Machine>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
+            announcer().announces::<Provider>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
+            announcer().announces::<NodeImage>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
         );
     }
 

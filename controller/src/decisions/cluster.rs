@@ -261,10 +261,11 @@ pub fn unchanged(spec: &TenantClusterSpec, pinned: &Resolved, class: Option<(u32
     differs.then(|| format!("the size of control nodes is not changed by this version: controlPlane.vmClass {class}"))
 }
 
-/// Whether a kubeconfig that ends at `ends` is to be renewed: less than half of its day is left, or nobody knows when it ends.
+/// Whether a kubeconfig that ends at `ends` is to be renewed: less than half of its day is left, or more than any is given, also by a
+/// node whose clock is ahead; or nobody knows when it ends.
 pub fn is_due(ends: Option<&Time>, now: &Time) -> bool {
-    const HALF: i64 = 3600 * contract::deployer::HOURS as i64 / 2;
-    ends.is_none_or(|ends| ends.0.as_second() - now.0.as_second() < HALF)
+    const DAY: i64 = 3600 * contract::deployer::HOURS as i64;
+    ends.is_none_or(|ends| !(DAY / 2..=DAY * 2).contains(&(ends.0.as_second() - now.0.as_second())))
 }
 
 #[cfg(test)]
@@ -497,6 +498,7 @@ mod tests {
     fn a_kubeconfig_is_renewed_when_half_of_its_day_is_over() {
         let at = |hours: i64| Time(Timestamp::from_second(now().0.as_second() + hours * 3600).unwrap());
         assert!(!is_due(Some(&at(13)), &now()) && is_due(Some(&at(11)), &now()));
+        assert!(!is_due(Some(&at(25)), &now()) && is_due(Some(&at(24 * 365)), &now()), "somebody else has made it");
         assert!(is_due(Some(&at(-1)), &now()) && is_due(None, &now()));
     }
 }

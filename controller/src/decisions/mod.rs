@@ -47,7 +47,8 @@ pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::nodes_image::{NodesImage, awaited, nodes_image};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER, keys_secret, kubeconfig_secret, owner,
+    CLUSTER, CLUSTER_FINALIZER, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
+    is_own_secret, keys_secret, kubeconfig_secret, owner,
 };
 pub use self::pool::{Unfit, WantedPool, wishes};
 pub use self::preflight::{

@@ -128,8 +128,10 @@ impl Acting<'_> {
     }
 
     async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {
-        match self.hypervisor.shut_down(vm, SHUTTING_DOWN).await? {
+        let cancelled = &self.deploy.cancelled;
+        match self.hypervisor.shut_down_unless(vm, SHUTTING_DOWN, cancelled).await? {
             ShutDown::Off => {}
+            ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
                 let vm = self.hypervisor.vm(&vm.reference).await?;
                 self.hypervisor.cut_power(&vm).await?;

@@ -8,15 +8,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost, Unsaid};
 use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{
-    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
-    VmRef,
+    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
+    Stamp, Vm, VmRef,
 };
+
+/// How long a call that asks a guest to shut down may take in a run that may have to end, and the pause between two looks at it after that.
+const ASKING: Duration = Duration::from_secs(5);
+const LOOKING: Duration = Duration::from_secs(5);
 
 /// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
 pub struct GuardedHypervisor<'a> {
@@ -228,6 +233,29 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there; or the VM is not the deployment's.
     pub async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown> {
         self.hypervisor.shut_down(vm, limit, &self.of(vm)?).await
+    }
+
+    /// The same for a run that may have to end: once it is `cancelled`, nothing is waited for any more, and what the guest was asked to do
+    /// goes on. Still on counts for nothing then: its power is not to be cut for that.
+    ///
+    /// # Errors
+    /// As there; or the VM cannot be looked at.
+    pub async fn shut_down_unless(
+        &self,
+        vm: &Vm,
+        limit: Duration,
+        cancelled: &watch::Receiver<bool>,
+    ) -> Result<ShutDown> {
+        let begun = Instant::now();
+        // That call is waited for: nobody can take back what it asks.
+        let mut became = self.shut_down(vm, ASKING.min(limit)).await?;
+        while became == ShutDown::StillOn && begun.elapsed() < limit && !*cancelled.borrow() {
+            tokio::time::sleep(LOOKING).await;
+            if self.vm(&vm.reference).await?.power == PowerState::Off {
+                became = ShutDown::Off;
+            }
+        }
+        Ok(became)
     }
 
     /// As [`Hypervisor::cut_power`].

@@ -339,8 +339,10 @@ impl Acting<'_> {
     }
 
     async fn power_off(&self, machine: &Machine, vm: &Vm) -> Result<Acted, Trouble> {
-        match self.hypervisor.shut_down(vm, SHUTTING_DOWN * machine.timeout_factor).await? {
+        let (limit, cancelled) = (SHUTTING_DOWN * machine.timeout_factor, &self.workers.cancelled);
+        match self.hypervisor.shut_down_unless(vm, limit, cancelled).await? {
             ShutDown::Off => {}
+            ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
                 let vm = self.hypervisor.vm(&vm.reference).await?;
                 self.hypervisor.cut_power(&vm).await?;

@@ -15,6 +15,7 @@ mod kubernetes;
 mod maintenance;
 mod object_cases;
 mod object_leader;
+mod object_secrets;
 mod object_store;
 mod object_tenants;
 mod objects;

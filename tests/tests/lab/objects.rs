@@ -30,6 +30,9 @@ pub mod short {
         a_journal_grows_and_changes_nowhere_but_at_its_end(&bed, &mut shown);
         object_store::holds_and_journals_are_kept_as_objects(&bed.server);
         bed.reached("holds and journals are kept as objects");
+        let (_, cluster) = &bed.kinds["TenantCluster"];
+        object_secrets::the_controllers_account_changes_no_secret_but_a_clusters_own(&bed.server, cluster);
+        bed.reached("the controller's account changes no Secret but a cluster's own");
         labels_are_judged_as_the_form_of_a_node_judges_them(&bed);
         a_cluster_is_deleted_once_that_is_confirmed(&bed);
         assert!(bed.rules.len() > 60, "only {} rules were looked at", bed.rules.len());
@@ -50,7 +53,7 @@ use scenarios::api_server::ApiServer;
 use scenarios::scenario::image_under_test;
 use serde_json::{Value, json};
 
-use crate::{object_cases, object_store};
+use crate::{object_cases, object_secrets, object_store};
 
 /// How long an API server may take to know a kind or a policy.
 const MOMENT: Duration = Duration::from_secs(120);

@@ -4,6 +4,7 @@
 //! Not done yet: another network than the control nodes'.
 
 mod going;
+mod heed;
 #[cfg(test)]
 mod tests;
 
@@ -144,8 +145,13 @@ impl PoolWork<'_> {
             Box::new(Going)
         } else {
             match work.kubeconfig(&cluster).await? {
-                Some(text) => work.places.cluster(&text)?,
-                None => return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig yet")))),
+                Some(text) => match work.places.cluster(&text) {
+                    Ok(api) => api,
+                    Err(why) => return Ok(Err((ClusterNotReady, format!("the kubeconfig of {name}: {why:#}")))),
+                },
+                None => {
+                    return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig of its own yet"))));
+                }
             }
         };
         if goes || pool.metadata.deletion_timestamp.is_some() {
@@ -334,7 +340,7 @@ impl PoolWork<'_> {
                         return Ok(Action::requeue(AWAITING));
                     }
                     // It is gone on with by what is wanted now.
-                    () = work.is_wanted_otherwise(pool), if !is_heard => {
+                    () = self.is_wanted_otherwise(pool, &known.cluster, &machines), if !is_heard => {
                         is_heard = true;
                         end.send_replace(true);
                     }

@@ -14,6 +14,7 @@ use crate::objects::NodePoolSpec;
 use crate::reach::in_memory::Fault;
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::World;
+use crate::term::Term;
 
 /// A cluster that is Ready, and a pool of it.
 struct Pooled(World);
@@ -57,6 +58,33 @@ impl Pooled {
             let _ = self.reconcile().await;
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
+    }
+
+    /// Pauses the cluster, or has it gone on with.
+    fn pause(&self, is_paused: bool) {
+        let mut cluster: TenantCluster = serde_json::from_value(self.0.api.object("tenantclusters")).unwrap();
+        cluster.spec.paused = is_paused;
+        self.0.api.put(&cluster);
+    }
+
+    /// A pod that does not move away from a worker.
+    fn sticks_to(&self, worker: &str, bare: bool) {
+        let name = "stuck".to_owned();
+        let pod = PodSeen { namespace: "default".to_owned(), name, uid: "1".to_owned(), ending: false, bare };
+        self.0.place.lock().stuck.insert(worker.to_owned(), pod);
+    }
+
+    /// One reconcile that does not end by itself, in which something is done after a while: it heeds that.
+    async fn is_heeded(&self, done: impl FnOnce()) {
+        let begun = Instant::now();
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            done();
+        };
+        let (reconciled, ()) = tokio::join!(self.reconcile(), later);
+        reconciled.unwrap();
+        let took = begun.elapsed();
+        assert!(took > Duration::from_secs(20) && took < Duration::from_secs(40), "{took:?}");
     }
 
     async fn reconcile(&self) -> Result<Action, Trouble> {
@@ -139,14 +167,7 @@ async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {
     pooled.0.place.lock().is_ill = true;
     // At first it is noted that it is kept.
     pooled.reconcile().await.unwrap();
-    let begun = Instant::now();
-    let scaled = async {
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        pooled.scale(3);
-    };
-    let (done, ()) = tokio::join!(pooled.reconcile(), scaled);
-    done.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    pooled.is_heeded(|| pooled.scale(3)).await;
     let there = pooled.there();
     let judged = there.status.as_ref().unwrap().observed_generation;
     assert_eq!((there.metadata.generation, judged), (Some(2), 1));
@@ -154,6 +175,96 @@ async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {
     pooled.until("three", |it| it.is_settled(3)).await;
     assert_eq!(pooled.there().status.unwrap().observed_generation, 2);
     pooled.is_consistent("three");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_are_being_drained_stay_once_their_cluster_is_paused() {
+    let pooled = Pooled::new(4).await;
+    pooled.until("four", |it| it.is_settled(4)).await;
+    pooled.workers().iter().for_each(|worker| pooled.sticks_to(worker, false));
+    pooled.scale(1);
+    pooled.is_heeded(|| pooled.pause(true)).await;
+    // Nothing would keep them any more.
+    pooled.0.place.lock().stuck.clear();
+    for _ in 0..10 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(pooled.workers().len(), 4);
+    }
+    pooled.pause(false);
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.is_consistent("one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_grows_is_left_as_it_is_once_its_cluster_is_paused() {
+    let pooled = Pooled::new(2).await;
+    pooled.0.place.lock().is_ill = true;
+    // At first it is noted that it is kept.
+    pooled.reconcile().await.unwrap();
+    pooled.is_heeded(|| pooled.pause(true)).await;
+    pooled.scale(5);
+    for _ in 0..3 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(pooled.workers().len(), 2);
+    }
+    pooled.0.place.lock().is_ill = false;
+    pooled.pause(false);
+    pooled.until("five", |it| it.is_settled(5)).await;
+    pooled.is_consistent("five");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_of_a_machine_is_heeded_while_workers_join() {
+    let pooled = Pooled::new(2).await;
+    pooled.0.place.lock().is_ill = true;
+    pooled.reconcile().await.unwrap();
+    pooled
+        .is_heeded(|| {
+            let mut machine: Machine = pooled.0.api.read(Some("team-blue"), "shop-general-w1").unwrap();
+            machine.spec.discards.bare_pods = true;
+            pooled.0.api.put(&machine);
+        })
+        .await;
+    pooled.is_heeded(|| pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1")).await;
+    pooled.0.place.lock().is_ill = false;
+    pooled.until("anew", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
+    pooled.is_consistent("anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_to_end_waits_for_no_worker_that_shuts_down() {
+    let mut pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.0.place.lock().is_slow = true;
+    pooled.scale(1);
+    pooled.is_heeded(|| pooled.0.term.close()).await;
+    assert!(!pooled.0.place.lock().changes.contains(&"cut_power"));
+    assert_eq!(pooled.workers().len(), 2);
+    pooled.0.term = Term::unlimited("controller two");
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.is_consistent("one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_waits_for_its_clusters_own_kubeconfig() {
+    let pooled = Pooled::new(1).await;
+    pooled.until("one", |it| it.is_settled(1)).await;
+    let elsewhere = pooled.0.kubeconfig().replace("https://192.168.10.", "https://10.0.0.");
+    for text in ["x".to_owned(), elsewhere] {
+        pooled.0.put_kubeconfig(&text);
+        pooled.reconcile().await.unwrap();
+        assert_eq!(pooled.condition("Ready"), "ClusterNotReady");
+        assert!(!pooled.0.place.lock().asked_by.contains(&text));
+        pooled.0.reconcile().await.unwrap();
+        pooled.reconcile().await.unwrap();
+        assert!(pooled.is_settled(1));
+    }
+    // One that nobody can be asked with.
+    pooled.0.place.lock().is_unusable = true;
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.condition("Ready"), "ClusterNotReady");
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,14 +294,7 @@ async fn a_worker_whose_machine_is_deleted_is_made_anew() {
 async fn workers_go_with_their_cluster_whatever_keeps_their_pods() {
     let pooled = Pooled::new(2).await;
     pooled.until("two", |it| it.is_settled(2)).await;
-    let pod = PodSeen {
-        namespace: "default".to_owned(),
-        name: "stuck".to_owned(),
-        uid: "1".to_owned(),
-        ending: false,
-        bare: true,
-    };
-    pooled.0.place.lock().stuck.insert("shop-general-w1".to_owned(), pod);
+    pooled.sticks_to("shop-general-w1", true);
     pooled.0.delete();
     for _ in 0..30 {
         if !pooled.0.api.names("nodepools").is_empty() {
@@ -209,14 +313,7 @@ async fn workers_go_with_their_cluster_whatever_keeps_their_pods() {
 async fn a_pool_that_is_deleted_moves_pods_away_first() {
     let pooled = Pooled::new(1).await;
     pooled.until("one", |it| it.is_settled(1)).await;
-    let pod = PodSeen {
-        namespace: "default".to_owned(),
-        name: "stuck".to_owned(),
-        uid: "1".to_owned(),
-        ending: false,
-        bare: false,
-    };
-    pooled.0.place.lock().stuck.insert("shop-general-w1".to_owned(), pod);
+    pooled.sticks_to("shop-general-w1", false);
     pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
     for _ in 0..8 {
         pooled.reconcile().await.unwrap();

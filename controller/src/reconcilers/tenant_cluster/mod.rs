@@ -36,7 +36,7 @@ use crate::term::{Clock, Term};
 /// So many things are done for a cluster in one go at most: what goes on in a circle is seen by it.
 const STEPS: usize = 600;
 /// So often what is under way looks whether a person wants something else by now.
-const HEEDING: Duration = Duration::from_secs(5);
+pub(super) const HEEDING: Duration = Duration::from_secs(5);
 
 /// Brings a cluster to where it is to be, as far as that can be done now.
 ///

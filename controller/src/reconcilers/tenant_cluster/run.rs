@@ -161,6 +161,11 @@ impl Work<'_> {
         ran: Ran,
     ) -> Result<After, Trouble> {
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        // With what the run has noted: by its nodes and their authority the kubeconfig is known. The spec is the one that it went by.
+        let Some(noted) = self.find(cluster).await? else { return Ok(After::Again) };
+        let mut noted = TenantCluster { spec: cluster.spec.clone(), ..noted };
+        noted.metadata.generation = cluster.metadata.generation;
+        let cluster = &noted;
         let (arrived, seen) = match ran {
             Ran::Arrived(arrived, seen) => (arrived, seen),
             Ran::Cancelled => return Ok(After::Again),

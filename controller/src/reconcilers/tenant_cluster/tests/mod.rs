@@ -10,6 +10,7 @@ mod upgrades;
 
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
@@ -121,5 +122,16 @@ impl World {
         let of = crate::reach::Collection::of::<Secret>(Some("team-blue"));
         let found = futures_util::FutureExt::now_or_never(crate::reach::Objects::get(&self.api, &of, name));
         serde_json::from_value(found.unwrap().unwrap()).unwrap()
+    }
+
+    pub fn kubeconfig(&self) -> String {
+        String::from_utf8(self.secret("shop-kubeconfig").data.unwrap()["value"].0.clone()).unwrap()
+    }
+
+    /// Puts another kubeconfig into the cluster's Secret, as a person may.
+    pub fn put_kubeconfig(&self, text: &str) {
+        let mut secret = self.secret("shop-kubeconfig");
+        secret.data.get_or_insert_default().insert("value".to_owned(), ByteString(text.as_bytes().to_vec()));
+        self.api.put(&secret);
     }
 }

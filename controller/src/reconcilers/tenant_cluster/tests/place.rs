@@ -90,6 +90,14 @@ pub struct State {
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
     began: Option<Instant>,
+    /// The authority that clusters form with, in PEM, and its fingerprint.
+    authority: Option<(String, Fingerprint)>,
+    /// Whether guests take longer to shut down than anybody waits.
+    pub is_slow: bool,
+    /// Whether no kubeconfig is good for asking.
+    pub is_unusable: bool,
+    /// The kubeconfigs by which clusters were asked.
+    pub asked_by: BTreeSet<String>,
 }
 
 /// A place. Clones are the same one.
@@ -114,7 +122,12 @@ struct Nodes {
 impl InMemoryPlace {
     pub fn new() -> Self {
         let place = Self::default();
-        place.lock().began = Some(Instant::now());
+        let authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        let authority = authority.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let fingerprint = Fingerprint::of_key_of(authority.der()).unwrap();
+        let mut state = place.lock();
+        (state.began, state.authority) = (Some(Instant::now()), Some((authority.pem(), fingerprint)));
+        drop(state);
         place
     }
 
@@ -232,7 +245,9 @@ impl Placeable for InMemoryPlace {
         Ok(Box::new(Of { place: self.clone(), deployment: place.deployment }))
     }
 
-    fn cluster(&self, _: &str) -> anyhow::Result<Box<dyn Cluster>> {
+    fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
+        anyhow::ensure!(!self.lock().is_unusable, "its certificate is none");
+        self.lock().asked_by.insert(kubeconfig.to_owned());
         Ok(Box::new(Api(self.clone())))
     }
 
@@ -368,7 +383,7 @@ impl Guests for Nodes {
         let kubeconfig = Kubeconfig {
             server: format!("https://{node}:6443"),
             server_name: None,
-            authority: certificate.clone(),
+            authority: state.authority.clone().unwrap().0,
             certificate,
             key: Secret::new(pair.serialize_pem()),
         };
@@ -409,8 +424,10 @@ impl Hypervisor for Of {
     }
 
     async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
-        let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
-        self.place.look(|state| state.has_formed().then_some(shown))
+        self.place.look(|state| {
+            let authority = state.authority.as_ref().unwrap().1;
+            state.has_formed().then_some(Fingerprints { authority, endpoint: Fingerprint::of(b"e") })
+        })
     }
 
     async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
@@ -524,7 +541,12 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        if self.place.lock().is_slow {
+            permit.still().await?;
+            tokio::time::sleep(limit).await;
+            return Ok(ShutDown::StillOn);
+        }
         self.place
             .does("shut_down", permit, |state| {
                 state.own(vm)?.0.power = PowerState::Off;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use contract::kubeconfig::Kubeconfig;
 use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
 use kube::ResourceExt;
 use uuid::Uuid;
@@ -79,6 +80,44 @@ async fn the_kubeconfig_is_renewed_before_it_ends() {
     world.is_whole("it was renewed");
 }
 
+/// Whoever may write Secrets beside a cluster has the controller ask nobody but the cluster.
+#[tokio::test(start_paused = true)]
+async fn a_kubeconfig_that_leads_elsewhere_is_never_gone_by_and_is_written_anew() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let own = Kubeconfig::parse(&world.kubeconfig()).unwrap();
+    let other = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    let other = other.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+    let served_by = |server: &str| Kubeconfig { server: server.to_owned(), ..own.clone() };
+    let foreign = [
+        served_by("https://10.0.0.5:6443"),
+        served_by("https://10.0.0.5/rest/x?"),
+        served_by("https://192.168.10.20:2379"),
+        served_by("https://192.168.10.20:6443/x?"),
+        served_by("https://192.168.10.20:6443@10.0.0.5:6443"),
+        served_by("https://localhost:6443"),
+        Kubeconfig { authority: other.clone(), ..own.clone() },
+        Kubeconfig { authority: [other.as_str(), &own.authority].concat(), ..own.clone() },
+        Kubeconfig { authority: String::new(), ..own.clone() },
+    ];
+    let texts = foreign.map(|foreign| foreign.render("deployer").to_string());
+    for text in texts.into_iter().chain(["x".to_owned(), String::new()]) {
+        world.put_kubeconfig(&text);
+        world.reconcile().await.unwrap();
+        assert!(!world.place.lock().asked_by.contains(&text), "{text}");
+        let anew = world.kubeconfig();
+        assert_ne!(anew, text);
+        assert_eq!(Kubeconfig::parse(&anew).unwrap().authority, own.authority);
+        assert!(world.is_ready());
+    }
+    // One that is the cluster's own, by its endpoint, stays.
+    let text = served_by("https://192.168.10.10:6443").render("deployer").to_string();
+    world.put_kubeconfig(&text);
+    world.reconcile().await.unwrap();
+    assert_eq!(world.kubeconfig(), text);
+    assert!(world.place.lock().asked_by.contains(&text));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_control_node_that_is_off_is_powered_on_unless_the_cluster_is_paused() {
     let world = World::new();
@@ -136,6 +175,28 @@ async fn a_controller_that_is_to_end_waits_for_nothing_and_the_next_one_goes_on(
     world.term = Term::unlimited("controller two");
     world.until("ready", World::is_ready).await;
     world.is_whole("another one has gone on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_to_end_waits_for_no_guest_that_shuts_down_and_cuts_no_power_for_it() {
+    let mut world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.place.lock().is_slow = true;
+    world.delete();
+    let begun = tokio::time::Instant::now();
+    let closed = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        world.term.close();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), closed);
+    done.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(!world.place.lock().changes.contains(&"cut_power"));
+    assert_eq!(world.place.vms().len(), 3);
+    // Whoever comes next waits as long as guests may take, and no longer.
+    world.term = Term::unlimited("controller two");
+    world.until("gone", World::is_gone).await;
+    world.is_clean("another one has gone on");
 }
 
 #[tokio::test(start_paused = true)]
@@ -497,4 +558,22 @@ async fn a_secret_of_the_same_name_is_not_taken_for_the_clusters_own() {
     let (_, reason, words) = world.condition("Preflight");
     assert!(reason == "SecretMissing" && words.contains("was not made for this cluster"), "{reason} {words}");
     assert!(world.place.vms().is_empty());
+}
+
+/// Kubernetes puts tokens into Secrets of some types: a Secret is not the cluster's own because it says so.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_names_the_cluster_as_its_owner_and_is_of_another_type_stays_as_it_is() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let mut other = world.secret("shop-kubeconfig");
+    other.type_ = Some("kubernetes.io/service-account-token".to_owned());
+    world.api.put(&other);
+    world.reconcile().await.unwrap();
+    let (_, reason, words) = world.condition("Progressing");
+    assert!(reason == "Stuck" && words.contains("was not made for this cluster"), "{reason} {words}");
+    // It goes with its owner, by Kubernetes' own doing, and holds nothing up.
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    assert_eq!(world.api.names("secrets"), ["shop-kubeconfig"]);
+    assert_eq!(world.secret("shop-kubeconfig").type_, other.type_);
 }
