@@ -20,7 +20,7 @@ struct Asked<'a>(&'a ApiServer);
 impl Asked<'_> {
     /// As the account, in a namespace.
     fn ask(&self, namespace: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
-        self.0.kubectl(&[&[ACCOUNT, "--namespace", namespace], arguments].concat(), input)
+        self.0.kubectl(&[&[ACCOUNT, "--namespace", namespace][..], arguments].concat(), input)
     }
 
     fn create(&self, namespace: &str, secret: &Value) -> anyhow::Result<String> {
