@@ -65,8 +65,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run { kubeconfig, node, health, image, marked, directory } => waits(image.as_deref(), marked.as_deref())
-            .and_then(|patience| works(&Settings { kubeconfig, node, health, patience, directory })),
+        Command::Run { kubeconfig, node, health, image, marked, directory } => {
+            waits(image.as_deref(), marked.as_deref())
+                .and_then(|patience| works(&Settings { kubeconfig, node, health, patience, directory }))
+        }
         Command::Definitions => prints(&list().to_string()),
         Command::Crds { write } => crds(&write),
         Command::Reference { write } => reference(&write),

@@ -712,7 +712,8 @@ mod tests {
         let mut cluster = names(None);
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
-            SeenCluster { cluster, swap: None, raise: None, images: &images, minor: minor.parse().ok(), now: now().0 }.next()
+            SeenCluster { cluster, swap: None, raise: None, images: &images, minor: minor.parse().ok(), now: now().0 }
+                .next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

@@ -23,7 +23,7 @@ use super::operator::{KUBERNETES, Operator};
 use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, SeenCluster, Obstacle, Stage, Swapping};
+use crate::decisions::{CLUSTER, Change, Obstacle, SeenCluster, Stage, Swapping};
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
     TenantClusterReason, UpgradeMode,

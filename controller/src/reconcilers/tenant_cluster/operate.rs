@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use contract::minor::Minor;
-use fleet::upgrade::{Action, Arrived, Cancelled, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
+use fleet::upgrade::{Action, Arrived, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
 use kube::ResourceExt;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -332,7 +332,7 @@ impl Work<'_> {
         self.term.may()?;
         match gone {
             Ok(done) => Ok(done),
-            Err(error) if error.is::<Cancelled>() => Ok(Done::Cancelled),
+            Err(error) if error.is::<fleet::Cancelled>() => Ok(Done::Cancelled),
             Err(error) if error.is::<fleet::authority::Lost>() || is_of_api(&error) => Err(Trouble::Other(error)),
             Err(error) if error.is::<GaveUp>() => Ok(Done::GaveUp(format!("{error:#}"))),
             Err(error) => Ok(Done::Failed(format!("{error:#}"))),
