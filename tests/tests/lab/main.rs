@@ -4,7 +4,6 @@
 mod bad_input;
 mod console;
 mod container;
-mod controller;
 mod deployer;
 mod etcd;
 mod full_store;
@@ -12,6 +11,7 @@ mod hostile;
 mod image;
 mod join;
 mod kubernetes;
+mod leading_controller;
 mod maintenance;
 mod object_cases;
 mod object_leader;

@@ -10,8 +10,8 @@ use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};
 
-use crate::controller::a_controller_runs_on_each_node_and_one_leads;
 use crate::hostile::strangers_and_pods_get_what_the_table_says;
+use crate::leading_controller::a_controller_runs_on_each_node_and_one_leads;
 use crate::maintenance::{
     CHECK, FILLING, a_data_disk_is_made_larger, a_formed_nodes_bundle_holds_no_key,
     a_waiting_nodes_bundle_holds_no_planted_secret, fill, has,
