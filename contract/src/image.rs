@@ -13,6 +13,20 @@ use crate::role::Roles;
 /// Where the image builder leaves the description.
 pub const PATH: &str = "/usr/lib/kaas/image.json";
 
+/// Where the image has what programs bring into a cluster.
+const ADD_ONS: &str = "/usr/lib/kaas/add-ons";
+
+/// Where the image has the kinds of objects of one of its programs, as a list (`v1`, `List`) in JSON: what the API server has to
+/// know first.
+pub fn kinds_of(program: &str) -> String {
+    format!("{ADD_ONS}/{program}-kinds.json")
+}
+
+/// Where it has, in the same form, what else an API server has to know before that program works there: its rights, and policies.
+pub fn objects_of(program: &str) -> String {
+    format!("{ADD_ONS}/{program}-objects.json")
+}
+
 /// The registry name that the container images inside go by. It is never contacted.
 pub const REPOSITORY: &str = "kaas.local";
 
@@ -46,6 +60,9 @@ pub struct ImageFacts {
     pub coredns: String,
     /// Version of the pause container, without the leading v.
     pub pause: String,
+    /// The programs of this project that it carries as container images, by the names of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
 }
 
 /// One Kubernetes release of an image.
@@ -108,6 +125,11 @@ impl ImageFacts {
             etcd: self.etcd_minor(),
             upgrades_from: self.upgrades_from.clone(),
         }
+    }
+
+    /// Whether it carries a program of this project as a container image.
+    pub fn carries(&self, program: &str) -> bool {
+        self.programs.iter().any(|carried| carried == program)
     }
 
     /// Name, version and publisher in one line, for status.

@@ -25,6 +25,9 @@ pub const VXLAN: u16 = 8472;
 /// The node's endpoint: status, metrics, swaps.
 pub const NODE: u16 = 9441;
 
+/// Where the controller of tenant clusters says that it is well, on loopback.
+pub const CONTROLLER_HEALTH: u16 = 9442;
+
 /// The rendezvous of the control nodes.
 pub const RENDEZVOUS: u16 = 9443;
 
@@ -216,6 +219,7 @@ pub const TABLE: &[Port] = &[
     on_all(tcp(SPEAKER_METRICS, Caller::Loopback, LOOPBACK, "the speaker of service addresses, on workers")),
     on_all(tcp(PROXY_METRICS, Caller::Loopback, LOOPBACK, "kube-proxy's metrics")),
     on_all(tcp(PROXY_HEALTH, Caller::Loopback, LOOPBACK, "kube-proxy's health")),
+    tcp(CONTROLLER_HEALTH, Caller::Loopback, LOOPBACK, "the health of the controller of tenant clusters"),
     tcp(CONTROLLER_MANAGER, Caller::Loopback, LOOPBACK, "the controller manager"),
     tcp(SCHEDULER, Caller::Loopback, LOOPBACK, "the scheduler"),
 ];

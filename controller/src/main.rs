@@ -1,20 +1,23 @@
-//! The controller's program. Beside its work it has what is for development: it writes what is made from the kinds.
+//! The controller's program. Beside its work it has what is for those who make it: it prints and writes what is made from the kinds.
 
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use controller::documents::{definitions, renew};
+use contract::image::ImageFacts;
+use controller::documents::{definitions, list, renew};
+use controller::leadership::patience;
 use controller::run::{Settings, run};
 use log::{LevelFilter, Log, Metadata, Record};
 
 /// Tenant clusters as objects of the control cluster.
 #[derive(Parser)]
-#[command(name = "controller", version)]
+#[command(name = "kaas-controller", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -33,7 +36,19 @@ enum Command {
         /// Where it says on the loopback interface whether it is well: `GET /healthz`.
         #[arg(long, value_name = "ADDRESS:PORT")]
         health: Option<SocketAddr>,
+        /// What the image of its node says of itself: it leaves the Lease to controllers of the build that is marked for a minute.
+        #[arg(long, value_name = "FILE", requires = "marked")]
+        image: Option<PathBuf>,
+        /// The build of the image that the cluster's kinds were made by.
+        #[arg(long, value_name = "BUILD", requires = "image")]
+        marked: Option<String>,
+        /// Where it keeps what is of its node alone: the snapshot of a cluster's store that comes before its upgrade. Nobody else may
+        /// read it.
+        #[arg(long, value_name = "DIRECTORY", default_value = controller::reach::providers::DIRECTORY)]
+        directory: PathBuf,
     },
+    /// Prints all that an API server has to know before a controller works there, as one list.
+    Definitions,
     /// Writes the kinds as an API server takes them, and the policy that goes with them: a YAML file each.
     Crds {
         /// The directory that they are written into.
@@ -50,7 +65,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Run { kubeconfig, node, health } => works(&Settings { kubeconfig, node, health }),
+        Command::Run { kubeconfig, node, health, image, marked, directory } => {
+            waits(image.as_deref(), marked.as_deref())
+                .and_then(|patience| works(&Settings { kubeconfig, node, health, patience, directory }))
+        }
+        Command::Definitions => prints(&list().to_string()),
         Command::Crds { write } => crds(&write),
         Command::Reference { write } => reference(&write),
     };
@@ -61,6 +80,20 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// For how long it leaves a Lease that nobody renews to others.
+fn waits(image: Option<&Path>, marked: Option<&str>) -> anyhow::Result<Duration> {
+    let (Some(image), Some(marked)) = (image, marked) else { return Ok(Duration::ZERO) };
+    let attempt = || format!("reading {}", image.display());
+    let text = fs::read(image).with_context(attempt)?;
+    let facts: ImageFacts = serde_json::from_slice(&text).with_context(attempt)?;
+    Ok(patience(&facts.build, marked))
+}
+
+fn prints(text: &str) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{text}").and_then(|()| output.flush()).context("printing")
 }
 
 /// A control node has two processors at least, and more to do.

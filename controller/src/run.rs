@@ -20,7 +20,7 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::{Action, Config};
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api as Watched, Client, Resource, ResourceExt};
@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use self::announcer::announces;
+use self::announcer::Announcer;
 use self::attempts::Attempts;
 use crate::context::{Context, Trouble};
 use crate::documents::ACCOUNT;
@@ -60,6 +60,10 @@ pub struct Settings {
     pub node: String,
     /// Where it says whether it is well, on the loopback interface.
     pub health: Option<SocketAddr>,
+    /// For how long it leaves a Lease that nobody renews to others.
+    pub patience: Duration,
+    /// Where it keeps what is of its node alone: snapshots of clusters' stores, which come before their upgrades.
+    pub directory: PathBuf,
 }
 
 /// Waits until it is elected, and works until it is asked to end (SIGTERM, SIGINT).
@@ -76,7 +80,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     let _answering = health.map(|listener| tokio::spawn(health::answers(listener)));
     let (asked, stopping) = watch::channel(false);
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let leading = lead(api, &settings.node, stopping.clone());
+    let leading = lead(api, settings, stopping.clone());
     tokio::pin!(leading);
     let [terminate, interrupt] = &mut signals;
     tokio::select! {
@@ -92,15 +96,16 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// This process leads no longer.
-pub async fn lead(api: Api, node: &str, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
+pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
-    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(node));
+    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience);
+    let directory = settings.directory.clone();
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
     let begun = Arc::clone(&works);
     let work = |term: Term| async move {
         begun.store(true, Ordering::SeqCst);
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
-        let providers = Providers::new(Arc::clone(&objects), term.clone(), clock.clone());
+        let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory);
         let context = Arc::new(Context { objects, providers, term, clock });
         looks_after_all(api.client(), &context, stopping).await;
     };
@@ -233,23 +238,13 @@ impl Work {
         // As an Event takes it: at most 128 characters.
         let instance = identity.chars().take(128).collect();
         let reporter = Reporter { controller: ACCOUNT.to_owned(), instance: Some(instance) };
-        let recorder = Recorder::new(self.client.clone(), reporter);
+        let announcer = || Announcer::new(self.client.clone(), reporter.clone());
         tokio::join!(
-            announces::<TenantCluster>(self.client.clone(), recorder.clone(), |cluster| said(
-                cluster.status.as_ref().map(|it| &it.conditions)
-            )),
-            announces::<NodePool>(self.client.clone(), recorder.clone(), |pool| said(
-                pool.status.as_ref().map(|it| &it.conditions)
-            )),
-            announces::<Machine>(self.client.clone(), recorder.clone(), |machine| said(
-                machine.status.as_ref().map(|it| &it.conditions)
-            )),
-            announces::<Provider>(self.client.clone(), recorder.clone(), |provider| said(
-                provider.status.as_ref().map(|it| &it.conditions)
-            )),
-            announces::<NodeImage>(self.client.clone(), recorder.clone(), |image| said(
-                image.status.as_ref().map(|it| &it.conditions)
-            )),
+            announcer().announces::<TenantCluster>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
+            announcer().announces::<NodePool>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
+            announcer().announces::<Machine>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
+            announcer().announces::<Provider>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
+            announcer().announces::<NodeImage>(|it| said(it.status.as_ref().map(|it| &it.conditions))),
         );
     }
 

@@ -3,6 +3,7 @@
 
 pub mod authority;
 pub mod deploy;
+mod ending;
 pub mod files;
 pub mod hypervisor;
 pub mod journals;
@@ -12,4 +13,5 @@ pub mod upgrade;
 pub mod vcenter;
 pub mod workers;
 
+pub use ending::Cancelled;
 pub use notice::Notice;

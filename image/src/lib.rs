@@ -4,7 +4,6 @@
 //! its own and is kept in the cache under a key made of what goes into it.
 //! Knows nothing of running the image.
 
-pub mod agent_program;
 pub mod appliance;
 pub mod cache;
 pub mod caller;
@@ -12,10 +11,13 @@ pub mod component;
 pub mod debian;
 pub mod disk;
 pub mod document;
+pub mod elf;
 pub mod identifier;
 pub mod initial_root;
 pub mod kernel;
 pub mod kernel_image;
+pub mod linked;
+pub mod own_programs;
 pub mod payload;
 pub mod process;
 pub mod programs;
@@ -117,17 +119,18 @@ pub fn build(request: &Request<'_>, progress: &Progress) -> Result<Made> {
     let kernel_package =
         lock.kernel.as_ref().with_context(|| format!("the lock has no kernel: {}", advice(request.spec)))?;
     let kernel = kernel::unpack(kernel_package, &spec.kernel, &context)?;
-    let agent = agent_program::build(&spec.files, &context)?;
+    let own = own_programs::build(&spec.files, &context)?;
 
     let mut root = rootfs::base(&spec, &debian, &kernel, &components)?;
-    root.lay_over(compose_payload(&spec, &components, epoch)?);
     rootfs::add_own_files(&mut root, &spec, &lock)?;
     let work = cache.work()?;
     rootfs::take_in(&mut root, &cache, work.path())?;
     settings::apply(&mut root, &context)?;
-    rootfs::add_agent(&mut root, &agent.program);
+    rootfs::add_programs(&mut root, &spec.files, &own)?;
+    let payload = compose_payload(&spec, &root, &components, epoch)?;
+    root.lay_over(payload);
     programs::settle(&mut root, &spec.files).with_context(|| format!("the image of {}", spec.path.display()))?;
-    let compilers = Compilers { go, rust: agent.rust.clone(), cc: agent.cc.clone() };
+    let compilers = Compilers { go, rust: own.rust.clone(), cc: own.cc.clone() };
     let mut description = rootfs::description(&spec, &components, publisher.as_deref(), compilers)?;
     let parameters = &spec.kernel.command_line;
     let initial = initial_root::compose(&root, &kernel)?;
@@ -307,9 +310,19 @@ fn build_each(
     Ok(built)
 }
 
-fn compose_payload(spec: &Spec, components: &[Built], epoch: u64) -> Result<tree::Tree> {
+fn compose_payload(spec: &Spec, root: &tree::Tree, components: &[Built], epoch: u64) -> Result<tree::Tree> {
     let all = |names: &[String]| names.iter().map(|name| rootfs::find(components, name)).collect::<Result<Vec<_>>>();
-    payload::compose(&all(&spec.components.kubernetes)?, &all(&spec.components.images)?, epoch)
+    let of_root: Vec<_> = spec
+        .files
+        .programs
+        .iter()
+        .map(|package| {
+            let (tag, program) = (format!("v{}", spec.identity.version), rootfs::program(package));
+            payload::OfRoot { name: package, tag, program }
+        })
+        .collect();
+    let (kubernetes, images) = (all(&spec.components.kubernetes)?, all(&spec.components.images)?);
+    payload::compose(&kubernetes, &images, (root, &of_root), epoch)
 }
 
 fn debian_tree(request: &Request<'_>, lock: &Lock, cache: &Cache, progress: &Progress) -> Result<PathBuf> {

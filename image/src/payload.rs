@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 use crate::cache::hex;
 use crate::component::build::Built;
 use crate::component::minor;
-use crate::tree::{Content, Piece, Tree};
+use crate::linked::Selection;
+use crate::tree::{Content, Kind, Piece, Tree};
 
 /// Where the layout is in the image.
 pub const PLACE: &str = "usr/lib/kaas/payload";
@@ -29,12 +30,27 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// The payload as a tree: the images of each Kubernetes, whose program stands in the root, and of the parts that
-/// are there as an image only.
+/// The container image of a program that stands in the root, with the libraries that it is linked with.
+pub struct OfRoot<'n> {
+    /// The name of the image.
+    pub name: &'n str,
+    /// Its tag.
+    pub tag: String,
+    /// The program's path in the root.
+    pub program: PathBuf,
+}
+
+/// The payload as a tree: the images of each Kubernetes, whose program stands in the root, of the parts that are there as an
+/// image only, and of programs that the root has for itself.
 ///
 /// # Errors
-/// When a program cannot be read.
-pub fn compose(kubernetes: &[&Built], images: &[&Built], epoch: u64) -> Result<Tree> {
+/// When a program cannot be read, or the root lacks what it needs.
+pub fn compose(
+    kubernetes: &[&Built],
+    images: &[&Built],
+    (root, of_root): (&Tree, &[OfRoot<'_>]),
+    epoch: u64,
+) -> Result<Tree> {
     let mut layout = Layout { epoch, ..Layout::default() };
     for built in kubernetes {
         let version = &built.component.version;
@@ -42,7 +58,8 @@ pub fn compose(kubernetes: &[&Built], images: &[&Built], epoch: u64) -> Result<T
         let program = programs.first().context("Kubernetes without a program")?;
         let minor = minor(version).context("Kubernetes without a minor")?;
         let root_path = PathBuf::from(format!("/usr/lib/kubernetes/{minor}/{}", program.output));
-        let layer = layout.layer(built, &program.output, &program.names, "usr/local/bin", Some(root_path))?;
+        let layer = one_program(built, &program.output, &program.names, "usr/local/bin");
+        let layer = layout.layer(&layer, Some(&|_| root_path.clone()))?;
         for name in STATIC_PODS {
             layout.image(name, &format!("v{version}"), &layer, &[&format!("/usr/local/bin/{name}")], "")?;
         }
@@ -51,13 +68,45 @@ pub fn compose(kubernetes: &[&Built], images: &[&Built], epoch: u64) -> Result<T
         let name = &built.component.name;
         let programs = built.component.programs();
         let program = programs.first().context("an image without a program")?;
-        let layer = layout.layer(built, &program.output, &program.names, "", None)?;
+        let layer = layout.layer(&one_program(built, &program.output, &program.names, ""), None)?;
         // The pause container has no business as root.
         let user = if name == "pause" { "65535:65535" } else { "" };
         let tag = format!("v{}", built.component.version);
         layout.image(name, &tag, &layer, &[&format!("/{}", program.output)], user)?;
     }
+    for OfRoot { name, tag, program } in of_root {
+        let layer = with_libraries(root, program).with_context(|| format!("putting the image {name} together"))?;
+        let layer = layout.layer(&layer, Some(&|path| Path::new("/").join(path)))?;
+        // It has no business as root.
+        layout.image(name, tag, &layer, &[&program.display().to_string()], NOBODY)?;
+    }
     layout.finish()
+}
+
+/// The user of programs that need no rights on their node (Debian's base-passwd: nobody, nogroup).
+const NOBODY: &str = "65534:65534";
+
+/// The files of a layer with one program and its further names in `directory`.
+fn one_program(built: &Built, program: &str, names: &[String], directory: &str) -> Tree {
+    let mut layer = Tree::default();
+    let directory = Path::new(directory);
+    layer.file(directory.join(program), Content::Host(built.directory.join(program)), 0o755);
+    for name in names {
+        layer.link(directory.join(name), program);
+    }
+    layer
+}
+
+/// A program of the root and what it is linked with, each at its place there.
+fn with_libraries(root: &Tree, program: &Path) -> Result<Tree> {
+    let mut selection = Selection::of(root);
+    selection.add(program.strip_prefix("/").unwrap_or(program))?;
+    let mut layer = selection.into_tree();
+    // Programs name the dynamic linker by a path of before directories were merged.
+    for directory in ["lib", "lib64"] {
+        layer.link(directory, format!("usr/{directory}"));
+    }
+    Ok(layer)
 }
 
 #[derive(Default)]
@@ -75,41 +124,30 @@ impl Layout {
         descriptor(media_type, &digest, size)
     }
 
-    /// A layer with one program and its further names in `directory`. `in_root` is where the same program stands in
-    /// the image's root, if it does.
-    fn layer(
-        &mut self,
-        built: &Built,
-        program: &str,
-        names: &[String],
-        directory: &str,
-        in_root: Option<PathBuf>,
-    ) -> Result<Descriptor> {
-        let mut layer = Tree::default();
-        let directory = Path::new(directory);
-        layer.file(directory.join(program), Content::Host(built.directory.join(program)), 0o755);
-        for name in names {
-            layer.link(directory.join(name), program);
-        }
+    /// A layer. Where its files stand in the root as well, `in_root` says where, and none is there twice.
+    fn layer(&mut self, layer: &Tree, in_root: Option<&dyn Fn(&Path) -> PathBuf>) -> Result<Descriptor> {
+        let mut files = layer.iter().filter(|(_, node)| matches!(node.kind, Kind::File(_))).map(|(path, _)| path);
         let mut digest = Sha256::new();
         let mut size = 0;
         let mut bytes = Vec::new();
         let mut segments = Vec::new();
         for piece in layer.archive(self.epoch, false)? {
-            let content = match &piece {
-                Piece::Bytes(frame) => frame.clone(),
-                Piece::Content(content, _) => content.read().with_context(|| format!("reading {program}"))?,
+            // The archive has the contents in the order of the files.
+            let (content, stands) = match piece {
+                Piece::Bytes(frame) => (frame, None),
+                Piece::Content(content, size) => {
+                    let path = files.next().context("a layer with more contents than files")?;
+                    let bytes = content.read().with_context(|| format!("reading {}", path.display()))?;
+                    (bytes, in_root.map(|in_root| Segment::File { file: in_root(path), size }))
+                }
             };
             digest.update(&content);
             size += content.len() as u64;
-            segments.push(match (&in_root, piece) {
-                (Some(file), Piece::Content(_, size)) => Segment::File { file: file.clone(), size },
-                (_, _) => {
-                    Segment::Inline { inline: STANDARD.encode(if in_root.is_some() { &content[..] } else { &[] }) }
+            match in_root {
+                Some(_) => {
+                    segments.push(stands.unwrap_or_else(|| Segment::Inline { inline: STANDARD.encode(&content) }))
                 }
-            });
-            if in_root.is_none() {
-                bytes.extend(content);
+                None => bytes.extend(content),
             }
         }
         let digest = hex(&digest.finalize());
@@ -161,5 +199,88 @@ fn descriptor(media_type: &str, digest: &str, size: u64) -> Descriptor {
         size,
         platform: None,
         annotations: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A root with a program that is linked with libraries: this one, with those of this machine.
+    fn root() -> (Tree, u64) {
+        let mut root = Tree::default();
+        let own = std::env::current_exe().unwrap();
+        root.file("usr/bin/kaas-controller", Content::Host(own.clone()), 0o755);
+        let linker = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+        root.text(linker, "linker");
+        root.link("usr/lib64/ld-linux-x86-64.so.2", "../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2");
+        for library in crate::elf::needed(&std::fs::read(&own).unwrap()).unwrap() {
+            let path = format!("usr/lib/x86_64-linux-gnu/{library}");
+            if root.get(&path).is_none() {
+                root.text(&path, format!("library {library}"));
+            }
+        }
+        root.text("usr/bin/other", "no part of it");
+        (root, std::fs::metadata(own).unwrap().len())
+    }
+
+    #[test]
+    fn a_program_of_the_root_is_an_image_whose_bytes_are_there_once() {
+        let (root, length) = root();
+        let program = PathBuf::from("/usr/bin/kaas-controller");
+        let of_root = [OfRoot { name: "controller", tag: "v1.2.3".to_owned(), program: program.clone() }];
+        let payload = compose(&[], &[], (&root, &of_root), 7).unwrap();
+        let read = |path: &str| payload.read(format!("{PLACE}/{path}")).unwrap();
+        let blob = |digest: &str| read(&format!("blobs/sha256/{}", digest.strip_prefix("sha256:").unwrap()));
+        let index: Index = serde_json::from_slice(&read("index.json")).unwrap();
+        let [image] = index.manifests.as_slice() else { panic!("{index:?}") };
+        assert_eq!(image.annotations[IMAGE_NAME], "kaas.local/controller:v1.2.3");
+        let manifest: Manifest = serde_json::from_slice(&blob(&image.digest)).unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&blob(&manifest.config.digest)).unwrap();
+        assert_eq!(config["config"]["User"], NOBODY);
+        assert_eq!(config["config"]["Entrypoint"], json!(["/usr/bin/kaas-controller"]));
+
+        let [layer] = manifest.layers.as_slice() else { panic!("{manifest:?}") };
+        let hex = layer.digest.strip_prefix("sha256:").unwrap();
+        assert!(payload.get(format!("{PLACE}/blobs/sha256/{hex}")).is_none());
+        let assembled: AssembledLayer = serde_json::from_slice(&read(&format!("layers/{hex}.json"))).unwrap();
+        let mut whole = Vec::new();
+        let mut inside = 0;
+        for segment in &assembled.segments {
+            match segment {
+                Segment::Inline { inline } => {
+                    let bytes = STANDARD.decode(inline).unwrap();
+                    inside += bytes.len();
+                    whole.extend(bytes);
+                }
+                Segment::File { file, size } => {
+                    let bytes = root.read(file.strip_prefix("/").unwrap()).unwrap();
+                    assert_eq!((bytes.len() as u64, *file == program), (*size, *size == length), "{file:?}");
+                    whole.extend(bytes);
+                }
+            }
+        }
+        assert_eq!((whole.len() as u64, assembled.size), (layer.size, layer.size));
+        assert_eq!(hex, super::hex(&Sha256::digest(&whole)));
+        assert!(inside < 32 * 1024, "{inside} bytes are in the description");
+
+        let mut archive = tar::Archive::new(whole.as_slice());
+        let names: Vec<String> =
+            archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect();
+        for expected in
+            ["usr/bin/kaas-controller", "usr/lib/x86_64-linux-gnu/libc.so.6", "lib64", "usr/lib64/ld-linux-x86-64.so.2"]
+        {
+            assert!(names.iter().any(|name| name == expected), "{expected}: {names:?}");
+        }
+        assert!(!names.iter().any(|name| name.contains("other")), "{names:?}");
+    }
+
+    #[test]
+    fn a_program_whose_libraries_the_root_lacks_is_no_image() {
+        let (mut root, _) = root();
+        root.remove(Path::new("usr/lib/x86_64-linux-gnu/libc.so.6"));
+        let of_root = [OfRoot { name: "controller", tag: "v1".to_owned(), program: "/usr/bin/kaas-controller".into() }];
+        let error = format!("{:#}", compose(&[], &[], (&root, &of_root), 7).unwrap_err());
+        assert!(error.starts_with("putting the image controller together: ") && error.contains("libc.so.6"), "{error}");
     }
 }

@@ -161,6 +161,7 @@ mod tests {
         Files {
             workspace: PathBuf::new(),
             agent: PathBuf::new(),
+            programs: Vec::new(),
             systemd: PathBuf::new(),
             roots: Vec::new(),
             authorities: Vec::new(),

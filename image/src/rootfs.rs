@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use contract::image::{Compilers, Description, ImageFacts, KubernetesRelease, PATH};
+use anyhow::{Context, Result, bail};
+use contract::image::{self, Compilers, Description, ImageFacts, KubernetesRelease, PATH};
 use serde_json::{Value, json};
 
 use crate::cache::Cache;
@@ -12,7 +12,8 @@ use crate::component::build::Built;
 use crate::component::minor;
 use crate::debian::lock::Lock;
 use crate::kernel::Unpacked;
-use crate::spec::Spec;
+use crate::own_programs::{self, OwnPrograms};
+use crate::spec::{Files, Spec};
 use crate::tree::{Content, Kind, Node, Tree, matches};
 
 /// The agent's place in the image.
@@ -190,6 +191,7 @@ pub fn description(
         etcd: version("etcd")?,
         coredns: version("coredns")?,
         pause: version("pause")?,
+        programs: spec.files.programs.clone(),
     };
     let unchecked = components.iter().filter(|built| !built.component.version_is_checked());
     let others = components.iter().map(|built| &built.component).filter(|component| {
@@ -216,9 +218,42 @@ pub fn without_build(description: &Description) -> Result<Value> {
     Ok(value)
 }
 
-/// Puts the agent in its place: last, because it changes most often.
-pub fn add_agent(tree: &mut Tree, program: &Path) {
-    tree.file(AGENT, Content::Host(program.to_owned()), 0o755);
+/// The place in the image of the program of one of the spec's packages of ours.
+pub fn program(package: &str) -> PathBuf {
+    Path::new("/usr/bin").join(own_programs::name(package))
+}
+
+/// Puts our programs in their places, with what each brings into a cluster: last, because they change most often.
+///
+/// # Errors
+/// What one brings is no list of objects.
+pub fn add_programs(tree: &mut Tree, files: &Files, own: &OwnPrograms) -> Result<()> {
+    tree.file(AGENT, Content::Host(own.agent()), 0o755);
+    for package in &files.programs {
+        tree.file(program(package), Content::Host(own.program(package)), 0o755);
+        let definitions = own.definitions(package);
+        let brings = || format!("reading what {package} brings into a cluster: {}", definitions.display());
+        let text = std::fs::read(&definitions).with_context(brings)?;
+        let (kinds, objects) = split(&text).with_context(brings)?;
+        for (file, items) in [(image::kinds_of(package), kinds), (image::objects_of(package), objects)] {
+            let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+            tree.text(file.trim_start_matches('/'), list.to_string() + "\n");
+        }
+    }
+    Ok(())
+}
+
+/// The kinds of objects of a list, which an API server has to know first, and the rest of it.
+fn split(list: &[u8]) -> Result<(Vec<Value>, Vec<Value>)> {
+    let mut list: Value = serde_json::from_slice(list)?;
+    let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else { bail!("it is no list") };
+    let (kinds, objects): (Vec<_>, Vec<_>) =
+        items.into_iter().partition(|item| item["kind"] == "CustomResourceDefinition");
+    // kubectl waits for what is not there until its time is over, and takes an empty list for a mistake.
+    if kinds.is_empty() || objects.is_empty() || objects.iter().any(|object| !object["kind"].is_string()) {
+        bail!("it has {} kinds of objects and {} others", kinds.len(), objects.len());
+    }
+    Ok((kinds, objects))
 }
 
 /// The built part of this name.
@@ -299,6 +334,19 @@ mod tests {
     }
 
     #[test]
+    fn kinds_come_before_all_else_that_a_program_brings() {
+        let list = |kinds: &[&str]| {
+            let items: Vec<Value> = kinds.iter().map(|kind| json!({ "kind": kind })).collect();
+            json!({ "items": items }).to_string().into_bytes()
+        };
+        let (kinds, objects) = split(&list(&["Namespace", "CustomResourceDefinition", "Role"])).unwrap();
+        assert_eq!((kinds.len(), objects.len()), (1, 2));
+        for wrong in [&list(&["Role"])[..], &list(&["CustomResourceDefinition"]), b"[]", b"{}", b""] {
+            assert!(split(wrong).is_err());
+        }
+    }
+
+    #[test]
     fn the_description_names_compilers_and_unchecked_versions_and_the_agent_reads_it() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs/control-plane.toml");
         let (spec, described) = crate::spec::read(&path).unwrap();
@@ -328,8 +376,8 @@ mod tests {
         let facts = described(&built);
         assert_eq!(facts["unchecked_versions"], json!(["etcd"]));
         let names: Vec<&str> = facts.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected = "build cni-plugins compilers containerd coredns crictl etcd kubernetes name pause publisher \
-                        role roles unchecked_versions upgrades_from version";
+        let expected = "build cni-plugins compilers containerd coredns crictl etcd kubernetes name pause programs \
+                        publisher role roles unchecked_versions upgrades_from version";
         assert_eq!(names.join(" "), expected);
     }
 }

@@ -1,5 +1,6 @@
 //! A lab's control nodes as they were planned: made where they are not, and powered on.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context;
@@ -151,6 +152,15 @@ impl Lab {
         }))
     }
 
+    /// Whether each planned control node has a VM.
+    pub(super) fn has_all_nodes(&self) -> anyhow::Result<bool> {
+        let records = self.control_nodes()?;
+        // Those of labs of earlier versions are known by their names.
+        let node_of = |vm: &VmRecord| vm.stamp.as_ref().map_or(&vm.name, |stamp| &stamp.node).clone();
+        let there: BTreeSet<String> = records.iter().map(node_of).collect();
+        Ok(self.plan().nodes.iter().all(|node| there.contains(&node.name)))
+    }
+
     fn was_on(&self, vm: &VmRecord) -> bool {
         self.console(&vm.name).exists()
     }
@@ -224,6 +234,7 @@ mod tests {
     use tempfile::TempDir;
     use uuid::Uuid;
 
+    use super::super::process::ProcessId;
     use super::super::{EngineRecord, fixture, records};
     use super::*;
 
@@ -342,10 +353,17 @@ mod tests {
         assert!(why().contains("kaas lab on VM"), "{}", why());
         // Its removal is cut off after the one that was on first.
         let to_go = lab.begin_removal().unwrap();
-        assert_eq!(to_go[0].file_name().unwrap(), "vms");
+        assert!(to_go.iter().any(|path| path.ends_with("vms")));
         std::fs::remove_dir_all(lab.directory.vm("cp1")).unwrap();
         assert!(why().contains("`kaas lab down --name x` removes the rest"), "{}", why());
         assert!(Lab::begun(state.path(), "x").unwrap().is_none());
+    }
+
+    /// A VM's start has succeeded.
+    fn start(lab: &Lab, vm: &str) {
+        let process = ProcessId::of(std::process::id().try_into().unwrap()).unwrap();
+        lab.directory.mark_power_on(vm).unwrap();
+        lab.has_started(lab.directory.load_vm(vm).unwrap(), process).unwrap();
     }
 
     #[test]
@@ -357,12 +375,62 @@ mod tests {
             lab.directory.mark_power_on(node).unwrap();
         }
         let why = || lab.directory.is_free().unwrap_err().to_string();
+        let is_to_go = || why().contains("`kaas lab down --name x` removes the rest");
         // Its removal is cut off before anything has gone.
         lab.begin_removal().unwrap();
-        assert!(why().contains("`kaas lab down --name x` removes the rest"), "{}", why());
+        assert!(is_to_go(), "{}", why());
+        // It is being powered on, which may fail.
         lab.directory.mark_power_on("cp1").unwrap();
+        assert!(is_to_go(), "{}", why());
+        start(&lab, "cp1");
         assert!(why().contains("kaas lab on VM") && !why().contains("kaas lab down"), "{}", why());
         assert!(Lab::begun(state.path(), "x").unwrap().is_none(), "nothing of it is made anew");
+    }
+
+    #[test]
+    fn a_lab_of_which_something_has_gone_stays_to_go_whatever_is_powered_on_again() {
+        let (state, lab) = lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        for node in ["cp1", "cp2", "cp3"] {
+            add(&lab, node, node, None, true);
+        }
+        // What another one than a planned node runs on stands for none.
+        add(&lab, "cp4", "cp4", None, true);
+        lab.begin_removal().unwrap();
+        std::fs::remove_file(lab.directory.vm_record("cp2")).unwrap();
+        start(&lab, "cp1");
+        let why = lab.directory.is_free().unwrap_err().to_string();
+        assert!(why.contains("`kaas lab down --name x` removes the rest"), "{why}");
+        assert!(Lab::begun(state.path(), "x").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_left_of_a_lab_whose_removal_could_not_be_noted_is_not_gone_on_with() {
+        let (state, lab) = lab();
+        records::save(&lab.directory.record(), &lab.record).unwrap();
+        for node in ["cp1", "cp2", "cp3"] {
+            add(&lab, node, node, None, true);
+        }
+        lab.directory.mark_power_on("cp1").unwrap();
+        std::os::unix::fs::symlink("nowhere/going", lab.directory.going()).unwrap();
+        let is_begun = || Lab::begun(state.path(), "x").unwrap().is_some();
+        assert!(!is_begun());
+        let paths = lab.begin_removal().unwrap();
+        assert!(!lab.directory.going().exists(), "it is noted");
+        // Cut off anywhere before its last disk has gone, also in the middle of a directory.
+        let disks = paths.iter().position(|path| path.ends_with("disks")).unwrap();
+        for path in &paths[..disks] {
+            if path.is_dir() {
+                for vm in ["cp1", "cp2", "cp3"] {
+                    drop(std::fs::remove_file(lab.console(vm)));
+                    assert!(!is_begun(), "without the console log of {vm}");
+                }
+                std::fs::remove_dir_all(path).unwrap();
+            } else {
+                std::fs::remove_file(path).unwrap();
+            }
+            assert!(!is_begun(), "without {}", path.display());
+        }
     }
 
     #[test]

@@ -104,6 +104,7 @@ pub(crate) mod tests {
             etcd: String::new(),
             coredns: String::new(),
             pause: String::new(),
+            programs: Vec::new(),
         };
         records::save(&file, &facts).unwrap();
         Source::Tree { tree: tree.to_owned() }

@@ -492,7 +492,7 @@ impl Lab {
     }
 
     /// Removes all files of the lab, of whoever has its lock. Whoever is cut on the way leaves a lab without the VMs that are gone
-    /// by then: VMs and disks go before what is kept of them, then the record, until which the lab can be found and removed again,
+    /// by then: VMs and disks go before all else that is kept, then the record, until which the lab can be found and removed again,
     /// and the lock last: somebody else has it only once nothing is there.
     fn remove_files(&self) -> anyhow::Result<()> {
         for path in self.begin_removal()? {
@@ -504,7 +504,8 @@ impl Lab {
     }
 
     /// Notes that the lab goes, and gives what is in its directory, in that order. Where there is no room for the note it goes without:
-    /// a lab that has filled its disk is to be removed all the more.
+    /// a lab that has filled its disk is to be removed all the more. So the VMs' records come first of all: a VM of which less is
+    /// there would pass for one that was never on.
     fn begin_removal(&self) -> anyhow::Result<Vec<PathBuf>> {
         let (directory, going) = (self.directory.path(), self.directory.going());
         if let Err(error) = fs::write(&going, "") {
@@ -521,7 +522,8 @@ impl Lab {
             paths.push(entry.with_context(|| removing(directory))?.path());
         }
         paths.sort_by_key(place);
-        Ok(paths)
+        let records = self.directory.vms()?.into_iter().map(|vm| self.directory.vm_record(&vm));
+        Ok(records.filter(|record| record.exists()).chain(paths).collect())
     }
 }
 
@@ -570,10 +572,11 @@ mod tests {
             fs::create_dir_all(directory.join(kept)).unwrap();
         }
         fs::write(directory.join("ssh-key"), "").unwrap();
+        fs::write(lab.directory.vm_record("cp1"), "").unwrap();
         let order = lab.begin_removal().unwrap();
         let order: Vec<_> = order.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-        let last = &["going", "lab.json", "lock"][..];
-        assert_eq!((&order[..2], &order[6..]), (&["vms", "disks"][..], last), "{order:?}");
+        let (first, last) = (&["vm.json", "vms", "disks"][..], &["going", "lab.json", "lock"][..]);
+        assert_eq!((&order[..3], &order[7..]), (first, last), "{order:?}");
         lab.remove_files().unwrap();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::Lab;
+use super::process::ProcessId;
 use super::records::VmRecord;
 use super::wait::until;
 use fleet::hypervisor::PowerState;
@@ -36,12 +37,13 @@ impl Lab {
 
     /// The same, of whoever has the lab's lock.
     pub(crate) fn power_on_locked(&self, vm: &str) -> anyhow::Result<()> {
-        let mut record = self.directory.load_vm(vm)?;
+        let record = self.directory.load_vm(vm)?;
         let engine = self.engines.of(&record);
         if self.is_half_started(&record) {
             self.end_half_start(&record)?;
         } else if engine.is_on(&record) {
-            return Ok(());
+            // Whoever has powered it on may have been killed before that was noted.
+            return self.stays();
         }
         record.is_configured()?;
         self.make_network().with_context(|| format!("powering {vm} on"))?;
@@ -52,10 +54,7 @@ impl Lab {
         self.directory.mark_power_on(vm)?;
         let started = engine.start(&record).with_context(|| format!("powering {vm} on"));
         match started {
-            Ok(process) => {
-                record.process = Some(process);
-                self.directory.save_vm(&record)
-            }
+            Ok(process) => self.has_started(record, process),
             Err(error) => {
                 engine
                     .cut(&record)
@@ -64,6 +63,18 @@ impl Lab {
                 Err(error)
             }
         }
+    }
+
+    /// Notes the process that a VM is now, of whoever has the lab's lock.
+    pub(crate) fn has_started(&self, mut record: VmRecord, process: ProcessId) -> anyhow::Result<()> {
+        record.process = Some(process);
+        self.directory.save_vm(&record)?;
+        self.stays()
+    }
+
+    /// A lab that was to be removed, and of which no VM has gone, is not to go any more once one runs: somebody wants it on.
+    fn stays(&self) -> anyhow::Result<()> {
+        if self.directory.is_noted_to_go()? && self.has_all_nodes()? { self.directory.stays() } else { Ok(()) }
     }
 
     /// Asks the guest to shut down and waits until the VM is off, at most `limit`.

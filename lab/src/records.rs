@@ -139,9 +139,32 @@ impl LabDirectory {
         )
     }
 
-    /// The file by which it is noted that the lab is to go, before any file of it does, and until one of its VMs is powered on again.
+    /// The file by which it is noted that the lab is to go, before any file of it does, and until one of its VMs runs again where
+    /// none has gone.
     pub fn going(&self) -> PathBuf {
         self.path.join("going")
+    }
+
+    /// Whether that is noted.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn is_noted_to_go(&self) -> anyhow::Result<bool> {
+        is_there(&self.going())
+    }
+
+    /// Notes that the lab is not to go any more.
+    ///
+    /// # Errors
+    /// The note cannot be removed.
+    pub fn stays(&self) -> anyhow::Result<()> {
+        let going = self.going();
+        match fs::remove_file(&going) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", going.display()))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Whether a command was cut off that was to remove the lab: it has noted that, or, in an earlier version, has left disks and
@@ -150,7 +173,7 @@ impl LabDirectory {
     /// # Errors
     /// The directory cannot be read.
     pub fn is_left_over(&self) -> anyhow::Result<bool> {
-        if is_there(&self.going())? {
+        if self.is_noted_to_go()? {
             return Ok(!self.vms()?.is_empty() || self.has_disks()?);
         }
         for name in self.vms()? {
@@ -214,6 +237,11 @@ impl LabDirectory {
         self.path.join("vms").join(vm)
     }
 
+    /// What a VM is; there is none without it.
+    pub fn vm_record(&self, vm: &str) -> PathBuf {
+        self.vm(vm).join("vm.json")
+    }
+
     /// The socket of a virtual machine's second serial port.
     pub fn terminal(&self, vm: &str) -> PathBuf {
         self.vm(vm).join("terminal")
@@ -249,18 +277,11 @@ impl LabDirectory {
         self.path.join("deployer-key.pem")
     }
 
-    /// Notes in a VM's console log that it is being powered on. A lab that was to be removed is not any more: somebody wants it on.
+    /// Notes in a VM's console log that it is being powered on.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn mark_power_on(&self, vm: &str) -> anyhow::Result<()> {
-        let going = self.going();
-        match fs::remove_file(&going) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("removing {}", going.display()));
-            }
-            Ok(()) | Err(_) => {}
-        }
         self.open_console(vm)?.write_all(POWER_ON.as_bytes()).with_context(|| format!("writing {vm}'s console log"))
     }
 
@@ -296,7 +317,7 @@ impl LabDirectory {
     /// # Errors
     /// When it cannot be written.
     pub fn save_vm(&self, vm: &VmRecord) -> anyhow::Result<()> {
-        save(&self.vm(&vm.name).join("vm.json"), vm)
+        save(&self.vm_record(&vm.name), vm)
     }
 
     /// Recalls a VM.
@@ -304,7 +325,7 @@ impl LabDirectory {
     /// # Errors
     /// When there is none of this name.
     pub fn load_vm(&self, vm: &str) -> anyhow::Result<VmRecord> {
-        load(&self.vm(vm).join("vm.json")).with_context(|| format!("this lab has no VM {vm}"))
+        load(&self.vm_record(vm)).with_context(|| format!("this lab has no VM {vm}"))
     }
 
     /// Recalls a VM, if it has a record: one that a crash left without is none yet.
@@ -312,7 +333,7 @@ impl LabDirectory {
     /// # Errors
     /// When the record is there and cannot be read: what the VM holds is not known then.
     pub fn recall_vm(&self, vm: &str) -> anyhow::Result<Option<VmRecord>> {
-        let path = self.vm(vm).join("vm.json");
+        let path = self.vm_record(vm);
         if path.try_exists().with_context(|| format!("looking for {}", path.display()))? {
             load(&path).map(Some)
         } else {

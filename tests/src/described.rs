@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use fleet::node::{Client, Method};
 use serde_json::Value;
 use tempfile::TempDir;
-use walkdir::WalkDir;
 
 use crate::places::kaas;
 use crate::scenario::{ALL, MOMENT};
@@ -22,8 +20,9 @@ use crate::vcenter::Site;
 /// The cluster's name, and that of the folder of its VMs.
 pub const CLUSTER: &str = "control";
 /// Where its nodes, its operator and its API are on the machines' network.
-const NETWORK: &str = "192.168.77";
-const DATASTORE: &str = "LocalDS_0";
+pub const NETWORK: &str = "192.168.77";
+/// What its VMs are on.
+pub const DATASTORE: &str = "LocalDS_0";
 /// The names of templates begin with this.
 const TEMPLATE: &str = "kaas-image-";
 
@@ -51,9 +50,25 @@ impl<'a> Described<'a> {
     /// # Panics
     /// The example is not as it was.
     pub fn three(site: &'a Site, ova: &Path) -> Self {
+        Self::from_example(site, ova, |example| example)
+    }
+
+    /// The same of the first of them alone.
+    ///
+    /// # Panics
+    /// As [`Self::three`].
+    pub fn one(site: &'a Site, ova: &Path) -> Self {
+        Self::from_example(site, ova, |example| {
+            let [second, after] = ["\n[[node]]\nname = \"cp2\"", "\n# What all nodes are told"]
+                .map(|begin| example.find(begin).unwrap_or_else(|| panic!("the example has no {begin:?}")));
+            format!("{}{}", &example[..second], &example[after..])
+        })
+    }
+
+    fn from_example(site: &'a Site, ova: &Path, change: impl FnOnce(String) -> String) -> Self {
         let described = Self { site, directory: tempfile::tempdir().expect("a temporary directory") };
         let example = String::from_utf8(described.output(&["deploy", "--example", "vsphere"]).stdout);
-        let example = example.expect("an example of text");
+        let example = change(example.expect("an example of text"));
         let opened = site.opened();
         let quoted = |path: &Path| format!("{:?}", path.to_str().expect("a path of text"));
         let [password, authority, ova] = [&opened.password_file(), &opened.certificate_file(), ova].map(quoted);
@@ -96,6 +111,11 @@ impl<'a> Described<'a> {
     /// The description.
     fn file(&self) -> PathBuf {
         self.directory.path().join("cluster.toml")
+    }
+
+    /// The kubeconfig that the command leaves.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.directory.path().join(format!("{CLUSTER}.kubeconfig"))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -175,7 +195,7 @@ impl<'a> Described<'a> {
     /// # Panics
     /// There is none, or it leads elsewhere than to the API's own address.
     pub fn client(&self) -> Client {
-        let kubeconfig = self.directory.path().join(format!("{CLUSTER}.kubeconfig"));
+        let kubeconfig = self.kubeconfig();
         let text = fs::read_to_string(&kubeconfig).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
         assert!(text.contains(&format!("https://{NETWORK}.10:")), "it does not name the virtual IP");
         let client = Client::from_inside(&kubeconfig, self.site.opened().network_namespace());
@@ -303,18 +323,9 @@ impl<'a> Described<'a> {
     /// # Panics
     /// They cannot be listed.
     pub fn files(&self) -> Vec<String> {
-        let datastores = self.site.opened().datastores();
-        let listed = WalkDir::new(&datastores).sort_by_file_name().into_iter();
-        let files =
-            listed.map(|entry| entry.expect("a file of a datastore")).filter(|entry| entry.file_type().is_file());
-        let named = |entry: walkdir::DirEntry| {
-            let below = entry.path().strip_prefix(&datastores).ok()?;
-            let (datastore, path) = below.to_str()?.split_once('/')?;
-            Some(format!("[{datastore}] {path}"))
-        };
         let stays = [TEMPLATE, &format!("kaas/{CLUSTER}/")].map(|begin| format!("[{DATASTORE}] {begin}"));
-        let named = files.map(|entry| named(entry).context("a file outside of datastores").expect("its path"));
-        named.filter(|file| !stays.iter().any(|begin| file.starts_with(begin))).collect()
+        let files = self.site.files().into_iter();
+        files.filter(|file| !stays.iter().any(|begin| file.starts_with(begin))).collect()
     }
 }
 
@@ -329,8 +340,11 @@ fn texts(ended: &Output) -> (String, String) {
     (text(&ended.stdout), text(&ended.stderr))
 }
 
-/// Somebody's public SSH key.
-fn drawn_key() -> String {
+/// Somebody's public SSH key, drawn anew each time.
+///
+/// # Panics
+/// `ssh-keygen` is not there.
+pub fn drawn_key() -> String {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("key");
     let mut draw = std::process::Command::new("ssh-keygen");

@@ -1,6 +1,7 @@
-//! Cuts of a guest's power during an upgrade, at moments drawn from a seed: every run cuts at the same ones. As a
-//! cluster's host would, whoever cuts powers a new VM on again.
+//! Cuts of a guest's power during an upgrade, at moments drawn from a seed: of six, every run cuts at the same ones; of one
+//! alone, each run at another one. As a cluster's host would, whoever cuts powers a new VM on again.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
 use fleet::hypervisor::PowerState;
@@ -8,8 +9,10 @@ use fleet::hypervisor::PowerState;
 use crate::scenario::Scenario;
 use crate::upgrade::Upgrade;
 
-/// Where the draws begin.
+/// Where the draws of moments begin that are the same in every run.
 const SEED: u64 = 5;
+/// The variable that says where the draw of a moment begins that is another one in every run otherwise.
+const SEED_VARIABLE: &str = "KAAS_TEST_CUT_SEED";
 /// How long it may take until a moment comes, times the timeout factor.
 const COMING: Duration = Duration::from_secs(400);
 
@@ -108,14 +111,28 @@ pub fn each_comes_to_an_end(scenario: &Scenario) {
 }
 
 /// Upgrades the cluster and cuts the power of the new VM while its system starts for the first time: the cluster ends on one
-/// of the two images, healthy.
+/// of the two images, healthy. Each run cuts at another moment, and says from what it was drawn.
 ///
 /// # Panics
-/// It does not.
+/// What [`SEED_VARIABLE`] says is no number.
 pub fn in_the_first_boot(scenario: &Scenario) {
+    let seed = seed(std::env::var(SEED_VARIABLE).ok().as_deref());
+    let moment = first_boot(seed);
+    scenario.reached(&format!("the power is to be cut {}, {SEED_VARIABLE}={seed}", moment.said()));
     let upgrade = Upgrade::of(scenario);
-    cut(scenario, &upgrade, Direction::Forward, &Moment::Booting(10 + Draws(SEED).below(40)));
+    cut(scenario, &upgrade, Direction::Forward, &moment);
     upgrade.all_good();
+}
+
+/// Where a draw begins: where that is said, or anywhere.
+fn seed(said: Option<&str>) -> u64 {
+    let anywhere = || RandomState::new().build_hasher().finish() % 1_000_000;
+    said.map_or_else(anywhere, |said| said.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE} is no number: {said}")))
+}
+
+/// A moment of the first boot.
+fn first_boot(seed: u64) -> Moment {
+    Moment::Booting(10 + Draws(seed).below(40))
 }
 
 /// Goes one way with a cut at one moment.
@@ -151,5 +168,26 @@ impl Draws {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap_or_default() % limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn lines(seed: u64) -> usize {
+        let Moment::Booting(lines) = first_boot(seed) else { panic!("it is no moment of a boot") };
+        lines
+    }
+
+    #[test]
+    fn each_run_draws_a_moment_of_the_first_boot_anew_and_one_seed_draws_the_same_again() {
+        let drawn: BTreeSet<usize> = (0..2000).map(lines).collect();
+        assert_eq!(drawn, (10..50).collect());
+        assert_eq!(seed(Some("7")), 7);
+        let anywhere: BTreeSet<u64> = (0..20).map(|_| seed(None)).collect();
+        assert!(anywhere.len() > 1 && anywhere.iter().all(|seed| *seed < 1_000_000), "{anywhere:?}");
     }
 }

@@ -33,6 +33,7 @@ mod lab_names;
 pub mod lost_node;
 #[cfg(test)]
 mod modules;
+pub mod objects;
 pub mod other_image;
 pub mod places;
 pub mod publisher;
@@ -42,6 +43,7 @@ pub mod requests;
 mod rooms;
 pub mod runner;
 pub mod scenario;
+pub mod server;
 #[cfg(test)]
 mod set_up;
 #[cfg(test)]

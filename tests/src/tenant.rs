@@ -13,11 +13,8 @@ use fleet::workers::{Cluster as _, Token};
 use serde_json::{Value, json};
 
 use crate::scenario::{FORMING, MOMENT, Scenario, Setting};
+use crate::server::{self, SERVICE};
 use crate::tenant_command::{begin, command};
-
-/// The port that the server's health page is on, and that of its service.
-const PAGE: u16 = 8080;
-const SERVICE: u16 = 80;
 
 /// A control cluster of one node, which tenants are made beside.
 pub fn control(setting: &Setting) -> Scenario {
@@ -190,7 +187,7 @@ impl<'a> Tenant<'a> {
         let lab = self.scenario.lab();
         let control = &lab.plan().nodes[0];
         let has_addresses = control.properties.contains_key(SERVICE_VIPS);
-        for object in objects(&self.scenario.carried(&control.name, "coredns"), has_addresses) {
+        for (object, _) in server::objects(&self.scenario.carried(&control.name, "coredns"), has_addresses) {
             self.scenario.apply(&object);
         }
         self.scenario.wait("two pods of the server to be ready", MOMENT, || {
@@ -307,49 +304,6 @@ impl Drop for Begun<'_> {
             let _ = child.wait();
         }
     }
-}
-
-/// What the server is: it says for ten seconds that it is well after it was told to end, so that whoever sends requests
-/// learns of it first.
-fn objects(image: &str, has_addresses: bool) -> [Value; 4] {
-    let corefile = format!(".:5353 {{\n    health :{PAGE} {{\n        lameduck 10s\n    }}\n}}\n");
-    let soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 10});
-    let spread = json!({"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"});
-    [
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"Corefile": corefile}}),
-        json!({
-            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
-            "spec": {
-                "type": if has_addresses { "LoadBalancer" } else { "NodePort" },
-                "selector": {"app": "web"}, "ports": [{"port": SERVICE, "targetPort": PAGE}],
-            },
-        }),
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-            "spec": {
-                "replicas": 2,
-                "selector": {"matchLabels": {"app": "web"}},
-                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
-                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-                        {"weight": 100, "podAffinityTerm": spread},
-                    ]}},
-                    "tolerations": [soon("node.kubernetes.io/unreachable"), soon("node.kubernetes.io/not-ready")],
-                    "containers": [{
-                        "name": "web", "image": image, "imagePullPolicy": "Never",
-                        "args": ["-conf", "/etc/web/Corefile"],
-                        "readinessProbe": {"httpGet": {"path": "/health", "port": PAGE}, "periodSeconds": 1},
-                        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-                        "volumeMounts": [{"name": "web", "mountPath": "/etc/web"}],
-                    }],
-                    "volumes": [{"name": "web", "configMap": {"name": "web"}}],
-                }},
-            },
-        }),
-    ]
 }
 
 fn told(arguments: &[&str], output: &Output, expected: i32) -> Value {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lab::{VCENTER_USER, VCenter, obtain, state_directory, until};
 use serde_json::{Value, json};
+use walkdir::WalkDir;
 
 use crate::lab_command::is_argument;
 use crate::lab_names;
@@ -68,6 +69,17 @@ impl Site {
         rest.split_once('/').map_or(rest, |(address, _)| address).to_owned()
     }
 
+    /// Host and port of its API for its machines, and the thumbprint that they trust it by.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn address_for_machines(&self) -> (String, String) {
+        let running = self.opened().running().ok().flatten().expect("the vCenter runs");
+        let url = running.url_for_machines();
+        let address = url.trim_start_matches("https://").split('/').next().expect("an address").to_owned();
+        (address, running.thumbprint)
+    }
+
     /// What somebody else does or sees there, who may do everything.
     ///
     /// # Errors
@@ -110,6 +122,23 @@ impl Site {
         let answer = answered.unwrap_or_else(|error| panic!("asking for {asked}: {error}"));
         assert!(answer.starts_with("HTTP/1.1 200 "), "{asked}: {answer}");
         self.reached(&format!("the vCenter is asked for {asked} {body}"));
+    }
+
+    /// The files of all datastores, by their datastore paths, in order.
+    ///
+    /// # Panics
+    /// They cannot be listed.
+    pub fn files(&self) -> Vec<String> {
+        let datastores = self.opened().datastores();
+        let listed = WalkDir::new(&datastores).sort_by_file_name().into_iter();
+        let files =
+            listed.map(|entry| entry.expect("a file of a datastore")).filter(|entry| entry.file_type().is_file());
+        let named = |entry: walkdir::DirEntry| {
+            let below = entry.path().strip_prefix(&datastores).ok()?;
+            let (datastore, path) = below.to_str()?.split_once('/')?;
+            Some(format!("[{datastore}] {path}"))
+        };
+        files.map(|entry| named(entry).expect("a file of a datastore is below one")).collect()
     }
 
     /// What govc prints, from this machine's own network.

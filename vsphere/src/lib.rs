@@ -69,7 +69,7 @@ mod treatment;
 mod vm;
 
 pub use changes::Changes;
-pub use client::{About, CHANGE_LIMIT, Client, Connect, Limits, Service, Settings};
+pub use client::{About, CHANGE_LIMIT, Client, Clock, Connect, Limits, Over, Service, Settings, Until};
 pub use cluster::{AntiAffinity, RestartPriority};
 pub use collector::Object;
 pub use connection::{GONE, InvalidThumbprint, Thumbprint, Trust};

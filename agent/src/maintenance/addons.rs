@@ -1,8 +1,9 @@
 //! Brings the cluster's add-ons to what this image has and the properties say, once every node runs it for good: the
 //! last commit of an upgrade changes them. Until then they are what the former image made of them, and
 //! each node runs the container image that its own appliance image carries. What somebody deletes of them comes back. Says
-//! which add-on of a tenant does not run.
+//! which add-on of a tenant does not run, and that no controller of tenants leads.
 
+mod leader;
 mod part;
 
 use std::fs;
@@ -68,6 +69,9 @@ pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
         let looked = care.take(&wanted)?.and_then(|mut findings| {
             if config.role != Role::ControlPlane {
                 findings.extend(troubles(&api, &wanted)?);
+            }
+            if wanted.iter().any(|add_on| add_on.name == addons::CONTROLLER) {
+                findings.extend(leader::look(&api)?);
             }
             Ok(findings)
         });

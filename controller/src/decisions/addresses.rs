@@ -26,12 +26,19 @@ pub enum Allocation {
 #[error("the pool has {0:?}, which is no IPv4 address")]
 pub struct Malformed(String);
 
-/// Decides for a claimant by the addresses of the pool that were seen, of which some may be gone by now, and others there.
+/// Decides for a claimant of the pool `name` by the addresses of all pools that were seen, of which some may be gone by now, and others
+/// there. One that somebody has named counts wherever it was taken: ranges may have come to hold it since.
 ///
 /// # Errors
 /// When the pool cannot be read.
-pub fn allocation(pool: &IPPoolSpec, seen: &[IPAddressSpec], claimant: &Claimant) -> Result<Allocation, Malformed> {
-    if let Some(own) = seen.iter().find(|seen| is_same(&seen.claimant, claimant)) {
+pub fn allocation(
+    name: &str,
+    pool: &IPPoolSpec,
+    seen: &[IPAddressSpec],
+    claimant: &Claimant,
+) -> Result<Allocation, Malformed> {
+    let of_pool = |seen: &&IPAddressSpec| seen.pool_ref.name == name;
+    if let Some(own) = seen.iter().filter(of_pool).find(|seen| is_same(&seen.claimant, claimant)) {
         return address(&own.address).map(Allocation::Has);
     }
     let mut taken = left_out(pool)?;
@@ -56,12 +63,15 @@ pub enum Named {
     Make(String),
     /// Somebody else has it.
     Taken(Claimant),
-    /// No pool's ranges hold it: none gives it to anybody.
+    /// No cluster has it: this pool keeps it for something else.
+    Reserved(String),
+    /// It is in no pool's subnet: nothing would say that somebody has it.
     InNoPool,
 }
 
-/// Decides for an address that a person has named, by the pools and the addresses of all of them that were seen. What a pool
-/// leaves out is taken in it as well: two clusters that name the same are told apart by that.
+/// Decides for an address that a person has named, by the pools and the addresses of all of them that were seen. It is taken in the pool
+/// whose ranges hold it, and else in the first one whose subnet does: two clusters that name the same one make the same object, whatever
+/// networks they are on.
 ///
 /// # Errors
 /// When a pool cannot be read.
@@ -71,19 +81,29 @@ pub fn named(
     wanted: Ipv4Addr,
     claimant: &Claimant,
 ) -> Result<Named, Malformed> {
-    let there = seen.iter().filter(|seen| seen.address == wanted.to_string()).collect::<Vec<_>>();
+    let text = wanted.to_string();
+    let there = seen.iter().filter(|seen| seen.address == text).collect::<Vec<_>>();
     if let Some(other) = there.iter().find(|seen| !is_same(&seen.claimant, claimant)) {
         return Ok(Named::Taken(other.claimant.clone()));
     }
     if let Some(own) = there.first() {
         return Ok(Named::Has(own.pool_ref.name.clone()));
     }
+    let (mut in_ranges, mut in_subnet) = (None, None);
     for (name, pool) in pools {
+        let (first, last, _) = subnet(pool)?;
+        if !(first..=last).contains(&u32::from(wanted)) {
+            continue;
+        }
+        if left_out(pool)?.contains(&wanted) || pool.dns_servers.contains(&text) {
+            return Ok(Named::Reserved((*name).to_owned()));
+        }
+        in_subnet.get_or_insert(*name);
         if ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&u32::from(wanted))) {
-            return Ok(Named::Make((*name).to_owned()));
+            in_ranges.get_or_insert(*name);
         }
     }
-    Ok(Named::InNoPool)
+    Ok(in_ranges.or(in_subnet).map_or(Named::InNoPool, |name| Named::Make(name.to_owned())))
 }
 
 /// Whether an address is for the same. Another object of the same name has another UID, and no right to it; and one of an
@@ -96,7 +116,7 @@ fn is_same(one: &Claimant, other: &Claimant) -> bool {
 /// The object that says that an address is a claimant's.
 pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> IPAddress {
     let [a, b, c, d] = address.octets();
-    let spec = IPAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant };
+    let spec = IPAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant, named: false };
     let mut object = IPAddress::new(&format!("{pool}-{a}-{b}-{c}-{d}"), spec);
     object.metadata.labels = Some(BTreeMap::from([(POOL.to_owned(), pool.to_owned())]));
     object
@@ -107,7 +127,7 @@ pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> IPAddress {
 pub(super) enum Standing {
     /// One of those that it gives out.
     GivenOut,
-    /// One that it leaves out: a person has named it.
+    /// One that it leaves out by now: it is had by who had it before.
     LeftOut,
     /// In no range of it, or no longer.
     Outside,
@@ -137,7 +157,7 @@ pub fn total(pool: &IPPool) -> Result<u64, Malformed> {
     Ok(all.saturating_sub(out as u64))
 }
 
-/// What is in no range, whatever ranges say: the gateway, what a person has reserved, and the first and the last address of the
+/// What no cluster has, whatever ranges say: the gateway, what a person has reserved, and the first and the last address of the
 /// subnet, which no host can have.
 fn left_out(pool: &IPPoolSpec) -> Result<BTreeSet<Ipv4Addr>, Malformed> {
     let named = pool.reserved.iter().chain(&pool.gateway).map(|text| address(text));
@@ -208,17 +228,20 @@ mod tests {
 
     #[test]
     fn the_first_free_address_that_a_host_can_have_is_next() {
-        let next = |seen: &[IPAddressSpec]| allocation(&pool(), seen, &claimant("new")).unwrap();
+        let next = |seen: &[IPAddressSpec]| allocation("p", &pool(), seen, &claimant("new")).unwrap();
         assert_eq!(next(&[]), Allocation::Make("10.0.0.3".parse().unwrap()));
         assert_eq!(next(&[held("10.0.0.3", "a")]), Allocation::Make("10.0.0.254".parse().unwrap()));
         let all = [held("10.0.0.3", "a"), held("10.0.0.254", "b")];
         assert_eq!(next(&all), Allocation::Exhausted);
-        assert_eq!(allocation(&pool(), &all, &claimant("b")).unwrap(), Allocation::Has("10.0.0.254".parse().unwrap()));
+        assert_eq!(
+            allocation("p", &pool(), &all, &claimant("b")).unwrap(),
+            Allocation::Has("10.0.0.254".parse().unwrap())
+        );
         let other_kind = Claimant { kind: "TenantCluster".to_owned(), ..claimant("b") };
-        assert_eq!(allocation(&pool(), &all, &other_kind).unwrap(), Allocation::Exhausted);
+        assert_eq!(allocation("p", &pool(), &all, &other_kind).unwrap(), Allocation::Exhausted);
         assert_eq!(total(&IPPool::new("p", pool())).unwrap(), 2);
         let broken = IPPoolSpec { gateway: Some("x".to_owned()), ..pool() };
-        assert_eq!(allocation(&broken, &[], &claimant("a")), Err(Malformed("x".to_owned())));
+        assert_eq!(allocation("p", &broken, &[], &claimant("a")), Err(Malformed("x".to_owned())));
     }
 
     #[test]
@@ -240,7 +263,7 @@ mod tests {
             taken.clear();
             for claimant in &wanted {
                 let seen: Vec<_> = names.0.values().cloned().collect();
-                taken.push(match allocation(&pool, &seen, claimant).unwrap() {
+                taken.push(match allocation("p", &pool, &seen, claimant).unwrap() {
                     Allocation::Make(address) => {
                         names.make(&claimed("p", address, claimant.clone())).unwrap();
                         address
@@ -264,15 +287,54 @@ mod tests {
             named(&pools, seen, address.parse().unwrap(), claimant).unwrap()
         };
         assert_eq!(decided(&[], "10.1.0.9", &own), Named::Make("green".to_owned()));
-        // Reserved in its pool, for endpoints that are named: still one cluster's alone.
-        assert_eq!(decided(&[], "10.0.0.2", &own), Named::Make("blue".to_owned()));
-        assert_eq!(decided(&[], "10.0.0.9", &own), Named::InNoPool);
+        assert_eq!(decided(&[], "10.0.0.9", &own), Named::Make("blue".to_owned()), "beside the ranges, in the subnet");
+        assert_eq!(decided(&[], "10.2.0.9", &own), Named::InNoPool);
         let taken = [claimed("green", "10.1.0.9".parse().unwrap(), own.clone()).spec];
         assert_eq!(decided(&taken, "10.1.0.9", &own), Named::Has("green".to_owned()));
         for other in [of_cluster("v", Purpose::Endpoint, 0), of_cluster("u", Purpose::ServiceVip, 0), claimant("u")] {
             assert_eq!(decided(&taken, "10.1.0.9", &other), Named::Taken(own.clone()));
         }
-        assert_eq!(allocation(&green, &taken, &claimant("m")).unwrap(), Allocation::Exhausted, "no node is given it");
+        assert_eq!(
+            allocation("green", &green, &taken, &claimant("m")).unwrap(),
+            Allocation::Exhausted,
+            "no node is given it"
+        );
+    }
+
+    #[test]
+    fn what_a_pool_keeps_for_something_else_is_no_clusters_by_its_name_either() {
+        let (own, mut blue) = (of_cluster("u", Purpose::Endpoint, 0), pool());
+        (blue.dns_servers, blue.reserved) =
+            (vec!["10.0.0.53".to_owned()], vec!["10.0.0.2".to_owned(), "10.0.0.77".to_owned()]);
+        let other = IPPoolSpec { ranges: vec![range("10.0.0.70", "10.0.0.80")], reserved: Vec::new(), ..blue.clone() };
+        let decided = |pools: &[(&str, &IPPoolSpec)], address: &str, seen: &[IPAddressSpec]| {
+            named(pools, seen, address.parse().unwrap(), &own).unwrap()
+        };
+        // In a range and beside all of them, the gateway, a DNS server, and what no host can have.
+        for address in ["10.0.0.2", "10.0.0.77", "10.0.0.1", "10.0.0.53", "10.0.0.0", "10.0.0.255"] {
+            assert_eq!(decided(&[("blue", &blue)], address, &[]), Named::Reserved("blue".to_owned()), "{address}");
+        }
+        // Another pool of the same subnet gives nobody what this one keeps.
+        assert_eq!(decided(&[("a", &other), ("blue", &blue)], "10.0.0.77", &[]), Named::Reserved("blue".to_owned()));
+        assert_eq!(decided(&[("a", &other), ("blue", &blue)], "10.0.0.78", &[]), Named::Make("a".to_owned()));
+        let had = [claimed("blue", "10.0.0.77".parse().unwrap(), own.clone()).spec];
+        assert_eq!(decided(&[("blue", &blue)], "10.0.0.77", &had), Named::Has("blue".to_owned()), "it was had before");
+    }
+
+    #[test]
+    fn two_who_name_the_same_address_beside_all_ranges_make_the_same_object() {
+        let (blue, own) = (pool(), of_cluster("u", Purpose::Endpoint, 0));
+        let other = IPPoolSpec { ranges: vec![range("10.0.0.200", "10.0.0.210")], ..pool() };
+        let pools = [("api", &other), ("blue", &blue)];
+        for claimant in [own.clone(), of_cluster("v", Purpose::ServiceVip, 7)] {
+            let decided = named(&pools, &[], "10.0.0.99".parse().unwrap(), &claimant).unwrap();
+            assert_eq!(decided, Named::Make("api".to_owned()));
+        }
+        // Ranges that come to hold it give it to nobody else, in whichever pool it was taken.
+        let taken = [claimed("api", "10.0.0.20".parse().unwrap(), own).spec];
+        let grown = IPPoolSpec { ranges: vec![range("10.0.0.20", "10.0.0.21")], ..pool() };
+        let next = allocation("blue", &grown, &taken, &claimant("m")).unwrap();
+        assert_eq!(next, Allocation::Make("10.0.0.21".parse().unwrap()));
     }
 
     /// What an API server does with a name.
@@ -303,7 +365,7 @@ mod tests {
             let mut seen = Vec::new();
             let mut losses = number % 3;
             let got = loop {
-                match allocation(&pool, &seen, &own).unwrap() {
+                match allocation("p", &pool, &seen, &own).unwrap() {
                     Allocation::Has(address) => break address,
                     Allocation::Make(address) => match names.make(&claimed("p", address, own.clone())) {
                         // It was made, and nobody was told.

@@ -38,7 +38,7 @@ pub struct Allotted {
     pub endpoint: Option<Ipv4Addr>,
     /// Of control nodes, by the UIDs of their Machines.
     pub nodes: Vec<(String, Ipv4Addr)>,
-    /// Of Services, those from a pool, by their number.
+    /// Of Services, by their number.
     pub service_vips: Vec<Ipv4Addr>,
 }
 
@@ -124,49 +124,78 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
     text.parse().map_err(|_| why())
 }
 
-/// What comes next for claims, by the pools and by the addresses that were seen of all of them.
+/// What comes next for claims, by the pools and by the addresses that were seen of all of them. Who cannot have all of them is given
+/// none.
 ///
 /// # Errors
-/// When a pool is missing, exhausted or cannot be read, or a named address is somebody else's.
+/// When a pool is missing, exhausted or cannot be read, or a named address is somebody else's or nobody's to have.
 pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec]) -> Result<Claiming, Obstacle> {
     let malformed = |error: Malformed| Obstacle::new(TenantClusterReason::PreflightNotKnown, error.to_string());
     let names: Vec<(&str, &IPPoolSpec)> =
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
-    let mut allotted = Allotted::default();
+    let missing = |words: String| Obstacle::new(TenantClusterReason::AddressesMissing, words);
+    let (mut allotted, mut seen, mut next) = (Allotted::default(), seen.to_vec(), None);
     for Claim { claimant, from } in claims {
-        let make = |pool: &str, address| Ok(Claiming::Make(Box::new(claimed(pool, address, claimant.clone()))));
-        let has = match from {
-            Source::Named(wanted) => match named(&names, seen, *wanted, claimant).map_err(malformed)? {
-                Named::Has(_) | Named::InNoPool => *wanted,
-                Named::Make(pool) => return make(&pool, *wanted),
+        let (address, to_make) = match from {
+            Source::Named(wanted) => match named(&names, &seen, *wanted, claimant).map_err(malformed)? {
+                Named::Has(_) => (*wanted, None),
+                Named::Make(pool) => (*wanted, Some(pool)),
                 Named::Taken(other) => {
-                    let words = format!("{wanted} is in use by the {} {}/{}", other.kind, other.namespace, other.name);
-                    return Err(Obstacle::new(TenantClusterReason::AddressesMissing, words));
+                    let Claimant { kind, namespace, name, .. } = other;
+                    return Err(missing(format!("{wanted} is in use by the {kind} {namespace}/{name}")));
+                }
+                Named::Reserved(pool) => {
+                    return Err(missing(format!("{wanted} is reserved in the IPPool {pool}: no cluster can have it")));
+                }
+                Named::InNoPool => {
+                    return Err(missing(format!("{wanted} is in the subnet of no IPPool: nobody can have it")));
                 }
             },
             Source::Pool(pool) => {
-                let missing =
+                let not_there =
                     || Obstacle::new(TenantClusterReason::ReferenceMissing, format!("there is no IPPool {pool}"));
-                let (_, spec) = names.iter().find(|(name, _)| name == pool).ok_or_else(missing)?;
-                let of_pool: Vec<IPAddressSpec> = seen.iter().filter(|it| it.pool_ref.name == *pool).cloned().collect();
-                match allocation(spec, &of_pool, claimant).map_err(malformed)? {
-                    Allocation::Has(address) => address,
-                    Allocation::Make(address) => return make(pool, address),
+                let (_, spec) = names.iter().find(|(name, _)| name == pool).ok_or_else(not_there)?;
+                match allocation(pool, spec, &seen, claimant).map_err(malformed)? {
+                    Allocation::Has(address) => (address, None),
+                    Allocation::Make(address) => (address, Some(pool.clone())),
                     Allocation::Exhausted => {
-                        let words = format!("the IPPool {pool} has no free address for {}", claimant.name);
-                        return Err(Obstacle::new(TenantClusterReason::AddressesMissing, words));
+                        return Err(missing(format!("the IPPool {pool} has no free address for {}", claimant.name)));
                     }
                 }
             }
         };
+        if let Some(pool) = to_make {
+            let mut object = claimed(&pool, address, claimant.clone());
+            object.spec.named = matches!(from, Source::Named(_));
+            seen.push(object.spec.clone());
+            next.get_or_insert(object);
+        }
         match claimant.purpose {
-            Purpose::Endpoint => allotted.endpoint = Some(has),
-            Purpose::Node => allotted.nodes.push((claimant.uid.clone(), has)),
-            Purpose::ServiceVip if matches!(from, Source::Pool(_)) => allotted.service_vips.push(has),
-            Purpose::ServiceVip => {}
+            Purpose::Endpoint => allotted.endpoint = Some(address),
+            Purpose::Node => allotted.nodes.push((claimant.uid.clone(), address)),
+            Purpose::ServiceVip => allotted.service_vips.push(address),
         }
     }
-    Ok(Claiming::Has(allotted))
+    Ok(next.map_or(Claiming::Has(allotted), |object| Claiming::Make(Box::new(object))))
+}
+
+/// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
+pub fn left_over(cluster: &TenantCluster, claims: &[Claim], seen: &[IPAddress]) -> Vec<IPAddress> {
+    let is_claimed = |address: &IPAddressSpec| {
+        claims.iter().any(|Claim { claimant, from }| {
+            *claimant == address.claimant
+                && match from {
+                    Source::Pool(pool) => address.pool_ref.name == *pool && !address.named,
+                    Source::Named(named) => address.address == named.to_string(),
+                }
+        })
+    };
+    let is_left = |address: &&IPAddress| {
+        address.metadata.deletion_timestamp.is_none()
+            && Some(&address.spec.claimant.uid) == cluster.metadata.uid.as_ref()
+            && !is_claimed(&address.spec)
+    };
+    seen.iter().filter(is_left).cloned().collect()
 }
 
 #[cfg(test)]
@@ -204,12 +233,14 @@ mod tests {
         let (cluster, mut seen) = (cluster(), Vec::new());
         let allotted = until_all(&cluster, &[pool()], &mut seen).unwrap();
         let of = |last: u8| Ipv4Addr::new(192, 168, 10, last);
-        assert_eq!(allotted.endpoint, Some(of(10)), "no pool gives it to anybody");
+        assert_eq!(allotted.endpoint, Some(of(10)));
         let nodes = [("uid-1", 20), ("uid-2", 21), ("uid-3", 22)];
         assert_eq!(allotted.nodes, nodes.map(|(uid, last)| (uid.to_owned(), of(last))));
-        assert_eq!((&allotted.service_vips, seen.len()), (&vec![of(23), of(24)], 5));
+        assert_eq!((&allotted.service_vips, seen.len()), (&vec![of(23), of(24)], 6));
+        let named: Vec<_> = seen.iter().filter(|seen| seen.named).map(|seen| seen.address.as_str()).collect();
+        assert_eq!(named, ["192.168.10.10"], "beside the ranges, and nobody else's");
         assert_eq!(until_all(&cluster, &[pool()], &mut seen).unwrap(), allotted);
-        assert_eq!(seen.len(), 5);
+        assert_eq!(seen.len(), 6);
     }
 
     #[test]
@@ -221,7 +252,7 @@ mod tests {
             Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
         let allotted = until_all(&cluster, &[pool()], &mut seen).unwrap();
         let nodes: Vec<u8> = allotted.nodes.iter().map(|(_, address)| address.octets()[3]).collect();
-        assert_eq!((nodes, allotted.service_vips.len(), seen.len()), (vec![23, 24, 25], 0, 6));
+        assert_eq!((nodes, allotted.service_vips.len(), seen.len()), (vec![23, 24, 25], 2, 6));
     }
 
     #[test]
@@ -231,10 +262,19 @@ mod tests {
         let mut seen = Vec::new();
         let why = until_all(&cluster, &[full.clone()], &mut seen).unwrap_err();
         assert_eq!(why.reason, TenantClusterReason::AddressesMissing);
-        assert!(why.message.contains("blue-nodes") && seen.len() == 4, "{why:?}");
+        assert!(why.message.contains("blue-nodes") && seen.is_empty(), "four of five are no use: {why:?}");
+        until_all(&cluster, &[pool()], &mut seen).unwrap();
         cluster.spec.network.endpoint.address = Some("192.168.10.20".to_owned());
-        let why = until_all(&cluster, &[full], &mut seen).unwrap_err();
+        let why = until_all(&cluster, &[pool()], &mut seen).unwrap_err();
         assert_eq!(why.message, "192.168.10.20 is in use by the Machine team-blue/shop-cp1");
+        for (address, words) in [
+            ("192.168.10.1", "192.168.10.1 is reserved in the IPPool blue-nodes: no cluster can have it"),
+            ("10.9.0.9", "10.9.0.9 is in the subnet of no IPPool: nobody can have it"),
+        ] {
+            cluster.spec.network.endpoint.address = Some(address.to_owned());
+            let why = until_all(&cluster, &[pool()], &mut Vec::new()).unwrap_err();
+            assert_eq!((why.reason, why.message.as_str()), (TenantClusterReason::AddressesMissing, words));
+        }
         cluster.spec.network.endpoint = Endpoint { address: None, pool_ref: Some(Reference::to("api")) };
         let why = until_all(&cluster, &[pool()], &mut Vec::new()).unwrap_err();
         assert_eq!(why.reason, TenantClusterReason::ReferenceMissing);
@@ -242,5 +282,37 @@ mod tests {
         cluster.spec.network.service_vips =
             Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
         assert_eq!(claims(&cluster, &[], "blue-nodes").unwrap_err().reason, TenantClusterReason::NotSupported);
+    }
+
+    #[test]
+    fn what_is_named_no_longer_is_left_over() {
+        let (mut cluster, pools) = (cluster(), [pool()]);
+        let named = |last: u8| {
+            let range = AddressRange { first: "192.168.10.90".to_owned(), last: format!("192.168.10.{last}") };
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None })
+        };
+        let held = |cluster: &TenantCluster| {
+            let (mut seen, mut all) = (Vec::new(), Vec::new());
+            until_all(cluster, &pools, &mut seen).unwrap();
+            for address in seen {
+                let mut object = IPAddress::new(&address.address.clone(), address);
+                object.metadata.uid = Some("uid".to_owned());
+                all.push(object);
+            }
+            all
+        };
+        let left = |cluster: &TenantCluster, seen: &[IPAddress]| {
+            let claims = claims(cluster, &own(cluster), "blue-nodes").unwrap();
+            let left = left_over(cluster, &claims, seen).into_iter();
+            left.map(|address| address.spec.address).collect::<Vec<_>>()
+        };
+        let from_pool = held(&cluster);
+        assert_eq!(left(&cluster, &from_pool), [""; 0]);
+        cluster.spec.network.service_vips = named(92);
+        assert_eq!(left(&cluster, &from_pool), ["192.168.10.23", "192.168.10.24"]);
+        let three = held(&cluster);
+        cluster.spec.network.service_vips = named(91);
+        assert_eq!(left(&cluster, &three), ["192.168.10.92"]);
+        assert_eq!(left_over(&cluster, &[], &three).len(), 4, "its nodes' are their Machines'");
     }
 }

@@ -21,6 +21,10 @@ pub struct Wished<'a> {
     pub wanted: Vec<Machine>,
     /// The second of these.
     pub machines: Vec<Machine>,
+    /// Why the Provider's limits have no room for its control nodes; none if they have.
+    pub limits: Option<Obstacle>,
+    /// The addresses that are given back: those that it does not claim any more, and without room all of its own.
+    pub left_over: Vec<IPAddress>,
     /// What comes next for its addresses; or why none can be had.
     pub claiming: Result<Claiming, Obstacle>,
     /// What nodes prove themselves with.
@@ -53,6 +57,8 @@ pub enum Next {
     Pin(Box<Resolved>),
     /// A Machine that was made otherwise goes, with its address: no VM was begun for it.
     Unmake(Box<Machine>),
+    /// An address is given back.
+    Release(Box<IPAddress>),
     /// A Machine is made.
     Make(Box<Machine>),
     /// An address is claimed.
@@ -106,9 +112,21 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if !pinned.is_some_and(is_pinned) {
         return Next::Pin(Box::new(resolved.clone()));
     }
-    let is_wanted = |machine: &&Machine| wished.wanted.iter().any(|wanted| is_same(wanted, machine));
+    // Who waits for room holds nothing that others could have meanwhile.
+    let has_room = wished.limits.is_none();
+    let is_wanted = |machine: &&Machine| has_room && wished.wanted.iter().any(|wanted| is_same(wanted, machine));
     if let Some(other) = wished.machines.iter().find(|machine| !is_wanted(machine)) {
         return Next::Unmake(Box::new(other.clone()));
+    }
+    if let Some(address) = wished.left_over.first() {
+        return Next::Release(Box::new(address.clone()));
+    }
+    if let Some(obstacle) = &wished.limits {
+        return Next::Await(obstacle.clone());
+    }
+    // Who cannot have the addresses that a person has named, or that a pool is to give, makes nothing.
+    if let Err(obstacle) = &wished.claiming {
+        return Next::Await(obstacle.clone());
     }
     let is_there = |wanted: &&Machine| wished.machines.iter().any(|machine| is_same(wanted, machine));
     if let Some(missing) = wished.wanted.iter().find(|wanted| !is_there(wanted)) {
@@ -236,30 +254,18 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
 }
 
 /// What a spec says otherwise than the cluster was made, and this version does not change: in words, none if there is nothing.
-pub fn unchanged(
-    spec: &TenantClusterSpec,
-    pinned: &Resolved,
-    minor: Option<&str>,
-    class: Option<(u32, u32)>,
-) -> Option<String> {
-    let mut differs = Vec::new();
-    if let Some(image) = spec.image.as_ref().filter(|image| Some(*image) != pinned.image.as_ref()) {
-        differs.push(format!("image {image} (it is on {})", pinned.image.as_deref().unwrap_or_default()));
-    }
-    if let Some(minor) = minor.filter(|minor| *minor != spec.version) {
-        differs.push(format!("version {} (it is on {minor})", spec.version));
-    }
+pub fn unchanged(spec: &TenantClusterSpec, pinned: &Resolved, class: Option<(u32, u32)>) -> Option<String> {
     let size = pinned.processors.zip(pinned.memory_mib);
-    if class.is_some() && class != size {
-        differs.push(format!("controlPlane.vmClass {}", spec.control_plane.vm_class));
-    }
-    (!differs.is_empty()).then(|| format!("control nodes are not changed by this version: {}", differs.join(", ")))
+    let differs = class.is_some() && class != size;
+    let class = &spec.control_plane.vm_class;
+    differs.then(|| format!("the size of control nodes is not changed by this version: controlPlane.vmClass {class}"))
 }
 
-/// Whether a kubeconfig that ends at `ends` is to be renewed: less than half of its day is left, or nobody knows when it ends.
+/// Whether a kubeconfig that ends at `ends` is to be renewed: less than half of its day is left, or more than any is given, also by a
+/// node whose clock is ahead; or nobody knows when it ends.
 pub fn is_due(ends: Option<&Time>, now: &Time) -> bool {
-    const HALF: i64 = 3600 * contract::deployer::HOURS as i64 / 2;
-    ends.is_none_or(|ends| ends.0.as_second() - now.0.as_second() < HALF)
+    const DAY: i64 = 3600 * contract::deployer::HOURS as i64;
+    ends.is_none_or(|ends| !(DAY / 2..=DAY * 2).contains(&(ends.0.as_second() - now.0.as_second())))
 }
 
 #[cfg(test)]
@@ -270,7 +276,7 @@ mod tests {
 
     use super::*;
     use crate::decisions::fixture::{cluster, now, pool, provider};
-    use crate::decisions::{claiming, claims, machines};
+    use crate::decisions::{claiming, claims, left_over, machines};
     use crate::objects::{Deployment, NodePoolSpec, TenantClusterStatus};
 
     fn resolved() -> Resolved {
@@ -298,6 +304,8 @@ mod tests {
                 resolved: Ok(resolved()),
                 wanted: machines(&self.cluster, &resolved(), &provider()),
                 machines: self.machines.clone(),
+                limits: None,
+                left_over: left_over(&self.cluster, &claims, &self.addresses),
                 claiming: claiming(&claims, &[pool()], &seen),
                 keys: self.keys.clone(),
                 place: None,
@@ -316,6 +324,7 @@ mod tests {
                     self.machines.last_mut().unwrap().metadata.uid = Some(uid);
                 }
                 Next::Claim(address) => self.addresses.push(*address),
+                Next::Release(address) => self.addresses.retain(|other| other.spec != address.spec),
                 Next::Draw => self.keys = KeysSeen::There,
                 Next::Await(_) | Next::Rest | Next::Deploy(_) => return false,
             }
@@ -335,7 +344,7 @@ mod tests {
                 break;
             }
         }
-        let expected = "Keep Pin Make Make Make Claim Claim Claim Claim Claim Pin Draw Deploy";
+        let expected = "Keep Pin Make Make Make Claim Claim Claim Claim Claim Claim Pin Draw Deploy";
         assert_eq!(order.join(" "), expected);
         let pinned = world.cluster.status.as_ref().unwrap().resolved.as_ref().unwrap();
         assert_eq!(pinned.endpoint.as_deref(), Some("192.168.10.10"));
@@ -356,8 +365,46 @@ mod tests {
         assert_eq!(next(&Wished { place, ..world.wished() }), Next::Await(why(TenantClusterReason::CapacityMissing)));
         let keys = KeysSeen::Damaged("the Secret holds no key".to_owned());
         assert!(matches!(next(&Wished { keys, ..world.wished() }), Next::Await(_)), "no key is drawn over another one");
+        world.machines.clear();
+        let claiming = Err(why(TenantClusterReason::AddressesMissing));
+        let taken = Wished { claiming, ..world.wished() };
+        assert_eq!(next(&taken), Next::Await(why(TenantClusterReason::AddressesMissing)), "no Machine is made");
         world.cluster.spec.paused = true;
         assert_eq!(next(&world.wished()), Next::Rest);
+    }
+
+    #[test]
+    fn who_waits_for_room_holds_nothing_that_others_could_have() {
+        let why = Obstacle::new(TenantClusterReason::CapacityMissing, "x");
+        let mut world = World::new();
+        while world.step() {}
+        assert_eq!((world.machines.len(), world.addresses.len()), (3, 6));
+        fn without_room<'a>(world: &'a World, why: &Obstacle) -> Wished<'a> {
+            let left_over = left_over(&world.cluster, &[], &world.addresses);
+            Wished { limits: Some(why.clone()), left_over, ..world.wished() }
+        }
+        let mut order = Vec::new();
+        loop {
+            let next = next(&without_room(&world, &why));
+            match &next {
+                // Its address goes with it.
+                Next::Unmake(machine) => {
+                    world.machines.retain(|other| other.metadata.name != machine.metadata.name);
+                    world.addresses.retain(|other| Some(&other.spec.claimant.uid) != machine.metadata.uid.as_ref());
+                }
+                Next::Release(address) => world.addresses.retain(|other| other.spec != address.spec),
+                Next::Await(obstacle) => {
+                    assert_eq!(*obstacle, why);
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+            order.push(format!("{next:?}").split('(').next().unwrap().to_owned());
+        }
+        assert_eq!(order.join(" "), "Unmake Unmake Unmake Release Release Release");
+        assert!(world.machines.is_empty() && world.addresses.is_empty());
+        while world.step() {}
+        assert!(matches!(next(&world.wished()), Next::Deploy(_)), "there is room again");
     }
 
     #[test]
@@ -439,23 +486,19 @@ mod tests {
 
     #[test]
     fn what_is_wanted_otherwise_and_not_changed_is_told() {
-        let mut spec = cluster().spec;
+        let spec = cluster().spec;
         let pinned = Resolved { memory_mib: Some(4096), ..resolved() };
-        assert_eq!(unchanged(&spec, &pinned, Some("1.36"), None), None);
-        assert_eq!(unchanged(&spec, &pinned, Some("1.36"), Some((2, 4096))), None);
-        spec.image = Some("kaas-tenant-0.3.0".to_owned());
-        spec.version = "1.37".to_owned();
-        let words = unchanged(&spec, &pinned, Some("1.36"), Some((4, 4096))).unwrap();
-        for part in ["image kaas-tenant-0.3.0 (it is on kaas-tenant-0.2.0)", "version 1.37 (it is on 1.36)", "vmClass"]
-        {
-            assert!(words.contains(part), "{words}");
-        }
+        assert_eq!(unchanged(&spec, &pinned, None), None);
+        assert_eq!(unchanged(&spec, &pinned, Some((2, 4096))), None);
+        let words = unchanged(&spec, &pinned, Some((4, 4096))).unwrap();
+        assert!(words.contains("vmClass auto"), "{words}");
     }
 
     #[test]
     fn a_kubeconfig_is_renewed_when_half_of_its_day_is_over() {
         let at = |hours: i64| Time(Timestamp::from_second(now().0.as_second() + hours * 3600).unwrap());
         assert!(!is_due(Some(&at(13)), &now()) && is_due(Some(&at(11)), &now()));
+        assert!(!is_due(Some(&at(25)), &now()) && is_due(Some(&at(24 * 365)), &now()), "somebody else has made it");
         assert!(is_due(Some(&at(-1)), &now()) && is_due(None, &now()));
     }
 }

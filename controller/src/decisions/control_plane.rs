@@ -25,7 +25,7 @@ use super::obstacle::Obstacle;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, owner};
 use crate::objects::{
     Discards, IPPoolSpec, Machine, MachineRole, MachineSpec, PinnedImage, PodSecurity, Provider, Reference, Removal,
-    Resolved, ServiceVips, TenantCluster, TenantClusterReason, Zone,
+    Resolved, TenantCluster, TenantClusterReason, Zone,
 };
 use crate::records::digits_of;
 
@@ -192,18 +192,17 @@ impl Told<'_> {
         Ok(told.map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
+    /// The addresses for Services that the cluster has, and none that its spec names since: somebody else may have those.
     fn service_vips(&self) -> String {
-        match &self.cluster.spec.network.service_vips {
-            None => String::new(),
-            Some(ServiceVips { ranges: Some(ranges), .. }) => {
-                let ranges = ranges.iter().map(|range| format!("{}-{}", range.first, range.last));
-                ranges.collect::<Vec<_>>().join(",")
-            }
-            Some(ServiceVips { ranges: None, .. }) => {
-                let addresses = self.resolved.service_vips.iter().map(|address| format!("{address}-{address}"));
-                addresses.collect::<Vec<_>>().join(",")
+        let addresses = self.resolved.service_vips.iter().filter_map(|address| address.parse::<Ipv4Addr>().ok());
+        let mut ranges: Vec<(Ipv4Addr, Ipv4Addr)> = Vec::new();
+        for address in addresses {
+            match ranges.last_mut().filter(|(_, last)| u32::from(*last).checked_add(1) == Some(address.into())) {
+                Some((_, last)) => *last = address,
+                None => ranges.push((address, address)),
             }
         }
+        ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(",")
     }
 
     /// The directory for snapshots, with user and password where they are asked for: the form has no other place for these.
@@ -287,7 +286,7 @@ impl Told<'_> {
 mod tests {
     use super::*;
     use crate::decisions::fixture::{cluster, pool, provider};
-    use crate::objects::{AddressRange, Backup, PodSecurity, Proxy};
+    use crate::objects::{AddressRange, Backup, PodSecurity, Proxy, ServiceVips};
 
     const CARRIED: [&str; 2] = ["1.35", "1.36"];
 
@@ -299,7 +298,7 @@ mod tests {
             memory_mib: Some(4096),
             data_disk_gib: Some(32),
             endpoint: Some("192.168.10.10".to_owned()),
-            service_vips: vec!["192.168.10.23".to_owned(), "192.168.10.24".to_owned()],
+            service_vips: ["192.168.10.23", "192.168.10.24", "192.168.10.27"].map(str::to_owned).to_vec(),
             ..Resolved::default()
         }
     }
@@ -315,15 +314,28 @@ mod tests {
     }
 
     fn told<T>(cluster: &TenantCluster, secrets: &Secrets, act: impl FnOnce(&Told<'_>) -> T) -> T {
-        let (resolved, nodes, pool) = (pinned(), nodes(), pool());
+        told_with(cluster, pinned(), secrets, act)
+    }
+
+    fn told_with<T>(
+        cluster: &TenantCluster,
+        resolved: Resolved,
+        secrets: &Secrets,
+        act: impl FnOnce(&Told<'_>) -> T,
+    ) -> T {
+        let (nodes, pool) = (nodes(), pool());
         let controllers = ["10.0.0.0/28".to_owned()];
         act(&Told { cluster, resolved: &resolved, nodes: &nodes, pool: &pool.spec, secrets, controllers: &controllers })
     }
 
     fn refused(cluster: &TenantCluster) -> Vec<String> {
+        refused_with(cluster, pinned())
+    }
+
+    fn refused_with(cluster: &TenantCluster, resolved: Resolved) -> Vec<String> {
         let carried = CARRIED.map(str::to_owned);
         let now = SystemTime::UNIX_EPOCH;
-        told(cluster, &Secrets::default(), |told| told.obstacles(&carried, now))
+        told_with(cluster, resolved, &Secrets::default(), |told| told.obstacles(&carried, now))
             .into_iter()
             .map(|it| it.message)
             .collect()
@@ -386,7 +398,7 @@ mod tests {
             (keys::POD_SECURITY, "restricted"),
             (keys::CLUSTER_DNS, "true"),
             (keys::LOCAL_VOLUMES, "false"),
-            (keys::SERVICE_VIPS, "192.168.10.23-192.168.10.23,192.168.10.24-192.168.10.24"),
+            (keys::SERVICE_VIPS, "192.168.10.23-192.168.10.24,192.168.10.27-192.168.10.27"),
             (keys::ADMIN_CIDRS, "192.168.10.0/24,10.0.0.0/28"),
             (keys::SNAPSHOT_TARGET, "https://shop:p%40ss%2Fword@backup.example.com/shop/"),
             (keys::HTTP_PROXY, "http://proxy.example.com:3128"),
@@ -409,12 +421,9 @@ mod tests {
     #[test]
     fn what_nodes_would_refuse_is_said_before_there_are_any() {
         type Change<'a> = &'a dyn Fn(&mut TenantCluster);
-        let range = |first: &str, last: &str| AddressRange { first: first.to_owned(), last: last.to_owned() };
-        let vips = |ranges| Some(ServiceVips { ranges: Some(ranges), pool_ref: None, count: None });
-        let changes: [(&str, Change<'_>); 4] = [
+        let changes: [(&str, Change<'_>); 3] = [
             ("pod-cidr", &|it| it.spec.network.pods = "192.168.0.0/16".to_owned()),
             ("kubernetes-version", &|it| it.spec.version = "1.37".to_owned()),
-            ("service-vips", &|it| it.spec.network.service_vips = vips(vec![range("192.168.10.5", "192.168.10.15")])),
             ("registry-mirror", &|it| it.spec.site.registry_mirror = Some("nowhere".to_owned())),
         ];
         assert_eq!(refused(&cluster()), [""; 0]);
@@ -424,6 +433,23 @@ mod tests {
             let refused = refused(&cluster);
             assert!(refused.iter().any(|words| words.starts_with(key)), "{key}: {refused:?}");
         }
+        let vips = ["192.168.10.9", "192.168.10.10"].map(str::to_owned).to_vec();
+        let refused = refused_with(&cluster(), Resolved { service_vips: vips, ..pinned() });
+        assert!(
+            refused.iter().any(|words| words.starts_with("service-vips")),
+            "the endpoint is among them: {refused:?}"
+        );
+    }
+
+    /// What is named once VMs were begun was claimed by nobody.
+    #[test]
+    fn a_form_holds_no_address_that_the_cluster_does_not_have() {
+        let mut changed = cluster();
+        let range = AddressRange { first: "192.168.10.200".to_owned(), last: "192.168.10.219".to_owned() };
+        changed.spec.network.service_vips =
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+        let form = told(&changed, &Secrets::default(), |told| told.form(&nodes()[0])).unwrap();
+        assert_eq!(form[keys::SERVICE_VIPS], "192.168.10.23-192.168.10.24,192.168.10.27-192.168.10.27");
     }
 
     #[test]

@@ -4,7 +4,9 @@
 use fleet::deploy::DeployStatus;
 
 use super::obstacle::Obstacle;
-use crate::objects::{ControlPlaneStatus, NodePool, NodesStatus, TenantClusterReason};
+use crate::objects::{
+    ControlPlaneStatus, NodePool, NodePoolReason, NodesStatus, Reason, Standing, TenantClusterReason,
+};
 
 /// A condition, and what it is about.
 pub type Said = (TenantClusterReason, String);
@@ -16,6 +18,8 @@ pub enum Doing {
     Rests,
     /// Its control nodes are made, or powered on; what is waited for.
     Makes(String),
+    /// An Operation is under way; what it does.
+    Operates(String),
     /// A person has to see to something.
     IsStuck(String),
     /// Nothing is to be done.
@@ -52,8 +56,10 @@ pub struct Health<'a> {
     pub pools: &'a [NodePool],
     /// What it is doing.
     pub doing: Doing,
-    /// What differs from the spec and is not changed; none if nothing does.
-    pub unchanged: Option<String>,
+    /// Why it is not as the spec has it; none if it is.
+    pub differs: Option<Said>,
+    /// What is in the way of a change; none if nothing is.
+    pub obstacle: Option<Obstacle>,
     /// Whether its kubeconfig is at hand for others.
     pub is_handed_over: bool,
 }
@@ -63,7 +69,7 @@ impl Health<'_> {
     pub fn control_plane(&self) -> ControlPlaneStatus {
         let nodes = &self.control_plane.nodes;
         let ready = nodes.iter().filter(|node| node.ready).count();
-        let updated = if self.unchanged.is_none() { nodes.len() } else { 0 };
+        let updated = if self.differs.is_none() { nodes.len() } else { 0 };
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         ControlPlaneStatus { replicas: number(nodes.len()), ready: number(ready), updated: number(updated) }
     }
@@ -76,24 +82,26 @@ impl Health<'_> {
     /// All of its conditions.
     pub fn conditions(&self) -> Vec<Said> {
         use TenantClusterReason::{
-            ChangeNotSupported, ControlNodesChange, Current, Paused, Possible, Settled, Stuck, WorkersChange,
+            ControlNodesChange, Current, OperationRuns, Paused, Possible, Settled, Stuck, WorkersChange,
         };
         let (none, nodes) = (String::new(), self.nodes());
-        let up_to_date = match &self.unchanged {
-            None => (Current, none.clone()),
-            Some(words) => (ChangeNotSupported, words.clone()),
+        let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
+        let preflight = match &self.obstacle {
+            None => (Possible, none.clone()),
+            Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
         };
         let workers_move = nodes.replicas != nodes.wanted;
         let progressing = match &self.doing {
             Doing::Rests => (Paused, none.clone()),
             Doing::Makes(words) => (ControlNodesChange, words.clone()),
+            Doing::Operates(words) => (OperationRuns, words.clone()),
             Doing::IsStuck(words) => (Stuck, words.clone()),
             Doing::Nothing if workers_move => (WorkersChange, of_pools(self.pools)),
             Doing::Nothing => (Settled, none.clone()),
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
-        vec![(Possible, none), control_plane, self.nodes_ready(&nodes), up_to_date, progressing, ready]
+        vec![preflight, control_plane, self.nodes_ready(), up_to_date, progressing, ready]
     }
 
     /// Whether the Kubernetes API is served.
@@ -116,9 +124,18 @@ impl Health<'_> {
         }
     }
 
-    fn nodes_ready(&self, nodes: &NodesStatus) -> Said {
-        use TenantClusterReason::{WorkersMissing, WorkersReady};
-        if nodes.ready >= nodes.wanted { (WorkersReady, String::new()) } else { (WorkersMissing, of_pools(self.pools)) }
+    fn nodes_ready(&self) -> Said {
+        use TenantClusterReason::{NodesNotReached, WorkersMissing, WorkersReady};
+        let is_unknown =
+            |pool: &&NodePool| standing_of(pool).is_some_and(|(standing, _)| standing == Standing::Unknown);
+        let unknown: Vec<String> = self.pools.iter().filter(is_unknown).map(of_pool).collect();
+        if !unknown.is_empty() {
+            return (NodesNotReached, unknown.join("; "));
+        }
+        // Of each by itself: one may have more than it wants while they are replaced.
+        let lacks = |pool: &&NodePool| pool.metadata.deletion_timestamp.is_none() && !has_all(pool);
+        let lacking: Vec<String> = self.pools.iter().filter(lacks).map(of_pool).collect();
+        if lacking.is_empty() { (WorkersReady, String::new()) } else { (WorkersMissing, lacking.join("; ")) }
     }
 
     fn ready(&self, (control_plane, words): &Said, nodes: &NodesStatus) -> Said {
@@ -158,15 +175,33 @@ pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     all
 }
 
-/// The pools that lack workers, for people.
+/// The pools that lack workers, or have others beside them, for people.
 fn of_pools(pools: &[NodePool]) -> String {
-    let lacking = pools.iter().filter_map(|pool| {
-        let ready = pool.status.as_ref().map(|status| status.ready_replicas).unwrap_or_default();
-        let name = pool.metadata.name.as_deref().unwrap_or_default();
-        (i64::from(ready) != i64::from(pool.spec.replicas))
-            .then(|| format!("{name} has {ready} of {} workers Ready", pool.spec.replicas))
-    });
-    lacking.collect::<Vec<_>>().join("; ")
+    let is_other = |pool: &&NodePool| ready_of(pool) != i64::from(pool.spec.replicas);
+    pools.iter().filter(is_other).map(of_pool).collect::<Vec<_>>().join("; ")
+}
+
+/// Whether as many workers of a pool are Ready as it wants.
+fn has_all(pool: &NodePool) -> bool {
+    ready_of(pool) >= i64::from(pool.spec.replicas)
+}
+
+fn ready_of(pool: &NodePool) -> i64 {
+    pool.status.as_ref().map(|status| status.ready_replicas.into()).unwrap_or_default()
+}
+
+/// How a pool's condition Ready stands, and why; none where nobody has looked at it yet.
+fn standing_of(pool: &NodePool) -> Option<(Standing, String)> {
+    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.about == NodePoolReason::AllReady.condition())?;
+    Some((ready.status, ready.reason.clone()))
+}
+
+/// A pool, for people.
+fn of_pool(pool: &NodePool) -> String {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let why = standing_of(pool).filter(|(standing, _)| *standing != Standing::True).map(|(_, why)| format!(" ({why})"));
+    format!("{name} has {} of {} workers Ready{}", ready_of(pool), pool.spec.replicas, why.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -177,7 +212,7 @@ mod tests {
     use fleet::hypervisor::PowerState;
 
     use super::*;
-    use crate::objects::{NodePoolSpec, NodePoolStatus, Reason, Standing, TenantClusterReason as Why};
+    use crate::objects::{NodePoolSpec, NodePoolStatus, TenantClusterReason as Why, set};
 
     fn status(ready: &[bool]) -> DeployStatus {
         let node = |(number, ready): (u8, &bool)| NodeStatus {
@@ -215,7 +250,7 @@ mod tests {
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
-        Health { control_plane, pools, doing: Doing::Nothing, unchanged: None, is_handed_over: true }
+        Health { control_plane, pools, doing: Doing::Nothing, differs: None, obstacle: None, is_handed_over: true }
     }
 
     fn ready_by(control_plane: &DeployStatus, pools: &[NodePool]) -> (Why, Why) {
@@ -267,9 +302,39 @@ mod tests {
     }
 
     #[test]
+    fn workers_are_ready_where_those_of_each_pool_are_and_unknown_where_nobody_can_tell_of_one() {
+        let all = status(&[true; 3]);
+        let said = |pools: &[NodePool]| {
+            let said = of(&all, pools).conditions();
+            said.into_iter().find(|(reason, _)| reason.condition() == "NodesReady").unwrap()
+        };
+        let with = |pool: &NodePool, reason: NodePoolReason| {
+            let mut pool = pool.clone();
+            set(&mut pool.status.as_mut().unwrap().conditions, reason, "", 1, &super::super::fixture::now());
+            pool
+        };
+        assert_eq!(said(&[]).0, Why::WorkersReady);
+        let good = with(&pool(2, 2), NodePoolReason::AllReady);
+        assert_eq!(said(&[good.clone(), pool(0, 0)]).0, Why::WorkersReady);
+        let scaling = with(&pool(3, 2), NodePoolReason::Scaling);
+        let words = "shop-general has 2 of 3 workers Ready (Scaling)".to_owned();
+        assert_eq!(said(&[good.clone(), scaling.clone()]), (Why::WorkersMissing, words));
+        // One that makes more than it wants has them for itself.
+        let surge = with(&pool(2, 3), NodePoolReason::Scaling);
+        assert_eq!(said(&[surge, scaling.clone()]).0, Why::WorkersMissing);
+        let silent = with(&good, NodePoolReason::NotReached);
+        let words = "shop-general has 2 of 2 workers Ready (NotReached)".to_owned();
+        assert_eq!(said(&[scaling, silent]), (Why::NodesNotReached, words));
+        let mut going = pool(3, 1);
+        going.metadata.deletion_timestamp = Some(super::super::fixture::now());
+        assert_eq!(said(&[going, good]).0, Why::WorkersReady, "nobody wants its workers any more");
+    }
+
+    #[test]
     fn numbers_are_those_of_nodes_and_pools() {
         let (all, pools) = (status(&[true, false, true]), [pool(3, 2), pool(2, 2)]);
-        let health = Health { unchanged: Some("image".to_owned()), ..of(&all, &pools) };
+        let differs = Some((Why::ChangeNotSupported, "vmClass".to_owned()));
+        let health = Health { differs, ..of(&all, &pools) };
         assert_eq!(health.control_plane(), ControlPlaneStatus { replicas: 3, ready: 2, updated: 0 });
         assert_eq!(health.nodes(), NodesStatus { wanted: 5, replicas: 4, ready: 4 });
         assert_eq!(reasons(&health.conditions())[3], Why::ChangeNotSupported);

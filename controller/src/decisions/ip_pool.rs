@@ -30,6 +30,8 @@ pub fn counted(pool: &IPPool, addresses: &[IPAddress], all: &[IPPool]) -> Result
         match standing(&pool.spec, &address.spec.address)? {
             Standing::GivenOut => used += 1,
             Standing::LeftOut => {}
+            // It stands there so that nobody else names it.
+            Standing::Outside if address.spec.named => {}
             Standing::Outside => outside.push(address.spec.address.as_str()),
         }
     }
@@ -114,11 +116,15 @@ mod tests {
         assert_eq!(free.consistent.0, IPPoolReason::AllInRanges);
         let full = judged(&own, &[used(10), used(12), used(13)], std::slice::from_ref(&own));
         assert_eq!(full.ready, (IPPoolReason::Exhausted, "all 3 addresses are in use".to_owned()));
-        // The range became smaller; what is reserved is given to nobody by itself, and is had by who has named it.
+        // The range became smaller; what was reserved since is had by who had it before.
         let smaller = judged(&pool_of("10.0.0.11"), &[used(10), used(11), used(13)], std::slice::from_ref(&own));
         assert_eq!((smaller.total, smaller.used, smaller.ready.0), (1, 1, IPPoolReason::Exhausted));
         let words = "in use, and in no range any more: 10.0.0.13";
         assert_eq!(smaller.consistent, (IPPoolReason::OutsideRanges, words.to_owned()));
+        let mut beside = used(99);
+        beside.spec.named = true;
+        let named = judged(&own, &[used(10), beside], std::slice::from_ref(&own));
+        assert_eq!((named.used, named.consistent.0), (1, IPPoolReason::AllInRanges), "a cluster has named it");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What is to be done, decided by what was seen. Pure: nothing is asked or done here, and an answer that is not known is no
 //! answer.
 
+mod add_ons;
 mod addresses;
+mod change;
 mod claims;
 mod cluster;
 mod control_machine;
@@ -10,20 +12,28 @@ mod control_plane;
 pub(crate) mod fixture;
 mod health;
 mod ip_pool;
+mod limits;
 mod news;
 mod node_image;
+mod nodes_image;
 mod obstacle;
 mod owned;
 mod pool;
 mod preflight;
 pub mod provider;
+mod repair;
 mod resolved;
 mod sizes;
+mod spread;
+mod swapping;
 mod template;
+mod window;
 mod workers;
 
+pub use self::add_ons::add_ons;
 pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
-pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims};
+pub use self::change::{Change, SeenCluster};
+pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
     Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,
 };
@@ -31,18 +41,24 @@ pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
 pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
 pub use self::ip_pool::{Counted, counted};
+pub use self::limits::{Held, Tenants, Used, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
+pub use self::nodes_image::{NodesImage, awaited, nodes_image};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER, keys_secret, kubeconfig_secret, owner,
+    CLUSTER, CLUSTER_FINALIZER, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
+    is_own_secret, keys_secret, kubeconfig_secret, owner,
 };
 pub use self::pool::{Unfit, WantedPool, wishes};
 pub use self::preflight::{
-    Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, Used, limits, needed_secrets, network, obstacles, pool_of_nodes,
+    Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, needed_secrets, network, obstacles, pool_of_nodes,
 };
 pub use self::provider::{SeenVCenter, SeenZone};
+pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
+pub use self::spread::{zone_of_next, zones_of_pool};
+pub use self::swapping::{Stage, Swapping, words};
 pub use self::template::Made;
-pub use self::workers::{kept, like, pool_status, shown_worker, site};
+pub use self::workers::{Looked, kept, like, pool_status, shown_worker, site};

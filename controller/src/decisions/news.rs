@@ -14,7 +14,8 @@ const LONGEST: usize = 1024;
 const FOLLOWED: [&str; 5] = ["Preflight", "Progressing", "Ready", "VMReady", "NodeReady"];
 
 /// What does not hold yet, or no longer, and is as it is to be.
-const ON_ITS_WAY: [&str; 14] = [
+const ON_ITS_WAY: [&str; 16] = [
+    "AwaitsControlPlane",
     "Changing",
     "ClusterNotReady",
     "Draining",
@@ -26,6 +27,7 @@ const ON_ITS_WAY: [&str; 14] = [
     "NotReady",
     "Outdated",
     "Paused",
+    "RepairOff",
     "Replacing",
     "Scaling",
     "Settled",

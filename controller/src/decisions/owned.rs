@@ -1,6 +1,8 @@
 //! How what the controller makes for a cluster is known as its own: labels, owners, finalizers, names of Secrets.
 
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
 
 use crate::objects::{GROUP, TenantCluster, VERSION};
 
@@ -35,4 +37,58 @@ pub fn kubeconfig_secret(cluster: &str) -> String {
 /// The name of the Secret with what nodes prove themselves with.
 pub fn keys_secret(cluster: &str) -> String {
     format!("{cluster}-deployer")
+}
+
+/// The type of a Secret with a cluster's kubeconfig, as Cluster API has it.
+pub const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
+/// The type of a Secret with what nodes prove themselves with.
+pub const KEYS_TYPE: &str = "Opaque";
+
+/// Whether a Secret was made for a cluster, and not for one of the same name before it, nor by somebody else in its name: of such a one
+/// the policy `controller-secrets` has a controller change nothing either.
+pub fn is_own_secret(secret: &Secret, cluster: &TenantCluster) -> bool {
+    let (name, group) = (cluster.name_any(), format!("{GROUP}/"));
+    let is_cluster = |owner: &OwnerReference| {
+        Some(&owner.uid) == cluster.metadata.uid.as_ref()
+            && (owner.kind.as_str(), &owner.name) == ("TenantCluster", &name)
+            && owner.api_version.starts_with(&group)
+    };
+    let types = [(keys_secret(&name), KEYS_TYPE), (kubeconfig_secret(&name), KUBECONFIG_TYPE)];
+    let is_of_type =
+        |(name, type_): (String, &str)| secret.name_any() == name && secret.type_.as_deref() == Some(type_);
+    secret.owner_references().iter().any(is_cluster) && types.into_iter().any(is_of_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decisions::fixture::cluster;
+
+    #[test]
+    fn a_secret_is_a_clusters_own_by_its_owner_its_name_and_its_type() {
+        let cluster = cluster();
+        let own = || {
+            let mut secret = Secret { type_: Some(KEYS_TYPE.to_owned()), ..Secret::default() };
+            secret.metadata.name = Some("shop-deployer".to_owned());
+            secret.metadata.owner_references = Some(vec![owner(&cluster)]);
+            secret
+        };
+        assert!(is_own_secret(&own(), &cluster));
+        let with = |change: &dyn Fn(&mut Secret)| {
+            let mut secret = own();
+            change(&mut secret);
+            is_own_secret(&secret, &cluster)
+        };
+        let owned = |change: fn(&mut OwnerReference)| {
+            with(&|secret| secret.metadata.owner_references.iter_mut().flatten().for_each(change))
+        };
+        assert!(!with(&|secret| secret.metadata.owner_references = None));
+        assert!(!with(&|secret| secret.metadata.name = Some("shop-kubeconfig".to_owned())), "it is of another type");
+        assert!(!with(&|secret| secret.metadata.name = Some("bank-deployer".to_owned())));
+        assert!(!with(&|secret| secret.type_ = Some("kubernetes.io/service-account-token".to_owned())));
+        assert!(!owned(|owner| owner.uid = "another one".to_owned()));
+        assert!(!owned(|owner| owner.kind = "NodePool".to_owned()));
+        assert!(!owned(|owner| owner.name = "bank".to_owned()));
+        assert!(!owned(|owner| owner.api_version = "v1".to_owned()));
+    }
 }

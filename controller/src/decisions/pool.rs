@@ -142,6 +142,8 @@ fn pool(wanted: &WantedPool<'_>) -> Result<Pool, Unfit> {
         },
         made: 0,
         powers_on: false,
+        // By how many are ill it is decided when another one takes its place.
+        keeps_lost: true,
     })
 }
 

@@ -4,12 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+use kube::ResourceExt;
+
 use super::addresses::{Malformed, subnet};
+use super::limits::permission;
 use super::obstacle::Obstacle;
 use super::resolved::standing;
 use crate::objects::{
-    AUTO, Addressing, From, IPPool, IPPoolSpec, MachineSpec, Provider, ProviderNetwork, ProviderReason, Reason,
-    Standing, TenantCluster, TenantClusterReason, VMClass, VSphere,
+    AUTO, AddressRange, Addressing, IPPool, IPPoolSpec, Provider, ProviderNetwork, ProviderReason, Reason, Standing,
+    TenantCluster, TenantClusterReason, VMClass, VSphere,
 };
 
 /// What a cluster's spec names, as it was looked at: what is not there is none.
@@ -25,28 +28,6 @@ pub struct Around<'a> {
     pub pools: &'a [IPPool],
     /// The keys of the Secrets that are there of those that the spec names.
     pub secrets: &'a BTreeMap<String, BTreeSet<String>>,
-}
-
-/// What Machines have together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
-    /// How many they are.
-    pub nodes: u64,
-    /// Virtual processors.
-    pub processors: u64,
-    /// Memory in MiB.
-    pub memory_mib: u64,
-}
-
-impl Used {
-    /// What some Machines have.
-    pub fn of<'m>(machines: impl IntoIterator<Item = &'m MachineSpec>) -> Self {
-        machines.into_iter().fold(Self::default(), |used, machine| Self {
-            nodes: used.nodes + 1,
-            processors: used.processors + u64::from(machine.processors),
-            memory_mib: used.memory_mib + u64::from(machine.memory_mib),
-        })
-    }
 }
 
 /// A Secret that a spec names, and what has to be in it.
@@ -92,7 +73,7 @@ pub fn obstacles(around: &Around<'_>) -> Vec<Obstacle> {
         found.missing("Provider", &around.cluster.spec.provider_ref.name);
         return found.0;
     };
-    found.permission(around.cluster, provider);
+    found.0.extend(permission(provider, around.cluster.metadata.namespace.as_deref().unwrap_or_default()));
     found.references(around, provider);
     found.secrets(around);
     found.ranges(around, provider);
@@ -115,16 +96,6 @@ impl Found {
     fn unsupported(&mut self, cluster: &TenantCluster) {
         if cluster.spec.restore.is_some() {
             self.add(TenantClusterReason::NotSupported, "spec.restore: clusters are not made from a snapshot yet");
-        }
-    }
-
-    fn permission(&mut self, cluster: &TenantCluster, provider: &Provider) {
-        let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-        let allowed = &provider.spec.allowed_namespaces;
-        if allowed.from == From::Listed && !allowed.names.iter().any(|name| name == namespace) {
-            let name = &cluster.spec.provider_ref.name;
-            let words = format!("the Provider {name} does not list the namespace {namespace} in allowedNamespaces");
-            self.add(TenantClusterReason::NamespaceNotAllowed, words);
         }
     }
 
@@ -174,36 +145,46 @@ impl Found {
         }
     }
 
-    /// The endpoint is handed over within the subnet of the control nodes. What else may not overlap nodes themselves would say, and
-    /// their forms are held against that.
+    /// The endpoint is handed over within the subnet of the control nodes, and the nodes answer for addresses of Services there: those
+    /// that are named, and all that their pools give out. What else may not overlap nodes themselves would say, and their forms are held
+    /// against that.
     fn ranges(&mut self, around: &Around<'_>, provider: &Provider) {
         let Some(pool) = pool_of_nodes(around.cluster, provider, around.pools) else { return };
-        let endpoint = &around.cluster.spec.network.endpoint;
-        let given = endpoint.address.as_ref().map(|address| (address.clone(), format!("the endpoint {address}")));
-        if let Some((address, what)) = given {
-            self.inside(&pool.spec, &address, &what);
+        let network = &around.cluster.spec.network;
+        if let Some(address) = &network.endpoint.address {
+            self.inside(&pool.spec, address, &format!("the endpoint {address}"));
         }
-        let of = |name: &String| around.pools.iter().find(|pool| pool.metadata.name.as_ref() == Some(name));
-        let other = endpoint.pool_ref.as_ref().and_then(|other| of(&other.name));
-        for range in other.iter().flat_map(|pool| &pool.spec.ranges) {
-            self.inside(
-                &pool.spec,
-                &range.first,
-                &format!("the first address of the endpoint's IPPool, {},", range.first),
-            );
+        let vips = network.service_vips.as_ref();
+        for AddressRange { first, last } in vips.iter().filter_map(|vips| vips.ranges.as_ref()).flatten() {
+            for address in [first, last] {
+                self.inside(&pool.spec, address, &format!("{address} of network.serviceVIPs"));
+            }
+        }
+        let of_vips = vips.and_then(|vips| vips.pool_ref.as_ref());
+        for (what, other) in [("the endpoint's", network.endpoint.pool_ref.as_ref()), ("the serviceVIPs'", of_vips)] {
+            let other = other.and_then(|other| around.pools.iter().find(|pool| pool.name_any() == other.name));
+            for AddressRange { first, last } in other.iter().flat_map(|other| &other.spec.ranges) {
+                for address in [first, last] {
+                    self.inside(&pool.spec, address, &format!("{address} of {what} IPPool"));
+                }
+            }
         }
     }
 
     fn inside(&mut self, pool: &IPPoolSpec, address: &str, what: &str) {
         let is_inside = || -> Result<bool, Malformed> {
             let (first, last, _) = subnet(pool)?;
-            Ok(address.parse::<Ipv4Addr>().is_ok_and(|address| (first + 1..last).contains(&u32::from(address))))
+            Ok(address.parse::<Ipv4Addr>().is_ok_and(|address| (first..=last).contains(&u32::from(address))))
         };
         match is_inside() {
             Ok(true) => {}
             Ok(false) => {
                 let words = format!("{what} is not in the subnet of the control nodes, {}", pool.subnet);
-                self.add(TenantClusterReason::RangesOverlap, words);
+                let obstacle = Obstacle::new(TenantClusterReason::RangesOverlap, words);
+                // A range of one address has it as its first and its last.
+                if !self.0.contains(&obstacle) {
+                    self.0.push(obstacle);
+                }
             }
             Err(error) => self.add(TenantClusterReason::PreflightNotKnown, error.to_string()),
         }
@@ -225,29 +206,11 @@ impl Found {
     }
 }
 
-/// Whether a Provider's limits leave room for further Machines beside those that there are.
-pub fn limits(provider: &Provider, used: Used, wanted: Used) -> Option<Obstacle> {
-    let limits = provider.spec.limits.as_ref()?;
-    let name = provider.metadata.name.as_deref().unwrap_or_default();
-    let over = [
-        ("nodes", limits.nodes.map(u64::from), used.nodes, wanted.nodes),
-        ("processors", limits.processors.map(u64::from), used.processors, wanted.processors),
-        ("MiB of memory", limits.memory_mib, used.memory_mib, wanted.memory_mib),
-    ];
-    let over = over.into_iter().filter_map(|(what, most, used, wanted)| {
-        let most = most.filter(|most| used + wanted > *most)?;
-        let words =
-            format!("clusters of the Provider {name} may have {most} {what}: {used} are taken, and {wanted} wanted");
-        Some(Obstacle::new(TenantClusterReason::CapacityMissing, words))
-    });
-    Obstacle::of_all(over.collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decisions::fixture::{class, cluster, now, pool, provider};
-    use crate::objects::{Backup, Endpoint, Limits, Reference, Restore, ServiceVips, TenantClusterReason as Why, set};
+    use crate::objects::{Backup, Endpoint, From, Reference, Restore, ServiceVips, TenantClusterReason as Why, set};
 
     /// What can be changed.
     struct Case {
@@ -304,7 +267,19 @@ mod tests {
             recovery_key_ref: Reference::to("key"),
             credentials_ref: None,
         };
-        let cases: [(Why, &str, Change<'_>); 16] = [
+        let other_pool = |it: &mut Case, first: &str, last: &str| {
+            let mut other = pool();
+            other.metadata.name = Some("other".to_owned());
+            other.spec.subnet = "192.168.0.0/16".to_owned();
+            (other.spec.ranges[0].first, other.spec.ranges[0].last) = (first.to_owned(), last.to_owned());
+            it.pools.push(other);
+            Some(Reference::to("other"))
+        };
+        let named = |first: &str, last: &str| {
+            let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None })
+        };
+        let cases: [(Why, &str, Change<'_>); 20] = [
             (Why::ReferenceMissing, "Provider dc1", &|it| it.provider = None),
             (Why::ReferenceMissing, "zone c", &|it| it.cluster.spec.control_plane.zones = vec!["c".to_owned()]),
             (Why::ReferenceMissing, "network green", &|it| it.cluster.spec.network.name = "green".to_owned()),
@@ -334,12 +309,23 @@ mod tests {
             (Why::RangesOverlap, "192.168.11.10", &|it| {
                 it.cluster.spec.network.endpoint.address = Some("192.168.11.10".to_owned());
             }),
-            (Why::RangesOverlap, "10.9.0.5", &|it| {
-                let mut api = pool();
-                api.metadata.name = Some("api".to_owned());
-                (api.spec.ranges[0].first, api.spec.ranges[0].last) = ("10.9.0.5".to_owned(), "10.9.0.9".to_owned());
-                it.pools.push(api);
-                it.cluster.spec.network.endpoint = Endpoint { address: None, pool_ref: Some(Reference::to("api")) };
+            (Why::RangesOverlap, "192.168.9.5 of the endpoint's IPPool", &|it| {
+                let pool_ref = other_pool(it, "192.168.9.5", "192.168.10.9");
+                it.cluster.spec.network.endpoint = Endpoint { address: None, pool_ref };
+            }),
+            (Why::RangesOverlap, "192.168.11.9 of the endpoint's IPPool", &|it| {
+                let pool_ref = other_pool(it, "192.168.10.5", "192.168.11.9");
+                it.cluster.spec.network.endpoint = Endpoint { address: None, pool_ref };
+            }),
+            (Why::RangesOverlap, "192.168.11.9 of the serviceVIPs' IPPool", &|it| {
+                let pool_ref = other_pool(it, "192.168.11.5", "192.168.11.9");
+                it.cluster.spec.network.service_vips = Some(ServiceVips { ranges: None, pool_ref, count: Some(1) });
+            }),
+            (Why::RangesOverlap, "192.168.9.9 of network.serviceVIPs", &|it| {
+                it.cluster.spec.network.service_vips = named("192.168.9.9", "192.168.10.9");
+            }),
+            (Why::RangesOverlap, "192.168.11.1 of network.serviceVIPs", &|it| {
+                it.cluster.spec.network.service_vips = named("192.168.10.9", "192.168.11.1");
             }),
             (Why::NotSupported, "spec.restore", &|it| it.cluster.spec.restore = Some(restore())),
         ];
@@ -359,24 +345,5 @@ mod tests {
         assert_eq!(case.judged()[0].reason, Why::NamespaceNotAllowed, "none means that no cluster may be made");
         case.provider.as_mut().unwrap().spec.allowed_namespaces.from = From::All;
         assert_eq!(case.judged(), []);
-    }
-
-    #[test]
-    fn a_limit_holds_for_what_is_there_and_what_is_wanted_together() {
-        let mut provider = provider();
-        let wanted = Used::of(&vec![crate::objects::fixture::worker(); 3]);
-        assert_eq!(wanted, Used { nodes: 3, processors: 12, memory_mib: 3 * 16384 });
-        let used = Used { nodes: 7, processors: 8, memory_mib: 16384 };
-        assert_eq!(limits(&provider, used, wanted), None, "there are none");
-        provider.spec.limits = Some(Limits { nodes: Some(10), processors: Some(20), memory_mib: Some(4 * 16384) });
-        assert_eq!(limits(&provider, used, wanted), None, "all of it may be taken");
-        for (more, words) in [
-            (Used { nodes: 8, ..used }, "10 nodes: 8 are taken, and 3 wanted"),
-            (Used { processors: 9, ..used }, "20 processors: 9 are taken, and 12 wanted"),
-            (Used { memory_mib: 16385, ..used }, "65536 MiB of memory"),
-        ] {
-            let why = limits(&provider, more, wanted).unwrap();
-            assert!(why.reason == Why::CapacityMissing && why.message.contains(words), "{why:?}");
-        }
     }
 }

@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
+use super::limits::Held;
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
+use super::repair::Repairs;
 use super::template::Made;
 use crate::objects::{
     Discards, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, NodePool, NodePoolReason,
@@ -90,18 +92,30 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
     Ok(Kept { pool, machines: workers })
 }
 
+/// What was seen of a pool, and decided by that.
+#[derive(Debug)]
+pub struct Looked<'a> {
+    /// What a further worker is like.
+    pub like: &'a Machine,
+    /// Its workers.
+    pub seen: &'a WorkersStatus,
+    /// What the Provider permits of what the pool wants.
+    pub held: &'a Held,
+    /// What is done about those that are ill.
+    pub repairs: &'a Repairs,
+    /// What the control nodes have to come to first; none if nothing.
+    pub awaited: Option<String>,
+    /// Whether all of it goes.
+    pub going: bool,
+}
+
 /// What a pool says of itself, by what was seen for this generation of its spec.
-pub fn pool_status(
-    pool: &NodePool,
-    generation: i64,
-    like: &Machine,
-    seen: &WorkersStatus,
-    going: bool,
-    now: &Time,
-) -> NodePoolStatus {
+pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &Time) -> NodePoolStatus {
     use NodePoolReason::{
-        AllReady, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling, WorkersNotReady,
+        AllReady, AwaitsControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling,
+        WorkersNotReady,
     };
+    let Looked { like, seen, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
@@ -117,10 +131,12 @@ pub fn pool_status(
         (NotReached, words(&seen.waits))
     } else if !seen.stopped.is_empty() {
         (JoinFailed, words(&seen.stopped))
-    } else if going || moves {
+    } else if *going || moves {
         (Scaling, words(&seen.waits))
     } else if seen.available < seen.wanted {
         (WorkersNotReady, words(&seen.waits))
+    } else if let Some((reason, words)) = &held.why {
+        (*reason, words.clone())
     } else {
         (AllReady, String::new())
     };
@@ -130,13 +146,15 @@ pub fn pool_status(
     let up_to_date = if leaves && !blocked.is_empty() {
         (DrainBlocked, words(&blocked))
     } else if staying.iter().all(|worker| worker.up_to_date) {
-        (Current, String::new())
+        awaited.clone().map_or((Current, String::new()), |words| (AwaitsControlPlane, words))
     } else if seen.paused {
         (Paused, String::new())
     } else {
-        (Replacing, words(&seen.waits))
+        let waits = Some(words(&seen.waits)).filter(|words| !words.is_empty());
+        (Replacing, waits.into_iter().chain(held.slow.clone()).collect::<Vec<_>>().join("; "))
     };
-    for (reason, words) in [ready, up_to_date] {
+    let repairable = (repairs.reason, repairs.words.clone());
+    for (reason, words) in [ready, up_to_date, repairable] {
         set(&mut status.conditions, reason, &words, generation, now);
     }
     status
@@ -158,6 +176,10 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         status.address = Some(address.to_string());
     }
     status.template = Some(Made::of(&machine.spec).hash());
+    status.unhealthy_since = status.unhealthy_since.filter(|_| worker.unhealthy);
+    if worker.unhealthy {
+        status.unhealthy_since.get_or_insert_with(|| now.clone());
+    }
     let has_joined = matches!(worker.state, State::Member | State::Returning | State::Leaving);
     if has_joined && worker.kubelet.is_some() {
         status.node = Some(name.clone());
@@ -174,7 +196,7 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
         State::Failed => JoinFailed,
         State::Leaving => Draining,
         State::New | State::Joining => Joining,
-        State::Member | State::Returning if worker.available => NodeServes,
+        State::Member | State::Returning if worker.ready => NodeServes,
         State::Member | State::Returning => NotReady,
     };
     let ready = match (vm, node) {
@@ -226,6 +248,7 @@ mod tests {
                 rollout: Rollout::default(),
                 made: 1,
                 powers_on: false,
+                keeps_lost: true,
             };
             let kept = kept(pool, &[machine], false, 1_796_115_600).unwrap();
             let [worker] = &kept.machines[..] else { panic!("{kept:?}") };

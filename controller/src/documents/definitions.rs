@@ -18,16 +18,23 @@ pub struct Definition {
 
 /// All that an API server has to know, in an order in which it can be applied.
 pub fn definitions() -> Vec<Definition> {
-    let kinds = all().into_iter().map(|kind| Definition {
-        file: format!("{}.yaml", kind.definition.spec.names.plural),
-        text: document(&definition(&kind.definition)),
+    let files = files().into_iter();
+    files.map(|(file, objects)| Definition { file, text: objects.iter().map(document).collect() }).collect()
+}
+
+/// The same as one list (`v1`, `List`), for programs: the control plane's image is made with it.
+pub fn list() -> Value {
+    let items: Vec<Value> = files().into_iter().flat_map(|(_, objects)| objects).collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+fn files() -> Vec<(String, Vec<Value>)> {
+    let kinds = all().into_iter().map(|kind| {
+        let definition = definition(&kind.definition);
+        (format!("{}.yaml", kind.definition.spec.names.plural), vec![definition])
     });
-    let policies = policies().into_iter().map(|(name, documents)| Definition {
-        file: format!("{name}.yaml"),
-        text: documents.iter().map(document).collect(),
-    });
-    let rights = Definition { file: "rights.yaml".to_owned(), text: rights().iter().map(document).collect() };
-    kinds.chain(policies).chain([rights]).collect()
+    let policies = policies().into_iter().map(|(name, objects)| (format!("{name}.yaml"), objects.to_vec()));
+    kinds.chain(policies).chain([("rights.yaml".to_owned(), rights())]).collect()
 }
 
 /// A kind's definition, with what types say and an API server does not take put right.
@@ -111,6 +118,18 @@ mod tests {
             let written = fs::read_to_string(directory.join(&file)).unwrap();
             assert!(written == text, "{file} is behind the types: `make reference` renews it");
         }
+    }
+
+    /// The image's builder tells kinds from the rest by their kind, and the agent applies them first.
+    #[test]
+    fn the_list_has_all_of_it_kinds_first() {
+        let list = list();
+        let items = list["items"].as_array().unwrap();
+        let is_kind = |object: &&Value| object["kind"] == "CustomResourceDefinition";
+        assert_eq!(items.iter().take_while(is_kind).count(), all().len());
+        assert_eq!(items.iter().filter(is_kind).count(), all().len());
+        let text: String = items.iter().map(document).collect();
+        assert_eq!(text, definitions().into_iter().map(|definition| definition.text).collect::<String>());
     }
 
     /// An API server refuses a kind whose rules could take too long by what its schema allows.

@@ -9,6 +9,6 @@ mod reference;
 mod rights;
 mod yaml;
 
-pub use self::definitions::{Definition, definition, definitions};
+pub use self::definitions::{Definition, definition, definitions, list};
 pub use self::reference::{reference, renew};
 pub use self::rights::{ACCOUNT, RIGHTS, Right};

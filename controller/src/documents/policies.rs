@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::rights::ACCOUNT;
+use crate::decisions::{KEYS_TYPE, KUBECONFIG_TYPE, keys_secret, kubeconfig_secret};
 use crate::objects::{CONFIRM_DELETE, GROUP, SYSTEM};
 
 /// The policies, each with its binding, by the names of their files.
@@ -55,14 +56,61 @@ fn labels() -> [Value; 2] {
     policy("node-labels", GROUP, &["CREATE", "UPDATE"], "nodepools", validations.to_vec())
 }
 
-/// Kubernetes puts a token into a Secret that names a service account, whichever rights that one has: who may make Secrets and read
-/// them would have these as well. A controller makes Secrets of two types.
+/// Kubernetes puts a token into a Secret that names a service account, whichever rights that one has: who may make Secrets, or change
+/// those that are there, and read them would have these as well. No right is for Secrets of some names or of some type, and a controller
+/// needs two of each cluster, which it has made; of those in its own namespace it changes what is not theirs to hold.
 fn secrets() -> [Value; 2] {
-    let validation = json!({
-        "expression": "object.type in ['Opaque', 'cluster.x-k8s.io/secret']",
-        "message": "the controller makes Secrets of its own two types alone",
-    });
-    let [mut policy, binding] = policy("controller-secrets", "", &["CREATE"], "secrets", vec![validation]);
+    let [kubeconfig, keys] = [kubeconfig_secret(""), keys_secret("")];
+    let owner = format!(
+        "owner.apiVersion.startsWith('{GROUP}/') && owner.kind == 'TenantCluster' && \
+         variables.secret.metadata.name in [owner.name + '{kubeconfig}', owner.name + '{keys}']"
+    );
+    let variables = json!([
+        // The one that is made, or that is there: what it is cannot be changed on the way.
+        {"name": "secret", "expression": "request.operation == 'CREATE' ? object : oldObject"},
+        {"name": "isHome", "expression": format!("request.namespace == '{SYSTEM}'")},
+        {
+            "name": "isOwn",
+            "expression": format!(
+                "has(variables.secret.metadata.ownerReferences) && \
+                 variables.secret.metadata.ownerReferences.exists(owner, {owner})"
+            ),
+        },
+        {
+            "name": "isOfType",
+            "expression": format!(
+                "variables.secret.type == (variables.secret.metadata.name.endsWith('{keys}') ? '{KEYS_TYPE}' : \
+                 '{KUBECONFIG_TYPE}')"
+            ),
+        },
+    ]);
+    let same = |place: &str, field: &str| {
+        let (now, before) = (format!("object{place}.{field}"), format!("oldObject{place}.{field}"));
+        format!("has({now}) == has({before}) && (!has({now}) || {now} == {before})")
+    };
+    let stays = [("", "type"), ("", "data"), ("", "immutable"), (".metadata", "ownerReferences")];
+    let stays = stays.map(|(place, field)| same(place, field)).join(" && ");
+    let validations = [
+        (
+            "variables.isOwn || (variables.isHome && request.operation == 'UPDATE')".to_owned(),
+            "a controller makes, changes and removes the two Secrets of a cluster alone, which name it as their owner",
+        ),
+        (
+            "!variables.isOwn || request.operation == 'DELETE' || variables.isOfType".to_owned(),
+            "a controller makes and changes Secrets of its own two types alone",
+        ),
+        (
+            format!(
+                "variables.isOwn || request.operation != 'UPDATE' || \
+                 (object.type != 'kubernetes.io/service-account-token' && {stays})"
+            ),
+            "a controller changes nothing but metadata of the Secrets in its own namespace",
+        ),
+    ];
+    let validations = validations.map(|(expression, message)| json!({"expression": expression, "message": message}));
+    let operations = ["CREATE", "UPDATE", "DELETE"];
+    let [mut policy, binding] = policy("controller-secrets", "", &operations, "secrets", validations.to_vec());
+    policy["spec"]["variables"] = variables;
     policy["spec"]["matchConditions"] = json!([{
         "name": "of-the-controller",
         "expression": format!("request.userInfo.username == 'system:serviceaccount:{SYSTEM}:{ACCOUNT}'"),

@@ -47,9 +47,11 @@ pub const RIGHTS: &[Right] = &[
     everywhere(GROUP, "nodepools/status", &["patch"]),
     everywhere(GROUP, "machines", &["create", "delete", "get", "list", "patch", "watch"]),
     everywhere(GROUP, "machines/status", &["patch"]),
-    everywhere(GROUP, "operations", &["create", "delete", "get", "list"]),
-    everywhere(GROUP, "operations/status", &["update"]),
-    // A cluster's keys and kubeconfig are beside it, and so are the Secrets that its spec names. None is looked for: names are known.
+    // What a person has asked of one is an annotation, which is taken away.
+    everywhere(GROUP, "operations", &["create", "delete", "get", "list", "patch"]),
+    everywhere(GROUP, "operations/status", &["patch", "update"]),
+    // A cluster's keys and kubeconfig are beside it, and so are the Secrets that its spec names. None is looked for: names are known. Which
+    // ones are made, changed and removed is bounded by the policy `controller-secrets`: a right knows no names of Secrets to come.
     everywhere("", "secrets", &["create", "delete", "get", "patch"]),
     // Nodes of clusters let themselves be asked from the addresses of the control cluster's.
     everywhere("", "nodes", &["list"]),
@@ -74,15 +76,47 @@ impl Right {
     }
 }
 
-/// The namespace of controllers, their account and what it may do, in an order in which they can be applied.
+/// What who has clusters in a namespace may do there, once a person binds it: resources and verbs. Nothing of what a controller notes
+/// is theirs to write: by a cluster's status its nodes are shown what proves the deployer, and Machines are known by their labels.
+const TENANTS: [(&str, &[(&[&str], &[&str])]); 2] = [
+    (
+        "kaas-tenant-edit",
+        &[
+            (&["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
+            (&["nodepools/scale"], &["get", "patch", "update"]),
+            (&["machines"], &["delete", "get", "list", "watch"]),
+            (&["ipaddresses", "operations"], READ),
+        ],
+    ),
+    (
+        "kaas-tenant-view",
+        &[
+            (&["ipaddresses", "machines", "nodepools", "operations", "tenantclusters"], READ),
+            (&["nodepools/scale"], &["get"]),
+        ],
+    ),
+];
+const READ: &[&str] = &["get", "list", "watch"];
+
+/// The namespace of controllers, their account and what it may do, and roles for tenants, in an order in which they can be applied.
 pub(super) fn rights() -> Vec<Value> {
     const API: &str = "rbac.authorization.k8s.io";
     let rules = |at_home| RIGHTS.iter().filter(|right| right.at_home == at_home).map(Right::rule).collect::<Vec<_>>();
     let (version, home) = (format!("{API}/v1"), json!({"name": ACCOUNT, "namespace": SYSTEM}));
     let subjects = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM}]);
     let role = |kind: &str| json!({"apiGroup": API, "kind": kind, "name": ACCOUNT});
-    vec![
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}),
+    // Its pods are on the host's network, which only this level allows.
+    let levels = ["enforce", "audit", "warn"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "privileged"));
+    let labels = serde_json::Map::from_iter(levels.map(|(label, level)| (label, json!(level))));
+    let tenants = TENANTS.map(|(name, rules)| {
+        let rules = rules
+            .iter()
+            .map(|(resources, verbs)| json!({"apiGroups": [GROUP], "resources": resources, "verbs": verbs}));
+        let rules: Vec<Value> = rules.collect();
+        json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+    });
+    let of_controller = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": labels}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": home}),
         json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": ACCOUNT}, "rules": rules(false)}),
         json!({
@@ -94,7 +128,8 @@ pub(super) fn rights() -> Vec<Value> {
             "apiVersion": version, "kind": "RoleBinding", "metadata": home,
             "roleRef": role("Role"), "subjects": subjects,
         }),
-    ]
+    ];
+    of_controller.into_iter().chain(tenants).collect()
 }
 
 #[cfg(test)]
@@ -133,6 +168,21 @@ mod tests {
                     (other.group, other.resource) == (right.group, right.resource) && other.verbs.contains(verb)
                 });
                 assert_eq!(again.count(), 0, "{verb} {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tenants_write_what_they_want_and_nothing_that_a_controller_notes() {
+        for (name, rules) in TENANTS {
+            for (resources, verbs) in rules {
+                let writes = verbs.iter().any(|verb| !READ.contains(verb));
+                for resource in *resources {
+                    assert!(!resource.contains("status") && !resource.contains('*'), "{name}: {resource}");
+                    let is_wanted = ["nodepools", "nodepools/scale", "tenantclusters"].contains(resource);
+                    let is_deleted = *resource == "machines" && !verbs.contains(&"patch") && !verbs.contains(&"update");
+                    assert!(!writes || name == "kaas-tenant-edit" && (is_wanted || is_deleted), "{name}: {resource}");
+                }
             }
         }
     }

@@ -53,16 +53,18 @@ impl Seen {
         }
     }
 
-    /// What whoever has this name does at this time.
-    pub fn next(&self, own: &str, now: Duration) -> Next {
+    /// What whoever has this name does at this time, who takes nothing that others may want before it was left alone for so long.
+    pub fn next(&self, own: &str, now: Duration, patience: Duration) -> Next {
+        let alone = now.saturating_sub(self.since);
         match self.spec.holder_identity.as_deref().unwrap_or_default() {
+            "" if alone < patience => Next::Wait,
             "" => Next::Take(Before::Released),
             // By a request whose answer was lost. Who led before that is not known any more.
             holder if holder == own => Next::Take(Before::Silent),
             _ => {
                 let said = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-                let lasts = LEASE.max(Duration::from_secs(said.unwrap_or_default()));
-                if now.saturating_sub(self.since) >= lasts { Next::Take(Before::Silent) } else { Next::Wait }
+                let lasts = LEASE.max(Duration::from_secs(said.unwrap_or_default())).max(patience);
+                if alone >= lasts { Next::Take(Before::Silent) } else { Next::Wait }
             }
         }
     }
@@ -113,6 +115,8 @@ pub fn released(lease: &Lease) -> Lease {
 mod tests {
     use super::*;
 
+    const NONE: Duration = Duration::ZERO;
+
     fn second(second: u64) -> Duration {
         Duration::from_secs(second)
     }
@@ -122,22 +126,22 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let lease = new("one", at(1000));
         let seen = Seen::noted(None, &lease, second(5));
-        assert_eq!(seen.next("two", second(24)), Next::Wait);
-        assert_eq!(seen.next("two", second(25)), Next::Take(Before::Silent));
+        assert_eq!(seen.next("two", second(24), NONE), Next::Wait);
+        assert_eq!(seen.next("two", second(25), NONE), Next::Take(Before::Silent));
         // Its clock may stand still: what was renewed is another one all the same.
         let again = renewed(&lease, at(1000));
         let seen = Seen::noted(Some(seen), &again, second(24));
-        assert_eq!(seen.next("two", second(43)), Next::Wait);
+        assert_eq!(seen.next("two", second(43), NONE), Next::Wait);
         let seen = Seen::noted(Some(seen), &again, second(43));
-        assert_eq!(seen.next("two", second(44)), Next::Take(Before::Silent));
+        assert_eq!(seen.next("two", second(44), NONE), Next::Take(Before::Silent));
         let with = |seconds| {
             let mut lease = lease.clone();
             lease.spec.as_mut().unwrap().lease_duration_seconds = seconds;
             Seen::noted(None, &lease, second(0))
         };
-        assert_eq!(with(Some(60)).next("two", second(59)), Next::Wait);
+        assert_eq!(with(Some(60)).next("two", second(59), NONE), Next::Wait);
         for nonsense in [None, Some(0), Some(-5), Some(1)] {
-            assert_eq!(with(nonsense).next("two", second(19)), Next::Wait, "{nonsense:?}");
+            assert_eq!(with(nonsense).next("two", second(19), NONE), Next::Wait, "{nonsense:?}");
         }
     }
 
@@ -146,10 +150,25 @@ mod tests {
         let now = Timestamp::from_second(1000).unwrap();
         let lease = released(&renewed(&new("one", now), now));
         assert!(!is_held_by(&lease, "one"));
-        assert_eq!(Seen::noted(None, &lease, second(0)).next("two", second(0)), Next::Take(Before::Released));
+        assert_eq!(Seen::noted(None, &lease, second(0)).next("two", second(0), NONE), Next::Take(Before::Released));
         let lease = taken(&lease, "two", now);
         assert!(is_held_by(&lease, "two"));
         assert_eq!(lease.spec.as_ref().unwrap().lease_transitions, Some(2));
-        assert_eq!(Seen::noted(None, &lease, second(0)).next("two", second(0)), Next::Take(Before::Silent));
+        assert_eq!(Seen::noted(None, &lease, second(0)).next("two", second(0), NONE), Next::Take(Before::Silent));
+    }
+
+    #[test]
+    fn who_is_patient_takes_what_others_leave_alone_and_its_own_at_once() {
+        let (now, patience) = (Timestamp::from_second(1000).unwrap(), second(60));
+        let held = new("one", now);
+        for lease in [held.clone(), released(&held)] {
+            let seen = Seen::noted(None, &lease, second(5));
+            assert_eq!(seen.next("two", second(64), patience), Next::Wait);
+            assert!(matches!(seen.next("two", second(65), patience), Next::Take(_)));
+            // Each renewal begins the wait anew.
+            let seen = Seen::noted(Some(seen), &renewed(&lease, now), second(60));
+            assert_eq!(seen.next("two", second(119), patience), Next::Wait);
+        }
+        assert_eq!(Seen::noted(None, &held, second(5)).next("one", second(5), patience), Next::Take(Before::Silent));
     }
 }

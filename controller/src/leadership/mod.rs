@@ -22,14 +22,24 @@ pub use self::lease::LEASE;
 
 /// So often a leader renews its lease, and a candidate looks.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// How long a controller of a build that is not to lead leaves the Lease to others: they look every few seconds, and one that
+/// starts anew is there by then.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one request of either may take: a term has room for several.
 const LIMIT: Duration = Duration::from_secs(4);
+
+/// For how long a Lease that nobody renews is left to others by a controller of a build, where one build is marked as that of the
+/// cluster: while the images of nodes are swapped, the build leads that the cluster's kinds were made by, as long as it is there.
+pub fn patience(build: &str, marked: &str) -> Duration {
+    if build == marked { Duration::ZERO } else { PATIENCE }
+}
 
 /// One of those of whom one leads.
 pub struct Candidate {
     objects: Arc<dyn Objects>,
     clock: Clock,
     identity: String,
+    patience: Duration,
     of: Collection,
 }
 
@@ -41,10 +51,10 @@ struct Elected {
 }
 
 impl Candidate {
-    /// Who has this name, which nobody else has, at an API server.
-    pub fn new(objects: Arc<dyn Objects>, clock: Clock, identity: &str) -> Self {
+    /// Who has this name, which nobody else has, at an API server, and stands for a Lease that others have left alone for so long.
+    pub fn new(objects: Arc<dyn Objects>, clock: Clock, identity: &str, patience: Duration) -> Self {
         let of = Collection::of::<Lease>(Some(SYSTEM));
-        Self { objects, clock, identity: identity.to_owned(), of }
+        Self { objects, clock, identity: identity.to_owned(), patience, of }
     }
 
     /// Waits until it is elected, has the work done, and gives the lease back once that has ended by itself. All of the work is in
@@ -103,7 +113,7 @@ impl Candidate {
         let lease: Lease = read(lease)?;
         let now = self.clock.now();
         let noted = Seen::noted(seen.take(), &lease, now);
-        let next = noted.next(&self.identity, now);
+        let next = noted.next(&self.identity, now, self.patience);
         *seen = Some(noted);
         let Next::Take(before) = next else { return Ok(None) };
         let taken = lease::taken(&lease, &self.identity, self.clock.time().0);

@@ -113,7 +113,19 @@ fn starts(
     who: &'static str,
     lasts: Duration,
 ) -> JoinHandle<bool> {
-    let (candidate, clock, log) = (Candidate::new(Arc::new(api), clock.clone(), who), clock.clone(), log.clone());
+    starts_of((api, "marked"), clock, log, who, lasts)
+}
+
+/// The same of a build, where one is marked.
+fn starts_of(
+    (api, build): (impl Objects + 'static, &str),
+    clock: &Clock,
+    log: &Log,
+    who: &'static str,
+    lasts: Duration,
+) -> JoinHandle<bool> {
+    let candidate = Candidate::new(Arc::new(api), clock.clone(), who, patience(build, "marked"));
+    let (clock, log) = (clock.clone(), log.clone());
     tokio::spawn(async move {
         let work = |term: Term| async move {
             let end = clock.now() + lasts;
@@ -248,4 +260,24 @@ async fn a_term_outlives_an_api_server_that_is_away_for_a_moment() {
         assert_eq!(!one.is_finished(), lives, "{away:?}");
         one.abort();
     }
+}
+
+/// While images are swapped the build leads that is marked, whoever ends and comes; the other one does once no node has that any more.
+#[tokio::test(start_paused = true)]
+async fn another_build_leads_only_where_the_marked_one_is_gone() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let newer = starts_of((api.clone(), "another"), &clock, &log, "newer", LONG);
+    let first = starts(api.clone(), &clock, &log, "first", LONG);
+    sleep(seconds(120)).await;
+    assert!(log.first("first").is_some() && log.first("newer").is_none());
+    // It is killed, and the next one of its build comes a while later.
+    first.abort();
+    sleep(seconds(15)).await;
+    let second = starts(api.clone(), &clock, &log, "second", seconds(100));
+    sleep(seconds(300)).await;
+    assert!(second.is_finished() && second.await.unwrap(), "it has given the Lease back");
+    let (given, led) = (log.last("second").unwrap(), log.first("newer").unwrap());
+    assert!(led >= given + seconds(60) && led <= given + seconds(70), "{given:?} {led:?}");
+    log.is_sound("two builds");
+    newer.abort();
 }

@@ -42,6 +42,9 @@ pub struct IPAddressSpec {
     pub address: String,
     /// Whose it is.
     pub claimant: Claimant,
+    /// Whether the cluster names it, in place of taking any: it need not be in a range of the pool then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub named: bool,
 }
 
 fn address_rules() -> Vec<Value> {

@@ -46,7 +46,9 @@ pub struct IPPoolSpec {
     /// is named.
     #[schemars(length(min = 1, max = 16))]
     pub ranges: Vec<AddressRange>,
-    /// Addresses of the ranges that are not given out.
+    /// Addresses of the subnet that no cluster has, in a range or not: none is given out, and who names one is refused. Name whatever
+    /// else is there, such as routers, the vCenter, nodes and endpoint of the control cluster. The gateway and the DNS servers are so
+    /// without being named. A cluster that has such an address keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::reserved", extend("x-kubernetes-list-type" = "set"))]
     pub reserved: Vec<String>,

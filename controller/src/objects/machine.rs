@@ -210,6 +210,10 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::digest")]
     pub template: Option<String>,
+    /// Since when a worker that has joined does not do its part, look after look: its node is not Ready, or its VM does not run. Its
+    /// pool's `repair` goes by that. What nobody can tell is no illness, and ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_since: Option<Time>,
     /// What was begun for it: kept before anything follows from it.
     #[serde(default)]
     pub journal: Journal,
@@ -345,7 +349,8 @@ reasons! {
         VmRuns as Running = True,
         /// It is being made.
         VmMaking as Making = False,
-        /// It is off, and nobody here has said so: power it on, or delete the Machine.
+        /// It is off, and nobody here has said so: power it on, or delete the Machine. Otherwise another worker takes its place, as
+        /// its pool's `repair` has it.
         PoweredOff = False,
         /// It is not there any more.
         VmGone as Gone = False,

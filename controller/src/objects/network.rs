@@ -43,7 +43,8 @@ pub(super) fn apart(list: &str, message: &str) -> Value {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = endpoint_rules()))]
 pub struct Endpoint {
-    /// An unused IPv4 address in the subnet of the control nodes, which they hand over to each other (VRRP).
+    /// An unused IPv4 address in the subnet of the control nodes, which they hand over to each other (VRRP). It need not be in a range of
+    /// their IPPool, and no other cluster has it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4", example = &"192.168.10.10")]
     pub address: Option<String>,
@@ -61,7 +62,8 @@ fn endpoint_rules() -> Vec<Value> {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = vip_rules()))]
 pub struct ServiceVips {
-    /// Unused addresses in the subnet of the workers.
+    /// Unused addresses in the subnet of the workers, 256 at most. They need not be in a range of their IPPool, and no other cluster has
+    /// them then. They stay once control nodes are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8))]
     pub ranges: Option<Vec<AddressRange>>,

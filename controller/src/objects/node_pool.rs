@@ -173,12 +173,13 @@ fn rollout_rules() -> Vec<Value> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Repair {
-    /// For how long a worker is not Ready before another one takes its place, in seconds; 0 for never.
+    /// For how long a worker is not Ready, or its VM is off or gone, before another one takes its place, in seconds; 0 for never. That a
+    /// node is cordoned is no illness.
     #[serde(default = "after_seconds")]
     #[schemars(range(min = 0, max = 86400))]
     pub after_seconds: u32,
-    /// How many of the pool may be ill, in percent, for any to be repaired: where more are, the cause is elsewhere, and nothing
-    /// is done.
+    /// How many of the workers that have joined may be ill, in percent, for any to be repaired: where more are, the cause is elsewhere,
+    /// and nothing is done. One may always be, unless this is 0.
     #[serde(default = "max_unhealthy_percent")]
     #[schemars(range(min = 0, max = 100))]
     pub max_unhealthy_percent: u8,
@@ -265,6 +266,12 @@ reasons! {
         /// Some did not join and are left as they are: their Machines say why. Another image or class, or the deletion of such a
         /// Machine, has them made anew.
         JoinFailed = False,
+        /// What the Provider's limits leave does not suffice for all that are wanted; the message has the numbers. Those that are there
+        /// stay.
+        CapacityMissing = False,
+        /// The namespace is none of those that the Provider allows any more, and there are fewer workers than are wanted: none is made.
+        /// Those that are there stay.
+        NamespaceNotAllowed = False,
         /// The cluster is not there, or not Ready for workers yet.
         ClusterNotReady = False,
         /// Something that the spec names is not there, or no worker can be made of it; the message names it.
@@ -293,7 +300,11 @@ reasons! {
         FewIll = True,
         /// More are ill than `repair.maxUnhealthyPercent` has: look for a cause that they share. Nothing is repaired meanwhile.
         ManyIll = False,
+        /// Some did not join: none would take the place of one that is ill. Their Machines say why.
+        RepairStopped as JoinFailed = False,
         /// `repair.afterSeconds` is 0.
         RepairOff = False,
+        /// The cluster or its Provider does not answer: nobody knows who is ill.
+        RepairNotKnown as NotKnown = Unknown,
     }
 }

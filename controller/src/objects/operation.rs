@@ -160,9 +160,13 @@ pub struct OperationStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub done: i32,
-    /// How it has ended; none while it goes on.
+    /// Since when all control nodes are good on the new image, for as long as they are: with `upgrade.commit: Auto` on the cluster it is
+    /// committed ten minutes later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::word", example = &"upgraded")]
+    pub good_since: Option<Time>,
+    /// How it has ended; none while it goes on, or has a way back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::word", example = &"committed")]
     pub outcome: Option<String>,
 }
 

@@ -266,7 +266,7 @@ pub enum From {
     All,
 }
 
-/// What clusters may have together. What is left out has no limit.
+/// What clusters may have together, workers and those that take others' places included. What is left out has no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {

@@ -399,7 +399,7 @@ pub struct Resolved {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
     pub endpoint: Option<String>,
-    /// The addresses for Services that were taken from a pool, by their number.
+    /// The addresses for Services that the cluster has, by their number: those that it names, or that were taken from a pool.
     #[serde(default, rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::service_vips")]
     pub service_vips: Vec<String>,
@@ -479,9 +479,10 @@ reasons! {
         /// Processors, memory, room on a datastore or what the Provider's limits leave do not suffice; the message has the
         /// numbers.
         CapacityMissing = False,
-        /// A pool has too few free addresses; the message names it.
+        /// A pool has too few free addresses, or an address that the spec names is somebody else's or reserved; the message names it.
         AddressesMissing = False,
-        /// A range of the cluster overlaps a subnet of its nodes, or its endpoint is not in the subnet of the control nodes.
+        /// A range of the cluster overlaps a subnet of its nodes, or its endpoint or an address for Services is not in the subnet of the
+        /// control nodes, or not all addresses of their pools are.
         RangesOverlap = False,
         /// The image does not carry the minor, may not take the place of the one before, has expired, or is of a format that
         /// this controller does not know; the message says which.
@@ -492,6 +493,8 @@ reasons! {
         NameTaken = False,
         /// Control nodes would refuse the form that follows from the spec; the message says what of it, as their consoles would.
         FormRefused = False,
+        /// Control nodes or their VMs are not as a change needs them; the message says what of which.
+        ControlNodesUnfit = False,
         /// The spec asks for something that this version of the controller does not do; the message names it.
         NotSupported = False,
         /// Something that has to be known is not.
@@ -531,6 +534,8 @@ reasons! {
         AwaitsCommit = False,
         /// A change failed and waits for a person; the Operation says why, and what can be done with `kaas.local/do`.
         ChangeFailed = False,
+        /// Something differs, and something is in the way of changing it: `Preflight` says what. Nothing has moved.
+        ChangeBlocked = False,
         /// Something differs that this version of the controller does not change; the message names it.
         ChangeNotSupported = False,
         /// What there is cannot be told.

@@ -1,5 +1,5 @@
 //! For tests, an API server in memory: versions of objects, names that are there once, statuses apart from the rest, deletion that
-//! waits for finalizers; what a controller has no right for, which is refused; and what goes wrong at a call.
+//! waits for finalizers; what a controller has no right for, or may not do with Secrets, which is refused; and what goes wrong at a call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::kinds::Kind;
 use super::objects::{Collection, Failure, Objects};
 use crate::documents::RIGHTS;
+use crate::objects::SYSTEM;
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,31 @@ fn permitted(verb: &str, of: &Collection, part: &str) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::Refused(format!("403 {verb} {resource} in {namespace:?} is forbidden"))),
     }
+}
+
+/// Refuses what a controller may not do with Secrets, as the policy `controller-secrets` says it to a real API server. What is made has
+/// nothing before, what goes nothing after.
+fn judged(of: &Collection, before: Option<&Value>, after: Option<&Value>) -> Result<(), Failure> {
+    let Some(secret) = before.or(after).filter(|_| of.plural == "secrets") else { return Ok(()) };
+    let owners = secret["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let clusters = owners.filter(|owner| owner["kind"] == "TenantCluster");
+    let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+    let of_clusters = clusters.filter_map(|owner| name.strip_prefix(owner["name"].as_str()?));
+    let type_ = of_clusters.into_iter().find_map(|end| match end {
+        "-deployer" => Some("Opaque"),
+        "-kubeconfig" => Some("cluster.x-k8s.io/secret"),
+        _ => None,
+    });
+    let may = match (type_, before.zip(after)) {
+        (Some(type_), _) => after.is_none() || secret["type"] == type_,
+        (None, Some((before, after))) if of.namespace.as_deref() == Some(SYSTEM) => {
+            ["data", "immutable", "type"].iter().all(|field| before[field] == after[field])
+                && before["metadata"]["ownerReferences"] == after["metadata"]["ownerReferences"]
+                && before["type"] != "kubernetes.io/service-account-token"
+        }
+        (None, _) => false,
+    };
+    if may { Ok(()) } else { Err(Failure::Refused(format!("422 the policy has a controller leave the Secret {name}"))) }
 }
 
 /// An object with a part laid over it (RFC 7386).
@@ -234,6 +260,7 @@ impl InMemory {
                     None => drop(object["metadata"].as_object_mut().unwrap().remove(field)),
                 }
             }
+            judged(of, Some(&before), Some(&object))?;
             Ok(kept.keep(key, object, Some(&before)))
         })
     }
@@ -262,6 +289,7 @@ impl Objects for InMemory {
         permitted("create", of, "")?;
         self.call(None, |kept| {
             let key = key(of, &name(object));
+            judged(of, None, Some(object))?;
             if kept.objects.contains_key(&key) {
                 return Err(Failure::Exists);
             }
@@ -271,6 +299,10 @@ impl Objects for InMemory {
             }
             object["metadata"]["uid"] = Uuid::new_v4().to_string().into();
             object["metadata"]["generation"] = 1.into();
+            // No two in the same second: who came first is known.
+            let second = i64::try_from(kept.version).unwrap_or_default();
+            let made = k8s_openapi::jiff::Timestamp::UNIX_EPOCH + k8s_openapi::jiff::SignedDuration::from_secs(second);
+            object["metadata"]["creationTimestamp"] = made.to_string().into();
             if let Some(members) = object.as_object_mut() {
                 members.remove("status");
             }
@@ -313,6 +345,7 @@ impl Objects for InMemory {
         self.call(None, |kept| {
             let key = key(of, name);
             let before = kept.objects.get(&key).cloned().ok_or(Failure::Missing)?;
+            judged(of, Some(&before), None)?;
             let mut object = before.clone();
             object["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z".into();
             kept.keep(key, object, Some(&before));

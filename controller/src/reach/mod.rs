@@ -11,6 +11,7 @@ mod placeable;
 mod pool_store;
 pub mod providers;
 mod store;
+mod tenants;
 
 pub use self::api::Api;
 pub use self::fenced::Fenced;
@@ -18,3 +19,4 @@ pub use self::objects::{Collection, Failure, Objects};
 pub use self::placeable::Placeable;
 pub use self::pool_store::PoolStore;
 pub use self::store::{ClusterStore, Swap};
+pub use self::tenants::tenants;

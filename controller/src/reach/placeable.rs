@@ -1,11 +1,15 @@
 //! Where the VMs of a cluster are put, and how its nodes are asked: what a Provider and a vCenter behind it come to for whoever makes
 //! clusters. There are two: Providers, and a place in memory for tests.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use contract::deployer::PrivateKey;
+use fleet::authority::{LatestSnapshot, Snapshots};
 use fleet::deploy::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
-use fleet::node::{Client, Credentials, Deployer};
+use fleet::node::{AddOnSeen, Client, Credentials, Deployer};
+use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
 
 use super::providers::{Place, Providers, Unavailable};
@@ -31,8 +35,29 @@ pub trait Placeable: Send + Sync {
     /// When that is none.
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>>;
 
+    /// What runs of a cluster's add-ons, by its kubeconfig.
+    ///
+    /// # Errors
+    /// When that is none, or the cluster does not answer.
+    async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>>;
+
     /// The control nodes of a cluster, by its deployer's key; without it they cannot be asked.
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests>;
+
+    /// The same as they are asked to be upgraded, by a kubeconfig.
+    ///
+    /// # Errors
+    /// When that is none.
+    fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>>;
+
+    /// Where the snapshot is kept that comes before an upgrade of a cluster of this namespace and name.
+    fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots>;
+
+    /// Removes what is kept there, as far as that is on this node.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()>;
 }
 
 #[async_trait]
@@ -50,7 +75,27 @@ impl Placeable for Providers {
         Ok(Box::new(Client::new(&Credentials::parse(kubeconfig)?)?))
     }
 
+    async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>> {
+        Client::new(&Credentials::parse(kubeconfig)?)?.add_ons().await
+    }
+
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
         Box::new(ByKey(key.map(Deployer::new)))
     }
+
+    fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {
+        Ok(Arc::new(Client::new(&Credentials::parse(kubeconfig)?)?))
+    }
+
+    fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots> {
+        Box::new(latest(self, namespace, cluster))
+    }
+
+    async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()> {
+        latest(self, namespace, cluster).clear().await
+    }
+}
+
+fn latest(providers: &Providers, namespace: &str, cluster: &str) -> LatestSnapshot {
+    LatestSnapshot::at(providers.directory().join(format!("{namespace}.{cluster}")))
 }

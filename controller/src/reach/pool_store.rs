@@ -6,7 +6,9 @@
 //! A Machine says of no hold: who was overtaken writes nothing more, since a controller's term ends before the next one's begins, and
 //! a hold is confirmed before each write.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
@@ -19,8 +21,11 @@ use serde_json::json;
 use super::kinds;
 use super::objects::{Collection, Failure, Objects};
 use super::store::ClusterStore;
-use crate::decisions::{Allocation, MACHINE_FINALIZER, allocation, claimant, claimed};
-use crate::objects::{IPAddress, IPPool, Machine, NodePool};
+use super::tenants::tenants;
+use crate::decisions::{
+    Allocation, MACHINE_FINALIZER, NODE_POOL, Used, allocation, claimant, claimed, limits, permission, zone_of_next,
+};
+use crate::objects::{IPAddress, IPPool, Machine, NodePool, Provider};
 use crate::records::noted;
 use crate::term::Term;
 
@@ -36,6 +41,12 @@ pub struct PoolStore<'a> {
     like: &'a Machine,
     /// What their addresses are taken from; none where they ask for one by DHCP.
     addresses: Option<&'a IPPool>,
+    /// The zones that they are spread over.
+    zones: &'a [String],
+    /// The zones of those that were made by this one, by name.
+    made: Mutex<BTreeMap<String, String>>,
+    /// The Provider as it was when the pool was held against it; none where nothing is made.
+    provider: Option<&'a Provider>,
 }
 
 impl<'a> PoolStore<'a> {
@@ -48,7 +59,31 @@ impl<'a> PoolStore<'a> {
         addresses: Option<&'a IPPool>,
     ) -> Self {
         let holds = Self::holds(objects, pool, term);
-        Self { objects, holds, pool, like, addresses }
+        Self { objects, holds, pool, like, addresses, zones: &[], made: Mutex::default(), provider: None }
+    }
+
+    /// Has further workers spread over these zones.
+    pub fn over(self, zones: &'a [String]) -> Self {
+        Self { zones, ..self }
+    }
+
+    /// The zone of a worker that was made by this one.
+    pub fn zone_of(&self, name: &str) -> Option<String> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// The zone of a further worker.
+    async fn next_zone(&self) -> anyhow::Result<String> {
+        let all = Some((NODE_POOL, self.pool.name_any()));
+        let all = all.as_ref().map(|(label, name)| (*label, name.as_str()));
+        let all = kinds::list::<Machine>(self.objects, self.pool.namespace().as_deref(), all).await;
+        let all = all.context("looking for the pool's Machines")?;
+        Ok(zone_of_next(self.zones, &self.like.spec, &all).unwrap_or(&self.like.spec.zone).clone())
+    }
+
+    /// Has each further Machine held against a Provider, of which it was seen what it permits.
+    pub fn within(self, provider: &'a Provider) -> Self {
+        Self { provider: Some(provider), ..self }
     }
 
     /// The holds of a NodePool alone.
@@ -120,17 +155,45 @@ impl<'a> PoolStore<'a> {
         kinds::list::<IPAddress>(self.objects, None, None).await.context("looking for IPAddresses")
     }
 
-    /// The address of a Machine, claimed if it has none; none where it asks for one by DHCP.
+    /// The address of a Machine for which nothing was begun, once it is found that it may be there; none where it asks for one by DHCP.
     ///
     /// # Errors
-    /// When there is none for it.
-    pub async fn address(&self, machine: &Machine) -> anyhow::Result<Option<Ipv4Addr>> {
+    /// When it may not be there, or there is no address for it: it goes again then.
+    pub async fn admitted(&self, machine: &Machine) -> anyhow::Result<Option<Ipv4Addr>> {
+        self.permitted(machine).await?;
+        self.address(machine).await
+    }
+
+    /// Holds a Machine that was made against its Provider as it is now. Of several pools that have seen the same room and make Machines at
+    /// the same time, each sees those of all others here.
+    async fn permitted(&self, machine: &Machine) -> anyhow::Result<()> {
+        let Some(judged) = self.provider else { return Ok(()) };
+        let (name, namespace) = (judged.name_any(), machine.namespace().unwrap_or_default());
+        let provider = kinds::find::<Provider>(self.objects, None, &name).await.context("reading the Provider")?;
+        let provider = provider.with_context(|| format!("there is no Provider {name}"))?;
+        // Where nothing further was wanted from the beginning, what is there is replaced all the same.
+        let was_permitted = permission(judged, &namespace).is_none();
+        if let Some(why) = permission(&provider, &namespace).filter(|_| was_permitted) {
+            bail!(why.message);
+        }
+        if provider.spec.limits.is_none() {
+            return Ok(());
+        }
+        let tenants = tenants(self.objects).await.context("looking at what a Provider's clusters have")?;
+        let others = tenants.used(&name, |other| other.metadata.uid != machine.metadata.uid);
+        match limits(&provider, others, Used::of([&machine.spec])) {
+            Some(why) => bail!(why.message),
+            None => Ok(()),
+        }
+    }
+
+    /// The address of a Machine, claimed if it has none; none where it asks for one by DHCP.
+    async fn address(&self, machine: &Machine) -> anyhow::Result<Option<Ipv4Addr>> {
         let Some(pool) = self.addresses else { return Ok(None) };
         let (name, claimant) = (pool.name_any(), claimant(machine));
         for _ in 0..TRIES {
-            let seen = self.addresses().await?.into_iter().map(|address| address.spec);
-            let seen: Vec<_> = seen.filter(|address| address.pool_ref.name == name).collect();
-            match allocation(&pool.spec, &seen, &claimant)? {
+            let seen: Vec<_> = self.addresses().await?.into_iter().map(|address| address.spec).collect();
+            match allocation(&name, &pool.spec, &seen, &claimant)? {
                 Allocation::Has(address) => return Ok(Some(address)),
                 Allocation::Exhausted => bail!("the IPPool {name} has no free address for {}", machine.name_any()),
                 Allocation::Make(address) => {
@@ -190,11 +253,13 @@ impl Store for PoolStore<'_> {
         let made = {
             let mut machine = self.like.clone();
             machine.metadata.name = Some(name.to_owned());
+            machine.spec.zone = self.next_zone().await?;
             kinds::create(self.objects, &machine).await
         };
         let made = made.with_context(|| format!("making the Machine {name}"))?;
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), made.spec.zone.clone());
         let id = made.metadata.uid.as_deref().unwrap_or_default().parse().context("a Machine without a UID")?;
-        let address = match self.address(&made).await {
+        let address = match self.admitted(&made).await {
             Ok(address) => address,
             Err(why) => {
                 // Nothing has followed from it.

@@ -37,7 +37,7 @@ pub(super) fn read_given<T: std::str::FromStr>(
 const SCHEME: &str = "sha256:";
 
 /// A digest as an object has it; none of what is none.
-pub(super) fn digest(digits: &str) -> Option<String> {
+pub fn digest(digits: &str) -> Option<String> {
     (!digits.is_empty()).then(|| format!("{SCHEME}{digits}"))
 }
 

@@ -1,18 +1,23 @@
 //! Events of what people look for: each time that a condition of an object has another reason. What was so before this controller led
-//! is nobody's news. Of one reason of one object there is one Event in six minutes, which counts (`Recorder`).
+//! is nobody's news. Of one reason of one object there is one Event for as long as it comes back within six minutes, which counts
+//! (`Recorder`): with the words that it came with, so that other words are an Event of their own ([`Told`]).
+
+mod told;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use self::told::Told;
 use crate::decisions::{News, Reasons, news, reasons};
 use crate::objects::Condition;
 
@@ -55,38 +60,69 @@ impl Known {
     }
 }
 
-/// Announces what is new of the objects of a kind, for ever.
-pub async fn announces<K>(client: Client, recorder: Recorder, conditions: fn(&K) -> &[Condition])
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let mut known = Known::default();
-    let stream = watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff();
-    let mut stream = std::pin::pin!(stream);
-    while let Some(seen) = stream.next().await {
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(error) => {
-                log::debug!("watching {} for news: {error}", K::plural(&()));
-                continue;
-            }
-        };
-        let Some((object, news)) = known.sees(seen, conditions) else { continue };
-        for News { about, reason, note, is_grave } in news {
-            let type_ = if is_grave { EventType::Warning } else { EventType::Normal };
-            let note = Some(note).filter(|note| !note.is_empty());
-            let event = Event { type_, reason, note, action: about, secondary: None };
-            let published = timeout(LIMIT, recorder.publish(&event, &object.object_ref(&()))).await;
-            if !matches!(published, Ok(Ok(()))) {
-                log::debug!("an Event of {} {}: {published:?}", K::kind(&()), object.name_any());
+/// Publishes Events of the objects of a kind.
+pub struct Announcer {
+    client: Client,
+    reporter: Reporter,
+    told: Told<Recorder>,
+}
+
+impl Announcer {
+    /// In this controller's name.
+    pub fn new(client: Client, reporter: Reporter) -> Self {
+        let usual = Recorder::new(client.clone(), reporter.clone());
+        Self { client, reporter, told: Told::new(usual) }
+    }
+
+    /// Announces what is new of the objects of a kind, for ever.
+    pub async fn announces<K>(mut self, conditions: fn(&K) -> &[Condition])
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let mut known = Known::default();
+        let stream = watcher(Api::<K>::all(self.client.clone()), watcher::Config::default()).default_backoff();
+        let mut stream = std::pin::pin!(stream);
+        while let Some(seen) = stream.next().await {
+            let seen = match seen {
+                Ok(seen) => seen,
+                Err(error) => {
+                    log::debug!("watching {} for news: {error}", K::plural(&()));
+                    continue;
+                }
+            };
+            let Some((object, news)) = known.sees(seen, conditions) else { continue };
+            for news in news {
+                self.publishes(&object.object_ref(&()), news, Instant::now()).await;
             }
         }
+        std::future::pending().await
     }
-    std::future::pending().await
+
+    async fn publishes(&mut self, object: &ObjectReference, news: News, now: Instant) {
+        let News { about, reason, note, is_grave } = news;
+        let uid = object.uid.clone().unwrap_or_default();
+        let anew = || Recorder::new(self.client.clone(), self.reporter.clone());
+        let recorder = self.told.by([uid, about.clone(), reason.clone()], &note, now, anew);
+        let type_ = if is_grave { EventType::Warning } else { EventType::Normal };
+        let note = Some(note).filter(|note| !note.is_empty());
+        let event = Event { type_, reason, note, action: about, secondary: None };
+        let published = timeout(LIMIT, recorder.publish(&event, object)).await;
+        if !matches!(published, Ok(Ok(()))) {
+            let (kind, name) = (object.kind.as_deref().unwrap_or_default(), object.name.as_deref().unwrap_or_default());
+            log::debug!("an Event of {kind} {name}: {published:?}");
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use anyhow::Context as _;
+    use serde_json::Value;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
     use crate::decisions::fixture::{cluster, now};
     use crate::objects::{TenantCluster, TenantClusterReason, set};
@@ -127,5 +163,66 @@ mod tests {
         told(Init);
         told(InitDone);
         assert!(known.reasons.is_empty(), "what is gone is forgotten");
+    }
+
+    /// Takes whatever it is sent, and gives it back.
+    async fn takes(mut stream: TcpStream, taken: Taken) -> anyhow::Result<()> {
+        let mut read = Vec::new();
+        loop {
+            let head = loop {
+                if let Some(end) = read.windows(4).position(|part| part == b"\r\n\r\n") {
+                    break String::from_utf8(read.drain(..end + 4).collect())?.to_lowercase();
+                }
+                anyhow::ensure!(stream.read_buf(&mut read).await? > 0, "it has gone");
+            };
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+            let length = length.context("how long it is")?;
+            while read.len() < length {
+                anyhow::ensure!(stream.read_buf(&mut read).await? > 0, "it has gone");
+            }
+            let body: Vec<u8> = read.drain(..length).collect();
+            let method = head.split(' ').next().unwrap_or_default().to_owned();
+            taken.lock().unwrap().push((method, serde_json::from_slice(&body)?));
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+            stream.write_all(&[head.as_bytes(), &body].concat()).await?;
+        }
+    }
+
+    type Taken = Arc<Mutex<Vec<(String, Value)>>>;
+
+    #[tokio::test]
+    async fn a_reason_that_comes_back_is_counted_and_in_other_words_it_is_another_event() {
+        let (taken, listener) = (Taken::default(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let into = Arc::clone(&taken);
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(tokio::spawn(takes(stream, Arc::clone(&into))));
+            }
+        });
+        let client = Client::try_from(kube::Config::new(server.parse().unwrap())).unwrap();
+        let mut announcer = Announcer::new(client, Reporter { controller: "x".to_owned(), instance: None });
+        let (cluster, begin) = (cluster().object_ref(&()), Instant::now());
+        for (minutes, reason, note) in
+            [(0, "Stuck", "no room"), (1, "Settled", ""), (2, "Stuck", "no room"), (3, "Stuck", "login refused")]
+        {
+            let (about, reason, note) = ("Progressing".to_owned(), reason.to_owned(), note.to_owned());
+            let news = News { about, reason, note, is_grave: true };
+            announcer.publishes(&cluster, news, begin + Duration::from_secs(60 * minutes)).await;
+        }
+        serving.abort();
+        let taken = taken.lock().unwrap().clone();
+        let told = taken.iter().map(|(method, event)| {
+            let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+            (method.as_str(), text("reason"), text("note"), event["series"]["count"].as_i64())
+        });
+        let expected = [
+            ("post", "Stuck", "no room", None),
+            ("post", "Settled", "", None),
+            ("patch", "Stuck", "no room", Some(2)),
+            ("post", "Stuck", "login refused", None),
+        ];
+        let expected = expected.map(|(how, reason, note, count)| (how, reason.to_owned(), note.to_owned(), count));
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 }

@@ -6,10 +6,13 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// How long one question and its answer may take.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(1);
+/// How many are answered at once: whoever connects and says nothing has a place for as long as that.
+const AT_ONCE: usize = 64;
 /// Longer than the line that is asked for.
 const LONGEST: usize = 1024;
 
@@ -22,16 +25,26 @@ pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
 }
 
-/// Answers one after the other, for ever.
+/// Answers whoever asks, for ever.
 pub async fn answers(listener: TcpListener) {
+    answers_within(LIMIT, &listener).await;
+}
+
+async fn answers_within(limit: Duration, listener: &TcpListener) {
+    let mut answering = JoinSet::new();
     loop {
-        let answered = async {
-            let (stream, _) = listener.accept().await?;
-            timeout(LIMIT, answer(stream)).await?
-        };
-        if let Err(error) = answered.await {
-            log::debug!("saying how it is: {error}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        while answering.len() >= AT_ONCE {
+            answering.join_next().await;
+        }
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(answering.spawn(timeout(limit, answer(stream)))),
+                Err(error) => {
+                    log::debug!("saying how it is: {error}");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            },
+            Some(_) = answering.join_next() => {}
         }
     }
 }
@@ -74,5 +87,19 @@ mod tests {
         assert_eq!(said(address, &long).await, "HTTP/1.1 404 Not Found");
         answering.abort();
         assert!(super::listen("192.0.2.1:80".parse().unwrap()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_keeps_nobody_waiting() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answering = tokio::spawn(async move { answers_within(Duration::MAX, &listener).await });
+        let mut silent = Vec::new();
+        for _ in 1..AT_ONCE {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let asked = said(address, "GET /healthz HTTP/1.1\r\n\r\n");
+        assert_eq!(timeout(Duration::from_secs(300), asked).await.unwrap(), "HTTP/1.1 200 OK");
+        answering.abort();
     }
 }

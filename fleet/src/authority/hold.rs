@@ -5,11 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use nix::time::{ClockId, clock_gettime};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
 use super::standing::{ALONE, DOUBTED, HOLDER, Judged, RELEASED, SEEN, WITHDRAWN, holder, judged, sorted};
 use super::{Held, Holder, Lost, Standing, Store};
+use crate::ending::unless_cancelled;
 
 /// For how long a confirmation is good. A change that was not begun by then is not begun.
 pub const WINDOW: Duration = Duration::from_secs(10);
@@ -93,7 +95,22 @@ impl<'a> Hold<'a> {
         Self::take_with(store, what, over, say, WINDOW, MARGIN).await
     }
 
-    /// The same with other times, for tests.
+    /// The same, for who may be asked to end meanwhile: nothing is looked at or waited for any more then. What makes and writes is
+    /// not dropped: a directory without a name would count as somebody's who is alive.
+    ///
+    /// # Errors
+    /// As [`Hold::take`]; and [`crate::Cancelled`].
+    pub(crate) async fn take_unless(
+        store: &'a dyn Store,
+        what: &str,
+        over: TakeOver,
+        say: &(dyn Fn(&str) + Sync),
+        cancelled: &watch::Receiver<bool>,
+    ) -> anyhow::Result<Self> {
+        Self::taken(store, what, over, say, (WINDOW, MARGIN), cancelled).await
+    }
+
+    /// As [`Hold::take`] with other times, for tests.
     pub(crate) async fn take_with(
         store: &'a dyn Store,
         what: &str,
@@ -102,8 +119,20 @@ impl<'a> Hold<'a> {
         window: Duration,
         margin: Duration,
     ) -> anyhow::Result<Self> {
+        let nobody_asks = watch::channel(false).1;
+        Self::taken(store, what, over, say, (window, margin), &nobody_asks).await
+    }
+
+    async fn taken(
+        store: &'a dyn Store,
+        what: &str,
+        over: TakeOver,
+        say: &(dyn Fn(&str) + Sync),
+        (window, margin): (Duration, Duration),
+        cancelled: &watch::Receiver<bool>,
+    ) -> anyhow::Result<Self> {
         let Judged { next: number, standing, ended } =
-            judged(store).await.context("looking who is at work on this deployment")?;
+            unless_cancelled(cancelled, judged(store)).await?.context("looking who is at work on this deployment")?;
         let wait = match (standing, ended) {
             (Standing::Held(held), _) if over == TakeOver::FromTheDead => return Err(held.into()),
             (Standing::Held(held), _) => {
@@ -135,7 +164,7 @@ impl<'a> Hold<'a> {
             state: Mutex::new(State { confirmed: None, unsaid: None, shown: boot_time() }),
             attempt,
         };
-        match hold.begin(what, wait, say).await {
+        match hold.begin(what, wait, say, cancelled).await {
             Ok(()) => Ok(hold),
             Err(error) => {
                 mark(store, number, WITHDRAWN).await;
@@ -150,6 +179,7 @@ impl<'a> Hold<'a> {
         what: &str,
         wait: Option<(Duration, String)>,
         say: &(dyn Fn(&str) + Sync),
+        cancelled: &watch::Receiver<bool>,
     ) -> anyhow::Result<()> {
         const ATTEMPT: &str = "taking the deployment";
         let (store, number) = (self.store, self.number);
@@ -158,27 +188,27 @@ impl<'a> Hold<'a> {
             process.attempt = Some(self.attempt.number());
         }
         store.write(number, HOLDER, &serde_json::to_string(&named)?).await.context(ATTEMPT)?;
-        if store.read(number, DOUBTED).await.context(ATTEMPT)?.is_some() {
+        if unless_cancelled(cancelled, store.read(number, DOUBTED)).await?.context(ATTEMPT)?.is_some() {
             bail!("another command tried to take the deployment at the same moment, and has given up; try again");
         }
         // While this command slept others may have come so far that the number was used and removed.
-        self.old = self.all_when_highest().await?;
+        self.old = self.all_when_highest(cancelled).await?;
         self.old.truncate(self.old.len().saturating_sub(KEPT));
         if let Some((wait, words)) = wait {
             say(&words);
-            tokio::time::sleep(wait).await;
+            unless_cancelled(cancelled, tokio::time::sleep(wait)).await?;
         }
         store.write(number, ALONE, "").await.context(ATTEMPT)?;
         // The same again: that file may be in the directory of somebody who has made the number anew.
-        self.all_when_highest().await?;
+        self.all_when_highest(cancelled).await?;
         // Nothing is changed by this answer, and by now nobody else has it: a store that stands still for a while is waited for.
-        self.confirm_within(PATIENCE).await
+        unless_cancelled(cancelled, self.confirm_within(PATIENCE)).await?
     }
 
     /// All numbers, of which this one is the highest. One that had been used and removed before is removed again: who
     /// made the next one was there before, and no hold below it counts.
-    async fn all_when_highest(&self) -> anyhow::Result<Vec<u64>> {
-        let numbers = sorted(self.store).await.context("looking who was faster")?;
+    async fn all_when_highest(&self, cancelled: &watch::Receiver<bool>) -> anyhow::Result<Vec<u64>> {
+        let numbers = unless_cancelled(cancelled, sorted(self.store)).await?.context("looking who was faster")?;
         match numbers.last() {
             Some(&highest) if highest != self.number => {
                 let comes_again = highest > self.number + 1 && !self.store.exists(self.number + 1).await?;

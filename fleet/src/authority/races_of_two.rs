@@ -152,7 +152,7 @@ async fn a_number_that_was_not_used_before_stays_though_its_maker_was_overtaken(
     let first = take(&folder, TakeOver::FromTheDead).await.unwrap();
     let second = take(&folder, TakeOver::FromAnyone).await.unwrap();
     let third = take(&folder, TakeOver::FromAnyone).await.unwrap();
-    second.all_when_highest().await.unwrap_err().downcast::<Held>().unwrap();
+    second.all_when_highest(&watch::channel(false).1).await.unwrap_err().downcast::<Held>().unwrap();
     assert!(folder.exists(2).await.unwrap(), "the first one is lost by it");
     first.confirm().await.unwrap_err().downcast::<Lost>().unwrap();
     third.confirm().await.unwrap();
@@ -187,7 +187,7 @@ async fn whoever_made_a_number_that_another_one_doubts_does_not_go_on_with_it() 
     assert_eq!(standing(&store).await.unwrap(), Standing::Free, "it has no name, and gets none that counts");
     let mut hold = take(&folder, TakeOver::FromTheDead).await.unwrap();
     folder.write(2, DOUBTED, "").await.unwrap();
-    let refused = hold.begin("a test", None, &|_| {}).await.unwrap_err().to_string();
+    let refused = hold.begin("a test", None, &|_| {}, &watch::channel(false).1).await.unwrap_err().to_string();
     assert!(refused.contains("try again"), "{refused}");
     assert!(matches!(standing(&store).await.unwrap(), Standing::Held(_)), "who has said his name before may be alive");
 }

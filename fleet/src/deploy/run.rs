@@ -16,33 +16,29 @@ use super::upgraded::Upgraded;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
+use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::DiskRef;
 use crate::journals;
-use crate::upgrade::{GuardedHypervisor, LastUpgrade};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade};
 use crate::workers::Trouble;
 
 impl Deploy<'_> {
     /// Notes a wish, and goes on until it is so.
     ///
     /// # Errors
-    /// When it cannot be wanted now, somebody else is at work, or has taken over.
+    /// When it cannot be wanted now, somebody else is at work, or has taken over; and [`Cancelled`] when it was asked to end before
+    /// the wish was noted.
     pub async fn go(&self, wish: Wish<'_>, over: TakeOver) -> anyhow::Result<(Arrived, DeployStatus)> {
-        if let Wish::Deploy(wanted) = wish {
-            self.hypervisor.preflight(&self.placement).await?;
-            for placement in wanted.nodes.iter().filter_map(|node| node.placement.as_ref()) {
-                self.hypervisor.preflight(placement).await?;
-            }
-        }
         // What is refused is refused before anything is taken from anyone.
-        self.applied(wish).await?;
+        unless_cancelled(&self.cancelled, self.may_be_wanted(wish)).await??;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
-        let hold = Hold::take(self.store, self.what, over, &say).await?;
+        let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
         journals::prune_beside_upgrades(&hold).await;
         let gone = async {
             // What a command before this one had begun has arrived, and is waited for.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
-            hypervisor.settle().await?;
-            let Applied { kept, before, upgraded } = self.applied(wish).await?;
+            hypervisor.settle_unless(&self.cancelled).await??;
+            let Applied { kept, before, upgraded } = unless_cancelled(&self.cancelled, self.applied(wish)).await??;
             let mut records = Records::begin(&hold, kept).await?;
             let stays = upgraded.stays;
             if stays.is_none() && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
@@ -110,16 +106,16 @@ impl Deploy<'_> {
     /// nothing is done then.
     ///
     /// # Errors
-    /// When somebody is at work there, or it cannot be looked at or removed.
+    /// When somebody is at work there, or it cannot be looked at or removed; and [`Cancelled`] when it was asked to end.
     pub async fn remove_empty(&self, over: TakeOver) -> anyhow::Result<bool> {
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
-        if !self.is_empty().await? {
+        if !unless_cancelled(&self.cancelled, self.is_empty()).await?? {
             return Ok(false);
         }
-        let hold = Hold::take(self.store, self.what, over, &say).await?;
+        let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
         let removed = async {
             // Until now others could begin something there.
-            let is_empty = self.is_empty().await?;
+            let is_empty = unless_cancelled(&self.cancelled, self.is_empty()).await??;
             if is_empty {
                 hold.confirm().await?;
                 (self.empties)()?;
@@ -136,6 +132,17 @@ impl Deploy<'_> {
         let is_noted =
             records::read(self.store).await?.is_some() || LastUpgrade::find(self.store).await? != LastUpgrade::Nothing;
         Ok(!is_noted && self.hypervisor.vms().await?.is_empty())
+    }
+
+    /// Refuses what cannot be wanted now.
+    async fn may_be_wanted(&self, wish: Wish<'_>) -> anyhow::Result<()> {
+        if let Wish::Deploy(wanted) = wish {
+            self.hypervisor.preflight(&self.placement).await?;
+            for placement in wanted.nodes.iter().filter_map(|node| node.placement.as_ref()) {
+                self.hypervisor.preflight(placement).await?;
+            }
+        }
+        self.applied(wish).await.map(drop)
     }
 
     /// What is kept once it is wanted.
@@ -264,7 +271,8 @@ impl Deploy<'_> {
         in_doubt: &mut bool,
     ) -> Result<(Seen, Option<Zeroizing<String>>), Trouble> {
         if *in_doubt {
-            acting.hypervisor.settle().await?;
+            let settled = acting.hypervisor.settle_unless(&self.cancelled).await;
+            settled.map_err(|Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT))??;
             *in_doubt = false;
         }
         look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref()).await

@@ -144,7 +144,7 @@ pub trait Hypervisor: Send + Sync {
     /// Waits until nothing that was asked for this deployment before, by whomever, is still going on. What has arrived
     /// is waited for; that nothing is still on its way is the caller's part ([`Permit`]).
     /// What somebody who was killed has left half done, so that nobody can say what it is, may be ended here, each under
-    /// the permit.
+    /// the permit. Until it is asked for, this only looks: who is asked to end drops it then.
     ///
     /// # Errors
     /// [`Kind::Transient`] when something still is after a while.

@@ -2,6 +2,7 @@
 //! holds, its certificates inside it.
 
 use std::fs;
+use std::net::SocketAddrV4;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -74,6 +75,11 @@ impl Credentials {
             Fingerprint::of_key_of(&certificate?).context("it is no certificate")
         };
         certificates.map(fingerprint).collect::<Result<_, _>>().context("reading the kubeconfig's authority")
+    }
+
+    /// Where the Kubernetes API is; none if that is said by a name, or with more than `https://address:port`.
+    pub fn address(&self) -> Option<SocketAddrV4> {
+        self.server().strip_prefix("https://")?.parse().ok()
     }
 
     /// The text of a kubeconfig with them, its private key inside. `user` names the entry and the context.

@@ -2,6 +2,7 @@
 //! kubeconfig, to a node's endpoint or to the Kubernetes API. Knows how to ask,
 //! not what.
 
+mod add_ons;
 mod credentials;
 mod deployer;
 mod network;
@@ -16,12 +17,14 @@ use anyhow::Context;
 use contract::ports;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use vsphere::{Clock, Until};
 
 use credentials::GONE;
 use network::Network;
 
 use crate::authority::MARGIN;
 
+pub use add_ons::AddOnSeen;
 pub use credentials::Credentials;
 pub use deployer::{Deployer, DeployerError};
 pub use reqwest::Method;
@@ -51,6 +54,8 @@ pub struct Client {
     network: Option<Arc<Network>>,
     /// How long a question and its whole answer may take.
     limit: Duration,
+    /// What this is counted by, beside Tokio's timers, which stand still while the machine sleeps.
+    clock: Clock,
 }
 
 /// What the body of a request is, if nothing else is said.
@@ -173,7 +178,13 @@ impl Client {
     /// # Errors
     /// When the credentials are no certificate and its key.
     pub fn new(credentials: &Credentials) -> anyhow::Result<Self> {
-        Ok(Self { server: credentials.server().to_owned(), http: credentials.client()?, network: None, limit: LIMIT })
+        Ok(Self {
+            server: credentials.server().to_owned(),
+            http: credentials.client()?,
+            network: None,
+            limit: LIMIT,
+            clock: Clock::default(),
+        })
     }
 
     fn on(kubeconfig: &Path, namespace: Option<PathBuf>) -> anyhow::Result<Self> {
@@ -245,12 +256,14 @@ impl Client {
     }
 
     async fn ask(&self, method: Method, address: &str, form: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        // What changes something is asked right after it was permitted: what connects when its time is over is not sent any more.
+        let until = Until::within(&self.clock, self.limit);
         let mut request = self.http.request(method, address).timeout(self.limit);
         if let Some(body) = body {
             // A header that is there stays.
             request = request.header(CONTENT_TYPE, form).json(body);
         }
-        self.run(async {
+        let asking = async {
             let mut answer = request.send().await.map_err(unanswered)?;
             let mut body = Vec::new();
             while let Some(part) = answer.chunk().await.map_err(Answered::cut)? {
@@ -263,8 +276,8 @@ impl Client {
                 return Err(Answered::too_many().into());
             }
             Ok(Answer { status: answer.status().as_u16(), body })
-        })
-        .await
+        };
+        self.run(async move { until.ends(asking).await }).await
     }
 }
 
@@ -295,7 +308,8 @@ pub(crate) mod tests {
 
     pub(crate) fn client(server: String) -> Client {
         let network = Some(Arc::new(Network::start(None).unwrap()));
-        Client { server, http: credentials::transport().build().unwrap(), network, limit: LIMIT }
+        let clock = Clock::default();
+        Client { server, http: credentials::transport().build().unwrap(), network, limit: LIMIT, clock }
     }
 
     /// What comes of a question when who is asked says this, over a connection that is trusted, and closes it.
@@ -363,6 +377,41 @@ pub(crate) mod tests {
         let taken = tokio::spawn(async move { drop(listener.accept().await.unwrap()) });
         client.ask_api(Method::GET, "/version", None).await.unwrap_err();
         taken.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_was_permitted_before_the_machine_slept_is_not_sent_to_a_node_after_it() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let chain = vec![certificate.der().clone()];
+        let private = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let tls = rustls::ServerConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("https://{}", listener.local_addr().unwrap());
+        let given = Kubeconfig { authority: certificate.pem(), ..kubeconfig(&server) };
+        let own = Client::new(&Credentials::parse(&given.render("admin")).unwrap()).unwrap();
+        // Its connections live here, or on a thread of their own.
+        let apart = Client { network: Some(Arc::new(Network::start(None).unwrap())), ..own.clone() };
+        for (client, slept) in [(&own, 0), (&own, 60), (&apart, 0), (&apart, 60)] {
+            let client = Client { clock: Clock::default(), ..client.clone() };
+            let node = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                // It is connecting, and was permitted what it asks for.
+                client.clock.sleep(Duration::from_secs(slept));
+                let Ok(mut stream) = acceptor.accept(stream).await else { return 0 };
+                tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1024]).await.unwrap_or(0)
+            };
+            let (read, asked) = tokio::join!(node, client.ask_api(Method::POST, "/v1/commit", None));
+            let said = format!("{:#}", asked.unwrap_err());
+            assert_eq!(read > 0, slept == 0, "{read} bytes of a change: {said}");
+            assert_eq!(said.contains("no answer within 15 s"), slept > 0, "{said}");
+        }
     }
 
     #[test]

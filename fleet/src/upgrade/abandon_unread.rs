@@ -18,6 +18,7 @@ use super::reason::{self, Reason};
 use super::salvage::{self, Damaged};
 use super::unasked::Unasked;
 use crate::authority::{Hold, TakeOver};
+use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::Vm;
 use crate::node::clean;
 
@@ -30,13 +31,13 @@ impl Deployment<'_> {
     /// When the journal or its plan can be read, another hold's is the damaged one, somebody else is at work on the
     /// deployment, or the end cannot be noted: then it may be done once more.
     pub async fn abandon_unread(&self, number: u64, over: TakeOver) -> anyhow::Result<AbandonedUnread> {
-        self.nothing_of(number).await?;
+        unless_cancelled(&self.cancelled, self.nothing_of(number)).await??;
         let hold = self.take(over).await?;
         let gone = async {
             // Until now others could end it.
-            let damage = self.nothing_of(number).await?;
+            let damage = unless_cancelled(&self.cancelled, self.nothing_of(number)).await??;
             let words = format!("asked for by the operator, with a journal of which nothing can be read: {damage}");
-            let notes = self.look_at_all(&hold).await;
+            let notes = self.look_at_all(&hold).await?;
             let reason = Reason::new(reason::ASKED, words);
             let end = AbandonedUnread { at: journal::now(), hold: hold.number(), unread: number, reason, notes };
             end.write(&hold).await?;
@@ -65,14 +66,14 @@ impl Deployment<'_> {
         Ok(damage)
     }
 
-    /// Names all VMs and nodes of the deployment, and withdraws what is prepared.
-    async fn look_at_all(&self, hold: &Hold<'_>) -> Vec<String> {
+    /// Names all VMs and nodes of the deployment, and withdraws what is prepared; nothing if it is asked to end before.
+    async fn look_at_all(&self, hold: &Hold<'_>) -> Result<Vec<String>, Cancelled> {
         let hypervisor = GuardedHypervisor::new(self.hypervisor, hold);
         let unasked = Unasked::of_another_cluster();
         let nodes: &dyn Nodes = if self.other_cluster.is_some() { &unasked } else { self.nodes };
         let nodes = GuardedNodes::new(nodes, hold);
         let mut notes = Vec::new();
-        if let Err(error) = hypervisor.settle().await {
+        if let Err(error) = hypervisor.settle_unless(&self.cancelled).await? {
             notes.push(format!("what was begun before may still be going on: {:#}", error.source));
         }
         let vms = hypervisor.vms().await.unwrap_or_else(|error| {
@@ -92,7 +93,7 @@ impl Deployment<'_> {
         for note in &notes {
             self.tell(&Notice::Done { note });
         }
-        notes
+        Ok(notes)
     }
 }
 

@@ -10,8 +10,9 @@ use super::guarded_hypervisor::GuardedHypervisor;
 use super::guarded_nodes::GuardedNodes;
 use super::notice::Notice;
 use super::plan::Plan;
-use super::step_error::{Cancelled, StepError, Wait};
+use super::step_error::{StepError, Wait};
 use crate::authority::{Hold, Snapshots};
+use crate::ending::{unless_cancelled, unless_ended};
 
 /// For so many looks the cluster's API is left alone after it did not answer.
 const LOOKS_WHILE_AWAY: u32 = 30;
@@ -37,10 +38,21 @@ pub(super) struct StepContext<'a> {
 impl StepContext<'_> {
     /// Whether this command is still the one, and wanted.
     pub(super) async fn may_go_on(&self) -> Result<(), StepError> {
-        match unless_cancelled(&self.cancelled, self.hold.still()).await {
-            Ok(still) => still.map_err(|lost| StepError::Stop(lost.into())),
-            Err(Cancelled) => Err(StepError::Cancelled),
-        }
+        unless_cancelled(&self.cancelled, self.hold.still()).await?.map_err(|lost| StepError::Stop(lost.into()))
+    }
+
+    /// Looks, for as long as this command is wanted.
+    pub(super) async fn look<T, E>(&self, look: impl Future<Output = Result<T, E>>) -> Result<T, StepError>
+    where
+        StepError: From<E>,
+    {
+        Ok(unless_cancelled(&self.cancelled, look).await??)
+    }
+
+    /// Waits until what was begun before has ended, for as long as this command is wanted.
+    pub(super) async fn settle(&self) -> Result<(), StepError> {
+        let settled = self.hypervisor.settle_unless(&self.cancelled).await?;
+        Ok(settled.map_err(|error| error.context("waiting for what was begun before"))?)
     }
 
     /// Does what takes long, for as long as this command is still the one, and wanted.
@@ -92,46 +104,5 @@ impl StepContext<'_> {
     /// Where the OVA is.
     pub(super) fn ova<'p>(&'p self, plan: &'p Plan) -> &'p Path {
         self.ova.as_deref().unwrap_or(&plan.target.ova)
-    }
-}
-
-/// Does what only looks, unless the operator asks to end, now or before it is done: it is dropped then.
-pub(super) async fn unless_cancelled<T>(
-    cancelled: &watch::Receiver<bool>,
-    look: impl Future<Output = T>,
-) -> Result<T, Cancelled> {
-    let mut cancelled = cancelled.clone();
-    let asked = async {
-        // Nobody can ask any more.
-        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-            std::future::pending().await
-        }
-    };
-    tokio::select! {
-        biased;
-        () = asked => Err(Cancelled),
-        looked = look => Ok(looked),
-    }
-}
-
-/// Does what takes long, and asks meanwhile whether it may go on: what it may not is dropped where it stands. So it is for looks, and
-/// for requests to nodes, of which the next command asks; what changes something on a hypervisor goes on when it is dropped, and
-/// nobody would wait for it.
-pub(super) async fn unless_ended<T, E, F: Future<Output = Result<(), E>>>(
-    work: impl Future<Output = T>,
-    pace: Duration,
-    may_go_on: impl Fn() -> F,
-) -> Result<T, E> {
-    let ended = async {
-        loop {
-            if let Err(ended) = may_go_on().await {
-                return ended;
-            }
-            tokio::time::sleep(pace).await;
-        }
-    };
-    tokio::select! {
-        done = work => Ok(done),
-        ended = ended => Err(ended),
     }
 }

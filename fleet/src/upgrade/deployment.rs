@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::context::StepContext;
@@ -18,11 +18,11 @@ use super::notice::Notice;
 use super::run::{Arrived, Run};
 use super::salvage::{self, Damaged};
 use super::status::UpgradeStatus;
-use super::step_error::Cancelled;
 use super::unasked::Unasked;
 use super::verb::{Verb, permits};
 use super::{ClusterSeen, Inventory, Nodes, Options, Plan, Target, plan};
 use crate::authority::{Hold, Snapshots, Store, TakeOver, standing};
+use crate::ending::unless_cancelled;
 use crate::hypervisor::{Hypervisor, Placement};
 use crate::journals;
 
@@ -103,6 +103,14 @@ impl Deployment<'_> {
         Ok(ClusterSeen { other_cluster: self.other_cluster, held_by, ..seen })
     }
 
+    /// Plans an upgrade to an image that lies ready, for who would take the deployment over as `over` says; changes nothing.
+    ///
+    /// # Errors
+    /// As [`Deployment::plan`].
+    pub async fn plan_for(&self, target: &Target, options: &Options, over: TakeOver) -> anyhow::Result<Plan> {
+        self.plan_to(target, options, HoldView::before(over)).await
+    }
+
     /// Plans an upgrade and carries it out.
     ///
     /// # Errors
@@ -113,13 +121,26 @@ impl Deployment<'_> {
         options: &Options,
         over: TakeOver,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let target = read(ova).await?;
+        self.apply_to(&read(ova).await?, options, over).await
+    }
+
+    /// The same for an image that lies ready where the hypervisor has its images: nobody reads an OVA. What is known of it was
+    /// verified when it was laid there.
+    ///
+    /// # Errors
+    /// As [`Deployment::apply`].
+    pub async fn apply_to(
+        &self,
+        target: &Target,
+        options: &Options,
+        over: TakeOver,
+    ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
         // What is refused is refused before anything is taken from anyone: who is at work would be stopped for nothing.
-        self.plan_to(&target, options, HoldView::before(over)).await?;
+        unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::before(over))).await??;
         let hold = self.take(over).await?;
         let gone = async {
             // Until now others could change what the plan rests on.
-            let plan = self.plan_to(&target, options, HoldView::Own(&hold)).await?;
+            let plan = unless_cancelled(&self.cancelled, self.plan_to(target, options, HoldView::Own(&hold))).await??;
             let mut journal = Journal::begin(&hold, plan).await?;
             self.go(&mut journal, &hold, None, Verb::Resume).await
         }
@@ -151,7 +172,7 @@ impl Deployment<'_> {
         let nodes = Unasked::of_another_cluster();
         let unasked = Deployment { nodes: &nodes, cancelled: self.cancelled.clone(), ..*self };
         let deployment = if self.other_cluster.is_some() { &unasked } else { self };
-        match salvage::read(self.store).await {
+        match unless_cancelled(&self.cancelled, salvage::read(self.store)).await? {
             Err(error) => deployment.abandon_by_plan(id, over, error.downcast()?).await,
             Ok(_) => deployment.go_on_with(Some(id), Verb::Abandon, None, over).await,
         }
@@ -165,7 +186,7 @@ impl Deployment<'_> {
         damage: Damaged,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
         let Some(plan) = damage.plan.as_deref().cloned() else { return Err(damage.into()) };
-        self.is_of_this_cluster(&plan).await?;
+        unless_cancelled(&self.cancelled, self.is_of_this_cluster(&plan)).await??;
         permits(Verb::Abandon, Some(id), &plan, &[])?;
         let hold = self.take(over).await?;
         let gone = async {
@@ -186,14 +207,10 @@ impl Deployment<'_> {
         ova: Option<PathBuf>,
         over: TakeOver,
     ) -> anyhow::Result<(Arrived, UpgradeStatus)> {
-        let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
-        let plan = plan_of(&entries).context("a journal without a plan")?;
-        self.is_of_this_cluster(plan).await?;
-        self.goes_on(verb, plan.id).await?;
-        permits(verb, id, plan, &entries)?;
+        let upgrade = unless_cancelled(&self.cancelled, self.permitted(id, verb)).await??;
         let hold = self.take(over).await?;
         let gone = async {
-            self.goes_on(verb, plan.id).await?;
+            unless_cancelled(&self.cancelled, self.goes_on(verb, upgrade)).await??;
             let mut journal = Journal::continued(&hold).await?;
             permits(verb, id, journal.plan(), journal.entries())?;
             self.go(&mut journal, &hold, ova, verb).await
@@ -201,6 +218,16 @@ impl Deployment<'_> {
         .await;
         hold.release().await;
         gone
+    }
+
+    /// The last upgrade, unless something is in the way of going on with it.
+    async fn permitted(&self, id: Option<Uuid>, verb: Verb) -> anyhow::Result<Uuid> {
+        let entries = salvage::read(self.store).await?.context("there is no upgrade of this deployment")?;
+        let plan = plan_of(&entries).context("a journal without a plan")?;
+        self.is_of_this_cluster(plan).await?;
+        self.goes_on(verb, plan.id).await?;
+        permits(verb, id, plan, &entries)?;
+        Ok(plan.id)
     }
 
     /// Refuses to go on where that may not be. An upgrade is ended anywhere: that changes no VM.
@@ -224,24 +251,10 @@ impl Deployment<'_> {
     /// Takes the hold, waits for it as long as that is wanted, and clears away what old holds have left.
     ///
     /// # Errors
-    /// Somebody else has it, or something may still be written into it: nothing was begun.
+    /// The command was asked to end, somebody else has it, or something may still be written into it: nothing was begun.
     pub(super) async fn take(&self, over: TakeOver) -> anyhow::Result<Hold<'_>> {
-        // Asked to end while it waits for another command's end, it is as one that was killed then.
-        let (waits, mut cancelled) = (Notify::new(), self.cancelled.clone());
-        let say = |words: &str| {
-            waits.notify_one();
-            self.tell(&Notice::TakingOver { words });
-        };
-        let ended = async {
-            waits.notified().await;
-            if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-                std::future::pending().await
-            }
-        };
-        let hold = tokio::select! {
-            hold = Hold::take(self.store, self.what, over, &say) => hold?,
-            () = ended => return Err(Cancelled.into()),
-        };
+        let say = |words: &str| self.tell(&Notice::TakingOver { words });
+        let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
         match journals::prune(&hold).await {
             Ok(()) => Ok(hold),
             Err(error) => {

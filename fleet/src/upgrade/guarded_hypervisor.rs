@@ -7,14 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::step_error::Unconfirmed;
 use crate::authority::{Hold, Lost, Unsaid};
+use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{
-    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, Replacement, Result, ShutDown, Staged, Stamp, Vm,
-    VmRef,
+    Addition, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result, ShutDown, Staged,
+    Stamp, Vm, VmRef,
 };
+
+/// How long a call that asks a guest to shut down may take in a run that may have to end, and the pause between two looks at it after that.
+const ASKING: Duration = Duration::from_secs(5);
+const LOOKING: Duration = Duration::from_secs(5);
 
 /// The hypervisor, behind a hold. Its calls are those of [`Hypervisor`]; the permits are its own.
 pub struct GuardedHypervisor<'a> {
@@ -57,6 +64,19 @@ pub(crate) async fn may(hold: &Hold<'_>) -> Result<()> {
         Ok(()) => Err(Error::transient(anyhow::anyhow!("confirming it took too long").context(Unconfirmed))),
         Err(lost) if lost.is::<Lost>() => Err(Error::new(Kind::Fenced, lost)),
         Err(unknown) => Err(Error::transient(unknown.context(Unconfirmed))),
+    }
+}
+
+/// Does what a call is for, unless the operator asks to end before the call was permitted anything: until then it has only looked,
+/// and is dropped. What was permitted goes on when it is dropped, so its end is waited for.
+async fn unless_begun<T>(
+    cancelled: &watch::Receiver<bool>,
+    call: &Call<'_>,
+    mut work: impl Future<Output = T> + Unpin,
+) -> std::result::Result<T, Cancelled> {
+    match unless_cancelled(cancelled, &mut work).await {
+        Err(Cancelled) if call.begun.load(Ordering::Relaxed) => Ok(work.await),
+        done => done,
     }
 }
 
@@ -103,12 +123,16 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.vm(vm).await
     }
 
-    /// As [`Hypervisor::settle`].
+    /// As [`Hypervisor::settle`], for who may be asked to end meanwhile.
     ///
     /// # Errors
-    /// As there.
-    pub async fn settle(&self) -> Result<()> {
-        self.hypervisor.settle(&self.call()).await
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn settle_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+    ) -> std::result::Result<Result<()>, Cancelled> {
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.settle(&call)).await
     }
 
     /// As [`Hypervisor::stamp`]. The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
@@ -147,6 +171,22 @@ impl<'a> GuardedHypervisor<'a> {
         placement: &Placement,
     ) -> Result<Staged> {
         self.hypervisor.stage(ova, digest, like.into(), placement, &self.call()).await
+    }
+
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(super) async fn stage_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+        ova: &Path,
+        digest: &str,
+        like: &Vm,
+        placement: &Placement,
+    ) -> std::result::Result<Result<Staged>, Cancelled> {
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, Some(like), placement, &call)).await
     }
 
     /// As [`Hypervisor::import`].
@@ -193,6 +233,29 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there; or the VM is not the deployment's.
     pub async fn shut_down(&self, vm: &Vm, limit: Duration) -> Result<ShutDown> {
         self.hypervisor.shut_down(vm, limit, &self.of(vm)?).await
+    }
+
+    /// The same for a run that may have to end: once it is `cancelled`, nothing is waited for any more, and what the guest was asked to do
+    /// goes on. Still on counts for nothing then: its power is not to be cut for that.
+    ///
+    /// # Errors
+    /// As there; or the VM cannot be looked at.
+    pub async fn shut_down_unless(
+        &self,
+        vm: &Vm,
+        limit: Duration,
+        cancelled: &watch::Receiver<bool>,
+    ) -> Result<ShutDown> {
+        let begun = Instant::now();
+        // That call is waited for: nobody can take back what it asks.
+        let mut became = self.shut_down(vm, ASKING.min(limit)).await?;
+        while became == ShutDown::StillOn && begun.elapsed() < limit && !*cancelled.borrow() {
+            tokio::time::sleep(LOOKING).await;
+            if self.vm(&vm.reference).await?.power == PowerState::Off {
+                became = ShutDown::Off;
+            }
+        }
+        Ok(became)
     }
 
     /// As [`Hypervisor::cut_power`].

@@ -9,7 +9,6 @@ use contract::minor::Minor;
 use contract::node::Node;
 use tokio::time::Instant;
 
-use super::context::{unless_cancelled, unless_ended};
 use super::guarded_nodes::GuardedNodes;
 use super::hold_view::HoldView;
 use super::judge::drain_deletes;
@@ -20,6 +19,12 @@ use super::reason::{self, Reason};
 use super::refusal as codes;
 use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
+use crate::ending::{unless_cancelled, unless_ended};
+
+/// A node refuses to go to another minor, gave that up, or did not get there in time: it is drained again where that is asked for again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct GaveUp(String);
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -39,6 +44,18 @@ impl Deployment<'_> {
     /// All that is in the way.
     pub async fn plan_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<KubernetesPlan> {
         self.planned_kubernetes(options, HoldView::AsItIs).await
+    }
+
+    /// The same for who would take the deployment over as `over` says.
+    ///
+    /// # Errors
+    /// As [`Deployment::plan_kubernetes`].
+    pub async fn plan_kubernetes_over(
+        &self,
+        options: &KubernetesOptions,
+        over: TakeOver,
+    ) -> anyhow::Result<KubernetesPlan> {
+        self.planned_kubernetes(options, HoldView::before(over)).await
     }
 
     async fn planned_kubernetes(
@@ -78,7 +95,7 @@ impl Deployment<'_> {
         options: &KubernetesOptions,
         over: TakeOver,
     ) -> anyhow::Result<KubernetesPlan> {
-        self.planned_kubernetes(options, HoldView::before(over)).await?;
+        unless_cancelled(&self.cancelled, self.planned_kubernetes(options, HoldView::before(over))).await??;
         let hold = self.take(over).await?;
         let upgraded = self.upgrade_kubernetes_under(&hold, options).await;
         hold.release().await;
@@ -91,7 +108,7 @@ impl Deployment<'_> {
         hold: &Hold<'_>,
         options: &KubernetesOptions,
     ) -> anyhow::Result<KubernetesPlan> {
-        let plan = self.planned_kubernetes(options, HoldView::Own(hold)).await?;
+        let plan = unless_cancelled(&self.cancelled, self.planned_kubernetes(options, HoldView::Own(hold))).await??;
         self.upgrade_each(&plan, options, hold).await?;
         Ok(plan)
     }
@@ -146,7 +163,7 @@ impl Deployment<'_> {
         }
         let asked = nodes.upgrade_kubernetes(node.address, &request(to, options, false)).await?;
         if let Asked::Refused(refused) = asked {
-            bail!("it refuses: {refused}");
+            return Err(GaveUp(format!("it refuses: {refused}")).into());
         }
         let started = Instant::now();
         let what = format!("{} to run Kubernetes {to}", node.name);
@@ -166,7 +183,7 @@ impl Deployment<'_> {
                 Err(error) => Reason::new(codes::NODE_SILENT, format!("{error:#}")),
             };
             if started.elapsed() >= options.limit {
-                bail!("after {} s: {}", options.limit.as_secs(), waiting.words);
+                return Err(GaveUp(format!("after {} s: {}", options.limit.as_secs(), waiting.words)).into());
             }
             if said.as_ref() != Some(&waiting) {
                 self.tell(&Notice::Waiting { what: &what, why: &waiting });
@@ -187,7 +204,7 @@ fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
     let here = Minor::of(runs).is_some_and(|minor| minor.to_string() == to);
     match &facts.kubernetes.upgrade {
         Some(upgrade) => match &upgrade.error {
-            Some(error) => bail!("it gave up: {error}"),
+            Some(error) => return Err(GaveUp(format!("it gave up: {error}")).into()),
             None if here => Ok(Some(format!("takes up {runs}"))),
             None => Ok(Some("moves its pods and the virtual IP away".to_owned())),
         },

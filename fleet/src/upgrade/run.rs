@@ -127,11 +127,7 @@ impl<'a> Run<'a> {
         self.context.may_go_on().await?;
         // Who ends an upgrade where it stands waits for nothing: the step says what has not settled.
         if !pausing.settled && step.action != Action::Keep {
-            self.context
-                .hypervisor
-                .settle()
-                .await
-                .map_err(|error| error.context("waiting for what was begun before"))?;
+            self.context.settle().await?;
             pausing.settled = true;
         }
         let disk = self.context.disk_to_move(plan, journal, step).await?;

@@ -6,6 +6,7 @@ use std::fmt;
 use super::reason::{self, Reason};
 use super::refusal;
 use crate::authority::Lost;
+use crate::ending::Cancelled;
 use crate::hypervisor::{Error, Kind};
 
 /// Why a step was not done.
@@ -82,6 +83,12 @@ impl StepError {
     }
 }
 
+impl From<Cancelled> for StepError {
+    fn from(Cancelled: Cancelled) -> Self {
+        Self::Cancelled
+    }
+}
+
 /// A node's refusal may pass: whoever needs it waits.
 impl From<Reason> for StepError {
     fn from(reason: Reason) -> Self {
@@ -129,11 +136,6 @@ impl fmt::Display for StepError {
         }
     }
 }
-
-/// The operator has asked the command to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("asked to end; doing it again goes on")]
-pub struct Cancelled;
 
 /// Nobody could say whether this command still holds the deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

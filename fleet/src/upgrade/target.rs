@@ -21,7 +21,7 @@ const KUBERNETES: &str = contract::properties::KUBERNETES_VERSION;
 /// A verified image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// Where the OVA is.
+    /// Where the OVA is; empty for an image that has none here, and is only made from where it lies ready.
     pub ova: PathBuf,
     /// SHA-256 over the manifest's digests: the OVA by content.
     pub digest: String,
@@ -71,6 +71,9 @@ impl Target {
     /// # Errors
     /// When it is another one or damaged.
     pub fn verify(&self, path: &Path) -> anyhow::Result<()> {
+        if path.as_os_str().is_empty() {
+            bail!("{} {} does not lie ready where the VM is to be put: push its OVA there", self.name, self.image);
+        }
         let now = Self::read(path)?;
         if now.digest != self.digest || now.signer != self.signer {
             bail!("{} is not the OVA that was planned with ({} {})", path.display(), self.name, self.image);

@@ -23,7 +23,7 @@ use super::seen::{Found, Node, Seen};
 use super::token::Token;
 use super::trouble::Trouble;
 use crate::authority::Drawn;
-use crate::hypervisor::{Addition, Networks, PowerState, ShutDown, Staged, Vm};
+use crate::hypervisor::{Addition, Networks, Placement, PowerState, ShutDown, Staged, Vm};
 use crate::upgrade::{GuardedHypervisor, Reason};
 
 /// How long a worker may take to shut down before its power is cut, times its timeout factor: nothing on it has to outlive it.
@@ -85,6 +85,9 @@ impl Acting<'_> {
                 let joined_seconds = machine.joined_seconds.or(Some(took));
                 let mut joined = with(State::Member, None);
                 (joined.joined_seconds, joined.was_on, joined.impersonated) = (joined_seconds, false, false);
+                // One that it was seen by to be another's, and did not join by, would show that of it once more when it goes.
+                let let_in = seen.let_in.get(&machine.name);
+                joined.key = joined.key.filter(|key| let_in.is_none_or(|let_in| let_in == key));
                 let says = node(seen, &machine)?.minor();
                 if let Some(minor) = says.filter(|minor| may_run(&records.kept().pool, &machine, *minor)) {
                     joined.template.kubernetes = minor.to_string();
@@ -168,7 +171,8 @@ impl Acting<'_> {
         let pool = records.kept().pool.clone();
         let none = || Reason::new(reason::NO_CONTROL_NODE, "there is no control node's VM to put it beside");
         let beside = self.workers.beside.as_ref().ok_or_else(|| Trouble::Refused(none()))?;
-        let staged = match self.staged(records, &machine, beside).await {
+        let placed = (self.workers.placed)(&machine.name);
+        let staged = match self.staged(records, &machine, beside, &placed.placement).await {
             Err(Trouble::Refused(why)) => return self.refused(records, machine, why).await,
             staged => staged?,
         };
@@ -187,9 +191,9 @@ impl Acting<'_> {
             image: &staged,
             networks: Networks::Of(beside),
             size: &noted.template.size,
-            properties: &self.workers.site.properties(&pool, &noted, &token),
+            properties: &self.workers.site.properties(&pool, &noted, &token, placed.labels.clone()),
             stamp: noted.stamp(self.workers.hypervisor.deployment()),
-            placement: &self.workers.placement,
+            placement: &placed.placement,
         };
         match self.hypervisor.add(&addition).await.map_err(Trouble::from) {
             Err(Trouble::Refused(why)) => self.refused(records, noted, why).await,
@@ -212,13 +216,15 @@ impl Acting<'_> {
         let noted = Machine { token: Some(token.id.clone()), expires: token.expires, key: None, ..machine };
         save(records, noted.clone()).await?;
         self.cluster.add_token(&token).await.map_err(Trouble::api)?;
-        let properties = self.workers.site.properties(&pool, &noted, &token);
+        let labels = (self.workers.placed)(&noted.name).labels;
+        let properties = self.workers.site.properties(&pool, &noted, &token, labels);
         let given = self.hypervisor.give(vm(seen, &noted)?, &properties).await.map_err(Trouble::from);
         let since = (self.workers.clock)();
         match given {
-            // Another token would be refused as well.
+            // Another token would be refused as well. Its form is as it was, and so is the key that it was let in with.
             Err(Trouble::Refused(why)) => {
-                save(records, Machine { state: State::Failed, reason: Some(why), since, ..noted }).await
+                save(records, Machine { state: State::Failed, reason: Some(why), since, key: machine.key, ..noted })
+                    .await
             }
             given => {
                 given?;
@@ -255,8 +261,13 @@ impl Acting<'_> {
 
     /// The machine's image where its VM is to be put. That of the pool can be laid there; one that the pool has left
     /// behind is there or is not needed any more.
-    async fn staged(&self, records: &Records<'_>, machine: &Machine, beside: &Vm) -> Result<Staged, Trouble> {
-        let placement = &self.workers.placement;
+    async fn staged(
+        &self,
+        records: &Records<'_>,
+        machine: &Machine,
+        beside: &Vm,
+        placement: &Placement,
+    ) -> Result<Staged, Trouble> {
         let digest = &machine.template.image.digest;
         if let Some(ready) = self.hypervisor.staged(digest, beside, placement).await? {
             return Ok(ready);
@@ -328,8 +339,10 @@ impl Acting<'_> {
     }
 
     async fn power_off(&self, machine: &Machine, vm: &Vm) -> Result<Acted, Trouble> {
-        match self.hypervisor.shut_down(vm, SHUTTING_DOWN * machine.timeout_factor).await? {
+        let (limit, cancelled) = (SHUTTING_DOWN * machine.timeout_factor, &self.workers.cancelled);
+        match self.hypervisor.shut_down_unless(vm, limit, cancelled).await? {
             ShutDown::Off => {}
+            ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
                 let vm = self.hypervisor.vm(&vm.reference).await?;
                 self.hypervisor.cut_power(&vm).await?;

@@ -1,5 +1,6 @@
 //! What a run works with, and what it tells.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -24,6 +25,15 @@ pub enum Arrived {
     Cancelled,
 }
 
+/// Where a worker is put.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// The place.
+    pub placement: Placement,
+    /// Labels of its node that follow from that. Those that the pool has of the same keys count more.
+    pub labels: BTreeMap<String, String>,
+}
+
 /// What happens.
 pub type Notice<'a> = crate::Notice<'a, Action, Wait>;
 
@@ -37,8 +47,8 @@ pub struct Workers<'a> {
     pub store: &'a dyn Store,
     /// A VM of the cluster's control plane: workers are put beside it, on its networks. Where there is none, none is made.
     pub beside: Option<Vm>,
-    /// Where they are put otherwise.
-    pub placement: Placement,
+    /// Where each is put otherwise, by its name.
+    pub placed: &'a (dyn Fn(&str) -> Placed + Sync),
     /// What they are told.
     pub site: Site,
     /// What the caller does, such as the name of its command.

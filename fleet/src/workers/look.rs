@@ -10,6 +10,7 @@ use super::reason;
 use super::records::Kept;
 use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
+use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{Hypervisor, PowerState, Vm};
 use crate::upgrade::Reason;
 
@@ -31,18 +32,9 @@ pub(super) async fn look(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Tro
 
 /// The same, unless the command is to end meanwhile.
 pub(super) async fn look_or_end(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Trouble> {
-    let mut cancelled = workers.cancelled.clone();
-    let ends = async {
-        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-            // Nobody can ask for that any more.
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = ends => Err(Trouble::Later(Reason::new(reason::API, "the command is to end"))),
-        seen = look(workers, kept) => seen,
-    }
+    unless_cancelled(&workers.cancelled, look(workers, kept))
+        .await
+        .map_err(|Cancelled| Trouble::is_to_end(reason::API))?
 }
 
 async fn looked(hypervisor: &dyn Hypervisor, cluster: &dyn Cluster, kept: &Kept, now: u64) -> Result<Seen, Trouble> {

@@ -101,7 +101,7 @@ fn odd_power(machine: &Machine, vm: &Vm) -> Step {
 }
 
 fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
-    let fail = |code: &str, words: String| Step::Does(Action::Fail(name(machine), Reason::new(code, words)));
+    let fail = |code: &str, words: String| fails(machine, Reason::new(code, words));
     let Some(vm) = vm else { return fail(reason::VM_GONE, "its VM is gone before it has joined".to_owned()) };
     let (node, limit) = (seen.node(machine), machine.join_seconds(pool));
     // With its own code, if it says one.
@@ -116,7 +116,7 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
     };
     // Nobody waits for what it has said will not be.
     if let Some(why) = seen.refusal(machine).filter(|_| !seen.is_ready(machine)) {
-        return Step::Does(Action::Fail(name(machine), why));
+        return fails(machine, why);
     }
     if let Some(key) = seen.early_key(machine) {
         return Step::Does(Action::Hear(name(machine), key.to_owned()));
@@ -144,7 +144,7 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         }
         Node::Own(_) => {
             let not_ready = || late(format!("it has joined, and is not Ready after {limit} s"));
-            return unproved.map_or_else(not_ready, |why| Step::Does(Action::Fail(name(machine), why)));
+            return unproved.map_or_else(not_ready, |why| fails(machine, why));
         }
         Node::Absent => return late(format!("it has not joined after {limit} s")),
     }
@@ -157,6 +157,12 @@ fn joining(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         }),
         _ => odd_power(machine, vm),
     }
+}
+
+/// Notes that it did not join. Why is told also by who only looks: a command may come much later, or never.
+fn fails(machine: &Machine, why: Reason) -> Step {
+    let wait = Wait::lasting(machine, &why.code, &why.words);
+    Step::DoesAndWaits(Action::Fail(name(machine), why), wait)
 }
 
 /// Notes that somebody else has joined in the place of one that is to join again, for that one may be told to go before it has
@@ -173,6 +179,13 @@ fn suspect(machine: &Machine, seen: &Seen, why: &Reason) -> Option<Step> {
 fn unproved(machine: &Machine, seen: &Seen) -> Option<Reason> {
     let words = match seen.whose(machine) {
         Whose::Its => return None,
+        // Without a token the record may be older than the key, as after a restore.
+        Whose::Another if !machine.is_anothers() && seen.key_of_its_token(machine).is_none() => {
+            let words = "its node was let in with another key than its VM's, which is of no token that it has now: somebody else \
+                         has joined by its name, or the cluster was restored to before that key. To be rid of both, remove the \
+                         worker";
+            return Some(Reason::new(reason::UNPROVED, words));
+        }
         Whose::Another => {
             let words = "its node was let in with another key than its VM's: somebody else has joined by its name and its \
                          token. Remove the worker, and that node goes with it";
@@ -210,8 +223,11 @@ fn member(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step 
         return Step::Does(Action::RemoveToken(name(machine)));
     }
     let Some(vm) = vm else {
-        let gone = Reason::new(reason::VM_GONE, "its VM is gone");
-        return Step::Does(Action::Leave(name(machine), gone));
+        let gone = "its VM is gone";
+        return match pool.keeps_lost {
+            true => Step::Waits(Wait::passing(machine, reason::VM_GONE, gone)),
+            false => Step::Does(Action::Leave(name(machine), Reason::new(reason::VM_GONE, gone))),
+        };
     };
     let late = is_late(pool, machine, seen);
     match vm.power {
@@ -269,7 +285,7 @@ fn returning(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> St
             None => Step::Does(Action::Joined(name(machine))),
             Some(why) => match suspect(machine, seen, &why) {
                 Some(step) => step,
-                None if is_late(pool, machine, seen) => Step::Does(Action::Fail(name(machine), why)),
+                None if is_late(pool, machine, seen) => fails(machine, why),
                 None => Step::Waits(Wait::passing(machine, &why.code, &why.words)),
             },
         },
@@ -287,7 +303,7 @@ fn returning(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> St
         // token had none that is good, or its node was removed since then.
         PowerState::On | PowerState::Off if is_without_node(machine, seen) => {
             let words = "its node was removed, and comes back only with a VM that starts anew: remove the worker";
-            Step::Does(Action::Fail(name(machine), Reason::new(reason::NOT_READY, words)))
+            fails(machine, Reason::new(reason::NOT_READY, words))
         }
         PowerState::On => Step::Does(Action::PowerOff(name(machine))),
         PowerState::Off if machine.token.is_some() => Step::Does(Action::RemoveToken(name(machine))),
@@ -326,7 +342,10 @@ fn failed(machine: &Machine, vm: Option<&Vm>) -> Step {
 /// cannot be reached are started elsewhere from that moment on.
 fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
     if machine.token.is_some() {
-        return Step::Does(Action::RemoveToken(name(machine)));
+        // That somebody else is in its place shows only as long as it has that.
+        let unproved = seen.is_ready(machine).then(|| unproved(machine, seen)).flatten();
+        let suspect = unproved.and_then(|why| suspect(machine, seen, &why));
+        return suspect.unwrap_or_else(|| Step::Does(Action::RemoveToken(name(machine))));
     }
     let node = seen.node(machine).own();
     // Those of a node that somebody has removed are still there while its VM is.

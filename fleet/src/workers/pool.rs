@@ -41,6 +41,10 @@ pub struct Pool {
     /// that somebody has shut down.
     #[serde(default)]
     pub powers_on: bool,
+    /// Whether a worker whose VM is gone stays as it is, for whoever decides when another one takes its place. Otherwise that is done
+    /// at once.
+    #[serde(default)]
+    pub keeps_lost: bool,
 }
 
 /// What workers are made like.

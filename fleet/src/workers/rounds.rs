@@ -17,7 +17,8 @@ use super::trouble::Trouble;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::Hold;
-use crate::upgrade::{GuardedHypervisor, Reason};
+use crate::ending::Cancelled;
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Reason};
 
 /// How long a round may make VMs, in seconds, before those that are made are powered on. One at least is made.
 const MAKING: u64 = 60;
@@ -139,7 +140,8 @@ impl<'a> Rounds<'a> {
 
 async fn looked(acting: &Acting<'_>, kept: &Kept, in_doubt: &mut bool) -> Result<Seen, Trouble> {
     if *in_doubt {
-        acting.hypervisor.settle().await?;
+        let settled = acting.hypervisor.settle_unless(&acting.workers.cancelled).await;
+        settled.map_err(|Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT))??;
         *in_doubt = false;
     }
     look_or_end(acting.workers, kept).await

@@ -11,13 +11,15 @@ use super::trouble::Trouble;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver, standing};
+use crate::ending::unless_cancelled;
 use crate::journals;
 
 impl Workers<'_> {
     /// Notes a wish, and goes on until everything is as it is wanted.
     ///
     /// # Errors
-    /// When it cannot be wanted now, somebody else is at work, or has taken over.
+    /// When it cannot be wanted now, somebody else is at work, or has taken over; and [`crate::Cancelled`] when it was asked to end
+    /// before the wish was noted.
     pub async fn go(&self, wish: &Wish, over: TakeOver) -> anyhow::Result<(Arrived, WorkersStatus)> {
         self.go_with(wish, over, &|| Ok(())).await
     }
@@ -33,9 +35,10 @@ impl Workers<'_> {
         note: &dyn Fn() -> anyhow::Result<()>,
     ) -> anyhow::Result<(Arrived, WorkersStatus)> {
         // What is refused is refused before anything is taken from anyone.
-        wish.applied(records::read(self.store).await?, (self.clock)())?;
+        let kept = unless_cancelled(&self.cancelled, records::read(self.store)).await??;
+        wish.applied(kept, (self.clock)())?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
-        let hold = Hold::take(self.store, self.what, over, &say).await?;
+        let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
         journals::prune_beside_upgrades(&hold).await;
         let gone = async {
             let kept = wish.applied(records::read(self.store).await?, (self.clock)())?;

@@ -101,6 +101,20 @@ impl Seen {
         machine.state == State::Member && runs && takes_pods && self.is_ready(machine)
     }
 
+    /// Whether one that has joined does not do its part: its node is not Ready, or its VM does not run. That it takes no pods is a
+    /// person's wish, and what nobody can tell of a VM is no illness. One whose VM was copied is left alone.
+    pub fn is_unhealthy(&self, machine: &Machine) -> bool {
+        let is_ill = match self.vm(machine) {
+            Found::Odd => false,
+            Found::Nothing => !self.node_is_ready(machine),
+            Found::Vm(vm) => match vm.power {
+                PowerState::Off | PowerState::Suspended => true,
+                PowerState::On | PowerState::Unknown => !self.is_ready(machine),
+            },
+        };
+        machine.state == State::Member && is_ill
+    }
+
     /// Whether a machine's node is Ready. What it had said before its VM was powered on again is no word of that: Kubernetes
     /// takes most of a minute to see that a node says nothing.
     pub fn is_ready(&self, machine: &Machine) -> bool {

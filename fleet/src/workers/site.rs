@@ -39,8 +39,14 @@ impl Site {
         self.0.get(keys::TIMEOUT_FACTOR).and_then(|text| text.parse().ok()).filter(|factor| *factor > 0).unwrap_or(1)
     }
 
-    /// The properties of one machine.
-    pub(super) fn properties(&self, pool: &Pool, machine: &Machine, token: &Token) -> BTreeMap<String, String> {
+    /// The properties of one machine; `labels` of its node are those that the pool says nothing of.
+    pub(super) fn properties(
+        &self,
+        pool: &Pool,
+        machine: &Machine,
+        token: &Token,
+        mut labels: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
         let mut properties = self.0.clone();
         let mut set = |key: &str, value: String| {
             if !value.is_empty() {
@@ -48,7 +54,8 @@ impl Site {
             }
         };
         let template = &machine.template;
-        let labels = template.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
+        labels.extend(template.labels.clone());
+        let labels = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
         let taints = template.taints.iter().cloned().collect::<Vec<_>>();
         set(keys::ROLE, Role::Worker.to_string());
         set(keys::NODE_NAME, machine.name.clone());
@@ -83,7 +90,7 @@ mod tests {
         let hash = format!("sha256:{}", "0a".repeat(32));
         let site = [(keys::CLUSTER_NAME, "t"), (keys::API_VIP, "10.0.0.10"), (keys::CLUSTER_CA_HASH, &hash)];
         let site = Site(site.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-        let told = site.properties(&pool, &machine, &Token::new(&machine.name, 0, 1));
+        let told = site.properties(&pool, &machine, &Token::new(&machine.name, 0, 1), BTreeMap::new());
         for (key, value) in &told {
             let property = keys::find(key).unwrap_or_else(|| panic!("{key} is no property"));
             assert!(property.need(Role::Worker).is_some(), "{key} is not a worker's");
@@ -95,7 +102,16 @@ mod tests {
         assert_eq!((told[keys::ROLE].as_str(), told[keys::NODE_POOL].as_str()), ("worker", "general"));
         assert_eq!(told[keys::ADDRESS], "10.0.0.20/24");
         let leased = Machine { address: None, ..machine };
-        let told = site.properties(&Pool { addresses: None, ..pool }, &leased, &Token::new("w", 0, 1));
+        let zone = |name: &str| BTreeMap::from([("topology.kubernetes.io/zone".to_owned(), name.to_owned())]);
+        let without = Pool { addresses: None, ..pool };
+        let told = site.properties(&without, &leased, &Token::new("w", 0, 1), zone("a"));
         assert_eq!(told[keys::ADDRESS], "dhcp");
+        assert_eq!(told[keys::NODE_LABELS], "tier=web,topology.kubernetes.io/zone=a");
+        let property = keys::find(keys::NODE_LABELS).unwrap();
+        assert!(property.parse(&told[keys::NODE_LABELS]).is_ok());
+        let mut own = leased;
+        own.template.labels = zone("mine");
+        let told = site.properties(&without, &own, &Token::new("w", 0, 1), zone("a"));
+        assert_eq!(told[keys::NODE_LABELS], "topology.kubernetes.io/zone=mine", "a person has said so");
     }
 }

@@ -33,6 +33,12 @@ pub struct WorkerStatus {
     pub up_to_date: bool,
     /// Whether it does its part: its VM runs, and its node is Ready and takes pods.
     pub available: bool,
+    /// Whether its node is Ready, whatever of pods it takes.
+    #[serde(skip)]
+    pub ready: bool,
+    /// Whether it has joined and does not do its part, as far as that is known: its node is not Ready, or its VM does not run.
+    #[serde(skip)]
+    pub unhealthy: bool,
     /// BIOS UUID of its VM.
     pub vm: Option<Uuid>,
     /// Whether its VM runs; none if it has none.
@@ -121,6 +127,8 @@ impl WorkersStatus {
                     kubelet: node.map(|node| node.kubelet.clone()).filter(|version| !version.is_empty()),
                     up_to_date: !seen.unwrap_or(&Seen::default()).is_outdated(&kept.pool, machine),
                     available: seen.is_some_and(|seen| seen.is_available(machine)),
+                    ready: seen.is_some_and(|seen| seen.is_ready(machine)),
+                    unhealthy: seen.is_some_and(|seen| seen.is_unhealthy(machine)),
                     vm: machine.vm,
                     power: seen.and_then(power),
                     joined_seconds: machine.joined_seconds,

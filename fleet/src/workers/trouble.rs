@@ -32,6 +32,11 @@ impl Trouble {
         Self::of(STORE, error)
     }
 
+    /// Nothing is looked at or waited for any more.
+    pub(crate) fn is_to_end(code: &str) -> Self {
+        Self::Later(Reason::new(code, "the command is to end"))
+    }
+
     fn of(code: &str, error: anyhow::Error) -> Self {
         if error.is::<Lost>() { Self::Stop(error) } else { Self::Later(Reason::new(code, format!("{error:#}"))) }
     }

@@ -33,12 +33,6 @@ macro_rules! stages {
 }
 
 stages! {
-    /// The agent's program: that of the clone as it changes, and the one that upgrades are tried from.
-    AGENT = "agent", keep 5, by [
-        "../agent_program/mod.rs",
-        "../agent_program/settings.rs",
-        "../agent_program/sources.rs"
-    ];
     /// The programs of the upstream parts: two minors of Kubernetes and a few more, each in a few versions.
     COMPONENTS = "components", keep 24, by [
         "../component/build.rs",
@@ -62,6 +56,13 @@ stages! {
         "../initial_root/cpio.rs",
         "../tree.rs",
         "../tools/run.rs"
+    ];
+    /// Our own programs: those of the clone as they change, and those that upgrades are tried from. The directory has the name of
+    /// the first one, so that none of another name is left behind where images were built before there were more.
+    OWN_PROGRAMS = "agent", keep 5, by [
+        "../own_programs/mod.rs",
+        "../own_programs/settings.rs",
+        "../own_programs/sources.rs"
     ];
     /// The plain Debian that `make bench` measures against.
     PLAIN_DEBIAN = "plain-debian", keep 1, by ["../../../tests/src/bin/bench/plain.rs", "../debian/bootstrap.rs"];
@@ -149,7 +150,6 @@ mod tests {
         ("debian/resolve.rs", "makes locks"),
         ("debian/sources.rs", "says where packages come from, which their digests fix"),
         ("initial_root/contents.rs", "chooses files, which are in the keys with their content"),
-        ("initial_root/elf.rs", "finds the libraries of programs, which are in the keys with their content"),
     ];
 
     /// A module that came to a stage's directory and to no stage's sources would change results under their old keys.

@@ -116,10 +116,12 @@ impl Components {
 /// The image's own files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The Cargo workspace whose compiler builds the agent.
+    /// The Cargo workspace whose compiler builds our programs.
     pub workspace: PathBuf,
     /// The Cargo workspace with the agent's sources: the same one, unless a variant takes them from another commit.
     pub agent: PathBuf,
+    /// Packages of that workspace whose programs the image has besides the agent, as container images.
+    pub programs: Vec<String>,
     /// Units and the other directories that systemd reads, by the name of the directory.
     pub systemd: PathBuf,
     /// Directories laid out as the image's root, each over the one before.

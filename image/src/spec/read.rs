@@ -12,6 +12,7 @@ use crate::component::{self, Component};
 use crate::debian::layers::Layer;
 use crate::debian::{self, PackageSet};
 use crate::document::{Located, Mistakes, Table, any, values};
+use crate::own_programs;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -172,6 +173,7 @@ fn components(table: &Table<'_, '_>, described: &mut Result<Vec<Component>, Mist
 
 fn files(table: &Table<'_, '_>) -> Option<Files> {
     let workspace = table.path("workspace", "the Cargo workspace with the agent", check::directory);
+    let programs = table.texts("programs", check::name);
     let systemd = table.path("systemd", "the directory with the units", check::directory);
     let roots = table.paths("roots", check::directory);
     let authorities = table.paths("authorities", check::authorities);
@@ -186,7 +188,18 @@ fn files(table: &Table<'_, '_>) -> Option<Files> {
     let clear_set_id = table.texts("clear-set-id", check::image_path);
     let mount_points = table.texts("mount-points", check::image_path);
     let workspace = workspace?;
+    for package in &programs {
+        let (name, program, place) = (&package.value, own_programs::name(&package.value), workspace.display());
+        match own_programs::has(&workspace, name) {
+            Ok(true) => {}
+            Ok(false) => {
+                table.mistake(package, format!("{place} has no package `{name}` with a program `{program}` for images"))
+            }
+            Err(error) => table.mistake(package, format!("{error:#}")),
+        }
+    }
     Some(Files {
+        programs: values(programs),
         agent: workspace.clone(),
         workspace,
         systemd: systemd?,

@@ -7,6 +7,7 @@ use anyhow::{Error, Result, bail};
 
 use super::{Spec, check};
 use crate::component::{self, Component};
+use crate::own_programs;
 
 /// What differs from the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,7 +16,8 @@ pub struct Variant {
     pub version: Option<String>,
     /// The Kubernetes components, the newest minor first; none for those of the spec.
     pub kubernetes: Vec<String>,
-    /// The tree of another commit that agent and units come from, in place of the spec's.
+    /// The tree of another commit that our programs and units come from, in place of the spec's. One that it does not have yet is
+    /// left out.
     pub agent_source: Option<PathBuf>,
 }
 
@@ -42,6 +44,12 @@ impl Variant {
         {
             bail!("{} is no tree of this project to take the agent from: it has no {missing}", tree.display());
         }
+        let mut programs = spec.files.programs.clone();
+        if let Some(tree) = &self.agent_source {
+            let there = programs.iter().map(|package| own_programs::has(tree, package)).collect::<Result<Vec<_>>>()?;
+            programs =
+                programs.into_iter().zip(there).filter_map(|(package, there)| there.then_some(package)).collect();
+        }
         if let Some(version) = &self.version {
             spec.identity.version.clone_from(version);
         }
@@ -51,6 +59,7 @@ impl Variant {
         if let Some(tree) = &self.agent_source {
             spec.files.agent.clone_from(tree);
             spec.files.systemd = tree.join("systemd");
+            spec.files.programs = programs;
         }
         Ok(())
     }
@@ -97,10 +106,14 @@ mod tests {
         let mut other = spec.clone();
         let error = variant.apply(&mut other, &described).unwrap_err().to_string();
         assert!(error.ends_with("to take the agent from: it has no Cargo.toml") && other == spec, "{error}");
-        for place in AGENT_SOURCE {
-            std::fs::create_dir_all(tree.path().join(place)).unwrap();
+        std::fs::create_dir_all(tree.path().join("agent")).unwrap();
+        std::fs::create_dir_all(tree.path().join("systemd/system")).unwrap();
+        for file in &AGENT_SOURCE[..3] {
+            std::fs::write(tree.path().join(file), "[workspace.dependencies]\nagent = { path = \"agent\" }\n").unwrap();
         }
         variant.apply(&mut other, &described).unwrap();
+        assert_eq!(spec.files.programs, ["controller"]);
+        assert!(other.files.programs.is_empty(), "that commit has none");
         assert_eq!((other.files.agent.as_path(), other.files.systemd), (tree.path(), tree.path().join("systemd")));
         // The compiler is that of this commit, and so are the image's other files.
         assert_eq!((other.files.workspace, other.files.roots), (spec.files.workspace, spec.files.roots));

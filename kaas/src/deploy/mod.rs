@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
+use fleet::Cancelled;
 use fleet::authority::TakeOver;
 use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, Notice, Wish};
 use fleet::hypervisor::Vm;
 use fleet::node::clean;
-use fleet::upgrade::Cancelled;
 use image::document::Mistakes;
 use uuid::Uuid;
 
@@ -117,7 +117,11 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
     // A command that was killed may have made the place alone.
-    if run.with(&place, None, async |deploy| deploy.remove_empty(over).await)? {
+    let removed = match run.with(&place, None, async |deploy| deploy.remove_empty(over).await) {
+        Err(error) if error.is::<Cancelled>() => return Ok(asked_to_end(&error)),
+        removed => removed?,
+    };
+    if removed {
         run.output.tell(&format!("there is nothing of the cluster {name} any more"));
         return Ok(ExitCode::SUCCESS);
     }
@@ -147,6 +151,12 @@ pub fn status(arguments: &Described) -> anyhow::Result<ExitCode> {
     Ok(if status.done { ExitCode::SUCCESS } else { ExitCode::from(PAUSED) })
 }
 
+/// How a command ends that was asked to before it had begun.
+fn asked_to_end(error: &anyhow::Error) -> ExitCode {
+    warn(&format!("{error:#}"));
+    ExitCode::from(PAUSED)
+}
+
 /// One command on a cluster.
 struct Run<'a> {
     file: &'a ClusterFile,
@@ -167,10 +177,7 @@ impl<'a> Run<'a> {
     /// Notes a wish, goes on until it is so, and says what came of it.
     fn go(&self, place: &Place, key: Option<PrivateKey>, wish: Wish<'_>, over: TakeOver) -> anyhow::Result<ExitCode> {
         let gone = match self.with(place, key, async |deploy| deploy.go(wish, over).await) {
-            Err(error) if error.is::<Cancelled>() => {
-                warn(&format!("{error:#}"));
-                return Ok(ExitCode::from(PAUSED));
-            }
+            Err(error) if error.is::<Cancelled>() => return Ok(asked_to_end(&error)),
             gone => gone.map_err(advised)?,
         };
         self.arrived(&gone)

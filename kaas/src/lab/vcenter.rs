@@ -161,6 +161,7 @@ fn show(vcenter: &OpenVCenter, running: &RunningVCenter) {
     say!("control: {}", running.control);
     say!("log: {}", vcenter.log().display());
     let name = vcenter.name();
+    say!("from the machines: {}, by the thumbprint", running.url_for_machines());
     say!("from the machines' network, with the same address: `kaas lab vcenter run --name {name} -- COMMAND`");
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use contract::deployer::Fingerprint;
+use fleet::Cancelled;
 use fleet::hypervisor::{Hypervisor, PowerState, Vm};
 use fleet::node::{Client, Credentials, Deployer};
-use fleet::upgrade::{Cancelled, Deployment, Given, Notice, Renewed};
+use fleet::upgrade::{Deployment, Given, Notice, Renewed};
 
 use super::arguments::{At, GoingOn, Whose};
 use super::{PAUSED, words};

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -15,11 +15,12 @@ use serde::{Deserialize, Serialize};
 use super::super::forward;
 use super::super::process::ProcessId;
 use super::super::records;
+use super::networks;
 
 /// A vCenter that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// Where its API is, on this machine's loopback interface and on that of the machines' network.
+    /// Where its API is, on this machine's loopback interface and on each of the machines' network.
     pub url: String,
     /// Where tests ask for more, on this machine's loopback interface.
     pub control: String,
@@ -32,6 +33,12 @@ pub struct Running {
 }
 
 impl Running {
+    /// Where its machines reach its API: at their gateway. Trust it by its thumbprint: its certificate is of the loopback interface.
+    pub fn url_for_machines(&self) -> String {
+        let [(_, address), _] = networks::NETWORKS;
+        self.url.replacen(&Ipv4Addr::LOCALHOST.to_string(), networks::gateway(address), 1)
+    }
+
     pub(super) fn file(directory: &Path) -> PathBuf {
         directory.join("running.json")
     }
@@ -118,7 +125,8 @@ impl Keeper<'_> {
         }
         let ready: Ready = serde_json::from_str(&line).with_context(|| format!("it is not ready; it says {line:?}"))?;
         let Ready { url, control, certificate, thumbprint, thumbprint_sha256 } = ready;
-        let door = open_door(self.network, address(&url)?)?;
+        let address = address(&url)?;
+        let door = open_door(self.network, address.port())?;
         records::save_text(self.certificate, &certificate)?;
         let process = |number: u32| ProcessId::of(number as i32).context("it has ended already");
         let running = Running {
@@ -130,7 +138,6 @@ impl Keeper<'_> {
             process: process(vcenter.id())?,
         };
         records::save(&Running::file(self.directory), &running)?;
-        let address = door.local_addr().context("looking at the way to the vCenter")?;
         thread::spawn(move || pass_on(&door, address));
         std::io::copy(&mut output, &mut std::io::stderr()).map(drop).context("listening to the vCenter")
     }
@@ -142,9 +149,10 @@ fn address(url: &str) -> anyhow::Result<SocketAddr> {
     host.and_then(|host| host.parse().ok()).with_context(|| format!("{url} names no address of this machine"))
 }
 
-/// Listens in a network namespace. The socket stays there, whichever thread has it.
-fn open_door(network: &Path, at: SocketAddr) -> anyhow::Result<TcpListener> {
-    let network = network.to_owned();
+/// Listens in a network namespace, at each of its addresses: for programs there on its loopback interface, as on this machine's, and for
+/// the machines at the address of their gateway. The socket stays there, whichever thread has it.
+fn open_door(network: &Path, port: u16) -> anyhow::Result<TcpListener> {
+    let (network, at) = (network.to_owned(), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
     // The thread, not the process, changes over.
     let listen = move || -> anyhow::Result<TcpListener> {
         let namespace = File::open(&network).with_context(|| format!("opening {}", network.display()))?;
@@ -154,7 +162,7 @@ fn open_door(network: &Path, at: SocketAddr) -> anyhow::Result<TcpListener> {
     thread::spawn(listen).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Passes connections on to the same address on this process's own network.
+/// Passes connections on to an address on this process's own network.
 fn pass_on(door: &TcpListener, address: SocketAddr) {
     for client in door.incoming() {
         let pass = move || -> std::io::Result<()> {
@@ -214,9 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn the_api_has_one_address_on_both_networks() {
+    fn the_api_has_one_address_on_both_networks_and_one_for_machines() {
         let place = Place(Network::of(&format!("door-{}", std::process::id())));
         place.0.create_without_bridge().unwrap();
+        place.0.ensure_bridge("machines", Some("192.168.77.1/24")).unwrap();
         let api = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = api.local_addr().unwrap();
         thread::spawn(move || {
@@ -224,15 +233,17 @@ mod tests {
                 client.unwrap().write_all(b"vCenter").unwrap();
             }
         });
-        let door = open_door(&place.0.path(), address).unwrap();
+        let door = open_door(&place.0.path(), address.port()).unwrap();
         thread::spawn(move || pass_on(&door, address));
-        let namespace = place.0.path();
-        let ask = move || {
-            setns(File::open(namespace).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
-            let mut said = String::new();
-            TcpStream::connect(address).unwrap().read_to_string(&mut said).unwrap();
-            said
-        };
-        assert_eq!(thread::spawn(ask).join().unwrap(), "vCenter");
+        for at in [address, SocketAddr::from(([192, 168, 77, 1], address.port()))] {
+            let namespace = place.0.path();
+            let ask = move || {
+                setns(File::open(namespace).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+                let mut said = String::new();
+                TcpStream::connect(at).unwrap().read_to_string(&mut said).unwrap();
+                said
+            };
+            assert_eq!(thread::spawn(ask).join().unwrap(), "vCenter");
+        }
     }
 }

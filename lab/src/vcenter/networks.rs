@@ -6,6 +6,11 @@ use ova::Sha256;
 /// each. The first one's is that of any lab's network.
 pub const NETWORKS: [(&str, &str); 2] = [("VM Network", "192.168.77.1/24"), ("DC0_DVPG0", "192.168.78.1/24")];
 
+/// The operator's address on a port group, without its prefix: for machines there, that of their gateway.
+pub fn gateway(address: &str) -> &str {
+    address.split_once('/').map_or(address, |(gateway, _)| gateway)
+}
+
 /// The bridge of a port group: of its name what fits, for people, and a digest of it, so that no two have the same one. An
 /// interface's name has at most 15 characters (`IFNAMSIZ` of linux/if.h).
 pub fn bridge(network: &str) -> String {

@@ -4,6 +4,7 @@
 mod bad_input;
 mod console;
 mod container;
+mod controller;
 mod deployer;
 mod etcd;
 mod full_store;
@@ -13,7 +14,10 @@ mod join;
 mod kubernetes;
 mod maintenance;
 mod object_cases;
+mod object_leader;
+mod object_secrets;
 mod object_store;
+mod object_tenants;
 mod objects;
 mod partition;
 mod qemu;
@@ -98,6 +102,8 @@ const SCENARIOS: &[Entry] = entries![
     upgrade::long::a_guest_that_is_cut_off_during_its_swap_ends_on_one_of_the_images,
     vcenter::long::an_ova_that_govc_imports_forms_a_cluster_on_a_vcenter,
     vcenter::long::three_nodes_are_deployed_swapped_taken_back_and_destroyed_by_one_file,
+    object_tenants::long::a_tenant_comes_grows_serves_and_goes_by_its_objects,
+    object_leader::long::whichever_moment_the_leader_is_cut_off_at_all_is_as_declared_at_last,
     vcenter::long::ended_sessions_a_restart_and_a_second_operator_stop_no_swap,
     set_up::long::a_bare_bookworm_is_set_up_by_root,
     set_up::long::a_bare_trixie_is_set_up_by_root,

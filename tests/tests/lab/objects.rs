@@ -30,6 +30,9 @@ pub mod short {
         a_journal_grows_and_changes_nowhere_but_at_its_end(&bed, &mut shown);
         object_store::holds_and_journals_are_kept_as_objects(&bed.server);
         bed.reached("holds and journals are kept as objects");
+        let (_, cluster) = &bed.kinds["TenantCluster"];
+        object_secrets::the_controllers_account_changes_no_secret_but_a_clusters_own(&bed.server, cluster);
+        bed.reached("the controller's account changes no Secret but a cluster's own");
         labels_are_judged_as_the_form_of_a_node_judges_them(&bed);
         a_cluster_is_deleted_once_that_is_confirmed(&bed);
         assert!(bed.rules.len() > 60, "only {} rules were looked at", bed.rules.len());
@@ -50,7 +53,7 @@ use scenarios::api_server::ApiServer;
 use scenarios::scenario::image_under_test;
 use serde_json::{Value, json};
 
-use crate::{object_cases, object_store};
+use crate::{object_cases, object_secrets, object_store};
 
 /// How long an API server may take to know a kind or a policy.
 const MOMENT: Duration = Duration::from_secs(120);
@@ -110,9 +113,12 @@ impl Bed {
         let server = ApiServer::start(&tree, name).unwrap_or_else(|error| panic!("{error:#}"));
         let mut bed = Self { name, started, server, kinds: BTreeMap::new(), rules: BTreeSet::new() };
         bed.reached("an API server is ready");
-        // As the documentation has it.
-        let definitions = workspace().join("controller/definitions");
-        bed.kubectl(&["apply", "--server-side", "-f", definitions.to_str().expect("a path")], "");
+        // As the agent does with what the image has.
+        let [kinds, others] = [contract::image::kinds_of("controller"), contract::image::objects_of("controller")]
+            .map(|file| format!("--filename={}", tree.join(file.trim_start_matches('/')).display()));
+        bed.kubectl(&["apply", "--server-side", &kinds], "");
+        bed.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &kinds], "");
+        bed.kubectl(&["apply", "--server-side", &others], "");
         let served = || {
             let answer = bed.server.read("/apis/kaas.local/v1alpha1")?;
             let kinds = answer["resources"].as_array().cloned().unwrap_or_default();

@@ -10,6 +10,7 @@ use scenarios::scenario::{ALL, FORMING, MOMENT, Scenario, Setting, with};
 use scenarios::workload::Workload;
 use scenarios::{certificates, endpoint};
 
+use crate::controller::a_controller_runs_on_each_node_and_one_leads;
 use crate::hostile::strangers_and_pods_get_what_the_table_says;
 use crate::maintenance::{
     CHECK, FILLING, a_data_disk_is_made_larger, a_formed_nodes_bundle_holds_no_key,
@@ -38,6 +39,7 @@ pub mod short {
         let policy = Policy::made(&scenario);
         strangers_and_pods_get_what_the_table_says(&scenario, &workload);
         every_node_answers_at_its_endpoint(&scenario);
+        a_controller_runs_on_each_node_and_one_leads(&scenario);
         a_namespace_editor_cannot_open_a_node(&scenario);
         root_gives_the_administrators_their_rights_back(&scenario);
         a_formed_nodes_bundle_holds_no_key(&scenario, "cp1");

@@ -24,6 +24,7 @@ use url::Url;
 use crate::connection::GONE;
 use crate::reference::MoRef;
 
+pub use clock::{Clock, Over, Until};
 pub(crate) use files::Transfer;
 pub use limits::Limits;
 pub use service::{About, Service};

@@ -129,7 +129,7 @@ impl StepContext {
         let (mut wanted, parts) = match &self.node.config {
             Config::ControlPlane(config) => {
                 let components = kubeadm::COMPONENTS.iter().map(|name| image::reference(name, &version)).collect();
-                (components, addons::images(config))
+                (components, addons::images(config, &self.node.image))
             }
             Config::Worker(_) => (Vec::new(), addons::images_of_workers()),
         };

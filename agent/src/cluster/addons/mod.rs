@@ -2,6 +2,7 @@
 //! who may have the system's priorities. Pure; applying is [`crate::cluster::kubernetes::api::apply`]'s.
 
 mod comers;
+mod controller;
 mod coredns;
 mod local_volumes;
 mod metallb;
@@ -11,9 +12,11 @@ mod priority;
 mod rights;
 mod workers;
 
-use contract::image::ImageFacts;
+use contract::image::{self, ImageFacts};
 use contract::pod_security::PodSecurity;
 use contract::properties::{self, CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SERVICE_VIPS};
+use contract::role::Role;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cluster::kubernetes::rollout::{Workload, workloads};
@@ -41,35 +44,59 @@ pub const BUILD: &str = "kaas.local/build";
 /// The label on all objects of an add-on, with its name.
 pub const LABEL: &str = "kaas.local/add-on";
 
-/// All add-ons, by the properties that choose them.
+/// The controller of tenant clusters, which no property chooses: the control cluster has it where its image does.
+pub const CONTROLLER: &str = "controller";
+
+/// All other add-ons, by the properties that choose them.
 const ALL: [&str; 4] = [CLUSTER_DNS, CLUSTER_METRICS, LOCAL_VOLUMES, SERVICE_VIPS];
 
 /// Something that the appliance brings into a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddOn {
-    /// The property that chooses it.
+    /// The property that chooses it, or [`CONTROLLER`].
     pub name: &'static str,
     /// What its objects have as [`BUILD`].
     pub mark: String,
     /// The file of the image with the kinds of objects that it brings, which must be known before `objects`.
-    pub kinds: Option<&'static str>,
+    pub kinds: Option<String>,
+    /// The file of the image with further objects of it, as a list (`v1`, `List`) in JSON: they come before `objects`.
+    pub listed: Option<String>,
     /// Its objects, in the order in which they are applied.
     pub objects: Vec<Value>,
 }
 
 impl AddOn {
-    fn new(name: &'static str, mark: String, mut objects: Vec<Value>) -> Self {
-        for object in &mut objects {
-            object["metadata"]["labels"][LABEL] = name.into();
-            object["metadata"]["annotations"][BUILD] = mark.as_str().into();
-        }
-        Self { name, mark, kinds: None, objects }
+    fn new(name: &'static str, mark: String, objects: Vec<Value>) -> Self {
+        let mut add_on = Self { name, mark, kinds: None, listed: None, objects };
+        add_on.objects.iter_mut().for_each(|object| mark_as(name, &add_on.mark, object));
+        add_on
+    }
+
+    /// The same with what its file lists.
+    ///
+    /// # Errors
+    /// That is no list of objects.
+    pub fn with_listed(mut self, text: &[u8]) -> serde_json::Result<Self> {
+        let List { mut items } = serde_json::from_slice(text)?;
+        items.iter_mut().for_each(|object| mark_as(self.name, &self.mark, object));
+        items.append(&mut self.objects);
+        Ok(Self { listed: None, objects: items, ..self })
     }
 
     /// What of it runs.
     pub fn workloads(&self) -> Vec<Workload> {
         workloads(&self.objects)
     }
+}
+
+#[derive(Deserialize)]
+struct List {
+    items: Vec<Value>,
+}
+
+fn mark_as(name: &str, mark: &str, object: &mut Value) {
+    object["metadata"]["labels"][LABEL] = name.into();
+    object["metadata"]["annotations"][BUILD] = mark.into();
 }
 
 /// The add-ons that the cluster is to have. On each node they are those that the node's own image carries.
@@ -88,9 +115,18 @@ pub fn wanted(config: &ControlPlane, image: &ImageFacts) -> Vec<AddOn> {
     if !chosen.service_addresses.is_empty() {
         let mark = format!("{build} {}", chosen.addresses());
         let metallb = AddOn::new(SERVICE_VIPS, mark, metallb::objects(&chosen.service_addresses));
-        wanted.push(AddOn { kinds: Some(metallb::KINDS), ..metallb });
+        wanted.push(AddOn { kinds: Some(metallb::KINDS.to_owned()), ..metallb });
+    }
+    if has_controller(config, image) {
+        let controller = AddOn::new(CONTROLLER, build.clone(), controller::objects(build));
+        let (kinds, listed) = (image::kinds_of(controller::IMAGE), image::objects_of(controller::IMAGE));
+        wanted.push(AddOn { kinds: Some(kinds), listed: Some(listed), ..controller });
     }
     wanted
+}
+
+fn has_controller(config: &ControlPlane, image: &ImageFacts) -> bool {
+    config.role == Role::ControlPlane && image.carries(controller::IMAGE)
 }
 
 /// Cluster DNS, if the cluster is to have it.
@@ -110,7 +146,7 @@ pub const REMOVED: &str = "apiservice,storageclass,deployment,daemonset,service,
                            clusterrolebinding,clusterrole";
 
 /// The container images of the add-ons that a control node runs, by name.
-pub fn images(config: &ControlPlane) -> Vec<&'static str> {
+pub fn images(config: &ControlPlane, image: &ImageFacts) -> Vec<&'static str> {
     let chosen = &config.cluster.add_ons;
     let table = [
         // Nobody knows where it runs before the property is changed.
@@ -118,6 +154,7 @@ pub fn images(config: &ControlPlane) -> Vec<&'static str> {
         (chosen.metrics, metrics_server::IMAGE),
         (chosen.local_volumes, local_volumes::PROVISIONER),
         (!chosen.service_addresses.is_empty(), metallb::CONTROLLER_IMAGE),
+        (has_controller(config, image), controller::IMAGE),
     ];
     table.into_iter().filter(|(chosen, _)| *chosen).map(|(_, image)| image).collect()
 }
@@ -179,7 +216,12 @@ mod tests {
         assert!(unwanted(&with_all(), &all).is_empty());
         let (control, image) = (three_nodes(), facts());
         assert_eq!(names(&wanted(&control, &image)), [CLUSTER_DNS]);
-        assert_eq!(images(&control), ["coredns"]);
+        assert_eq!(images(&control, &image), ["coredns"]);
+        let image = carrying();
+        assert_eq!(names(&wanted(&control, &image)), [CLUSTER_DNS, CONTROLLER]);
+        assert_eq!(images(&control, &image), ["coredns", "controller"]);
+        assert_eq!(names(&wanted(&with_all(), &image)), ALL, "a tenant has none");
+        assert!(!images(&with_all(), &image).contains(&"controller"));
         assert!(unwanted(&control, &wanted(&control, &image)).is_empty(), "nobody there has brought them");
         for name in ALL {
             let mut config = with_all();
@@ -221,13 +263,55 @@ mod tests {
         // Named in the provisioner's arguments.
         expected.remove(local_volumes::HELPER);
         expected.insert("coredns".to_owned());
-        assert_eq!(expected, names(super::images(&config)));
+        assert_eq!(expected, names(super::images(&config, &facts())));
+    }
+
+    /// An image with the controller.
+    fn carrying() -> ImageFacts {
+        ImageFacts { programs: vec!["controller".to_owned()], ..facts() }
+    }
+
+    /// The controller's add-on, with what the image lists as the controller itself does.
+    fn controllers() -> AddOn {
+        let found = wanted(&three_nodes(), &carrying()).pop().unwrap();
+        assert_eq!(found.kinds.as_deref(), Some("/usr/lib/kaas/add-ons/controller-kinds.json"));
+        assert_eq!(found.listed.as_deref(), Some("/usr/lib/kaas/add-ons/controller-objects.json"));
+        let listed = br#"{"items": [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kaas-system", "labels": {
+                "pod-security.kubernetes.io/enforce": "privileged"}}},
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "kaas-controller", "namespace": "kaas-system"}}
+        ]}"#;
+        assert!(found.clone().with_listed(b"[]").is_err());
+        found.with_listed(listed).unwrap()
+    }
+
+    #[test]
+    fn the_objects_of_the_controller() {
+        insta::assert_snapshot!("controller", format!("{:#}", Value::from(controllers().objects)));
+    }
+
+    /// The image has them from the controller's own sources.
+    #[test]
+    fn the_controllers_pods_run_as_the_account_and_in_the_namespace_that_it_has_rights_in() {
+        let rights = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../controller/definitions/rights.yaml");
+        let rights = std::fs::read_to_string(rights).unwrap();
+        let pods = controllers().objects.pop().unwrap();
+        let (account, home) = (&pods["spec"]["template"]["spec"]["serviceAccountName"], &pods["metadata"]["namespace"]);
+        assert!(
+            rights.contains(&format!("kind: \"ServiceAccount\"\nmetadata:\n  name: {account}\n  namespace: {home}\n"))
+        );
+        let namespace = rights.split("---\n").find(|object| object.contains("kind: \"Namespace\"")).unwrap();
+        assert!(
+            namespace.contains("pod-security.kubernetes.io/enforce: \"privileged\"")
+                && namespace.contains(&home.to_string())
+        );
     }
 
     /// The API server would refuse the pods, or kill what needs it most.
     #[test]
     fn all_that_runs_is_marked_prioritized_limited_and_confined() {
-        let all = wanted(&with_all(), &facts());
+        let mut all = wanted(&with_all(), &facts());
+        all.push(controllers());
         let objects: Vec<&Value> = all.iter().flat_map(|add_on| &add_on.objects).collect();
         assert!(objects.iter().all(|object| object["metadata"]["labels"][LABEL].is_string()));
         assert!(objects.iter().all(|object| object["metadata"]["annotations"][BUILD].is_string()));
@@ -260,6 +344,6 @@ mod tests {
                 assert!(container["image"].as_str().unwrap().ends_with(":carried"), "{name}");
             }
         }
-        assert_eq!(running, 5);
+        assert_eq!(running, 6);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use anyhow::Context as _;
 use contract::properties::CLUSTER_METRICS;
@@ -24,7 +25,7 @@ pub(super) struct Part {
     pub(super) name: &'static str,
     /// What its objects are marked with; none of what is applied anew each time.
     mark: Option<String>,
-    kinds: Option<&'static str>,
+    kinds: Option<String>,
     objects: Vec<Value>,
     /// What is made otherwise: kind and name alone.
     beside: Vec<Value>,
@@ -34,9 +35,10 @@ impl Part {
     /// All that the cluster is to have.
     ///
     /// # Errors
-    /// The cluster's authority cannot be read, which workers are told.
+    /// The cluster's authority cannot be read, which workers are told; or a file of the image with objects.
     pub(super) fn all(context: &SwapContext, wanted: &[AddOn]) -> anyhow::Result<Vec<Self>> {
-        let mut all: Vec<Self> = wanted.iter().map(Self::of).collect();
+        let mut all =
+            wanted.iter().map(|add_on| Self::of(&context.root, add_on)).collect::<anyhow::Result<Vec<_>>>()?;
         let unmarked = |name, objects| Self { name, mark: None, kinds: None, objects, beside: Vec::new() };
         if context.config.role.takes_workers() {
             let authority = files::below(&context.root, AUTHORITY);
@@ -51,10 +53,16 @@ impl Part {
         Ok(all)
     }
 
-    fn of(add_on: &AddOn) -> Self {
-        let AddOn { name, mark, kinds, objects } = add_on.clone();
+    fn of(root: &Path, add_on: &AddOn) -> anyhow::Result<Self> {
+        let mut add_on = add_on.clone();
+        if let Some(file) = add_on.listed.take() {
+            let listed = fs::read(files::below(root, &file)).map_err(anyhow::Error::from);
+            let whole = listed.and_then(|text| Ok(add_on.with_listed(&text)?));
+            add_on = whole.with_context(|| format!("reading {file}"))?;
+        }
+        let AddOn { name, mark, kinds, objects, listed: _ } = add_on;
         let beside = if name == CLUSTER_METRICS { metrics_server::beside() } else { Vec::new() };
-        Self { name, mark: Some(mark), kinds, objects, beside }
+        Ok(Self { name, mark: Some(mark), kinds, objects, beside })
     }
 
     /// The names of what is not there.
@@ -90,7 +98,7 @@ impl Part {
     /// # Errors
     /// kubectl's own; applying again completes it.
     pub(super) fn apply(&self, runner: &dyn Runner, address: Ipv4Addr) -> anyhow::Result<()> {
-        if let Some(kinds) = self.kinds {
+        if let Some(kinds) = &self.kinds {
             api::apply_kinds(runner, address, kinds).with_context(|| format!("applying the kinds of {}", self.name))?;
         }
         api::apply(runner, address, &self.objects).with_context(|| format!("applying {}", self.name))?;

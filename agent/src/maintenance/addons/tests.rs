@@ -179,3 +179,54 @@ fn what_another_node_has_applied_with_other_settings_is_left_alone() {
     assert!(cluster.care(&context, true).unwrap().is_empty());
     assert!(cluster.commands().is_empty());
 }
+
+/// The control cluster with the controller, as far as the image lists it.
+fn with_controller() -> (TempDir, SwapContext) {
+    let root = tempfile::tempdir().unwrap();
+    let mut context = context(root.path(), None);
+    context.image.programs = vec!["controller".to_owned()];
+    let listed = files::below(root.path(), &contract::image::objects_of("controller"));
+    fs::create_dir_all(listed.parent().unwrap()).unwrap();
+    let items = r#"{"items": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kaas-system"}}]}"#;
+    fs::write(listed, items).unwrap();
+    (root, context)
+}
+
+#[test]
+fn the_controllers_kinds_come_first_once_all_nodes_run_the_image() {
+    let (_root, mut context) = with_controller();
+    let cluster = Cluster::default();
+    cluster.care(&context, false).unwrap();
+    assert!(cluster.commands().is_empty(), "a way back has to meet the kinds that it knows");
+    cluster.care(&context, true).unwrap();
+    let kinds = "--filename=/usr/lib/kaas/add-ons/controller-kinds.json";
+    let asked = cluster.commands();
+    let at =
+        |what: &str| asked.iter().position(|command| command.starts_with(what) && command.contains(kinds)).unwrap();
+    assert!(at("apply ") < at("wait "), "{asked:?}");
+    assert!(asked[at("wait ") + 1].starts_with("apply ") && !asked[at("wait ") + 1].contains(kinds), "{asked:?}");
+    for name in ["Namespace kaas-system", "DaemonSet kaas-system/kaas-controller"] {
+        assert!(cluster.names().contains(&name.to_owned()), "{name}");
+    }
+    // What somebody deletes of either comes back.
+    cluster.delete("Namespace kaas-system");
+    assert!(!cluster.care(&context, true).unwrap().is_empty());
+    assert!(cluster.names().contains(&"Namespace kaas-system".to_owned()));
+    cluster.commands();
+    // The pods of the next image lead once it is this one's for good.
+    context.image.build = "next".to_owned();
+    cluster.care(&context, true).unwrap();
+    let objects = cluster.objects.lock().unwrap();
+    let pods = &objects["DaemonSet kaas-system/kaas-controller"];
+    assert_eq!(pods["spec"]["template"]["metadata"]["annotations"][addons::BUILD], "next");
+}
+
+#[test]
+fn an_image_that_lacks_what_it_lists_brings_nothing() {
+    let (root, context) = with_controller();
+    fs::remove_file(files::below(root.path(), &contract::image::objects_of("controller"))).unwrap();
+    let cluster = Cluster::default();
+    let error = format!("{:#}", cluster.care(&context, true).unwrap_err());
+    assert!(error.starts_with("reading /usr/lib/kaas/add-ons/controller-objects.json"), "{error}");
+    assert!(cluster.commands().is_empty());
+}

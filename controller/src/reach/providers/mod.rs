@@ -14,6 +14,7 @@ mod site;
 mod unavailable;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,9 +45,15 @@ struct Inner {
     objects: Arc<dyn Objects>,
     term: Term,
     clock: Clock,
+    /// Where this process keeps what is of its node alone.
+    directory: PathBuf,
     /// By the UID of the Provider. Each is locked for as long as a login takes: whoever needs it meanwhile waits for that one.
     known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
 }
+
+/// Where this process keeps what is of its node alone, if nothing else is said: snapshots of clusters' stores, which come before their
+/// upgrades.
+pub const DIRECTORY: &str = "/var/lib/kaas-controller";
 
 /// What is known of a Provider.
 #[derive(Default)]
@@ -92,7 +99,16 @@ pub fn vsphere(provider: &Provider) -> Result<&VSphere, Unavailable> {
 impl Providers {
     /// Those that an API server has, for a leader.
     pub fn new(objects: Arc<dyn Objects>, term: Term, clock: Clock) -> Self {
-        Self(Arc::new(Inner { objects, term, clock, known: Mutex::default() }))
+        Self::keeping(objects, term, clock, PathBuf::from(DIRECTORY))
+    }
+
+    /// The same, which keeps what is of this node alone in a directory.
+    pub fn keeping(objects: Arc<dyn Objects>, term: Term, clock: Clock, directory: PathBuf) -> Self {
+        Self(Arc::new(Inner { objects, term, clock, directory, known: Mutex::default() }))
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.0.directory
     }
 
     /// The session on a Provider's vCenter, with the credentials that its Secret has now. Opened if there is none.

@@ -1,10 +1,10 @@
 //! A NodePool: its workers made, kept, replaced and removed by `fleet`, from what is kept of each in its Machine. A pool that is as it is
 //! to be is only looked at; where something is to be done a hold is taken, and rounds are gone until nothing moves for a while.
 //!
-//! Not done yet: several zones for one pool (all of its workers are in the first), another network than the control nodes', and the
-//! repair of workers that are ill.
+//! Not done yet: another network than the control nodes'.
 
 mod going;
+mod heed;
 #[cfg(test)]
 mod tests;
 
@@ -12,11 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::kubeconfig::Kubeconfig;
-use contract::minor::Minor;
 use fleet::authority::{Hold, Store as _, TakeOver};
 use fleet::journals;
 use fleet::workers::{
-    Cluster, Kept, Notice, Pool, Records, Rollout, Rounds, Site, Wish, Workers, WorkersStatus, ca_hash,
+    Cluster, Kept, Notice, Placed, Pool, Records, Rollout, Rounds, Site, Wish, Workers, WorkersStatus, ca_hash,
 };
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
@@ -26,16 +25,19 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    NODE_POOL, POOL_FINALIZER, WantedPool, is_leaving, kept, like, pool_status, shown_worker, site, wishes,
+    Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, held, is_leaving, kept, like,
+    nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
 };
 use crate::objects::{
-    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, set,
+    IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
 };
 use crate::reach::providers::{Place, placement};
-use crate::reach::{Failure, PoolStore, kinds};
+use crate::reach::{Failure, PoolStore, kinds, tenants};
 use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
 use crate::records::worker_of;
 
+/// The label of nodes with the zone that they are in (Kubernetes, "Well-Known Labels, Annotations and Taints").
+const ZONE: &str = "topology.kubernetes.io/zone";
 /// The pause between two rounds, and how long rounds go on while nothing leads on: longer than a VM has to be unseen to count as gone.
 const PACE: Duration = Duration::from_secs(5);
 const PAUSE_LIMIT: Duration = Duration::from_secs(90);
@@ -63,10 +65,13 @@ struct Known {
     provider: Provider,
     wanted: Pool,
     like: Machine,
-    zone: String,
+    /// The zones that further workers are spread over.
+    zones: Vec<String>,
     addresses: Option<IPPool>,
     site: Site,
     api: Box<dyn Cluster>,
+    /// What the Provider permits of what is wanted.
+    held: Held,
     /// Whether the cluster goes as a whole: nothing is moved away from workers.
     goes: bool,
 }
@@ -140,25 +145,32 @@ impl PoolWork<'_> {
             Box::new(Going)
         } else {
             match work.kubeconfig(&cluster).await? {
-                Some(text) => work.places.cluster(&text)?,
-                None => return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig yet")))),
+                Some(text) => match work.places.cluster(&text) {
+                    Ok(api) => api,
+                    Err(why) => return Ok(Err((ClusterNotReady, format!("the kubeconfig of {name}: {why:#}")))),
+                },
+                None => {
+                    return Ok(Err((ClusterNotReady, format!("the cluster {name} has no kubeconfig of its own yet"))));
+                }
             }
         };
         if goes || pool.metadata.deletion_timestamp.is_some() {
             // Nothing that further workers would be made of is needed, nor looked at.
             let Some(first) = machines.first() else { return Ok(Err((ClusterNotReady, "it goes".to_owned()))) };
             let wanted = emptied(pool, first)?;
-            let (zone, like) = (first.spec.zone.clone(), first.clone());
+            let (zones, like) = (vec![first.spec.zone.clone()], first.clone());
             let site = Site::default();
-            return Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses: None, site, api, goes }));
+            let held = Held::default();
+            return Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses: None, site, api, held, goes }));
         }
-        self.made_of(pool, cluster, provider, api).await
+        self.made_of(pool, machines, cluster, provider, api).await
     }
 
     /// What a further worker would be made of.
     async fn made_of(
         &self,
         pool: &NodePool,
+        machines: &[Machine],
         cluster: TenantCluster,
         provider: Provider,
         api: Box<dyn Cluster>,
@@ -172,33 +184,28 @@ impl PoolWork<'_> {
                 "workers are on the network of the control nodes: leave network out".to_owned(),
             )));
         }
-        if pool.spec.zones.len() > 1 {
-            return Ok(Err((
-                NotSupported,
-                "the workers of a pool are in one zone: make a pool for each zone".to_owned(),
-            )));
-        }
-        let zones = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
-        let mut zones = zones.map(|zone| zone.name.clone());
-        let zone = pool.spec.zones.first().cloned().or_else(|| zones.next());
-        let Some(zone) = zone else { return Ok(Err((Unfit, "the Provider has no zone".to_owned()))) };
+        let zones = match zones_of_pool(&pool.spec, &provider) {
+            Ok(zones) => zones,
+            Err(words) => return Ok(Err((Unfit, words))),
+        };
         let class =
             kinds::find::<VMClass>(work.objects, None, &pool.spec.vm_class).await.attempting("reading the VMClass")?;
         let Some(class) = class else {
             return Ok(Err((Unfit, format!("there is no VMClass {}", pool.spec.vm_class))));
         };
         let status = cluster.status.clone().unwrap_or_default();
-        let (Some(resolved), Some(deployment)) = (&status.resolved, status.deployment.as_ref().filter(|it| it.formed))
-        else {
+        let image = match nodes_image(&cluster) {
+            Ok(image) => image,
+            Err(words) => return Ok(Err((ClusterNotReady, words))),
+        };
+        let (Some(resolved), Some(deployment)) = (&status.resolved, &status.deployment) else {
             return Ok(Err((ClusterNotReady, format!("the control nodes of {name} have not formed yet"))));
         };
-        let image = resolved.image.clone().unwrap_or_default();
+        let NodesImage { name: image, digest, kubernetes } = image;
         let found = kinds::find::<NodeImage>(work.objects, None, &image).await.attempting("reading the NodeImage")?;
-        let Some(found) = found.filter(|found| Some(&found.spec.digest) == resolved.digest.as_ref()) else {
+        let Some(found) = found.filter(|found| found.spec.digest == digest) else {
             return Ok(Err((Unfit, format!("there is no NodeImage {image} as the cluster is on"))));
         };
-        let minor = status.kubernetes.as_deref().unwrap_or(&cluster.spec.version).parse::<Minor>();
-        let minor = minor.map_err(|error| Trouble::Other(error.into()))?;
         let around = work.around(&cluster).await?;
         let control = work.control_machines(&cluster).await?;
         let nodes = nodes(deployment, &control);
@@ -217,9 +224,9 @@ impl PoolWork<'_> {
                 spec: &pool.spec,
                 class: &class.spec,
                 image: &image,
-                digest: &found.spec.digest,
+                digest: &digest,
                 carries: &carries,
-                cluster: minor,
+                cluster: kubernetes,
                 addresses: addresses.as_ref().map(|pool| &pool.spec),
             },
             None,
@@ -231,8 +238,30 @@ impl PoolWork<'_> {
         };
         wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
-        let like = like(&cluster, pool, &wanted, &class.spec, &zone);
-        Ok(Ok(Known { cluster, provider, wanted, like, zone, addresses, site, api, goes: false }))
+        let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
+        (wanted.count, wanted.rollout.max_surge) = (held.count, held.surge);
+        let like = like(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
+        Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false }))
+    }
+
+    /// What the Provider permits of what a pool wants.
+    async fn held(
+        &self,
+        pool: &NodePool,
+        machines: &[Machine],
+        provider: &Provider,
+        class: &VMClassSpec,
+        wanted: &Pool,
+    ) -> Result<Held, Trouble> {
+        let used = match provider.spec.limits {
+            Some(_) => {
+                let tenants = tenants(self.0.objects).await.attempting("looking at what a Provider's clusters have")?;
+                tenants.used(&provider.name_any(), |_| true)
+            }
+            None => Used::default(),
+        };
+        let namespace = pool.namespace().unwrap_or_default();
+        Ok(held(provider, (&namespace, machines), used, class, (wanted.count, wanted.rollout.max_surge)))
     }
 
     /// Looks at a pool's workers, and has `fleet` act where there is something to do.
@@ -252,7 +281,9 @@ impl PoolWork<'_> {
             Ok(hypervisor) => hypervisor,
             Err(why) => return self.rest(pool, unreached(why.to_string())).await,
         };
-        let placement = known.provider.spec.vsphere.as_ref().and_then(|vsphere| placement(vsphere, &known.zone));
+        if let Some(words) = nowhere(&machines, &known).filter(|_| !known.goes) {
+            return self.rest(pool, (NodePoolReason::Unfit, words)).await;
+        }
         let beside = if known.goes {
             None
         } else {
@@ -262,6 +293,11 @@ impl PoolWork<'_> {
             }
         };
         let store = PoolStore::new(work.objects, pool, work.term, &known.like, known.addresses.as_ref());
+        let store = store.over(&known.zones).within(&known.provider);
+        let placed = |name: &str| {
+            let noted = || machines.iter().find(|it| it.name_any() == name).map(|machine| machine.spec.zone.clone());
+            placed(&known.provider, store.zone_of(name).or_else(noted))
+        };
         let seconds = || u64::try_from(work.clock.time().0.as_second()).unwrap_or_default();
         let mut kept = kept(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
         self.addressed(&store, &machines, &known, &mut kept).await?;
@@ -271,7 +307,7 @@ impl PoolWork<'_> {
             cluster: &*known.api,
             store: &store,
             beside,
-            placement: placement.unwrap_or_default(),
+            placed: &placed,
             site: known.site.clone(),
             what: "a NodePool",
             watch: &told_of,
@@ -282,6 +318,11 @@ impl PoolWork<'_> {
         };
         let seen = workers.status_of(&kept).await?;
         work.term.may()?;
+        let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
+        let ill = repairs(&pool.spec.repair, &machines, &seen, &work.clock.time());
+        if !is_going {
+            repaired(&mut kept, &ill, &pool.spec.repair, seconds());
+        }
         let mut is_heard = false;
         let is_paused = known.cluster.spec.paused && !known.goes;
         let seen = if seen.done || is_paused {
@@ -299,7 +340,7 @@ impl PoolWork<'_> {
                         return Ok(Action::requeue(AWAITING));
                     }
                     // It is gone on with by what is wanted now.
-                    () = work.is_wanted_otherwise(pool), if !is_heard => {
+                    () = self.is_wanted_otherwise(pool, &known.cluster, &machines), if !is_heard => {
                         is_heard = true;
                         end.send_replace(true);
                     }
@@ -308,8 +349,8 @@ impl PoolWork<'_> {
             workers.status_of(&kept).await?
         };
         work.term.may()?;
-        self.show(pool, &known, &seen).await?;
-        Ok(Action::requeue(match (is_heard, seen.done) {
+        let is_due = self.show(pool, &known, &seen).await?;
+        Ok(Action::requeue(match (is_heard || is_due, seen.done) {
             (true, _) if !work.term.is_closing() => Duration::ZERO,
             (_, true) => WATCHING,
             (_, false) => AWAITING,
@@ -338,7 +379,7 @@ impl PoolWork<'_> {
         };
         for machine in machines.iter().filter(lacks).filter(|_| known.addresses.is_some()) {
             let name = machine.name_any();
-            match store.address(machine).await {
+            match store.admitted(machine).await {
                 Ok(address) => {
                     for worker in kept.machines.iter_mut().filter(|worker| worker.name == name) {
                         worker.address = address;
@@ -389,8 +430,11 @@ impl PoolWork<'_> {
                 }
                 if shown.elapsed() >= SHOWING {
                     let seen = workers.status_of(rounds.kept()).await?;
-                    if let Err(trouble) = self.show(pool, known, &seen).await {
-                        log::debug!("saying how workers are: {trouble}");
+                    match self.show(pool, known, &seen).await {
+                        // Somebody is to be repaired by now.
+                        Ok(true) => return anyhow::Ok(rounds.kept().clone()),
+                        Ok(false) => {}
+                        Err(trouble) => log::debug!("saying how workers are: {trouble}"),
                     }
                     shown = Instant::now();
                 }
@@ -409,6 +453,7 @@ impl PoolWork<'_> {
 
     /// Says why nothing can be done for a pool, by the spec that was judged: a newer one is judged in its turn.
     async fn say(&self, judged: &NodePool, reason: NodePoolReason, words: &str) -> Result<(), Trouble> {
+        self.unseen(judged).await?;
         let Some(pool) = self.find(judged).await? else { return Ok(()) };
         let mut status = pool.status.clone().unwrap_or_default();
         let generation = judged.metadata.generation.unwrap_or_default();
@@ -420,10 +465,28 @@ impl PoolWork<'_> {
             .attempting("writing the pool's status")
     }
 
-    /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged.
-    async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<(), Trouble> {
+    /// Nobody has looked at workers: what was seen of an illness before says nothing of the time until somebody looks again.
+    async fn unseen(&self, pool: &NodePool) -> Result<(), Trouble> {
+        for machine in self.machines(pool).await? {
+            let mut status = machine.status.clone().unwrap_or_default();
+            if status.unhealthy_since.take().is_none() {
+                continue;
+            }
+            match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
+                Err(Failure::Changed | Failure::Missing) => {}
+                written => written.map(drop).attempting("writing a Machine's status")?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged. True if somebody is to be
+    /// repaired who was well, or not ill for long enough, when work was begun.
+    async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
         let now = self.0.clock.time();
-        for machine in self.machines(judged).await? {
+        let machines = self.machines(judged).await?;
+        let ill = repairs(&judged.spec.repair, &machines, seen, &now);
+        for machine in machines {
             let status = shown_worker(&machine, seen, &now);
             match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
                 // It is shown at the next look.
@@ -431,15 +494,39 @@ impl PoolWork<'_> {
                 written => written.map(drop).attempting("writing a Machine's status")?,
             }
         }
-        let Some(pool) = self.find(judged).await? else { return Ok(()) };
+        let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let status = pool_status(&pool, generation, &known.like, seen, is_going, &now);
+        let looked = Looked {
+            like: &known.like,
+            seen,
+            held: &known.held,
+            repairs: &ill,
+            awaited: awaited(&known.cluster),
+            going: is_going,
+        };
+        let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await
-            .map(drop)
-            .attempting("writing the pool's status")
+            .attempting("writing the pool's status")?;
+        Ok(!ill.now.is_empty() && !is_going && !known.cluster.spec.paused)
     }
+}
+
+/// Where the VM of a worker of a zone is put, and what its node carries of that.
+fn placed(provider: &Provider, zone: Option<String>) -> Placed {
+    let vsphere = provider.spec.vsphere.as_ref();
+    let placement = vsphere.zip(zone.as_ref()).and_then(|(vsphere, zone)| placement(vsphere, zone));
+    let labels = zone.map(|zone| (ZONE.to_owned(), zone)).into_iter().collect();
+    Placed { placement: placement.unwrap_or_default(), labels }
+}
+
+/// Why the VM of a worker can be put nowhere: its zone was taken out of the Provider before it was made.
+fn nowhere(machines: &[Machine], known: &Known) -> Option<String> {
+    let vsphere = known.provider.spec.vsphere.as_ref()?;
+    let is_new = |machine: &&Machine| machine.status.as_ref().is_none_or(|status| status.phase == Phase::New);
+    let lost = machines.iter().filter(is_new).find(|machine| placement(vsphere, &machine.spec.zone).is_none())?;
+    Some(format!("the Provider has no zone {} any more, where {} is to be", lost.spec.zone, lost.name_any()))
 }
 
 fn told_of(notice: &Notice<'_>) {
@@ -473,5 +560,6 @@ fn emptied(pool: &NodePool, first: &Machine) -> anyhow::Result<Pool> {
         },
         made: pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default(),
         powers_on: false,
+        keeps_lost: true,
     })
 }

@@ -1,14 +1,20 @@
 //! Workers from a NodePool to their VMs and back.
 
+mod deaths;
+mod repair;
+mod rollout;
+
 use std::time::Duration;
 
 use fleet::workers::PodSeen;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::objects::NodePoolSpec;
 use crate::reach::in_memory::Fault;
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::World;
+use crate::term::Term;
 
 /// A cluster that is Ready, and a pool of it.
 struct Pooled(World);
@@ -35,9 +41,50 @@ impl Pooled {
     }
 
     fn scale(&self, replicas: u32) {
+        self.want(|pool| pool.replicas = replicas);
+    }
+
+    /// A person wants something else of the pool.
+    fn want(&self, change: impl FnOnce(&mut NodePoolSpec)) {
         let mut pool = self.there();
-        pool.spec.replicas = replicas;
+        change(&mut pool.spec);
         self.0.api.put(&pool);
+    }
+
+    /// Reconciles for so long, as a controller does.
+    async fn for_seconds(&self, seconds: u64) {
+        let until = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < until {
+            let _ = self.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+    }
+
+    /// Pauses the cluster, or has it gone on with.
+    fn pause(&self, is_paused: bool) {
+        let mut cluster: TenantCluster = serde_json::from_value(self.0.api.object("tenantclusters")).unwrap();
+        cluster.spec.paused = is_paused;
+        self.0.api.put(&cluster);
+    }
+
+    /// A pod that does not move away from a worker.
+    fn sticks_to(&self, worker: &str, bare: bool) {
+        let name = "stuck".to_owned();
+        let pod = PodSeen { namespace: "default".to_owned(), name, uid: "1".to_owned(), ending: false, bare };
+        self.0.place.lock().stuck.insert(worker.to_owned(), pod);
+    }
+
+    /// One reconcile that does not end by itself, in which something is done after a while: it heeds that.
+    async fn is_heeded(&self, done: impl FnOnce()) {
+        let begun = Instant::now();
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            done();
+        };
+        let (reconciled, ()) = tokio::join!(self.reconcile(), later);
+        reconciled.unwrap();
+        let took = begun.elapsed();
+        assert!(took > Duration::from_secs(20) && took < Duration::from_secs(40), "{took:?}");
     }
 
     async fn reconcile(&self) -> Result<Action, Trouble> {
@@ -46,7 +93,7 @@ impl Pooled {
     }
 
     async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        for _ in 0..40 {
+        for _ in 0..80 {
             if is_so(self) {
                 return;
             }
@@ -87,7 +134,7 @@ impl Pooled {
         }
         let machines = self.0.api.names("machines");
         let addresses = self.0.api.names("ipaddresses").len();
-        assert_eq!(addresses, machines.len() + 2, "{what}: one each, and two for Services: {machines:?}");
+        assert_eq!(addresses, machines.len() + 3, "{what}: one each, two for Services, the endpoint: {machines:?}");
     }
 }
 
@@ -120,14 +167,7 @@ async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {
     pooled.0.place.lock().is_ill = true;
     // At first it is noted that it is kept.
     pooled.reconcile().await.unwrap();
-    let begun = Instant::now();
-    let scaled = async {
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        pooled.scale(3);
-    };
-    let (done, ()) = tokio::join!(pooled.reconcile(), scaled);
-    done.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    pooled.is_heeded(|| pooled.scale(3)).await;
     let there = pooled.there();
     let judged = there.status.as_ref().unwrap().observed_generation;
     assert_eq!((there.metadata.generation, judged), (Some(2), 1));
@@ -135,6 +175,96 @@ async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {
     pooled.until("three", |it| it.is_settled(3)).await;
     assert_eq!(pooled.there().status.unwrap().observed_generation, 2);
     pooled.is_consistent("three");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_are_being_drained_stay_once_their_cluster_is_paused() {
+    let pooled = Pooled::new(4).await;
+    pooled.until("four", |it| it.is_settled(4)).await;
+    pooled.workers().iter().for_each(|worker| pooled.sticks_to(worker, false));
+    pooled.scale(1);
+    pooled.is_heeded(|| pooled.pause(true)).await;
+    // Nothing would keep them any more.
+    pooled.0.place.lock().stuck.clear();
+    for _ in 0..10 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(pooled.workers().len(), 4);
+    }
+    pooled.pause(false);
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.is_consistent("one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_grows_is_left_as_it_is_once_its_cluster_is_paused() {
+    let pooled = Pooled::new(2).await;
+    pooled.0.place.lock().is_ill = true;
+    // At first it is noted that it is kept.
+    pooled.reconcile().await.unwrap();
+    pooled.is_heeded(|| pooled.pause(true)).await;
+    pooled.scale(5);
+    for _ in 0..3 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(pooled.workers().len(), 2);
+    }
+    pooled.0.place.lock().is_ill = false;
+    pooled.pause(false);
+    pooled.until("five", |it| it.is_settled(5)).await;
+    pooled.is_consistent("five");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_of_a_machine_is_heeded_while_workers_join() {
+    let pooled = Pooled::new(2).await;
+    pooled.0.place.lock().is_ill = true;
+    pooled.reconcile().await.unwrap();
+    pooled
+        .is_heeded(|| {
+            let mut machine: Machine = pooled.0.api.read(Some("team-blue"), "shop-general-w1").unwrap();
+            machine.spec.discards.bare_pods = true;
+            pooled.0.api.put(&machine);
+        })
+        .await;
+    pooled.is_heeded(|| pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1")).await;
+    pooled.0.place.lock().is_ill = false;
+    pooled.until("anew", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
+    pooled.is_consistent("anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_to_end_waits_for_no_worker_that_shuts_down() {
+    let mut pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.0.place.lock().is_slow = true;
+    pooled.scale(1);
+    pooled.is_heeded(|| pooled.0.term.close()).await;
+    assert!(!pooled.0.place.lock().changes.contains(&"cut_power"));
+    assert_eq!(pooled.workers().len(), 2);
+    pooled.0.term = Term::unlimited("controller two");
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.is_consistent("one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_waits_for_its_clusters_own_kubeconfig() {
+    let pooled = Pooled::new(1).await;
+    pooled.until("one", |it| it.is_settled(1)).await;
+    let elsewhere = pooled.0.kubeconfig().replace("https://192.168.10.", "https://10.0.0.");
+    for text in ["x".to_owned(), elsewhere] {
+        pooled.0.put_kubeconfig(&text);
+        pooled.reconcile().await.unwrap();
+        assert_eq!(pooled.condition("Ready"), "ClusterNotReady");
+        assert!(!pooled.0.place.lock().asked_by.contains(&text));
+        pooled.0.reconcile().await.unwrap();
+        pooled.reconcile().await.unwrap();
+        assert!(pooled.is_settled(1));
+    }
+    // One that nobody can be asked with.
+    pooled.0.place.lock().is_unusable = true;
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.condition("Ready"), "ClusterNotReady");
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,14 +294,7 @@ async fn a_worker_whose_machine_is_deleted_is_made_anew() {
 async fn workers_go_with_their_cluster_whatever_keeps_their_pods() {
     let pooled = Pooled::new(2).await;
     pooled.until("two", |it| it.is_settled(2)).await;
-    let pod = PodSeen {
-        namespace: "default".to_owned(),
-        name: "stuck".to_owned(),
-        uid: "1".to_owned(),
-        ending: false,
-        bare: true,
-    };
-    pooled.0.place.lock().stuck.insert("shop-general-w1".to_owned(), pod);
+    pooled.sticks_to("shop-general-w1", true);
     pooled.0.delete();
     for _ in 0..30 {
         if !pooled.0.api.names("nodepools").is_empty() {
@@ -190,14 +313,7 @@ async fn workers_go_with_their_cluster_whatever_keeps_their_pods() {
 async fn a_pool_that_is_deleted_moves_pods_away_first() {
     let pooled = Pooled::new(1).await;
     pooled.until("one", |it| it.is_settled(1)).await;
-    let pod = PodSeen {
-        namespace: "default".to_owned(),
-        name: "stuck".to_owned(),
-        uid: "1".to_owned(),
-        ending: false,
-        bare: false,
-    };
-    pooled.0.place.lock().stuck.insert("shop-general-w1".to_owned(), pod);
+    pooled.sticks_to("shop-general-w1", false);
     pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
     for _ in 0..8 {
         pooled.reconcile().await.unwrap();
@@ -220,7 +336,12 @@ async fn what_a_pool_lacks_is_told() {
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "Unfit");
     let mut there = pooled.there();
-    there.spec.zones = vec!["a".to_owned(), "b".to_owned()];
+    there.spec.zones = vec!["a".to_owned(), "x".to_owned()];
+    pooled.0.api.put(&there);
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.condition("Ready"), "Unfit");
+    let mut there = pooled.there();
+    there.spec.network = Some("leased".to_owned());
     pooled.0.api.put(&there);
     pooled.reconcile().await.unwrap();
     assert_eq!(pooled.condition("Ready"), "NotSupported");
@@ -239,6 +360,149 @@ async fn a_pool_without_addresses_leaves_no_half_a_worker() {
     pooled.is_consistent("five of nine");
     pooled.scale(5);
     pooled.until("five", |it| it.is_settled(5)).await;
+}
+
+impl Pooled {
+    fn provider(&self, change: impl FnOnce(&mut Provider)) {
+        let mut provider = crate::decisions::fixture::provider();
+        change(&mut provider);
+        self.0.api.put(&provider);
+    }
+
+    /// So that there is room for so many nodes, three of which are the control nodes.
+    fn limited(&self, nodes: u32) {
+        let limits = crate::objects::Limits { nodes: Some(nodes), processors: None, memory_mib: None };
+        self.provider(|provider| provider.spec.limits = Some(limits));
+    }
+
+    fn message(&self, about: &str) -> String {
+        let status = self.there().status.unwrap_or_default();
+        let found = status.conditions.into_iter().find(|condition| condition.about == about);
+        found.map(|condition| condition.message).unwrap_or_default()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut NodePool)) {
+        let mut pool = self.there();
+        change(&mut pool);
+        self.0.api.put(&pool);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_grows_no_further_than_the_limits_of_its_provider() {
+    let pooled = Pooled::new(9).await;
+    pooled.limited(5);
+    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing" && it.ready() == 2).await;
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
+    pooled.reconcile().await.unwrap();
+    let words = pooled.message("Ready");
+    assert!(words.contains("may have 5 nodes: 5 are taken, and 7 wanted"), "{words}");
+    pooled.is_consistent("two of nine");
+    // What goes leaves room for what comes in its place.
+    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
+    pooled.until("anew", |it| it.workers() == ["shop-general-w2", "shop-general-w3"] && it.ready() == 2).await;
+    pooled.scale(1);
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.scale(3);
+    pooled.limited(6);
+    pooled.until("three", |it| it.is_settled(3)).await;
+    // Fewer than there are: all of them stay.
+    pooled.limited(2);
+    for _ in 0..3 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert!(pooled.is_settled(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_are_replaced_within_the_limits() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(5);
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.change(|pool| drop(pool.spec.labels.insert("example.com/tier".to_owned(), "front".to_owned())));
+    for _ in 0..4 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    let words = pooled.message("UpToDate");
+    assert!(pooled.condition("UpToDate") == "Replacing" && words.contains("may have 5 nodes"), "{words}");
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"], "there is no room for a third one");
+    pooled.change(|pool| pool.spec.rollout.max_unavailable = 1);
+    let is_anew = |it: &Pooled| it.is_settled(2) && it.condition("UpToDate") == "Current";
+    pooled.until("replaced one after the other", is_anew).await;
+    pooled.is_consistent("replaced");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_that_grow_at_the_same_time_share_what_there_is_room_for() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(5);
+    let mut other = pool(2);
+    other.metadata.name = Some("shop-other".to_owned());
+    pooled.0.api.put(&other);
+    let World { api, place, clock, term, .. } = &pooled.0;
+    let work = PoolWork(Work { objects: api, places: place, term, clock });
+    for _ in 0..6 {
+        let _ = tokio::join!(pooled.reconcile(), work.bring_on(&other));
+        assert!(pooled.workers().len() <= 2, "{:?}", pooled.workers());
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    assert_eq!((pooled.workers().len(), pooled.0.api.names("machines").len()), (2, 5));
+    pooled.is_consistent("two of four");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_not_allowed_any_more_keeps_its_workers_and_gets_no_further_ones() {
+    let pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.provider(|provider| provider.spec.allowed_namespaces.names.clear());
+    pooled.reconcile().await.unwrap();
+    assert!(pooled.is_settled(2));
+    pooled.scale(4);
+    pooled.until("held", |it| it.condition("Ready") == "NamespaceNotAllowed").await;
+    assert!(pooled.message("Ready").contains("team-blue"), "{}", pooled.message("Ready"));
+    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
+    pooled.until("one", |it| it.workers() == ["shop-general-w2"]).await;
+    for _ in 0..3 {
+        pooled.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(pooled.workers(), ["shop-general-w2"], "whom somebody deletes is not made anew");
+    pooled.scale(1);
+    pooled.until("as it is wanted", |it| it.is_settled(1)).await;
+    pooled.provider(|_| ());
+    pooled.scale(2);
+    pooled.until("allowed again", |it| it.is_settled(2)).await;
+}
+
+/// Others may have taken the room since the pool was judged, and who runs the Provider may have changed his mind.
+#[tokio::test(start_paused = true)]
+async fn each_further_worker_is_held_against_the_provider_as_it_is_by_then() {
+    let pooled = Pooled::new(0).await;
+    let (there, permits) = (pooled.there(), crate::decisions::fixture::provider());
+    let mut like = Machine::new("", crate::objects::fixture::worker());
+    (like.metadata.namespace, like.spec.cluster_ref.name) = (Some("team-blue".to_owned()), "shop".to_owned());
+    let addresses = crate::decisions::fixture::pool();
+    let World { api, term, .. } = &pooled.0;
+    let store = |judged| PoolStore::new(api, &there, term, &like, Some(&addresses)).within(judged);
+    let (machines, held) = (api.names("machines"), api.names("ipaddresses"));
+    let refused = async |name: &str, words: &str| {
+        let why = store(&permits).draw(1, name, None).await.unwrap_err().to_string();
+        assert!(why.contains(words), "{why}");
+        assert_eq!((api.names("machines"), api.names("ipaddresses")), (machines.clone(), held.clone()));
+    };
+    pooled.limited(3);
+    refused("shop-general-w1", "may have 3 nodes: 3 are taken, and 1 wanted").await;
+    pooled.provider(|provider| provider.spec.allowed_namespaces.names.clear());
+    refused("shop-general-w2", "team-blue").await;
+    // It was so from the beginning: what is drawn takes the place of another one.
+    let mut forbids = permits.clone();
+    forbids.spec.allowed_namespaces.names.clear();
+    store(&forbids).draw(1, "shop-general-w3", None).await.unwrap();
+    pooled.limited(5);
+    store(&permits).draw(1, "shop-general-w4", None).await.unwrap();
+    assert_eq!(api.names("machines").len(), 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,14 +14,14 @@ use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Allotted, Around, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec, Next,
-    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, limits, machines, next, obstacles, pool_of_nodes,
-    resolved, workers_of,
+    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, left_over, limits, machines, next, obstacles,
+    pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
     VMClass,
 };
-use crate::reach::{Failure, kinds};
+use crate::reach::{Failure, kinds, tenants};
 
 /// How long is waited for what somebody else has to do.
 const AWAITING: Duration = Duration::from_secs(30);
@@ -74,6 +74,9 @@ impl Work<'_> {
                 self.note(cluster, &[], |status| status.resolved = Some((*resolved).clone())).await?;
             }
             Next::Unmake(machine) => self.unmake(&machine).await?,
+            Next::Release(address) => {
+                kinds::delete(self.objects, &*address).await.attempting("giving an address back")?;
+            }
             Next::Make(machine) => return self.make(cluster, &machine).await,
             Next::Claim(address) => {
                 kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
@@ -154,28 +157,51 @@ impl Work<'_> {
             _ => Vec::new(),
         };
         let machines = self.control_machines(cluster).await?;
-        let claiming = self.claiming(cluster, around, &machines).await?;
+        let limits = self.limits(cluster, around, &wanted).await?;
+        let (claiming, left_over) = self.claiming(cluster, around, &machines, limits.is_none()).await?;
         let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
-        Ok(Wished { cluster, resolved, wanted, machines, claiming, keys, place: None })
+        Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, claiming, keys, place: None })
     }
 
+    /// Why the Provider's limits have no room for control nodes. Judged again after each thing that is done for them: of several that
+    /// have seen the same room, all but the first find it taken.
+    async fn limits(
+        &self,
+        cluster: &TenantCluster,
+        around: &Surroundings,
+        wanted: &[Machine],
+    ) -> Result<Option<Obstacle>, Trouble> {
+        let limited = around.provider.as_ref().filter(|provider| provider.spec.limits.is_some());
+        let Some(provider) = limited.filter(|_| !wanted.is_empty()) else { return Ok(None) };
+        let tenants = tenants(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+        let wanted = Used::of(wanted.iter().map(|machine| &machine.spec));
+        Ok(limits(provider, tenants.taken_before(cluster), wanted))
+    }
+
+    /// What comes next for a cluster's addresses, and which of its own are given back.
     async fn claiming(
         &self,
         cluster: &TenantCluster,
         around: &Surroundings,
         machines: &[Machine],
-    ) -> Result<Result<Claiming, Obstacle>, Trouble> {
+        has_room: bool,
+    ) -> Result<(Result<Claiming, Obstacle>, Vec<IPAddress>), Trouble> {
         let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
         let Some(pool) = pool else {
             let words = "the network of the control nodes has no IPPool";
-            return Ok(Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words)));
+            return Ok((Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words)), Vec::new()));
         };
         let seen = kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
+        let claims = match claims(cluster, machines, &pool.name_any()) {
+            Ok(claims) => claims,
+            Err(obstacle) => return Ok((Err(obstacle), Vec::new())),
+        };
+        let left_over = left_over(cluster, if has_room { &claims } else { &[] }, &seen);
         let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
-        Ok(claims(cluster, machines, &pool.name_any()).and_then(|claims| claiming(&claims, &around.pools, &seen)))
+        Ok((claiming(&claims, &around.pools, &seen), left_over))
     }
 
-    /// What is in the way by the forms of nodes, by the Provider's limits, and by the place itself.
+    /// What is in the way by the forms of nodes, and by the place itself.
     async fn judged(
         &self,
         cluster: &TenantCluster,
@@ -187,12 +213,6 @@ impl Work<'_> {
         else {
             return Ok(None);
         };
-        if provider.spec.limits.is_some() {
-            let used = self.used(cluster).await?;
-            if let Some(obstacle) = limits(provider, used, Used::of(wished.machines.iter().map(|it| &it.spec))) {
-                return Ok(Some(obstacle));
-            }
-        }
         let nodes = nodes(&wished.machines, allotted);
         let pinned = pinned(cluster, resolved);
         let carried = around.images.iter().find(|image| Some(image.name_any()) == resolved.image);
@@ -206,23 +226,6 @@ impl Work<'_> {
         let mut zones: Vec<String> = nodes.into_iter().map(|node| node.zone).collect();
         zones.dedup();
         Ok(self.obstacle_there(cluster, provider, resolved, &zones).await)
-    }
-
-    /// What the Machines of a Provider's clusters have, this one's control nodes left aside.
-    async fn used(&self, cluster: &TenantCluster) -> Result<Used, Trouble> {
-        let clusters =
-            kinds::list::<TenantCluster>(self.objects, None, None).await.attempting("looking for clusters")?;
-        let provider = &cluster.spec.provider_ref;
-        let clusters: Vec<_> = clusters.into_iter().filter(|other| other.spec.provider_ref == *provider).collect();
-        let all = kinds::list::<Machine>(self.objects, None, None).await.attempting("looking for Machines")?;
-        let is_on = |machine: &&Machine| {
-            let of = |other: &TenantCluster| {
-                other.namespace() == machine.namespace() && other.name_any() == machine.spec.cluster_ref.name
-            };
-            let is_own = of(cluster) && machine.spec.pool_ref.is_none();
-            !is_own && clusters.iter().any(of)
-        };
-        Ok(Used::of(all.iter().filter(is_on).map(|machine| &machine.spec)))
     }
 
     /// Removes a Machine for which no VM was begun.

@@ -27,6 +27,8 @@ const TELLING: Duration = Duration::from_secs(5);
 pub(super) enum Ran {
     /// Where it has come to.
     Arrived(Arrived, DeployStatus),
+    /// It was asked to end before it had begun.
+    Cancelled,
     /// It was refused, or could not begin: why.
     Refused(String),
 }
@@ -112,6 +114,7 @@ impl Work<'_> {
             Ok((arrived, status)) => Ok(Ran::Arrived(arrived, status)),
             // Who has taken over, or an API server that does not answer: that is not what the cluster waits for.
             Err(error) if error.is::<fleet::authority::Lost>() || is_of_api(&error) => Err(Trouble::Other(error)),
+            Err(error) if error.is::<fleet::Cancelled>() => Ok(Ran::Cancelled),
             Err(error) => Ok(Ran::Refused(format!("{error:#}"))),
         }
     }
@@ -157,13 +160,13 @@ impl Work<'_> {
         Ok(self.store(cluster).remove(number).await?)
     }
 
-    fn over(&self) -> Trouble {
+    pub(super) fn over(&self) -> Trouble {
         self.term.may().err().map_or_else(|| Trouble::Other(anyhow::anyhow!("the term goes on")), Trouble::Ended)
     }
 }
 
 /// Whether it is the API server that failed.
-fn is_of_api(error: &anyhow::Error) -> bool {
+pub(super) fn is_of_api(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<Failure>())
 }
 

@@ -46,6 +46,10 @@ impl Work<'_> {
             }
             Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
             Going::LetGo => {
+                let name = cluster.name_any();
+                if let Err(error) = self.places.clears(&namespace.unwrap_or_default(), &name).await {
+                    log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");
+                }
                 kinds::releases(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("letting the cluster go")?;
                 return Ok(After::Gone);
             }
@@ -100,7 +104,7 @@ impl Work<'_> {
             }
             Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
             Ran::Arrived(Arrived::Stopped(on), _) => self.waits(cluster, &words(&on), AWAITING).await,
-            Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
+            Ran::Cancelled | Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
             Ran::Refused(words) => self.waits(cluster, &words, AWAITING).await,
         }
     }

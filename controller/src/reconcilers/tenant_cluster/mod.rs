@@ -2,10 +2,14 @@
 //! itself. One thing at a time: what comes next is decided by [`crate::decisions`], done here, and looked at again. Whoever takes over
 //! goes on by looking. Its workers are its NodePools' own.
 
+mod add_ons;
 mod begin;
+mod change;
 mod deploy;
 mod leave;
 mod note;
+mod operate;
+mod operator;
 mod place;
 mod run;
 mod secrets;
@@ -32,7 +36,7 @@ use crate::term::{Clock, Term};
 /// So many things are done for a cluster in one go at most: what goes on in a circle is seen by it.
 const STEPS: usize = 600;
 /// So often what is under way looks whether a person wants something else by now.
-const HEEDING: Duration = Duration::from_secs(5);
+pub(super) const HEEDING: Duration = Duration::from_secs(5);
 
 /// Brings a cluster to where it is to be, as far as that can be done now.
 ///

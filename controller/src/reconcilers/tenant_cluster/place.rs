@@ -59,18 +59,27 @@ impl Work<'_> {
         resolved: &Resolved,
         zones: &[String],
     ) -> Option<Obstacle> {
-        let opened = match self.open(cluster, provider, false).await {
-            Ok(opened) => opened,
-            Err(why) => return Some(unavailable(&why)),
-        };
-        let name = provider.name_any();
+        match self.open(cluster, provider, false).await {
+            Ok(opened) => self.obstacle_at(&opened, &provider.name_any(), resolved, zones).await,
+            Err(why) => Some(unavailable(&why)),
+        }
+    }
+
+    /// The same of a place that answers.
+    pub(super) async fn obstacle_at(
+        &self,
+        opened: &Opened,
+        name: &str,
+        resolved: &Resolved,
+        zones: &[String],
+    ) -> Option<Obstacle> {
         for zone in zones {
             let Some(placement) = opened.placements.get(zone) else {
                 let words = format!("the Provider {name} has no zone {zone} any more");
                 return Some(Obstacle::new(TenantClusterReason::ReferenceMissing, words));
             };
             if let Err(error) = opened.hypervisor.preflight(placement).await {
-                return Some(refused(&name, zone, &error));
+                return Some(refused(name, zone, &error));
             }
             let digest = resolved.digest.as_deref().and_then(digits_of).unwrap_or_default();
             match opened.hypervisor.staged(&digest, None, placement).await {
@@ -83,7 +92,7 @@ impl Work<'_> {
                     );
                     return Some(Obstacle::new(TenantClusterReason::ImageUnsuitable, words));
                 }
-                Err(error) => return Some(refused(&name, zone, &error)),
+                Err(error) => return Some(refused(name, zone, &error)),
             }
         }
         None

@@ -9,11 +9,13 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::begin::told;
+use super::change::{Changing, lowest};
 use super::deploy::Ran;
+use super::operator::issued;
 use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::Trouble;
-use crate::decisions::{ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged};
+use crate::decisions::{Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged};
 use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
 use crate::records::kept_of;
 
@@ -88,24 +90,45 @@ impl Work<'_> {
         keys: Keys,
     ) -> Result<After, Trouble> {
         let wanted = again(cluster, deployment, &keys)?;
+        let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
         let guests = self.places.guests(Some(keys.deployer));
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
-        let has_to_go = is_off(&seen) || is_due(ends.as_ref(), &self.clock.time());
-        if !cluster.spec.paused && has_to_go {
+        let is_due = is_due(ends.as_ref(), &self.clock.time());
+        let changing = self.changing(cluster, machines).await?;
+        // While a swap is open its Operation alone makes VMs and powers them on.
+        if !cluster.spec.paused && !changing.is_open() && (is_off(&seen) || is_due) {
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran).await;
         }
+        if changing.is_open() && is_due {
+            match issued(opened, &*guests, &kept).await {
+                Ok(kubeconfig) => drop(self.hand_over(cluster, &kubeconfig).await?),
+                Err(error) => log::debug!("renewing the kubeconfig: {error:#}"),
+            }
+        }
+        let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
+        let changing = self.counts_good(cluster, changing, machines, are_good).await?;
+        let (changing, operator) = if changing.change.is_to_do() {
+            let operator = self.operator(cluster, opened, &*guests, &kept).await?;
+            (self.with_obstacles(cluster, machines, changing, opened, &operator).await?, Some(operator))
+        } else {
+            (changing, None)
+        };
         let doing = if cluster.spec.paused {
             Doing::Rests
-        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting) {
+        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !changing.is_open()) {
             Doing::IsStuck(wait.to_string())
         } else {
-            Doing::Nothing
+            changing.change.doing()
         };
-        self.say(cluster, machines, &seen, doing, ends.is_some()).await?;
-        Ok(After::Rest(if seen.done { WATCHING } else { WAITING }))
+        self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
+        if let Some(operator) = operator.filter(|_| changing.change.is_to_do()) {
+            return self.operate(cluster, machines, &changing, operator).await;
+        }
+        let is_settled = seen.done && changing.change == Change::Nothing;
+        Ok(After::Rest(if is_settled { WATCHING } else { WAITING }))
     }
 
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.
@@ -138,8 +161,14 @@ impl Work<'_> {
         ran: Ran,
     ) -> Result<After, Trouble> {
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        // With what the run has noted: by its nodes and their authority the kubeconfig is known. The spec is the one that it went by.
+        let Some(noted) = self.find(cluster).await? else { return Ok(After::Again) };
+        let mut noted = TenantCluster { spec: cluster.spec.clone(), ..noted };
+        noted.metadata.generation = cluster.metadata.generation;
+        let cluster = &noted;
         let (arrived, seen) = match ran {
             Ran::Arrived(arrived, seen) => (arrived, seen),
+            Ran::Cancelled => return Ok(After::Again),
             Ran::Refused(words) => return self.stuck(cluster, TenantClusterReason::Stuck, &words).await,
         };
         let (doing, rest) = match &arrived {
@@ -174,16 +203,34 @@ impl Work<'_> {
         doing: Doing,
         is_handed_over: bool,
     ) -> Result<(), Trouble> {
+        let changing = self.changing(cluster, machines).await?;
+        self.say_with(cluster, machines, seen, doing, is_handed_over, &changing).await
+    }
+
+    /// The same, with what comes next for the control nodes.
+    async fn say_with(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        seen: &DeployStatus,
+        doing: Doing,
+        is_handed_over: bool,
+        changing: &Changing,
+    ) -> Result<(), Trouble> {
         self.show(machines, seen).await?;
         let pools = self.pools(cluster).await?;
         let class = self.class(cluster).await?.map(|class| (class.spec.processors, class.spec.memory_mib));
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
-        let minor = machines.iter().map(|machine| machine.spec.kubernetes.as_str()).min();
-        let unchanged = unchanged(&cluster.spec, &pinned, minor, class);
-        let health = Health { control_plane: seen, pools: &pools, doing, unchanged, is_handed_over };
-        let minor = minor.filter(|_| seen.formed).map(str::to_owned);
+        let unchanged = unchanged(&cluster.spec, &pinned, class);
+        let unchanged = unchanged.map(|words| (TenantClusterReason::ChangeNotSupported, words));
+        let differs = changing.change.said().or(unchanged);
+        let obstacle = changing.change.obstacle().cloned();
+        let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
+        let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
-        self.note(cluster, &health.conditions(), |status| {
+        let add_ons = self.add_ons(cluster, seen.formed).await?;
+        let said: Vec<Said> = health.conditions().into_iter().chain(add_ons).collect();
+        self.note(cluster, &said, |status| {
             (status.control_plane, status.nodes) = (health.control_plane(), health.nodes());
             if minor.is_some() {
                 status.kubernetes.clone_from(&minor);
@@ -191,6 +238,7 @@ impl Work<'_> {
             if let Some(version) = &version {
                 status.version.clone_from(version);
             }
+            status.operation.clone_from(&changing.operation);
         })
         .await
     }

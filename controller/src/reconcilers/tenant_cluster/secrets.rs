@@ -1,8 +1,10 @@
 //! The Secrets of a cluster: those that its spec names, what its nodes prove themselves with, and its kubeconfig for others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
 
-use contract::deployer::PrivateKey;
+use contract::deployer::{Fingerprint, PrivateKey};
+use contract::ports;
 use fleet::node::Credentials;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -17,8 +19,8 @@ use zeroize::Zeroizing;
 use super::Work;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER, CONSOLE_PASSWORD_HASH, Keys, KeysSeen, LOGIN, Secrets, keys_secret, kubeconfig_secret, needed_secrets,
-    owner,
+    CLUSTER, CONSOLE_PASSWORD_HASH, KEYS_TYPE, KUBECONFIG_TYPE, Keys, KeysSeen, LOGIN, Secrets, is_own_secret,
+    keys_secret, kubeconfig_secret, needed_secrets, owner,
 };
 use crate::objects::TenantCluster;
 use crate::reach::{Collection, Failure, kinds};
@@ -26,9 +28,8 @@ use crate::reach::{Collection, Failure, kinds};
 /// What the deployer's key and the deployment secret are called in their Secret.
 const KEY: &str = "key.pem";
 const DEPLOYMENT_SECRET: &str = "deployment-secret";
-/// What a kubeconfig is called in its Secret, of which type that is, and by which label it is found: as Cluster API has it.
+/// What a kubeconfig is called in its Secret, and by which label that is found: as Cluster API has it.
 const KUBECONFIG: &str = "value";
-const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 
 impl Work<'_> {
@@ -63,7 +64,7 @@ impl Work<'_> {
     pub(super) async fn keys(&self, cluster: &TenantCluster) -> Result<Result<Keys, KeysSeen>, Trouble> {
         let name = keys_secret(&cluster.name_any());
         let Some(secret) = self.secret(cluster, &name).await? else { return Ok(Err(KeysSeen::Missing)) };
-        if !is_own(&secret, cluster) {
+        if !is_own_secret(&secret, cluster) {
             let words = format!("there is a Secret {name} that was not made for this cluster: remove it");
             return Ok(Err(KeysSeen::Damaged(words)));
         }
@@ -82,20 +83,28 @@ impl Work<'_> {
         let data = [(KEY, pem.expose()), (DEPLOYMENT_SECRET, drawn.as_str())];
         let secret = Secret {
             metadata: metadata(cluster, keys_secret(&cluster.name_any())),
-            type_: Some("Opaque".to_owned()),
+            type_: Some(KEYS_TYPE.to_owned()),
             data: Some(data.map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec()))).into()),
             ..Secret::default()
         };
         kinds::create(self.objects, &secret).await.map(drop).attempting("keeping the deployer's key")
     }
 
-    /// The kubeconfig that is at hand for others.
+    /// The kubeconfig that is at hand for others, if it leads to the cluster: whoever may write Secrets beside a cluster can put another
+    /// one there, and nobody is asked where he says.
     pub(in crate::reconcilers) async fn kubeconfig(
         &self,
         cluster: &TenantCluster,
     ) -> Result<Option<Zeroizing<String>>, Trouble> {
         let secret = self.secret(cluster, &kubeconfig_secret(&cluster.name_any())).await?;
-        Ok(secret.filter(|secret| is_own(secret, cluster)).and_then(|secret| text(&secret, KUBECONFIG)))
+        let text = secret.filter(|secret| is_own_secret(secret, cluster)).and_then(|secret| text(&secret, KUBECONFIG));
+        Ok(text.filter(|text| {
+            let leads = leads_to(cluster, text);
+            if !leads {
+                log::warn!("the kubeconfig of {} leads elsewhere: it is not gone by", cluster.name_any());
+            }
+            leads
+        }))
     }
 
     /// When the kubeconfig that is at hand for others ends; none if there is none, or it cannot be told.
@@ -114,7 +123,7 @@ impl Work<'_> {
         let data: BTreeMap<String, ByteString> =
             [(KUBECONFIG.to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))].into();
         if let Some(there) = self.secret(cluster, &name).await? {
-            if !is_own(&there, cluster) {
+            if !is_own_secret(&there, cluster) {
                 return Ok(false);
             }
             let part = json!({"metadata": {"resourceVersion": there.metadata.resource_version}, "data": data});
@@ -132,7 +141,7 @@ impl Work<'_> {
     pub(super) async fn own_secrets(&self, cluster: &TenantCluster) -> Result<Vec<String>, Trouble> {
         let mut own = Vec::new();
         for name in [kubeconfig_secret(&cluster.name_any()), keys_secret(&cluster.name_any())] {
-            if self.secret(cluster, &name).await?.is_some_and(|secret| is_own(&secret, cluster)) {
+            if self.secret(cluster, &name).await?.is_some_and(|secret| is_own_secret(&secret, cluster)) {
                 own.push(name);
             }
         }
@@ -157,9 +166,21 @@ fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {
     }
 }
 
-/// Whether a Secret was made for a cluster, and not for one of the same name before it.
-fn is_own(secret: &Secret, cluster: &TenantCluster) -> bool {
-    secret.owner_references().iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref())
+/// Whether a kubeconfig names the cluster's API: its endpoint or one of its control nodes, known by the authority that the cluster has
+/// formed with and by no other one.
+fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
+    let Ok(credentials) = Credentials::parse(kubeconfig) else { return false };
+    let status = cluster.status.as_ref();
+    let deployment = status.and_then(|status| status.deployment.as_ref());
+    let endpoint = status.and_then(|status| status.resolved.as_ref()?.endpoint.as_deref());
+    let nodes = deployment.into_iter().flat_map(|deployment| &deployment.nodes).map(|node| node.address.as_str());
+    let is_own = |server: SocketAddrV4| {
+        let own = endpoint.into_iter().chain(nodes).any(|address| address.parse() == Ok(*server.ip()));
+        own && server.port() == ports::API
+    };
+    let authority = deployment.and_then(|deployment| deployment.authority.as_ref()?.parse::<Fingerprint>().ok());
+    credentials.address().is_some_and(is_own)
+        && authority.is_some_and(|formed| credentials.authorities().is_ok_and(|known| known == [formed]))
 }
 
 fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {

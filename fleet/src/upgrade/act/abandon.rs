@@ -3,6 +3,7 @@
 use contract::swap::Stage;
 
 use super::{Vms, place};
+use crate::ending::Cancelled;
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
 use crate::upgrade::context::StepContext;
 use crate::upgrade::journal::Journal;
@@ -13,10 +14,13 @@ use crate::upgrade::plan::{Plan, PlannedNode};
 impl StepContext<'_> {
     /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
     /// What cannot be done, seen or waited for is said: this is the way out, and leads out whatever is broken.
-    pub(super) async fn leave(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> String {
+    ///
+    /// # Errors
+    /// The command was asked to end while it waited.
+    pub(super) async fn leave(&self, plan: &Plan, journal: &Journal<'_>, index: usize) -> Result<String, Cancelled> {
         let node = &plan.nodes[index];
         // A disk that is attached late would be in a VM that was named to be removed.
-        let settled = self.hypervisor.settle().await;
+        let settled = self.hypervisor.settle_unless(&self.cancelled).await?;
         let vms = match self.vms().await {
             Ok(vms) => Vms::of(node, vms, journal.progress().noted(index)),
             Err(error) => Err(error.into()),
@@ -31,7 +35,7 @@ impl StepContext<'_> {
                 error.source
             );
         }
-        format!("{}; {left}", self.end_swap(plan, node).await)
+        Ok(format!("{}; {left}", self.end_swap(plan, node).await))
     }
 
     /// Asks a node how it is, and for what ends its swap. Says how it stays.

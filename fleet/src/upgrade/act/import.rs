@@ -44,7 +44,7 @@ impl StepContext<'_> {
     /// there, each time anew: the file may have been replaced since.
     async fn staged(&self, plan: &Plan, like: &Vm) -> Result<(Staged, Source), StepError> {
         let (placement, digest) = (&plan.options.placement, &plan.target.digest);
-        if let Some(ready) = self.hypervisor.staged(digest, like, placement).await? {
+        if let Some(ready) = self.look(self.hypervisor.staged(digest, like, placement)).await? {
             return Ok((ready, Source::LaidBefore));
         }
         let (target, ova) = (plan.target.clone(), self.ova(plan).to_owned());
@@ -52,12 +52,14 @@ impl StepContext<'_> {
         let verified =
             verified.map_err(|error| StepError::pause(reason::HERE, format!("verifying the OVA: {error}")))?;
         verified.map_err(|error| StepError::refused(reason::OVA, format!("{error:#}")))?;
-        Ok((self.hypervisor.stage(self.ova(plan), digest, like, placement).await?, Source::Read))
+        let staged = self.hypervisor.stage_unless(&self.cancelled, self.ova(plan), digest, like, placement).await?;
+        Ok((staged?, Source::Read))
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
         let (snapshots, name) = (self.snapshots, format!("before-{}.db", plan.id));
-        if let Some(place) = snapshots.kept(&name).await.map_err(|error| StepError::store(&error))? {
+        let kept = async { snapshots.kept(&name).await.map_err(|error| StepError::store(&error)) };
+        if let Some(place) = self.look(kept).await? {
             return Ok(format!("{place} is there"));
         }
         let room = snapshots.spool().await;

@@ -44,7 +44,7 @@ impl StepContext<'_> {
             }));
         };
         if step.action == Action::Keep {
-            return Ok(StepOutcome::note(self.leave(plan, journal, index).await));
+            return Ok(StepOutcome::note(self.leave(plan, journal, index).await?));
         }
         let (node, progress) = (&plan.nodes[index], journal.progress());
         let vms = Vms::of(node, self.vms().await?, progress.noted(index))?.without_strays()?;

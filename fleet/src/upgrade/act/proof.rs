@@ -75,7 +75,7 @@ impl StepContext<'_> {
             if look > 0 {
                 tokio::time::sleep(self.pace * LOOKS_APART).await;
             }
-            self.hypervisor.settle().await?;
+            self.settle().await?;
             let with = self.hypervisor.with_bios_uuid(made).await?;
             let foreign = |stamp: &Stamp| stamp.deployment != plan.deployment;
             if let Some(vm) = with.iter().find(|vm| !vm.stamp.as_ref().is_some_and(foreign)) {

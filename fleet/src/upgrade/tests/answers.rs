@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::*;
 use crate::authority::{REACH, TakeOver};
 use crate::upgrade::Mode;
@@ -63,4 +65,28 @@ async fn a_store_that_stands_still_for_a_while_at_the_end_of_a_takeover_is_waite
     };
     let (hold, ()) = tokio::join!(Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}), again);
     hold.unwrap().confirm().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_drops_a_call_that_was_permitted_nothing_and_waits_for_one_that_was() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let guarded = GuardedHypervisor::new(&world, &hold);
+    let lasts = Duration::from_secs(60);
+    for permitted in [false, true] {
+        let (call, (cancel, cancelled)) = (guarded.call(), watch::channel(false));
+        let work = async {
+            if permitted {
+                call.still().await.unwrap();
+            }
+            tokio::time::sleep(lasts).await;
+        };
+        let asks = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            cancel.send_replace(true);
+        };
+        let begun = tokio::time::Instant::now();
+        let (done, ()) = tokio::join!(unless_begun(&cancelled, &call, Box::pin(work)), asks);
+        assert_eq!((done.is_ok(), begun.elapsed() >= lasts), (permitted, permitted));
+    }
 }

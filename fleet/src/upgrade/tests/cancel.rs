@@ -8,9 +8,12 @@ use tokio::time::Instant;
 use super::command::{begin, deployment, end, entries};
 use super::failing;
 use super::fake::{Ill, World};
-use crate::authority::{Hold, TakeOver};
+use crate::Cancelled;
+use crate::authority::{Hold, REACH, TakeOver};
 use crate::upgrade::step_error::StepError;
-use crate::upgrade::{Arrived, Cancelled, Deployment, KubernetesOptions, Mode, Outcome, UpgradeStatus, Verb};
+use crate::upgrade::{
+    Action, Arrived, Deployment, KubernetesOptions, Mode, Notice, Outcome, Step, UpgradeStatus, Verb,
+};
 
 /// A world at the beginning of a way.
 async fn world(nodes: usize, mode: Mode, ill: Ill, verb: Verb) -> World {
@@ -44,9 +47,18 @@ async fn everywhere(nodes: usize, mode: Mode, ill: Ill, verb: Verb, then: Verb, 
             println!("{told}: at most {most} calls followed");
             return call - 1;
         }
-        let (arrived, status) = gone.unwrap_or_else(|error| panic!("{told}: {error:#}"));
-        assert!(matches!(arrived, Arrived::Cancelled | Arrived::Ended(_)), "{told}: {arrived:?}");
-        assert_eq!(status.entries, entries(&world).await, "{told}");
+        match gone {
+            Err(error) if error.is::<Cancelled>() => {
+                let last = world.store().holds.into_values().next_back().unwrap();
+                let given_back = last.contains_key("released") || last.contains_key("withdrawn");
+                assert!(given_back, "{told}: {last:?}");
+            }
+            gone => {
+                let (arrived, status) = gone.unwrap_or_else(|error| panic!("{told}: {error:#}"));
+                assert!(matches!(arrived, Arrived::Cancelled | Arrived::Ended(_)), "{told}: {arrived:?}");
+                assert_eq!(status.entries, entries(&world).await, "{told}");
+            }
+        }
         most = most.max(calls - call);
         let outcome = end(&world, then).await;
         assert!(ends.contains(&outcome), "{told}: {outcome:?}");
@@ -143,6 +155,68 @@ async fn who_is_asked_to_end_waits_for_no_store_that_hangs() {
     assert!(matches!(may, Err(StepError::Cancelled)), "{may:?}");
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     assert!(matches!(context.may_go_on().await, Err(StepError::Cancelled)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes_on() {
+    let soon = Duration::from_secs(5);
+    for (verb, ends) in
+        [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack), (Verb::Abandon, Outcome::Abandoned)]
+    {
+        let world = failing::before(3, Step::of(Action::PowerOn, 0)).await;
+        world.lock().settling_hangs = true;
+        let (cancel, cancelled) = watch::channel(false);
+        let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+        let asks = async {
+            // The command before it has ended without giving the deployment back, which takes its time.
+            tokio::time::sleep(REACH * 2).await;
+            cancel.send_replace(true);
+            Instant::now()
+        };
+        let (gone, asked) = tokio::join!(asked.go_on(verb, None, TakeOver::FromTheDead), asks);
+        assert_eq!(gone.unwrap().0, Arrived::Cancelled, "{verb:?}");
+        assert!(asked.elapsed() < soon, "{verb:?}: {:?}", asked.elapsed());
+        world.lock().settling_hangs = false;
+        assert_eq!(end(&world, verb).await, ends, "{verb:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_before_it_has_the_deployment_has_made_nothing() {
+    let world = failing::world(1, Mode::Rolling, Ill::Well).await;
+    let before = world.store().holds;
+    world.lock().listing_hangs = true;
+    let (cancel, cancelled) = watch::channel(false);
+    let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+    let gone = async {
+        let error = asked.take(TakeOver::FromAnyone).await.err().unwrap();
+        assert!(error.is::<Cancelled>(), "{error:#}");
+    };
+    assert!(after(gone, &cancel).await < Duration::from_secs(5));
+    assert_eq!(world.store().holds, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_while_it_takes_the_deployment_says_that_it_has_begun_nothing() {
+    let world = failing::world(1, Mode::Rolling, Ill::Well).await;
+    let alive = Hold::take(&world, "elsewhere", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    // Its own directory is made by then, and who is faster cannot be seen any more.
+    let hangs = |notice: &Notice<'_>| world.lock().listing_hangs |= matches!(notice, Notice::TakingOver { .. });
+    let (cancel, cancelled) = watch::channel(false);
+    let asked = Deployment { cancelled, ..deployment(&world, &hangs) };
+    let asks = async {
+        tokio::time::sleep(REACH * 2).await;
+        cancel.send_replace(true);
+        Instant::now()
+    };
+    let (taken, asked) = tokio::join!(asked.take(TakeOver::FromAnyone), asks);
+    let error = taken.err().unwrap();
+    assert!(error.is::<Cancelled>() && asked.elapsed() < Duration::from_secs(5), "{error:#}");
+    let (number, last) = world.store().holds.into_iter().next_back().unwrap();
+    assert!(number > alive.number() && last.contains_key("withdrawn"), "{number}: {last:?}");
+    world.lock().listing_hangs = false;
+    alive.release().await;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]

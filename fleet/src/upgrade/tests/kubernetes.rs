@@ -103,7 +103,8 @@ async fn what_was_broken_off_is_gone_on_with() {
 async fn the_snapshot_before_a_kubernetes_upgrade_is_one_for_each_run() {
     let world = world();
     world.lock().stuck = Some("cp3");
-    upgraded(&world).await.unwrap_err();
+    let error = upgraded(&world).await.unwrap_err();
+    assert!(error.is::<GaveUp>(), "{error:#}");
     world.lock().stuck = None;
     upgraded(&world).await.unwrap();
     let kept: Vec<String> = world.store().files.into_keys().collect();

@@ -1,12 +1,14 @@
 //! The bytes that are imported are those that were planned with, whoever has touched the file since.
 
 use std::fs;
+use std::path::PathBuf;
 
-use super::command::{begin, end, give, give_with};
+use super::command::{begin, deployment, end, give, give_with};
 use super::fake::fault::{At, Fault};
 use super::fake::{Ill, World, new};
 use super::package::{signer, write};
-use crate::upgrade::{Mode, Outcome, Verb};
+use crate::authority::TakeOver;
+use crate::upgrade::{Arrived, Mode, Outcome, Target, Verb};
 
 /// Killed right before its first import: the OVA is verified, for the plan and for the run, and laid ready.
 async fn staged() -> World {
@@ -40,6 +42,21 @@ async fn what_is_laid_ready_needs_no_file_on_either_way() {
     let reason = give_with(&world, Verb::Resume, Some(gone), None).await.paused();
     assert!(reason.contains("gone.ova"), "{reason}");
     assert_eq!(world.called("import"), 0);
+}
+
+/// A controller has no file: where its image does not lie ready it says so, and goes on once it does.
+#[tokio::test(start_paused = true)]
+async fn an_image_without_a_file_is_made_from_where_it_lies_ready_or_not_at_all() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let target = Target { ova: PathBuf::new(), ..world.target.clone() };
+    let silent = |_: &crate::upgrade::Notice<'_>| ();
+    let begun = deployment(&world, &silent).apply_to(&target, &world.options, TakeOver::FromTheDead).await.unwrap();
+    let Arrived::Paused(reason) = begun.0 else { panic!("{:?}", begun.0) };
+    assert!(reason.words.contains("push its OVA there"), "{reason}");
+    assert_eq!((reason.code.as_str(), world.called("import")), ("upgrade.ova", 0));
+    let laid = staged().await.lock().templates.clone();
+    world.lock().templates = laid;
+    assert_eq!(end(&world, Verb::Resume).await, Outcome::Upgraded);
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,8 +19,8 @@ use crate::hypervisor::{
     Staged, Stamp, Vm, VmRef,
 };
 use crate::workers::{
-    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, OvaImage, PodSeen, Pool,
-    Records, Rollout, Site, Template, Token, Wish, Workers, WorkersStatus, records,
+    Addresses, Arrived, Changes, Cluster, Discards, Evicted, Image, Kept, NodeSeen, Notice, OvaImage, Placed, PodSeen,
+    Pool, Records, Rollout, Site, Template, Token, Wish, Workers, WorkersStatus, records,
 };
 
 pub const DEPLOYMENT: Uuid = Uuid::from_u128(0xaa);
@@ -220,6 +220,7 @@ pub fn pool(count: usize) -> Pool {
         rollout: Rollout::default(),
         made: 0,
         powers_on: false,
+        keeps_lost: false,
     }
 }
 
@@ -393,7 +394,7 @@ impl World {
             cluster: &world,
             store: &world,
             beside,
-            placement: Placement::default(),
+            placed: &|_| Placed::default(),
             site: self.site(),
             what: "a test",
             watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),

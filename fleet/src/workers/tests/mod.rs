@@ -3,8 +3,10 @@
 mod crash;
 mod decide;
 pub(super) mod fake;
+mod in_its_place;
 mod minors;
 mod records;
 mod says;
 mod scale;
 pub mod stories;
+mod unhealthy;

@@ -12,7 +12,7 @@ use crate::authority::TakeOver;
 use crate::hypervisor::{Kind, PowerState, Vm};
 use crate::workers::{Action, Arrived, Changes, Discards, Machine, NodeSeen, PodSeen, Seen, State, Wait, Wish, next};
 
-fn rejoin(worker: &str) -> Wish {
+pub(super) fn rejoin(worker: &str) -> Wish {
     Wish::Rejoin { worker: worker.to_owned() }
 }
 
@@ -91,8 +91,10 @@ async fn a_rejoin_whose_form_is_refused_fails_once_and_the_vm_is_on_as_before() 
     world.lock().expire("t-w1");
     world.lock().forms_are = Some(Kind::Refused);
     world.set_fault(None);
+    let key = first(&world).await.key;
     let (arrived, status) = world.give(rejoin("t-w1")).await.arrived();
     assert_eq!(codes(&arrived), ["hypervisor.refused"]);
+    assert_eq!((key.is_some(), first(&world).await.key), (true, key), "its form has the token of before");
     assert!(matches!(&arrived, Arrived::Stopped(why) if why[0].reason.words.contains("stays as it is")), "{arrived:?}");
     assert_eq!((status.workers[0].state, status.workers[0].power), (State::Failed, Some(PowerState::On)));
     assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "give").count(), 1);
@@ -313,7 +315,7 @@ async fn who_has_joined_in_the_place_of_one_that_joins_again_goes_at_once_also_b
 
 /// A cluster of two workers, of which the first is to join again. The command that gave it its token was ended before anybody could
 /// see that somebody who has read its form has joined in its place.
-async fn intruded_unseen() -> World {
+pub(super) async fn intruded_unseen() -> World {
     let world = World::new();
     let mut pool = pool(2);
     pool.rollout.max_unavailable = 1;
@@ -322,15 +324,7 @@ async fn intruded_unseen() -> World {
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.lock().expire("t-w1");
     world.lock().intruded.insert("t-w1".to_owned());
-    let (cancel, cancelled) = watch::channel(false);
-    let ended = async {
-        while !world.lock().intruded.is_empty() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        cancel.send_replace(true);
-    };
-    let (given, ()) = tokio::join!(world.give_with(rejoin("t-w1"), TakeOver::FromTheDead, cancelled), ended);
-    assert_eq!(given.arrived().0, Arrived::Cancelled);
+    give_until(&world, rejoin("t-w1"), || world.lock().intruded.is_empty()).await;
     let machine = first(&world).await;
     assert_eq!((machine.state, machine.impersonated, machine.key), (State::Joining, false, None));
     // Its VM says by then with which key it asks itself.
@@ -339,11 +333,24 @@ async fn intruded_unseen() -> World {
     world
 }
 
-async fn first(world: &World) -> Machine {
+/// By a person who ends the command as soon as this is so.
+pub(super) async fn give_until(world: &World, wish: Wish, is_so: impl Fn() -> bool) {
+    let (cancel, cancelled) = watch::channel(false);
+    let ended = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        cancel.send_replace(true);
+    };
+    let (given, ()) = tokio::join!(world.give_with(wish, TakeOver::FromTheDead, cancelled), ended);
+    assert_eq!(given.arrived().0, Arrived::Cancelled);
+}
+
+pub(super) async fn first(world: &World) -> Machine {
     world.kept().await.unwrap().machines[0].clone()
 }
 
-fn evictions(world: &World) -> usize {
+pub(super) fn evictions(world: &World) -> usize {
     world.lock().calls.iter().filter(|(name, _)| *name == "evict").count()
 }
 
@@ -354,6 +361,8 @@ async fn who_is_seen_first_in_the_round_that_chooses_the_worker_to_go_is_noted_b
         (replace("two", Changes::default()), 1, vec!["t-w3", "t-w4"]),
         // No other one goes in its place.
         (Wish::Scale(1), 0, vec!["t-w2"]),
+        // What shows him goes with the token, which is removed first of all.
+        (remove("t-w1"), 0, vec!["t-w2"]),
     ];
     for (wish, evicted, left) in wishes {
         let world = intruded_unseen().await;
@@ -398,8 +407,31 @@ fn who_is_in_its_place_is_noted_also_once_its_token_leaves_no_time_to_join() {
     };
     assert_eq!(noted(|_| {}), [Action::Suspect("t-w1".to_owned(), "its".to_owned())]);
     assert_eq!(noted(|machine| machine.impersonated = true), []);
-    // Its key is of an earlier token, as may be the record.
-    assert_eq!(noted(|machine| machine.token = None), []);
+}
+
+#[test]
+fn of_one_without_a_token_nobody_is_proved_to_be_in_its_place() {
+    let told = |now: u64, change: fn(&mut Machine)| {
+        let (mut machine, mut seen) = ready(Some("its"), None);
+        (machine.state, machine.joined_seconds, seen.now) = (State::Returning, Some(9), now);
+        change(&mut machine);
+        let next = next(&pool(1), &[machine], &seen);
+        let fails = next.actions.iter().map(|action| match action {
+            Action::Fail(_, why) => why.code.clone(),
+            other => panic!("{other:?}"),
+        });
+        let waits = next.waits.iter().map(|wait| wait.reason.code.clone());
+        (fails.collect::<Vec<_>>(), waits.collect::<Vec<_>>())
+    };
+    let (early, late) = (1050, 2000);
+    // The key that is noted is an earlier token's, and the record may be older than either.
+    let is_unproved = vec!["workers.unproved".to_owned()];
+    assert_eq!(told(early, |machine| machine.token = None), (Vec::new(), is_unproved.clone()));
+    assert_eq!(told(late, |machine| machine.token = None), (is_unproved.clone(), is_unproved));
+    // Unless that was seen before.
+    let is_anothers = vec!["workers.name-in-use".to_owned()];
+    let seen_before = |machine: &mut Machine| (machine.token, machine.impersonated) = (None, true);
+    assert_eq!(told(late, seen_before), (is_anothers.clone(), is_anothers));
 }
 
 /// One that goes in whose place somebody was seen, and whose VM says nothing.
@@ -535,7 +567,7 @@ async fn one_that_waits_for_its_certificate_when_it_joins_again_is_not_sent_for_
 
 /// A worker that has a token, where its node is Ready and was let in with the key `own`: it has noted a key or none, and its VM says
 /// one or none.
-fn ready(noted: Option<&str>, says: Option<&str>) -> (Machine, Seen) {
+pub(super) fn ready(noted: Option<&str>, says: Option<&str>) -> (Machine, Seen) {
     let pool = pool(1);
     let uuid = Uuid::from_u128(1);
     let key = |key: Option<&str>| key.map(str::to_owned);

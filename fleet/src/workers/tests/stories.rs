@@ -833,8 +833,15 @@ async fn a_worker_that_was_given_up_and_is_removed_is_not_made_anew() {
     world.lock().ill.insert("one".to_owned());
     assert!(matches!(world.give(Wish::Add(1)).await.arrived().0, Arrived::Stopped(_)));
     // Who goes on ends once that is noted.
-    let cancelled = watch::channel(true).1;
-    assert_eq!(world.give_with(Wish::GoOn, TakeOver::FromTheDead, cancelled).await.arrived().0, Arrived::Cancelled);
+    let (cancel, cancelled) = watch::channel(false);
+    let noting = || {
+        cancel.send_replace(true);
+        Ok(())
+    };
+    let gone = world
+        .acting(cancelled, async |workers| workers.go_with(&Wish::GoOn, TakeOver::FromTheDead, &noting).await)
+        .await;
+    assert_eq!(gone.unwrap().0, Arrived::Cancelled);
     assert_eq!(world.kept().await.unwrap().machines[1].state, State::Leaving);
     assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
     assert_eq!(world.own(), ["t-w1"]);

@@ -7,13 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use contract::minor::Minor;
+use fleet::Cancelled;
 use fleet::authority::DirectoryStore;
-use fleet::hypervisor::{Hypervisor, Placement, Size};
+use fleet::hypervisor::{Hypervisor, Size};
 use fleet::node::Client;
-use fleet::upgrade::{Cancelled, Target};
+use fleet::upgrade::Target;
 use fleet::workers::{
-    Arrived, Away, Cluster, Image, Notice, OvaImage, Pool, Rollout, Site, Template, Wish, Workers, WorkersStatus,
-    cluster_minor, worker_minor,
+    Arrived, Away, Cluster, Image, Notice, OvaImage, Placed, Pool, Rollout, Site, Template, Wish, Workers,
+    WorkersStatus, cluster_minor, worker_minor,
 };
 use lab::{Lab as OpenLab, LabHypervisor};
 
@@ -87,6 +88,7 @@ impl<'a> Crew<'a> {
             rollout: Rollout::default(),
             made: 0,
             powers_on: false,
+            keeps_lost: false,
         };
         arguments.made.changes().apply(&mut pool);
         Ok(pool)
@@ -193,7 +195,7 @@ impl<'a> Crew<'a> {
                 cluster,
                 store: &store,
                 beside,
-                placement: Placement::default(),
+                placed: &|_| Placed::default(),
                 site,
                 what,
                 watch: &|notice: &Notice<'_>| self.at.work.output.tell(&words::notice(notice, &self.at.name)),

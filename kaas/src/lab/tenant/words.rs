@@ -234,6 +234,8 @@ pub mod tests {
             kubelet: None,
             up_to_date: true,
             available: false,
+            ready: false,
+            unhealthy: false,
             vm: None,
             power: None,
             joined_seconds: None,

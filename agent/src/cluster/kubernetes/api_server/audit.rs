@@ -27,7 +27,7 @@ pub(super) fn policy() -> Value {
         "system:kaas:agent",
         "system:kaas:pod-network",
     ];
-    let groups = ["system:nodes", "system:serviceaccounts:kube-system"];
+    let groups = ["system:nodes", "system:serviceaccounts:kube-system", "system:serviceaccounts:kaas-system"];
     let secrets = json!([
         {"group": "", "resources": ["secrets", "serviceaccounts/token"]},
         {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},

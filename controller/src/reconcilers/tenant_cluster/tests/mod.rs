@@ -1,17 +1,22 @@
 //! Clusters from their object to their VMs and back, at an API server and a place in memory.
 
+mod add_ons;
 mod api;
 mod faults;
+mod nodes;
 mod place;
 mod stories;
+mod upgrades;
 
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
-use self::api::Mortal;
+pub use self::api::Mortal;
+pub use self::place::Fault as VmFault;
 use self::place::InMemoryPlace;
 use super::Work;
 use crate::context::Trouble;
@@ -58,7 +63,7 @@ impl World {
 
     /// Reconciles again and again, as a controller does, until something is so.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        for _ in 0..60 {
+        for _ in 0..120 {
             if is_so(self) {
                 return;
             }
@@ -108,7 +113,7 @@ impl World {
         let machines = self.api.names("machines");
         assert_eq!(machines, ["shop-cp1", "shop-cp2", "shop-cp3"], "{what}");
         assert_eq!(self.place.vms().into_keys().collect::<Vec<_>>(), machines, "{what}");
-        assert_eq!(self.api.names("ipaddresses").len(), 5, "{what}: three nodes and two Services");
+        assert_eq!(self.api.names("ipaddresses").len(), 6, "{what}: three nodes, two Services and the endpoint");
         assert_eq!(self.api.names("secrets"), ["shop-deployer", "shop-kubeconfig"], "{what}");
         assert_eq!(self.place.lock().disks.len(), 3, "{what}: disks");
     }
@@ -117,5 +122,16 @@ impl World {
         let of = crate::reach::Collection::of::<Secret>(Some("team-blue"));
         let found = futures_util::FutureExt::now_or_never(crate::reach::Objects::get(&self.api, &of, name));
         serde_json::from_value(found.unwrap().unwrap()).unwrap()
+    }
+
+    pub fn kubeconfig(&self) -> String {
+        String::from_utf8(self.secret("shop-kubeconfig").data.unwrap()["value"].0.clone()).unwrap()
+    }
+
+    /// Puts another kubeconfig into the cluster's Secret, as a person may.
+    pub fn put_kubeconfig(&self, text: &str) {
+        let mut secret = self.secret("shop-kubeconfig");
+        secret.data.get_or_insert_default().insert("value".to_owned(), ByteString(text.as_bytes().to_vec()));
+        self.api.put(&secret);
     }
 }

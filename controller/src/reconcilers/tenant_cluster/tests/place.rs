@@ -13,16 +13,19 @@ use contract::kubeconfig::Kubeconfig;
 use contract::properties as keys;
 use contract::secret::Secret;
 use contract::statement::{Phase, Statement};
+use fleet::authority::Snapshots;
 use fleet::deploy::Guests;
 use fleet::hypervisor::{
-    Addition, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement, Result,
-    ShutDown, Staged, Stamp, Vm, VmRef,
+    Adapter, Addition, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement,
+    Result, ShutDown, Staged, Stamp, Vm, VmRef,
 };
+use fleet::node::AddOnSeen;
 use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use super::nodes::{Content, Ill, Kept, Upgradable};
 use crate::objects::Provider;
 use crate::reach::Placeable;
 use crate::reach::providers::{Place, Unavailable, Why};
@@ -43,10 +46,23 @@ pub enum Fault {
     Lost,
 }
 
+/// A VM, where it was put, and since when it is on.
+pub type Made = (Vm, Placement, Option<Instant>);
+
 /// What there is.
 #[derive(Default)]
 pub struct State {
-    vms: Vec<(Vm, Placement, Option<Instant>)>,
+    pub vms: Vec<Made>,
+    /// The digests of the images that VMs were made of, by their BIOS UUIDs.
+    pub images: BTreeMap<Uuid, String>,
+    /// What is on the data disks of control nodes, by their names.
+    pub contents: BTreeMap<String, Content>,
+    /// What is wrong with them.
+    pub ill: Ill,
+    /// Whether the cluster has ever formed.
+    pub has_once_formed: bool,
+    /// Snapshots that are kept.
+    pub snapshots: BTreeSet<String>,
     /// Data disks that are there, and whether each may be removed.
     pub disks: BTreeMap<Uuid, bool>,
     /// The forms of VMs, by their names.
@@ -64,10 +80,24 @@ pub struct State {
     /// Nodes that take no pods, and those that were removed, by their names.
     pub cordoned: BTreeSet<String>,
     pub removed: BTreeSet<String>,
+    /// Workers whose nodes are not Ready, by their names.
+    pub unready: BTreeSet<String>,
+    /// Add-ons that do not run, by their names.
+    pub stopped: BTreeSet<String>,
+    /// Whether the Kubernetes API does not answer.
+    pub is_silent: bool,
     /// Pods that do not move away, by their nodes' names.
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
     began: Option<Instant>,
+    /// The authority that clusters form with, in PEM, and its fingerprint.
+    authority: Option<(String, Fingerprint)>,
+    /// Whether guests take longer to shut down than anybody waits.
+    pub is_slow: bool,
+    /// Whether no kubeconfig is good for asking.
+    pub is_unusable: bool,
+    /// The kubeconfigs by which clusters were asked.
+    pub asked_by: BTreeSet<String>,
 }
 
 /// A place. Clones are the same one.
@@ -92,7 +122,12 @@ struct Nodes {
 impl InMemoryPlace {
     pub fn new() -> Self {
         let place = Self::default();
-        place.lock().began = Some(Instant::now());
+        let authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        let authority = authority.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let fingerprint = Fingerprint::of_key_of(authority.der()).unwrap();
+        let mut state = place.lock();
+        (state.began, state.authority) = (Some(Instant::now()), Some((authority.pem(), fingerprint)));
+        drop(state);
         place
     }
 
@@ -108,6 +143,21 @@ impl InMemoryPlace {
     /// Where VMs were put, by their names.
     pub fn placements(&self) -> BTreeMap<String, Placement> {
         self.lock().vms.iter().map(|(vm, placement, _)| (vm.name.clone(), placement.clone())).collect()
+    }
+
+    /// Removes a VM as somebody else does.
+    pub fn lose(&self, name: &str) {
+        self.lock().vms.retain(|(vm, ..)| vm.name != name);
+    }
+
+    /// The workers that take pods.
+    pub fn serving(&self) -> usize {
+        let state = self.lock();
+        let serves = |it: &&(Vm, Placement, Option<Instant>)| {
+            has_joined(&state, it)
+                && [&state.removed, &state.cordoned, &state.unready].iter().all(|no| !no.contains(&it.0.name))
+        };
+        state.vms.iter().filter(serves).count()
     }
 
     /// Changes a VM as somebody else does.
@@ -150,7 +200,7 @@ impl InMemoryPlace {
 
 impl State {
     /// The VM that was seen, as it is.
-    fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut (Vm, Placement, Option<Instant>)> {
+    fn own(&mut self, seen: &Vm) -> anyhow::Result<&mut Made> {
         match self.vms.iter_mut().find(|(vm, ..)| vm.reference == seen.reference) {
             Some(found) if found.0 == *seen => Ok(found),
             Some(_) => bail!("it has changed"),
@@ -158,11 +208,25 @@ impl State {
         }
     }
 
+    /// Whether a control node of the cluster is up.
     fn has_formed(&self) -> bool {
-        let is_on = |(vm, _, since): &(Vm, Placement, Option<Instant>)| {
-            vm.power == PowerState::On && since.is_some_and(|since| since.elapsed() >= FORMS)
-        };
-        !self.is_ill && self.vms.iter().any(is_on)
+        let is_up = |made: &Made| self.is_control(&made.0) && self.is_up(made, FORMS);
+        !self.is_ill && self.vms.iter().any(is_up)
+    }
+
+    fn is_control(&self, vm: &Vm) -> bool {
+        self.forms.get(&vm.name).is_some_and(|form| form[keys::ROLE] != "worker")
+    }
+
+    /// The name of the node that a VM is: a control node keeps it through its VMs.
+    fn name_of(&self, vm: &Vm) -> String {
+        let of_control = Self::node_of(vm).filter(|_| self.is_control(vm));
+        of_control.unwrap_or(&vm.name).to_owned()
+    }
+
+    /// Whether a VM is on and has what it needs to be its node.
+    fn is_node(&self, vm: &Vm) -> bool {
+        vm.power == PowerState::On && (!self.is_control(vm) || vm.data_disks().next().is_some())
     }
 }
 
@@ -181,17 +245,47 @@ impl Placeable for InMemoryPlace {
         Ok(Box::new(Of { place: self.clone(), deployment: place.deployment }))
     }
 
-    fn cluster(&self, _: &str) -> anyhow::Result<Box<dyn Cluster>> {
+    fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
+        anyhow::ensure!(!self.lock().is_unusable, "its certificate is none");
+        self.lock().asked_by.insert(kubeconfig.to_owned());
         Ok(Box::new(Api(self.clone())))
+    }
+
+    async fn add_ons(&self, _: &str) -> anyhow::Result<Vec<AddOnSeen>> {
+        let state = self.lock();
+        if state.is_silent || !state.has_formed() {
+            bail!("the API does not answer");
+        }
+        let all = [keys::CLUSTER_DNS, keys::CLUSTER_METRICS, keys::LOCAL_VOLUMES, keys::SERVICE_VIPS];
+        let seen = |name: &str| AddOnSeen {
+            add_on: name.to_owned(),
+            workload: format!("kube-system/{name}"),
+            wanted: 1,
+            running: u64::from(!state.stopped.contains(name)),
+        };
+        Ok(all.into_iter().map(seen).collect())
     }
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
         Box::new(Nodes { place: self.clone(), key })
     }
+
+    fn nodes(&self, _: &str) -> anyhow::Result<Arc<dyn fleet::upgrade::Nodes>> {
+        Ok(Arc::new(Upgradable(self.clone())))
+    }
+
+    fn snapshots(&self, _: &str, _: &str) -> Box<dyn Snapshots> {
+        Box::new(Kept(self.clone()))
+    }
+
+    async fn clears(&self, _: &str, _: &str) -> anyhow::Result<()> {
+        self.lock().snapshots.clear();
+        Ok(())
+    }
 }
 
 /// Whether a VM is a worker's that has joined.
-fn has_joined(state: &State, (vm, _, since): &(Vm, Placement, Option<Instant>)) -> bool {
+fn has_joined(state: &State, (vm, _, since): &Made) -> bool {
     let is_worker = state.forms.get(&vm.name).is_some_and(|form| form[keys::ROLE] == "worker");
     let is_on = vm.power == PowerState::On && since.is_some_and(|since| since.elapsed() >= JOINS);
     is_worker && is_on && !state.is_ill
@@ -201,22 +295,25 @@ fn has_joined(state: &State, (vm, _, since): &(Vm, Placement, Option<Instant>)) 
 impl Cluster for Api {
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
         let state = self.0.lock();
-        let is_control = |name: &str| state.forms.get(name).is_some_and(|form| form[keys::ROLE] != "worker");
-        let is_there = |it: &&(Vm, Placement, Option<Instant>)| {
-            (is_control(&it.0.name) && state.has_formed())
+        if state.is_silent {
+            bail!("the API does not answer");
+        }
+        let is_there = |it: &&Made| {
+            (state.is_control(&it.0) && state.is_node(&it.0) && state.has_formed())
                 || (has_joined(&state, it) && !state.removed.contains(&it.0.name))
         };
         let there = state.vms.iter().filter(is_there);
-        let node = |(vm, ..): &(Vm, Placement, Option<Instant>)| NodeSeen {
-            name: vm.name.clone(),
+        let name = |vm: &Vm| state.name_of(vm);
+        let node = |(vm, ..): &Made| NodeSeen {
+            name: name(vm),
             uid: vm.uuid().to_string(),
             provider: format!("vsphere://{}", vm.uuid()),
-            ready: true,
+            ready: !state.unready.contains(&vm.name),
             cordoned: state.cordoned.contains(&vm.name),
             address: None,
             excluded: state.cordoned.contains(&vm.name),
-            control: is_control(&vm.name),
-            kubelet: "v1.36.2".to_owned(),
+            control: state.is_control(vm),
+            kubelet: state.contents.get(&name(vm)).map_or("v1.36.2".to_owned(), |it| format!("v{}", it.kubernetes)),
             heard: "2027-01-01T00:00:00Z".to_owned(),
         };
         Ok(there.map(node).collect())
@@ -275,6 +372,7 @@ impl Guests for Nodes {
         if !knows || !state.has_formed() {
             bail!("{node} knows nobody by that key, or has not formed");
         }
+        state.has_once_formed = true;
         state.given += 1;
         let elapsed = state.began.unwrap().elapsed();
         let pair = rcgen::KeyPair::generate()?;
@@ -285,7 +383,7 @@ impl Guests for Nodes {
         let kubeconfig = Kubeconfig {
             server: format!("https://{node}:6443"),
             server_name: None,
-            authority: certificate.clone(),
+            authority: state.authority.clone().unwrap().0,
             certificate,
             key: Secret::new(pair.serialize_pem()),
         };
@@ -294,8 +392,8 @@ impl Guests for Nodes {
 
     async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
         let state = self.place.lock();
-        let on = state.vms.iter().filter(|(vm, ..)| vm.power == PowerState::On);
-        Ok(on.map(|(vm, ..)| vm.name.clone()).collect())
+        let on = state.vms.iter().filter(|(vm, ..)| state.is_node(vm));
+        Ok(on.map(|(vm, ..)| state.name_of(vm)).collect())
     }
 }
 
@@ -326,8 +424,10 @@ impl Hypervisor for Of {
     }
 
     async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
-        let shown = Fingerprints { authority: Fingerprint::of(b"a"), endpoint: Fingerprint::of(b"e") };
-        self.place.look(|state| state.has_formed().then_some(shown))
+        self.place.look(|state| {
+            let authority = state.authority.as_ref().unwrap().1;
+            state.has_formed().then_some(Fingerprints { authority, endpoint: Fingerprint::of(b"e") })
+        })
     }
 
     async fn statement(&self, vm: &VmRef) -> Result<Option<Statement>> {
@@ -342,7 +442,7 @@ impl Hypervisor for Of {
             key: None,
             at: 0,
         };
-        let is_it = |it: &&(Vm, Placement, Option<Instant>)| it.0.reference == *vm;
+        let is_it = |it: &&Made| it.0.reference == *vm;
         self.place.look(|state| state.vms.iter().find(is_it).is_some_and(|it| has_joined(state, it)).then_some(said))
     }
 
@@ -364,15 +464,31 @@ impl Hypervisor for Of {
         Err(Error::refused("a controller has no OVA"))
     }
 
-    async fn import(&self, _: &Replacement<'_>, _: &dyn Permit) -> Result<Uuid> {
-        panic!("a first VM takes no other one's place")
+    async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
+        let (uuid, name, stamp) = (replacement.uuid, replacement.name.to_owned(), replacement.stamp.clone());
+        let (like, digest) = (replacement.like.clone(), replacement.image.digest.clone());
+        self.place
+            .does("import", permit, move |state| {
+                let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
+                assert!(!is_there, "{name} is made twice");
+                let placement = state.own(&like)?.1.clone();
+                let form = state.forms.get(&like.name).cloned().unwrap_or_default();
+                state.forms.insert(name.clone(), form);
+                state.images.insert(uuid, digest);
+                let reference = VmRef { uuid, id: format!("vm-{uuid}") };
+                let vm = Vm { reference, name, stamp: Some(stamp), power: PowerState::Off, disks: Vec::new(), ..like };
+                let adapters = vm.adapters.into_iter().map(|adapter| Adapter { connected: true, ..adapter }).collect();
+                state.vms.push((Vm { adapters, ..vm }, placement, None));
+                Ok(uuid)
+            })
+            .await
     }
 
     async fn add(&self, addition: &Addition<'_>, permit: &dyn Permit) -> Result<Uuid> {
         let uuid = addition.uuid.expect("its Machine's UID");
         let (name, stamp, placement) = (addition.name.to_owned(), addition.stamp.clone(), addition.placement.clone());
         let properties = addition.properties.clone();
-        let size = addition.size.data_disk;
+        let (size, digest) = (addition.size.data_disk, addition.image.digest.clone());
         self.place
             .does("add", permit, move |state| {
                 let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
@@ -381,14 +497,26 @@ impl Hypervisor for Of {
                 let disk = Disk { reference: disk, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
                 let disks = Vec::from_iter(size.map(|_| disk));
                 state.disks.extend(disks.iter().map(|disk| (disk.reference.uuid, true)));
+                if properties[keys::ROLE] != "worker"
+                    && let Some(disk) = disks.first()
+                {
+                    state.contents.insert(stamp.node.clone(), Content::on(disk.reference.uuid));
+                }
                 state.forms.insert(name.clone(), properties);
+                state.images.insert(uuid, digest);
+                let adapter = Adapter {
+                    key: "4000".to_owned(),
+                    network: "VM Network".to_owned(),
+                    mac: "00:50:56:00:00:01".to_owned(),
+                    connected: true,
+                };
                 let vm = Vm {
                     reference: VmRef { uuid, id: format!("vm-{uuid}") },
                     name,
                     stamp: Some(stamp),
                     power: PowerState::Off,
                     disks,
-                    adapters: Vec::new(),
+                    adapters: vec![adapter],
                     snapshots: Vec::new(),
                     tasks: Vec::new(),
                     version: "0".to_owned(),
@@ -406,12 +534,19 @@ impl Hypervisor for Of {
                 let own = state.own(vm)?;
                 assert_eq!(own.0.power, PowerState::Off, "{vm} is powered on twice");
                 (own.0.power, own.2) = (PowerState::On, Some(now));
+                let taken = own.0.clone();
+                state.takes_disk(&taken);
                 Ok(())
             })
             .await
     }
 
-    async fn shut_down(&self, vm: &Vm, _: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+    async fn shut_down(&self, vm: &Vm, limit: Duration, permit: &dyn Permit) -> Result<ShutDown> {
+        if self.place.lock().is_slow {
+            permit.still().await?;
+            tokio::time::sleep(limit).await;
+            return Ok(ShutDown::StillOn);
+        }
         self.place
             .does("shut_down", permit, |state| {
                 state.own(vm)?.0.power = PowerState::Off;
@@ -429,8 +564,14 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn connect(&self, _: &Vm, _: &str, _: bool, _: &dyn Permit) -> Result<()> {
-        panic!("nobody asks for that")
+    async fn connect(&self, vm: &Vm, adapter: &str, connected: bool, permit: &dyn Permit) -> Result<()> {
+        self.place
+            .does("connect", permit, |state| {
+                let own = state.own(vm)?;
+                own.0.adapters.iter_mut().filter(|it| it.key == adapter).for_each(|it| it.connected = connected);
+                Ok(())
+            })
+            .await
     }
 
     async fn detach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
@@ -444,8 +585,19 @@ impl Hypervisor for Of {
             .await
     }
 
-    async fn attach(&self, _: &Vm, _: &DiskRef, _: &dyn Permit) -> Result<()> {
-        panic!("nobody asks for that")
+    async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        let reference = disk.clone();
+        self.place
+            .does("attach", permit, |state| {
+                let held = state.vms.iter().any(|(other, ..)| other.disk(reference.uuid).is_some());
+                assert!(!held, "{} is held and was to be attached", reference.path);
+                assert!(state.disks.contains_key(&reference.uuid), "{} is lost", reference.path);
+                let own = state.own(vm)?;
+                assert_eq!(own.0.power, PowerState::Off, "{vm} is on and a disk was to be attached");
+                own.0.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+                Ok(())
+            })
+            .await
     }
 
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use contract::kubeconfig::Kubeconfig;
 use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
+use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::World;
-use crate::objects::{Machine, NodePool, ProviderReason, TenantCluster, VMClass, set};
+use crate::objects::{
+    AddressRange, Limits, Machine, NodePool, ProviderReason, Reference, ServiceVips, TenantCluster, VMClass, set,
+};
 use crate::term::Term;
 
 #[tokio::test(start_paused = true)]
@@ -76,6 +80,44 @@ async fn the_kubeconfig_is_renewed_before_it_ends() {
     world.is_whole("it was renewed");
 }
 
+/// Whoever may write Secrets beside a cluster has the controller ask nobody but the cluster.
+#[tokio::test(start_paused = true)]
+async fn a_kubeconfig_that_leads_elsewhere_is_never_gone_by_and_is_written_anew() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let own = Kubeconfig::parse(&world.kubeconfig()).unwrap();
+    let other = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    let other = other.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+    let served_by = |server: &str| Kubeconfig { server: server.to_owned(), ..own.clone() };
+    let foreign = [
+        served_by("https://10.0.0.5:6443"),
+        served_by("https://10.0.0.5/rest/x?"),
+        served_by("https://192.168.10.20:2379"),
+        served_by("https://192.168.10.20:6443/x?"),
+        served_by("https://192.168.10.20:6443@10.0.0.5:6443"),
+        served_by("https://localhost:6443"),
+        Kubeconfig { authority: other.clone(), ..own.clone() },
+        Kubeconfig { authority: [other.as_str(), &own.authority].concat(), ..own.clone() },
+        Kubeconfig { authority: String::new(), ..own.clone() },
+    ];
+    let texts = foreign.map(|foreign| foreign.render("deployer").to_string());
+    for text in texts.into_iter().chain(["x".to_owned(), String::new()]) {
+        world.put_kubeconfig(&text);
+        world.reconcile().await.unwrap();
+        assert!(!world.place.lock().asked_by.contains(&text), "{text}");
+        let anew = world.kubeconfig();
+        assert_ne!(anew, text);
+        assert_eq!(Kubeconfig::parse(&anew).unwrap().authority, own.authority);
+        assert!(world.is_ready());
+    }
+    // One that is the cluster's own, by its endpoint, stays.
+    let text = served_by("https://192.168.10.10:6443").render("deployer").to_string();
+    world.put_kubeconfig(&text);
+    world.reconcile().await.unwrap();
+    assert_eq!(world.kubeconfig(), text);
+    assert!(world.place.lock().asked_by.contains(&text));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_control_node_that_is_off_is_powered_on_unless_the_cluster_is_paused() {
     let world = World::new();
@@ -136,6 +178,28 @@ async fn a_controller_that_is_to_end_waits_for_nothing_and_the_next_one_goes_on(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_controller_that_is_to_end_waits_for_no_guest_that_shuts_down_and_cuts_no_power_for_it() {
+    let mut world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.place.lock().is_slow = true;
+    world.delete();
+    let begun = tokio::time::Instant::now();
+    let closed = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        world.term.close();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), closed);
+    done.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(!world.place.lock().changes.contains(&"cut_power"));
+    assert_eq!(world.place.vms().len(), 3);
+    // Whoever comes next waits as long as guests may take, and no longer.
+    world.term = Term::unlimited("controller two");
+    world.until("gone", World::is_gone).await;
+    world.is_clean("another one has gone on");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_in_the_way_stands_in_preflight_and_nothing_is_made() {
     let world = World::new();
     let mut provider = crate::decisions::fixture::provider();
@@ -163,38 +227,189 @@ async fn what_is_in_the_way_stands_in_preflight_and_nothing_is_made() {
     world.is_whole("what was in the way is gone");
 }
 
-#[tokio::test(start_paused = true)]
-async fn two_clusters_never_have_the_same_address() {
-    let world = World::new();
-    let mut other = world.cluster.clone();
-    (other.metadata.name, other.metadata.uid) = (Some("bank".to_owned()), Some(Uuid::from_u128(77).to_string()));
-    other.spec.network.endpoint.address = Some("192.168.10.25".to_owned());
-    world.api.put(&other);
-    let other = World {
-        cluster: other,
+/// Another cluster at the same API server and in the same place.
+fn beside(world: &World, mut cluster: TenantCluster, number: u128) -> World {
+    let name = format!("bank{number}");
+    (cluster.metadata.name, cluster.metadata.uid) = (Some(name), Some(Uuid::from_u128(number).to_string()));
+    world.api.put(&cluster);
+    World {
+        cluster,
         api: world.api.clone(),
         place: world.place.clone(),
         clock: world.clock.clone(),
         term: world.term.clone(),
-    };
-    let mut named = world.cluster.clone();
-    named.spec.network.endpoint.address = Some("192.168.10.25".to_owned());
-    world.api.put(&named);
+    }
+}
+
+/// The reasons of a cluster's conditions.
+fn reasons(world: &World) -> Vec<String> {
+    let (namespace, name) = (world.cluster.namespace(), world.cluster.name_any());
+    let seen: TenantCluster = world.api.read(namespace.as_deref(), &name).unwrap();
+    seen.status.unwrap_or_default().conditions.into_iter().map(|condition| condition.reason).collect()
+}
+
+/// Two clusters at work at the same time, as a controller has them.
+async fn both(one: &World, other: &World) {
     for _ in 0..10 {
-        let (one, two) = tokio::join!(world.reconcile(), other.reconcile());
-        one.unwrap();
-        two.unwrap();
+        let (first, second) = tokio::join!(one.reconcile(), other.reconcile());
+        first.unwrap();
+        second.unwrap();
         tokio::time::sleep(Duration::from_secs(30)).await;
     }
-    let said = |name: &str| {
-        let of = crate::reach::Collection::of::<TenantCluster>(Some("team-blue"));
-        let found = futures_util::FutureExt::now_or_never(crate::reach::Objects::get(&world.api, &of, name));
-        let status = found.unwrap().unwrap()["status"].clone();
-        let reasons = status["conditions"].as_array().unwrap().iter();
-        reasons.map(|it| it["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clusters_never_have_the_same_address() {
+    type Names<'a> = &'a dyn Fn(&mut TenantCluster);
+    let endpoint = |cluster: &mut TenantCluster, address: &str| {
+        cluster.spec.network.endpoint.address = Some(address.to_owned());
     };
-    let blocked = [said("shop"), said("bank")].iter().filter(|it| it.contains(&"AddressesMissing".to_owned())).count();
-    assert_eq!(blocked, 1, "{:?} {:?}", said("shop"), said("bank"));
+    let vips = |cluster: &mut TenantCluster, first: &str, last: &str| {
+        let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
+        cluster.spec.network.service_vips =
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+    };
+    let elsewhere = |cluster: &mut TenantCluster| cluster.metadata.namespace = Some("team-red".to_owned());
+    let cases: [(&str, Names<'_>, Names<'_>); 4] = [
+        ("a pool gives it to nodes", &|it| endpoint(it, "192.168.10.25"), &|it| endpoint(it, "192.168.10.25")),
+        ("beside all ranges", &|it| endpoint(it, "192.168.10.95"), &|it| endpoint(it, "192.168.10.95")),
+        ("another one's Services", &|it| endpoint(it, "192.168.10.95"), &|it| {
+            elsewhere(it);
+            endpoint(it, "192.168.10.90");
+            vips(it, "192.168.10.94", "192.168.10.96");
+        }),
+        ("Services of both", &|it| vips(it, "192.168.10.90", "192.168.10.95"), &|it| {
+            elsewhere(it);
+            endpoint(it, "192.168.10.89");
+            vips(it, "192.168.10.95", "192.168.10.99");
+        }),
+    ];
+    for (what, of_one, of_other) in cases {
+        let mut world = World::new();
+        let mut provider = crate::decisions::fixture::provider();
+        provider.spec.allowed_namespaces.names.push("team-red".to_owned());
+        world.api.put(&provider);
+        let mut other = world.cluster.clone();
+        of_one(&mut world.cluster);
+        world.api.put(&world.cluster);
+        of_other(&mut other);
+        let other = beside(&world, other, 77);
+        both(&world, &other).await;
+        let said = [reasons(&world), reasons(&other)];
+        let is = |reason: &str| said.iter().filter(|it| it.iter().any(|said| said == reason)).count();
+        assert_eq!((is("AddressesMissing"), is("Serves")), (1, 1), "{what}: {said:?}");
+        let machines = world.api.names("machines");
+        assert_eq!(machines.len(), 3, "{what}: who cannot have it makes nothing: {machines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pool_reserves_is_no_clusters() {
+    for address in ["192.168.10.95", "192.168.10.25", "192.168.10.2", "192.168.10.1"] {
+        let mut world = World::new();
+        let mut pool = crate::decisions::fixture::pool();
+        pool.spec.reserved = vec!["192.168.10.95".to_owned(), "192.168.10.25".to_owned()];
+        world.api.put(&pool);
+        world.cluster.spec.network.endpoint.address = Some(address.to_owned());
+        world.api.put(&world.cluster);
+        world.reconcile().await.unwrap();
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "AddressesMissing" && words.contains(address), "{reason} {words}");
+        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
+    }
+}
+
+/// The Provider with room for so many nodes.
+fn limited(world: &World, nodes: u32) {
+    let mut provider = crate::decisions::fixture::provider();
+    provider.spec.limits = Some(Limits { nodes: Some(nodes), processors: None, memory_mib: None });
+    world.api.put(&provider);
+}
+
+fn is_so(world: &World, reason: &str) -> bool {
+    reasons(world).iter().any(|said| said == reason)
+}
+
+/// So many of its Machines and addresses, by the cluster's name.
+fn held_by(world: &World) -> (usize, usize) {
+    let name = world.cluster.name_any();
+    let machines = world.api.names("machines").into_iter().filter(|it| it.starts_with(&name)).count();
+    let of = crate::reach::Collection::of::<crate::objects::IPAddress>(None);
+    let all = futures_util::FutureExt::now_or_never(crate::reach::Objects::list(&world.api, &of, None));
+    let is_own = |it: &&serde_json::Value| {
+        it["spec"]["claimant"]["name"].as_str().is_some_and(|claimant| claimant.starts_with(&name))
+    };
+    (machines, all.unwrap().unwrap().iter().filter(is_own).count())
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_room_for_one_of_two_the_first_one_has_it_and_the_other_comes_after() {
+    let world = World::new();
+    let mut other = world.cluster.clone();
+    other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    let other = beside(&world, other, 77);
+    // Both have made all that they can before their first VM.
+    world.place.lock().is_away = true;
+    for one in [&world, &other] {
+        one.reconcile().await.unwrap();
+        assert_eq!(held_by(one), (3, 6));
+    }
+    limited(&world, 5);
+    world.place.lock().is_away = false;
+    both(&other, &world).await;
+    assert!(is_so(&world, "Serves") && is_so(&other, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&other));
+    assert_eq!((held_by(&other), world.place.vms().len()), ((0, 0), 3), "who waits holds nothing");
+    world.delete();
+    both(&world, &other).await;
+    assert!(is_so(&other, "Serves"), "{:?}", reasons(&other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_too_large_makes_nothing_and_keeps_nobody_out() {
+    let world = World::new();
+    let mut large = world.cluster.clone();
+    large.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    large.spec.control_plane.vm_class = "medium".to_owned();
+    let large = beside(&world, large, 77);
+    let mut provider = crate::decisions::fixture::provider();
+    provider.spec.limits = Some(Limits { nodes: None, processors: None, memory_mib: Some(3 * 16384 - 1) });
+    world.api.put(&provider);
+    large.reconcile().await.unwrap();
+    assert!(is_so(&large, "CapacityMissing") && held_by(&large) == (0, 0), "{:?}", reasons(&large));
+    both(&large, &world).await;
+    assert!(is_so(&world, "Serves") && is_so(&large, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&large));
+    assert_eq!(held_by(&large), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_takes_no_addresses_of_another_networks_pool() {
+    let mut world = World::new();
+    let mut other = crate::decisions::fixture::pool();
+    other.metadata.name = Some("green".to_owned());
+    (other.spec.subnet, other.spec.gateway) = ("192.168.20.0/24".to_owned(), None);
+    (other.spec.ranges[0].first, other.spec.ranges[0].last) = ("192.168.20.5".to_owned(), "192.168.20.9".to_owned());
+    world.api.put(&other);
+    let pool_ref = Some(Reference::to("green"));
+    world.cluster.spec.network.service_vips = Some(ServiceVips { ranges: None, pool_ref, count: Some(5) });
+    world.api.put(&world.cluster);
+    world.reconcile().await.unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "RangesOverlap" && words.contains("192.168.20.5"), "{reason} {words}");
+    assert_eq!(held_by(&world), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_named_otherwise_before_the_first_vm_is_given_back() {
+    let mut world = World::new();
+    world.place.lock().is_away = true;
+    world.reconcile().await.unwrap();
+    assert_eq!(held_by(&world), (3, 6));
+    let there = world.api.object("tenantclusters");
+    world.cluster = serde_json::from_value(there).unwrap();
+    world.cluster.spec.network.service_vips = None;
+    world.api.put(&world.cluster);
+    world.reconcile().await.unwrap();
+    assert_eq!(held_by(&world), (3, 4));
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,7 +486,7 @@ async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
         world.reconcile().await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
-    assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 5, "addresses stay with their VMs");
+    assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 6, "addresses stay with their VMs");
     assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
     world.place.lock().is_away = false;
     world.until("gone", World::is_gone).await;
@@ -306,7 +521,7 @@ async fn what_is_changed_of_control_nodes_that_are_there_is_told_as_not_done() {
     world.until("ready", World::is_ready).await;
     let there = world.api.object("tenantclusters");
     let mut changed: TenantCluster = serde_json::from_value(there).unwrap();
-    changed.spec.image = Some("kaas-tenant-0.3.0".to_owned());
+    changed.spec.control_plane.vm_class = "medium".to_owned();
     world.api.put(&changed);
     world.reconcile().await.unwrap();
     let (status, reason, words) = world.condition("UpToDate");
@@ -343,4 +558,22 @@ async fn a_secret_of_the_same_name_is_not_taken_for_the_clusters_own() {
     let (_, reason, words) = world.condition("Preflight");
     assert!(reason == "SecretMissing" && words.contains("was not made for this cluster"), "{reason} {words}");
     assert!(world.place.vms().is_empty());
+}
+
+/// Kubernetes puts tokens into Secrets of some types: a Secret is not the cluster's own because it says so.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_names_the_cluster_as_its_owner_and_is_of_another_type_stays_as_it_is() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let mut other = world.secret("shop-kubeconfig");
+    other.type_ = Some("kubernetes.io/service-account-token".to_owned());
+    world.api.put(&other);
+    world.reconcile().await.unwrap();
+    let (_, reason, words) = world.condition("Progressing");
+    assert!(reason == "Stuck" && words.contains("was not made for this cluster"), "{reason} {words}");
+    // It goes with its owner, by Kubernetes' own doing, and holds nothing up.
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    assert_eq!(world.api.names("secrets"), ["shop-kubeconfig"]);
+    assert_eq!(world.secret("shop-kubeconfig").type_, other.type_);
 }

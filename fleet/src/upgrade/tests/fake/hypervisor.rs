@@ -187,6 +187,9 @@ impl Hypervisor for World {
     }
 
     async fn settle(&self, _permit: &dyn Permit) -> Result<()> {
+        while self.lock().settling_hangs {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         self.look("settle", |_| Ok(())).await?;
         self.lock().settle();
         Ok(())

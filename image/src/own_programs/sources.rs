@@ -2,11 +2,19 @@
 //! place in the cache, where nobody else writes. Cargo takes a file that is older than its last build for
 //! unchanged, so here a file is written when its content differs, whichever clone it comes from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+/// The packages of this project that programs of images come from.
+pub const PACKAGES: [&str; 2] = ["agent", "controller"];
+
+/// What the program of a package is called.
+pub fn name(package: &str) -> String {
+    format!("kaas-{package}")
+}
 
 /// The file by which rustup chooses the compiler.
 const TOOLCHAIN: &str = "rust-toolchain.toml";
@@ -79,15 +87,8 @@ fn members(workspace: &Path) -> Result<Vec<String>> {
 /// # Errors
 /// When a manifest cannot be read or understood.
 pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
-    let manifest = |directory: &Path| -> Result<toml::Table> {
-        let path = directory.join("Cargo.toml");
-        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        text.parse().with_context(|| format!("understanding {}", path.display()))
-    };
-    let top = manifest(workspace)?;
-    let own = top.get("workspace").and_then(|workspace| workspace.get("dependencies"));
-    let own = own.and_then(toml::Value::as_table).context("the workspace's manifest lists no dependencies")?;
-    let directory = |name: &str| own.get(name).and_then(|entry| entry.get("path")).and_then(toml::Value::as_str);
+    let own = directories(workspace)?;
+    let directory = |name: &str| own.get(name).map(String::as_str);
     let (mut found, mut left) = (BTreeSet::new(), vec![package.to_owned()]);
     while let Some(name) = left.pop() {
         let place = directory(&name).with_context(|| format!("the workspace has no package {name}"))?;
@@ -102,6 +103,44 @@ pub fn packages(workspace: &Path, package: &str) -> Result<BTreeSet<String>> {
         }
     }
     Ok(found)
+}
+
+/// Whether the workspace has one of [`PACKAGES`].
+///
+/// # Errors
+/// When the workspace's manifest cannot be read or understood.
+pub fn is_there(workspace: &Path, package: &str) -> Result<bool> {
+    Ok(PACKAGES.contains(&package) && directories(workspace)?.contains_key(package))
+}
+
+/// Whether the workspace has one of [`PACKAGES`], with the program of its [`name`].
+///
+/// # Errors
+/// When a manifest cannot be read or understood.
+pub fn has(workspace: &Path, package: &str) -> Result<bool> {
+    if !is_there(workspace, package)? {
+        return Ok(false);
+    }
+    let manifest = manifest(&workspace.join(&directories(workspace)?[package]))?;
+    let programs = manifest.get("bin").and_then(toml::Value::as_array).into_iter().flatten();
+    let mut names = programs.filter_map(|program| program.get("name")?.as_str());
+    Ok(names.any(|named| named == name(package)))
+}
+
+/// The directories of the workspace's packages, by name.
+fn directories(workspace: &Path) -> Result<BTreeMap<String, String>> {
+    let top = manifest(workspace)?;
+    let own = top.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let own = own.and_then(toml::Value::as_table).context("the workspace's manifest lists no dependencies")?;
+    let directory =
+        |(name, entry): (&String, &toml::Value)| Some((name.clone(), entry.get("path")?.as_str()?.to_owned()));
+    Ok(own.iter().filter_map(directory).collect())
+}
+
+fn manifest(directory: &Path) -> Result<toml::Table> {
+    let path = directory.join("Cargo.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    text.parse().with_context(|| format!("understanding {}", path.display()))
 }
 
 #[cfg(test)]

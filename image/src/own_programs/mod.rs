@@ -1,8 +1,9 @@
-//! The agent, built by Cargo for the image.
+//! Our own programs, built by Cargo for images: the agent, and what else runs in a cluster.
 
 mod settings;
 mod sources;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -14,15 +15,36 @@ use crate::caller;
 use crate::process::Tool;
 use crate::spec::Files;
 
-/// The agent, built.
+pub use sources::{has, name};
+
+/// The package of the agent, which is in all images.
+const AGENT: &str = "agent";
+
+/// Our programs, built.
 #[derive(Clone, Debug)]
-pub struct Agent {
-    /// Its program.
-    pub program: PathBuf,
+pub struct OwnPrograms {
+    place: PathBuf,
     /// What the Rust compiler calls itself.
     pub rust: String,
     /// What the C compiler calls itself, which compiles the cryptography.
     pub cc: String,
+}
+
+impl OwnPrograms {
+    /// The program of the agent.
+    pub fn agent(&self) -> PathBuf {
+        self.program(AGENT)
+    }
+
+    /// The program of a package. Which ones there are, [`has`] says of the sources.
+    pub fn program(&self, package: &str) -> PathBuf {
+        self.place.join(name(package))
+    }
+
+    /// What an API server has to know before the program of a package works there, as a list in JSON: what it prints itself.
+    pub fn definitions(&self, package: &str) -> PathBuf {
+        self.place.join(format!("{package}.json"))
+    }
 }
 
 /// The C compiler, and what would have the build take another one or other flags.
@@ -32,7 +54,7 @@ const C_SETTINGS: [&str; 5] = ["CC", "CFLAGS", "AR", "ARFLAGS", "CRATE_CC_NO_DEF
 const RUST_SETTINGS: [&str; 6] =
     ["RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTC_BOOTSTRAP", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
 
-/// Whether a variable of the environment can change the program that is built. Where crates come from and where Cargo
+/// Whether a variable of the environment can change a program that is built. Where crates come from and where Cargo
 /// keeps things is the user's to say.
 fn shapes_program(name: &str) -> bool {
     let of_c = |setting: &str| {
@@ -46,13 +68,14 @@ fn shapes_program(name: &str) -> bool {
     of_target || by_start || RUST_SETTINGS.contains(&name) || C_SETTINGS.iter().copied().any(of_c)
 }
 
-/// Builds the agent's program from its sources, or finds it built from the same ones by the same compilers. Those are
-/// what the spec's own workspace asks for, also for sources of an earlier commit: what crates it shares with today's is
-/// compiled once.
+/// Builds our programs from their sources, or finds them built from the same ones by the same compilers. Those are what the
+/// spec's own workspace asks for, also for sources of an earlier commit: what crates it shares with today's is compiled once. All
+/// are built for each image, by one call of Cargo and so with the same features of what they share: that is compiled once as well,
+/// and the agent is the same whichever of the others an image has.
 ///
 /// # Errors
-/// When it does not build, or does not run with the image's C library.
-pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<Agent> {
+/// When one does not build, or does not run with the image's C library.
+pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<OwnPrograms> {
     let &BuildContext { tools, cache, progress, .. } = context;
     let find = |place: &Path| place.canonicalize().with_context(|| format!("finding {}", place.display()));
     let (workspace, agent) = (find(&files.workspace)?, find(&files.agent)?);
@@ -64,31 +87,68 @@ pub fn build(files: &Files, context: &BuildContext<'_>) -> Result<Agent> {
     };
     let (rust, cc) = (first_line("rustc")?, first_line(CC)?);
     let settings = settings::read(Path::new(settings::START), settings::home().as_deref())?;
-    let key = key(&agent, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
-    let place =
-        cache.stage(&key.of_copy(), progress, |directory| {
-            let program = directory.join("kaas-agent");
-            // Held until the program is taken: Cargo puts that of other sources in the same place.
-            let sources = cache.sources(progress)?;
-            lay_out(&key, &agent, sources.path())?;
-            let compiled = compile(&workspace, sources.path(), context)
-                .with_context(|| format!("compiling the agent of {}", agent.display()))?;
-            caller::take(&compiled, &program).context("keeping the agent's program")?;
+    let wanted = Wanted::of(&agent)?;
+    let key = key(&agent, &wanted, &Inputs { rust: &rust, cc: &cc, settings: &settings, tools: tools.key() })?;
+    let place = cache.stage(&key.of_copy(), progress, |directory| {
+        // Held until the programs are taken: Cargo puts those of other sources in the same place.
+        let sources = cache.sources(progress)?;
+        lay_out(&key, &agent, sources.path())?;
+        let compiled = compile(&workspace, sources.path(), &wanted, context)
+            .with_context(|| format!("compiling the programs of {}", agent.display()))?;
+        for package in &wanted.programs {
+            let (name, program) = (name(package), directory.join(name(package)));
+            let made = compiled.get(&name).with_context(|| format!("cargo named no program {name}"))?;
+            caller::take(made, &program).with_context(|| format!("keeping {name}"))?;
+            let inside = format!("/{name}");
+            let run = |argument: &str| tools.run(&inside).reads_at(&program, &inside).tool().arg(argument);
             // Of two C libraries the older one's programs run with the newer one, not the other way round.
-            tools.run("/kaas-agent").reads_at(&program, "/kaas-agent").tool().arg("--version").run(progress).context(
-                "the agent does not run with the image's C library: build on a host whose C library is not newer",
-            )
-        })?;
-    Ok(Agent { program: place.join("kaas-agent"), rust, cc })
+            run("--version").run(progress).with_context(|| {
+                format!("{name} does not run with the image's C library: build on a host whose C library is not newer")
+            })?;
+            if *package != AGENT {
+                let said = run("definitions").output(progress).with_context(|| format!("asking {name}"))?;
+                let file = directory.join(format!("{package}.json"));
+                std::fs::write(&file, said).with_context(|| format!("writing {}", file.display()))?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(OwnPrograms { place, rust, cc })
+}
+
+/// What is built of a workspace.
+struct Wanted {
+    /// The packages by which Cargo chooses features: those that there are.
+    packages: Vec<&'static str>,
+    /// Those that have a program.
+    programs: Vec<&'static str>,
+}
+
+impl Wanted {
+    fn of(workspace: &Path) -> Result<Self> {
+        let (mut packages, mut programs) = (Vec::new(), Vec::new());
+        for package in sources::PACKAGES {
+            if sources::is_there(workspace, package)? {
+                packages.push(package);
+            }
+            if has(workspace, package)? {
+                programs.push(package);
+            }
+        }
+        if !programs.contains(&AGENT) {
+            bail!("{} has no agent", workspace.display());
+        }
+        Ok(Self { packages, programs })
+    }
 }
 
 /// Lays out the sources that the key is of. It may have waited for another build, minutes in which they were edited.
 fn lay_out(key: &Key, workspace: &Path, place: &Path) -> Result<()> {
     sources::lay_out(workspace, place)?;
-    key.check().context("laying out the agent's sources")
+    key.check().context("laying out the sources of our programs")
 }
 
-/// What the program depends on besides its sources.
+/// What the programs depend on besides their sources.
 struct Inputs<'i> {
     rust: &'i str,
     cc: &'i str,
@@ -96,8 +156,8 @@ struct Inputs<'i> {
     tools: &'i Key,
 }
 
-fn key(workspace: &Path, inputs: &Inputs<'_>) -> Result<Key> {
-    let mut key = Key::of(Stage::AGENT)
+fn key(workspace: &Path, wanted: &Wanted, inputs: &Inputs<'_>) -> Result<Key> {
+    let mut key = Key::of(Stage::OWN_PROGRAMS)
         .text("compiler", inputs.rust)
         .text("C compiler", inputs.cc)
         .file("manifest", &workspace.join("Cargo.toml"))?
@@ -105,16 +165,25 @@ fn key(workspace: &Path, inputs: &Inputs<'_>) -> Result<Key> {
         // It may name a linker, flags or another profile.
         .text("Cargo's configuration", inputs.settings)
         .key("tools", inputs.tools);
-    for package in sources::packages(workspace, "agent")? {
+    let mut all = BTreeSet::new();
+    for package in &wanted.packages {
+        all.extend(sources::packages(workspace, package)?);
+    }
+    for package in all {
         key = key.directory(&package, &workspace.join(&package))?;
     }
     Ok(key.finish())
 }
 
-fn compile(workspace: &Path, sources: &Path, context: &BuildContext<'_>) -> Result<PathBuf> {
+fn compile(
+    workspace: &Path,
+    sources: &Path,
+    wanted: &Wanted,
+    context: &BuildContext<'_>,
+) -> Result<BTreeMap<String, PathBuf>> {
     let &BuildContext { cache, progress, .. } = context;
     let home = settings::home();
-    // Paths of this machine would come into the program through the panic messages of its dependencies. The
+    // Paths of this machine would come into the programs through the panic messages of its dependencies. The
     // workspace's own are relative to it.
     let flags = home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())).unwrap_or_default();
     let programs = cache.programs();
@@ -130,36 +199,39 @@ fn compile(workspace: &Path, sources: &Path, context: &BuildContext<'_>) -> Resu
     let said = settle(cargo, flags)
         // A target directory of its own: other flags would make the developer's builds start over.
         .env("CARGO_TARGET_DIR", cache.programs())
-        .args(arguments(sources))
+        .args(arguments(sources, wanted))
         .output(progress)?;
-    executable(&said).context("cargo named no program of the agent")
+    executables(&said)
 }
 
-/// What has Cargo build the program from the workspace in the directory `sources`.
-fn arguments(sources: &Path) -> Vec<OsString> {
+/// What has Cargo build the programs from the workspace in the directory `sources`.
+fn arguments(sources: &Path, wanted: &Wanted) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["build", "--locked", "--manifest-path"].map(OsString::from).to_vec();
     arguments.push(sources.join("Cargo.toml").into());
-    let what = ["--package", "agent", "--bin", "kaas-agent", "--profile", "appliance"];
-    arguments.extend(what.map(OsString::from));
-    arguments.push("--message-format=json-render-diagnostics".into());
+    arguments.extend(wanted.packages.iter().flat_map(|package| [OsString::from("--package"), OsString::from(package)]));
+    arguments
+        .extend(wanted.programs.iter().flat_map(|package| [OsString::from("--bin"), OsString::from(name(package))]));
+    let how = ["--profile", "appliance", "--message-format=json-render-diagnostics"];
+    arguments.extend(how.map(OsString::from));
     arguments
 }
 
-/// Leaves of the environment only what does not change the program.
+/// Leaves of the environment only what does not change the programs.
 fn settle(cargo: Tool, flags: String) -> Tool {
     cargo.without(shapes_program).env("CC", CC).env("CARGO_ENCODED_RUSTFLAGS", flags)
 }
 
-/// The program in Cargo's messages, one JSON object a line.
-fn executable(messages: &[u8]) -> Result<PathBuf> {
+/// The programs in Cargo's messages, one JSON object a line, by name.
+fn executables(messages: &[u8]) -> Result<BTreeMap<String, PathBuf>> {
+    let mut found = BTreeMap::new();
     for line in messages.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
         let message: serde_json::Value = serde_json::from_slice(line).context("reading cargo's messages")?;
-        let named = message["target"]["name"] == "kaas-agent";
-        if let (true, Some(path)) = (named, message["executable"].as_str()) {
-            return Ok(PathBuf::from(path));
+        let name = message["target"]["name"].as_str();
+        if let (Some(name), Some(path)) = (name, message["executable"].as_str()) {
+            found.insert(name.to_owned(), PathBuf::from(path));
         }
     }
-    bail!("none of cargo's messages has an executable")
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -190,9 +262,11 @@ mod tests {
         workspace(&sources);
         write(&directory.path().join(".cargo/config.toml"), "[build]\nrustc-wrapper = \"/of/a/stranger\"\n");
         let cargo = settings::start(Tool::on_host("cargo").current_dir(&sources), &sources).unwrap();
-        let cargo = cargo.env("CARGO_TARGET_DIR", directory.path().join("target")).args(arguments(&sources));
+        let cargo = cargo
+            .env("CARGO_TARGET_DIR", directory.path().join("target"))
+            .args(arguments(&sources, &Wanted::of(&sources).unwrap()));
         let said = cargo.output(&crate::progress::Progress::silent()).unwrap();
-        assert!(executable(&said).unwrap().starts_with(directory.path().join("target")));
+        assert!(executables(&said).unwrap()["kaas-agent"].starts_with(directory.path().join("target")));
     }
 
     #[test]
@@ -212,7 +286,7 @@ mod tests {
         let tools = |value: &str| Key::of(Stage::TOOLS).text("tools", value).finish();
         let (some, other) = (tools("some"), tools("other"));
         let inputs = || Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &some };
-        let key = |inputs: Inputs<'_>| key(directory.path(), &inputs).unwrap();
+        let key = |inputs: Inputs<'_>| key(directory.path(), &Wanted::of(directory.path()).unwrap(), &inputs).unwrap();
         let first = key(inputs());
         assert_eq!(key(inputs()), first);
         assert_ne!(key(Inputs { rust: "rustc 2", ..inputs() }), first);
@@ -230,12 +304,13 @@ mod tests {
         workspace(&clone);
         let tools = Key::of(Stage::TOOLS).finish();
         let inputs = Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &tools };
-        let made = key(&clone, &inputs).unwrap();
+        let wanted = Wanted::of(&clone).unwrap();
+        let made = key(&clone, &wanted, &inputs).unwrap();
         lay_out(&made, &clone, &place).unwrap();
         write(&clone.join("agent/main.rs"), "fn main() { }\n");
         let error = format!("{:#}", lay_out(&made, &clone, &place).unwrap_err());
         assert!(error.ends_with("agent has changed while it was built from: build again"), "{error}");
-        lay_out(&key(&clone, &inputs).unwrap(), &clone, &place).unwrap();
+        lay_out(&key(&clone, &wanted, &inputs).unwrap(), &clone, &place).unwrap();
     }
 
     #[test]
@@ -271,12 +346,51 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_found_in_cargos_messages() {
+    fn programs_are_found_in_cargos_messages() {
         let messages = br#"{"reason":"compiler-artifact","target":{"name":"agent"},"executable":null}
 {"reason":"compiler-artifact","target":{"name":"kaas-agent"},"executable":"/t/appliance/kaas-agent"}
+{"reason":"compiler-artifact","target":{"name":"kaas-controller"},"executable":"/t/appliance/kaas-controller"}
 {"reason":"build-finished","success":true}
 "#;
-        assert_eq!(executable(messages).unwrap(), PathBuf::from("/t/appliance/kaas-agent"));
-        assert!(executable(b"{}\n").is_err());
+        let found = executables(messages).unwrap();
+        let expected =
+            ["agent", "controller"].map(|package| (name(package), Path::new("/t/appliance").join(name(package))));
+        assert_eq!(found, BTreeMap::from(expected));
+        assert!(executables(b"{}\n").unwrap().is_empty());
+    }
+
+    /// Its features shape what the agent shares with it, so the package counts also where it has no program yet.
+    #[test]
+    fn a_workspace_of_before_a_program_is_built_without_it_and_with_its_package() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |file: &str| directory.path().join(file);
+        workspace(directory.path());
+        let of = |wanted: Wanted| (wanted.packages.join(" "), wanted.programs.join(" "));
+        assert_eq!(of(Wanted::of(directory.path()).unwrap()), ("agent".into(), "agent".into()));
+        let manifest = std::fs::read_to_string(at("Cargo.toml")).unwrap();
+        let both = "[workspace.dependencies]\ncontroller = { path = \"controller\" }\n";
+        write(&at("Cargo.toml"), &manifest.replace("[workspace.dependencies]\n", both));
+        write(&at("controller/Cargo.toml"), "[package]\nname = \"controller\"\nversion = \"0.1.0\"\n");
+        let tools = Key::of(Stage::TOOLS).finish();
+        let key = || {
+            let inputs = Inputs { rust: "rustc 1", cc: "cc 1", settings: "", tools: &tools };
+            key(directory.path(), &Wanted::of(directory.path()).unwrap(), &inputs).unwrap()
+        };
+        let before = key();
+        assert_eq!(of(Wanted::of(directory.path()).unwrap()), ("agent controller".into(), "agent".into()));
+        let manifest = std::fs::read_to_string(at("controller/Cargo.toml")).unwrap();
+        write(&at("controller/Cargo.toml"), &format!("{manifest}[[bin]]\nname = \"kaas-controller\"\n"));
+        let wanted = Wanted::of(directory.path()).unwrap();
+        let words: Vec<_> =
+            arguments(directory.path(), &wanted).into_iter().map(|word| word.into_string().unwrap()).collect();
+        let given = |option: &str| {
+            let pairs = words.windows(2).filter(|pair| pair[0] == option);
+            pairs.map(|pair| pair[1].clone()).collect::<Vec<_>>()
+        };
+        let all = ["agent", "controller"];
+        assert_eq!((given("--package"), given("--bin")), (all.map(str::to_owned).to_vec(), all.map(name).to_vec()));
+        assert_ne!(key(), before);
+        std::fs::remove_file(at("agent/Cargo.toml")).unwrap();
+        assert!(Wanted::of(directory.path()).is_err());
     }
 }

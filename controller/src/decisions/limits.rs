@@ -1,0 +1,313 @@
+//! What the clusters of a Provider may have together, and what of it is left: by all Machines that there are, before anything is made for a
+//! cluster or a further worker. Knows nothing of places: what a vCenter has room for is asked of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use super::cluster::is_begun;
+use super::obstacle::Obstacle;
+use crate::objects::{
+    From, Machine, MachineSpec, NodePoolReason, Phase, Provider, Reference, TenantCluster, TenantClusterReason,
+    VMClassSpec,
+};
+
+/// What Machines have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// How many they are.
+    pub nodes: u64,
+    /// Virtual processors.
+    pub processors: u64,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+impl Used {
+    /// What some Machines have.
+    pub fn of<'m>(machines: impl IntoIterator<Item = &'m MachineSpec>) -> Self {
+        let one = |machine: &MachineSpec| Self::sized(1, machine.processors, machine.memory_mib);
+        machines.into_iter().map(one).fold(Self::default(), Self::and)
+    }
+
+    /// What so many Machines of one size have.
+    fn sized(count: u64, processors: u32, memory_mib: u32) -> Self {
+        Self { nodes: count, processors: count * u64::from(processors), memory_mib: count * u64::from(memory_mib) }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes + other.nodes,
+            processors: self.processors + other.processors,
+            memory_mib: self.memory_mib + other.memory_mib,
+        }
+    }
+}
+
+/// Whether a Provider's limits leave room for further Machines beside those that there are.
+pub fn limits(provider: &Provider, used: Used, wanted: Used) -> Option<Obstacle> {
+    let name = provider.name_any();
+    let over = limited(provider, used, wanted).into_iter().filter_map(|(what, most, used, wanted)| {
+        let most = most.filter(|most| used + wanted > *most)?;
+        let words =
+            format!("clusters of the Provider {name} may have {most} {what}: {used} are taken, and {wanted} wanted");
+        Some(Obstacle::new(TenantClusterReason::CapacityMissing, words))
+    });
+    Obstacle::of_all(over.collect())
+}
+
+/// What is limited, how much of it there may be, and how much is used and wanted.
+fn limited(provider: &Provider, used: Used, wanted: Used) -> [(&'static str, Option<u64>, u64, u64); 3] {
+    let limits = provider.spec.limits.clone().unwrap_or_default();
+    [
+        ("nodes", limits.nodes.map(u64::from), used.nodes, wanted.nodes),
+        ("processors", limits.processors.map(u64::from), used.processors, wanted.processors),
+        ("MiB of memory", limits.memory_mib, used.memory_mib, wanted.memory_mib),
+    ]
+}
+
+/// Why nothing further may be made for a namespace on a Provider.
+pub fn permission(provider: &Provider, namespace: &str) -> Option<Obstacle> {
+    let allowed = &provider.spec.allowed_namespaces;
+    if allowed.from == From::All || allowed.names.iter().any(|name| name == namespace) {
+        return None;
+    }
+    let name = provider.name_any();
+    let words = format!("the Provider {name} does not list the namespace {namespace} in allowedNamespaces");
+    Some(Obstacle::new(TenantClusterReason::NamespaceNotAllowed, words))
+}
+
+/// All clusters and all Machines, as they were looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Tenants {
+    /// The clusters.
+    pub clusters: Vec<TenantCluster>,
+    /// The Machines.
+    pub machines: Vec<Machine>,
+}
+
+type Key = (Option<String>, String);
+
+fn key_of(cluster: &TenantCluster) -> Key {
+    (cluster.namespace(), cluster.name_any())
+}
+
+impl Tenants {
+    /// What the Machines on a Provider have, those alone of which `counts` holds.
+    pub fn used(&self, provider: &str, counts: impl Fn(&Machine) -> bool) -> Used {
+        let of_clusters = self.on(provider);
+        let is_on = |machine: &&Machine| of_clusters.contains_key(&cluster_of(machine));
+        Used::of(self.machines.iter().filter(is_on).filter(|machine| counts(machine)).map(|machine| &machine.spec))
+    }
+
+    /// What is taken before a cluster for which no VM was begun: all workers, and the control nodes of clusters that were begun, or that
+    /// have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the other is seen by it.
+    /// One that has begun to make its Machines counts as if it had all of them.
+    pub fn taken_before(&self, cluster: &TenantCluster) -> Used {
+        let of_clusters = self.on(&cluster.spec.provider_ref.name);
+        let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();
+        let mut taken = Used::default();
+        for machine in &self.machines {
+            let of = cluster_of(machine);
+            if !of_clusters.contains_key(&of) {
+                continue;
+            }
+            if machine.spec.pool_ref.is_some() {
+                taken = taken.and(Used::of([&machine.spec]));
+            } else {
+                control.entry(of).or_default().push(machine);
+            }
+        }
+        let own = control.remove(&key_of(cluster)).map(|machines| since(cluster, &machines));
+        for (of, machines) in control {
+            let Some(other) = of_clusters.get(&of) else { continue };
+            let came_before = || own.as_ref().is_none_or(|own| since(other, &machines) < *own);
+            if is_begun(other) || came_before() {
+                let spec = &machines[0].spec;
+                let left = u64::from(other.spec.control_plane.replicas).saturating_sub(machines.len() as u64);
+                let there = Used::of(machines.iter().map(|machine| &machine.spec));
+                taken = taken.and(there).and(Used::sized(left, spec.processors, spec.memory_mib));
+            }
+        }
+        taken
+    }
+
+    fn on(&self, provider: &str) -> BTreeMap<Key, &TenantCluster> {
+        let on = self.clusters.iter().filter(|cluster| cluster.spec.provider_ref.name == provider);
+        on.map(|cluster| (key_of(cluster), cluster)).collect()
+    }
+}
+
+fn cluster_of(machine: &Machine) -> Key {
+    let Reference { name, .. } = &machine.spec.cluster_ref;
+    (machine.namespace(), name.clone())
+}
+
+/// Since when a cluster has Machines; of two in the same second the one with the lower UID came first.
+fn since(cluster: &TenantCluster, machines: &[&Machine]) -> (Option<Time>, Option<String>) {
+    let first = machines.iter().filter_map(|machine| machine.metadata.creation_timestamp.clone()).min();
+    (first, cluster.metadata.uid.clone())
+}
+
+/// What a NodePool may have now of what it wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// So many workers.
+    pub count: usize,
+    /// So many more while some are replaced.
+    pub surge: usize,
+    /// Why they are fewer than are wanted; none if they are not.
+    pub why: Option<(NodePoolReason, String)>,
+    /// Why fewer are replaced at once than might be; none if they are not.
+    pub slow: Option<String>,
+}
+
+/// Holds a NodePool that wants `count` workers of a class, and `surge` more while it replaces some, against what its Provider permits its
+/// namespace, and against limits of which `used` is taken. Workers that are there stay, and are replaced within the limits: fewer are
+/// nobody's to refuse.
+pub fn held(
+    provider: &Provider,
+    pool: (&str, &[Machine]),
+    used: Used,
+    class: &VMClassSpec,
+    (count, surge): (usize, usize),
+) -> Held {
+    let (namespace, machines) = pool;
+    let one = Used::sized(1, class.processors, class.memory_mib);
+    let is_leaving = |machine: &&Machine| {
+        let phase = machine.status.as_ref().map(|status| status.phase);
+        machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
+    };
+    let staying = machines.len() - machines.iter().filter(is_leaving).count();
+    let fit = limited(provider, used, one).into_iter().filter_map(|(_, most, used, one)| {
+        let left = most?.saturating_sub(used);
+        left.checked_div(one)
+    });
+    let room = fit.min().map_or(usize::MAX, |fit| usize::try_from(fit).unwrap_or(usize::MAX));
+    let missing = count.saturating_sub(staying);
+    let forbidden = permission(provider, namespace).filter(|_| missing > 0);
+    let (further, why) = match forbidden {
+        Some(obstacle) => (0, Some((NodePoolReason::NamespaceNotAllowed, obstacle.message))),
+        None if missing > room => {
+            let wanted = Used::sized(missing as u64, class.processors, class.memory_mib);
+            let words = limits(provider, used, wanted).map(|obstacle| obstacle.message).unwrap_or_default();
+            (room, Some((NodePoolReason::CapacityMissing, words)))
+        }
+        None => (missing, None),
+    };
+    let left = room - further.min(room);
+    let many = |count: usize| Used::sized(count as u64, class.processors, class.memory_mib);
+    let over = |left: usize| limits(provider, used.and(many(room - left)), many(surge));
+    let slow = (surge > left).then(|| over(left).map(|obstacle| obstacle.message)).flatten();
+    Held { count: count.min(staying.saturating_add(further)), surge: surge.min(left), why, slow }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::decisions::fixture::{class, cluster, now, provider};
+    use crate::objects::{Limits, MachineStatus, TenantClusterStatus};
+
+    #[test]
+    fn a_limit_holds_for_what_is_there_and_what_is_wanted_together() {
+        let mut provider = provider();
+        let wanted = Used::of(&vec![crate::objects::fixture::worker(); 3]);
+        assert_eq!(wanted, Used { nodes: 3, processors: 12, memory_mib: 3 * 16384 });
+        let used = Used { nodes: 7, processors: 8, memory_mib: 16384 };
+        assert_eq!(limits(&provider, used, wanted), None, "there are none");
+        provider.spec.limits = Some(Limits { nodes: Some(10), processors: Some(20), memory_mib: Some(4 * 16384) });
+        assert_eq!(limits(&provider, used, wanted), None, "all of it may be taken");
+        for (more, words) in [
+            (Used { nodes: 8, ..used }, "10 nodes: 8 are taken, and 3 wanted"),
+            (Used { processors: 9, ..used }, "20 processors: 9 are taken, and 12 wanted"),
+            (Used { memory_mib: 16385, ..used }, "65536 MiB of memory"),
+        ] {
+            let why = limits(&provider, more, wanted).unwrap();
+            assert!(why.reason == TenantClusterReason::CapacityMissing && why.message.contains(words), "{why:?}");
+        }
+    }
+
+    /// A cluster of three with so many Machines, the first of which is so many seconds old.
+    fn tenant(name: &str, count: usize, age: i64) -> (TenantCluster, Vec<Machine>) {
+        let mut cluster = cluster();
+        (cluster.metadata.name, cluster.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
+        let machine = |number: usize| {
+            let mut machine = Machine::new(&format!("{name}-cp{number}"), crate::objects::fixture::worker());
+            (machine.spec.cluster_ref, machine.spec.pool_ref) = (Reference::to(name), None);
+            machine.metadata.namespace = Some("team-blue".to_owned());
+            let second = now().0.as_second() - age + number as i64;
+            machine.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
+            machine
+        };
+        let machines = (0..count).map(machine).collect();
+        (cluster, machines)
+    }
+
+    fn tenants(all: &[(TenantCluster, Vec<Machine>)]) -> Tenants {
+        let (clusters, machines): (Vec<_>, Vec<_>) = all.iter().cloned().unzip();
+        Tenants { clusters, machines: machines.into_iter().flatten().collect() }
+    }
+
+    #[test]
+    fn of_clusters_that_wait_the_one_that_came_first_waits_for_nobody() {
+        let nodes = |all: &[(TenantCluster, Vec<Machine>)], of: usize| tenants(all).taken_before(&all[of].0).nodes;
+        let pair = [tenant("blue", 3, 60), tenant("red", 3, 50)];
+        assert_eq!((nodes(&pair, 0), nodes(&pair, 1)), (0, 3));
+        let half = [tenant("blue", 1, 60), tenant("red", 3, 50)];
+        assert_eq!((nodes(&half, 0), nodes(&half, 1)), (0, 3), "its first Machine stands for all of them");
+        let none = [tenant("blue", 0, 0), tenant("red", 3, 50)];
+        assert_eq!((nodes(&none, 0), nodes(&none, 1)), (3, 0), "who has made nothing holds nothing");
+        let same = [tenant("blue", 3, 50), tenant("red", 3, 50)];
+        assert_eq!((nodes(&same, 0), nodes(&same, 1)), (0, 3), "in the same second");
+        // What was begun counts, whoever came first; and so do workers, but not those on another Provider.
+        let mut begun = pair.clone();
+        let deployment = serde_json::from_value(serde_json::json!({"goal": "Up", "image": {"name": "a"}})).unwrap();
+        begun[1].0.status =
+            Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
+        let mut worker = begun[1].1[0].clone();
+        worker.spec.pool_ref = Some(Reference::to("red-general"));
+        begun[1].1.push(worker);
+        assert_eq!(nodes(&begun, 0), 4);
+        assert_eq!(tenants(&begun).used("dc1", |_| true).nodes, 7);
+        begun[1].0.spec.provider_ref = Reference::to("dc2");
+        assert_eq!((nodes(&begun, 0), tenants(&begun).used("dc1", |_| true).nodes), (0, 3));
+    }
+
+    #[test]
+    fn a_pool_has_no_more_than_its_provider_permits_and_keeps_what_is_there() {
+        let (mut provider, machines) = (provider(), tenant("shop", 4, 60).1);
+        let mut machines = machines;
+        machines[3].metadata.deletion_timestamp = Some(now());
+        let used = Used { nodes: 7, processors: 28, memory_mib: 7 * 16384 };
+        let of = |provider: &Provider, count| held(provider, ("team-blue", &machines), used, &class(), (count, 2));
+        let free = Held { count: 9, surge: 2, why: None, slow: None };
+        assert_eq!(of(&provider, 9), free, "without limits");
+        provider.spec.limits = Some(Limits { nodes: Some(10), processors: None, memory_mib: None });
+        let whole = of(&provider, 6);
+        assert_eq!((whole.count, whole.surge, &whole.why), (6, 0, &None), "three fit beside those that are there");
+        assert!(whole.slow.unwrap().contains("may have 10 nodes"));
+        let cut = of(&provider, 9);
+        assert_eq!((cut.count, cut.surge), (6, 0));
+        let (reason, words) = cut.why.unwrap();
+        assert!(reason == NodePoolReason::CapacityMissing && words.contains("7 are taken, and 6 wanted"), "{words}");
+        assert_eq!(of(&provider, 1).count, 1, "fewer are nobody's to refuse");
+        // More is taken than there may be: what is there stays.
+        provider.spec.limits = Some(Limits { nodes: None, processors: Some(20), memory_mib: None });
+        assert_eq!((of(&provider, 9).count, of(&provider, 3).count, of(&provider, 3).surge), (3, 3, 0));
+        provider.spec.limits = Some(Limits { nodes: None, processors: None, memory_mib: Some(9 * 16384 + 1) });
+        let cut = of(&provider, 9);
+        assert_eq!((cut.count, cut.surge), (5, 0));
+        // Who leaves by himself counts no longer either.
+        machines[2].status = Some(MachineStatus { phase: Phase::Leaving, ..MachineStatus::default() });
+        provider.spec.limits = None;
+        provider.spec.allowed_namespaces.names.clear();
+        let cut = held(&provider, ("team-blue", &machines), used, &class(), (3, 1));
+        assert_eq!((cut.count, cut.surge), (2, 1), "nothing further, and what is there is replaced");
+        assert_eq!(cut.why.unwrap().0, NodePoolReason::NamespaceNotAllowed);
+        let enough = held(&provider, ("team-blue", &machines), used, &class(), (2, 1));
+        assert_eq!((enough.count, enough.why), (2, None));
+    }
+}

@@ -1,0 +1,208 @@
+//! Which workers of a NodePool are repaired: another one takes the place of one that has joined and has not done its part for a while,
+//! unless so many are like that that the cause is elsewhere. What nobody can tell is no illness: where a cluster or a Provider does not
+//! answer nobody is, and the time begins anew once they answer again.
+
+use fleet::upgrade::Reason as Why;
+use fleet::workers::{Kept, State, UNHEALTHY, WorkerStatus, WorkersStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use crate::objects::{Machine, NodePoolReason, Repair};
+
+/// How many that are not repaired are named.
+const NAMED: usize = 5;
+
+/// What is done about workers that are ill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repairs {
+    /// Whether any may be repaired, as the pool's condition has it.
+    pub reason: NodePoolReason,
+    /// The same for people.
+    pub words: String,
+    /// The names of those that are repaired now.
+    pub now: Vec<String>,
+}
+
+/// What is done about workers that are ill, by their Machines, which have since when each is, and by what was seen now.
+pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now: &Time) -> Repairs {
+    use NodePoolReason::{FewIll, ManyIll, RepairNotKnown, RepairOff, RepairStopped};
+    let none = |reason, words: String| Repairs { reason, words, now: Vec::new() };
+    if policy.after_seconds == 0 {
+        return none(RepairOff, String::new());
+    }
+    if !seen.looked {
+        return none(RepairNotKnown, seen.waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    }
+    // One that is repaired is ill until nothing of it is left.
+    let is_repaired = |worker: &WorkerStatus| {
+        worker.state == State::Leaving && worker.reason.as_ref().is_some_and(|why| why.code == UNHEALTHY)
+    };
+    let has_joined =
+        |worker: &&WorkerStatus| matches!(worker.state, State::Member | State::Returning) || is_repaired(worker);
+    let joined = seen.workers.iter().filter(has_joined).count();
+    let ill: Vec<&str> = seen.workers.iter().filter(|it| it.unhealthy || is_repaired(it)).map(|it| &*it.name).collect();
+    let allowed = allowed(policy.max_unhealthy_percent, joined);
+    if ill.len() > allowed {
+        let more = ill.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let named = ill.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+        let words = format!("{} of {joined} workers are ill, and {allowed} may be: {named}{more}", ill.len());
+        return none(ManyIll, words);
+    }
+    if !seen.stopped.is_empty() {
+        return none(RepairStopped, seen.stopped.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    }
+    let since = |name: &str| {
+        let machine = machines.iter().find(|machine| machine.name_any() == name)?;
+        machine.status.as_ref()?.unhealthy_since.clone()
+    };
+    let is_due = |name: &&str| {
+        since(name).is_some_and(|since| {
+            now.0.as_second().saturating_sub(since.0.as_second()) >= i64::from(policy.after_seconds)
+        })
+    };
+    let is_ill = seen.workers.iter().filter(|worker| worker.unhealthy).map(|worker| &*worker.name);
+    let due = is_ill.filter(is_due).map(str::to_owned).collect();
+    Repairs { reason: FewIll, words: String::new(), now: due }
+}
+
+/// How many of those that have joined may be ill for any to be repaired. One may be, also of one or two, unless nobody may.
+fn allowed(percent: u8, joined: usize) -> usize {
+    if percent == 0 { 0 } else { (joined * usize::from(percent) / 100).max(1) }
+}
+
+/// Has those go that are repaired now, from `now` on, in seconds of Unix time.
+pub fn repaired(kept: &mut Kept, repairs: &Repairs, policy: &Repair, now: u64) {
+    for worker in kept.machines.iter_mut().filter(|worker| repairs.now.contains(&worker.name)) {
+        let words = format!("it was not Ready, or its VM did not run, for {} s or longer", policy.after_seconds);
+        worker.leave(now, Why::new(UNHEALTHY, words));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::upgrade::Reason;
+    use fleet::workers::{Discards, Wait};
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::super::fixture::now;
+    use super::*;
+    use crate::objects::{MachineStatus, fixture};
+
+    fn worker(number: usize, unhealthy: bool) -> WorkerStatus {
+        WorkerStatus {
+            name: format!("shop-general-w{number}"),
+            address: None,
+            state: State::Member,
+            image: String::new(),
+            kubelet: None,
+            up_to_date: true,
+            available: !unhealthy,
+            ready: !unhealthy,
+            unhealthy,
+            vm: None,
+            power: None,
+            joined_seconds: Some(9),
+            reason: None,
+            says: None,
+            discards: Discards::default(),
+        }
+    }
+
+    /// A pool of which these are ill, each since so many seconds.
+    fn pool(count: usize, ill: &[(usize, i64)]) -> (Vec<Machine>, WorkersStatus) {
+        let workers: Vec<_> =
+            (1..=count).map(|number| worker(number, ill.iter().any(|(at, _)| *at == number))).collect();
+        let machine = |(number, seconds): &(usize, i64)| {
+            let mut machine = Machine::new(&format!("shop-general-w{number}"), fixture::worker());
+            let since = Timestamp::from_second(now().0.as_second() - seconds).unwrap();
+            machine.status = Some(MachineStatus { unhealthy_since: Some(Time(since)), ..MachineStatus::default() });
+            machine
+        };
+        let seen = WorkersStatus {
+            pool: "general".to_owned(),
+            wanted: count,
+            looked: true,
+            available: count - ill.len(),
+            image: String::new(),
+            kubernetes: "1.36".to_owned(),
+            paused: false,
+            workers,
+            waits: Vec::new(),
+            stopped: Vec::new(),
+            done: ill.is_empty(),
+            held_by: None,
+        };
+        (ill.iter().map(machine).collect(), seen)
+    }
+
+    fn decided(policy: &Repair, (machines, seen): &(Vec<Machine>, WorkersStatus)) -> (NodePoolReason, Vec<String>) {
+        let Repairs { reason, now, .. } = repairs(policy, machines, seen, &now());
+        (reason, now)
+    }
+
+    fn names(numbers: &[usize]) -> Vec<String> {
+        numbers.iter().map(|number| format!("shop-general-w{number}")).collect()
+    }
+
+    #[test]
+    fn who_is_ill_for_long_enough_is_repaired_unless_too_many_are() {
+        use NodePoolReason::{FewIll, ManyIll};
+        let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
+        let cases: [(usize, &[(usize, i64)], NodePoolReason, &[usize]); 10] = [
+            (3, &[], FewIll, &[]),
+            (3, &[(2, 299)], FewIll, &[]),
+            (3, &[(2, 300)], FewIll, &[2]),
+            // Of a clock that was set back nothing is known.
+            (3, &[(2, -9)], FewIll, &[]),
+            (5, &[(2, 300), (4, 9), (5, 9)], ManyIll, &[]),
+            (5, &[(2, 300), (4, 400)], FewIll, &[2, 4]),
+            (5, &[(2, 300), (4, 10)], FewIll, &[2]),
+            // One may always be.
+            (1, &[(1, 300)], FewIll, &[1]),
+            (2, &[(1, 300)], FewIll, &[1]),
+            (2, &[(1, 300), (2, 300)], ManyIll, &[]),
+        ];
+        for (count, ill, reason, repaired) in cases {
+            let decided = decided(&policy, &pool(count, ill));
+            assert_eq!(decided, (reason, names(repaired)), "{ill:?} of {count}");
+        }
+        let all = pool(7, &[1, 2, 3, 4, 5, 6, 7].map(|at| (at, 900)));
+        let said = repairs(&policy, &all.0, &all.1, &now()).words;
+        let named = "7 of 7 workers are ill, and 2 may be: shop-general-w1, shop-general-w2, shop-general-w3, shop-general-w4, \
+                     shop-general-w5 and 2 more";
+        assert_eq!(said, named);
+        let strict = Repair { max_unhealthy_percent: 0, ..policy };
+        assert_eq!(decided(&strict, &pool(5, &[(2, 900)])), (ManyIll, Vec::new()));
+        let off = Repair { after_seconds: 0, ..policy };
+        assert_eq!(decided(&off, &pool(5, &[(2, 900)])), (NodePoolReason::RepairOff, Vec::new()));
+    }
+
+    #[test]
+    fn who_is_not_seen_now_or_since_when_nobody_knows_is_not_repaired() {
+        let policy = Repair::default();
+        let (machines, seen) = pool(3, &[(2, 900)]);
+        assert_eq!(decided(&policy, &(Vec::new(), seen.clone())), (NodePoolReason::FewIll, Vec::new()));
+        let unseen = WorkersStatus { looked: false, ..seen.clone() };
+        assert_eq!(decided(&policy, &(machines.clone(), unseen)), (NodePoolReason::RepairNotKnown, Vec::new()));
+        let well = pool(3, &[]).1;
+        assert_eq!(decided(&policy, &(machines.clone(), well)), (NodePoolReason::FewIll, Vec::new()));
+        let reason = Reason::new("workers.not-joined", "it did not join");
+        let failed = Wait { worker: Some("shop-general-w9".to_owned()), reason, lasting: true, token: false };
+        let stopped = WorkersStatus { stopped: vec![failed], ..seen };
+        assert_eq!(decided(&policy, &(machines, stopped)), (NodePoolReason::RepairStopped, Vec::new()));
+    }
+
+    /// Otherwise all would be repaired, a few at a time.
+    #[test]
+    fn who_is_repaired_is_ill_until_nothing_of_it_is_left() {
+        let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
+        let (machines, mut seen) = pool(5, &[(1, 900), (2, 900), (3, 900)]);
+        let going = WorkerStatus { state: State::Leaving, unhealthy: false, ..worker(1, true) };
+        seen.workers[0] = WorkerStatus { reason: Some(Reason::new(UNHEALTHY, "it goes")), ..going.clone() };
+        assert_eq!(decided(&policy, &(machines.clone(), seen.clone())).0, NodePoolReason::ManyIll);
+        seen.workers[0] = WorkerStatus { reason: Some(Reason::new("workers.surplus", "it goes")), ..going };
+        let (reason, _) = decided(&policy, &(machines, seen));
+        assert_eq!(reason, NodePoolReason::ManyIll, "of four that have joined one may be");
+    }
+}

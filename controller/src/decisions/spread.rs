@@ -1,0 +1,85 @@
+//! The zones that the workers of a pool are spread over, and which one a further worker is in.
+
+use crate::objects::{Machine, MachineSpec, NodePoolSpec, Phase, Provider};
+
+use super::template::Made;
+
+/// The zones of a pool: those that it names, or all of the Provider's.
+///
+/// # Errors
+/// In words, where the Provider lacks one of them or has none.
+pub fn zones_of_pool(spec: &NodePoolSpec, provider: &Provider) -> Result<Vec<String>, String> {
+    let all = provider.spec.vsphere.iter().flat_map(|vsphere| &vsphere.zones);
+    let all: Vec<String> = all.map(|zone| zone.name.clone()).collect();
+    if all.is_empty() {
+        return Err("the Provider has no zone".to_owned());
+    }
+    if let Some(missing) = spec.zones.iter().find(|zone| !all.contains(zone)) {
+        return Err(format!("the Provider has no zone {missing}"));
+    }
+    Ok(if spec.zones.is_empty() { all } else { spec.zones.clone() })
+}
+
+/// The zone of a further worker that is made like this: the one that has the fewest like it, of those the one with the fewest workers in
+/// all, and of those the first. Those that leave are in none. While outdated ones are replaced the new ones are spread by themselves.
+pub fn zone_of_next<'z>(zones: &'z [String], like: &MachineSpec, machines: &[Machine]) -> Option<&'z String> {
+    let stays = |machine: &&Machine| {
+        let phase = machine.status.as_ref().map(|status| status.phase).unwrap_or_default();
+        machine.metadata.deletion_timestamp.is_none() && phase != Phase::Leaving
+    };
+    let staying: Vec<&MachineSpec> = machines.iter().filter(stays).map(|machine| &machine.spec).collect();
+    let wanted = Made::of(like);
+    zones.iter().min_by_key(|zone| {
+        let there: Vec<&&MachineSpec> = staying.iter().filter(|spec| spec.zone == **zone).collect();
+        let alike = there.iter().filter(|spec| !Made::of(spec).is_outdated_by(&wanted)).count();
+        (alike, there.len())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::provider;
+    use super::*;
+    use crate::objects::{MachineStatus, fixture};
+
+    fn machine(zone: &str, processors: u32, phase: Phase) -> Machine {
+        let spec = MachineSpec { zone: zone.to_owned(), processors, ..fixture::worker() };
+        let mut machine = Machine::new("shop-general-w1", spec);
+        machine.status = Some(MachineStatus { phase, ..MachineStatus::default() });
+        machine
+    }
+
+    #[test]
+    fn a_further_worker_is_where_the_fewest_like_it_are() {
+        let zones = ["a", "b", "c"].map(str::to_owned);
+        let like = MachineSpec { processors: 4, ..fixture::worker() };
+        let next = |machines: &[Machine]| zone_of_next(&zones, &like, machines).unwrap().clone();
+        let of = |zone| machine(zone, 4, Phase::Member);
+        assert_eq!(next(&[]), "a");
+        assert_eq!(next(&[of("a")]), "b");
+        assert_eq!(next(&[of("b"), of("a"), of("c"), of("a")]), "b");
+        // In a zone that the pool has no more there is nobody.
+        assert_eq!(next(&[of("d"), of("a")]), "b");
+        assert_eq!(next(&[machine("a", 4, Phase::Leaving), of("b"), of("c")]), "a");
+        // Of outdated ones as many as there are go.
+        let outdated = |zone| machine(zone, 2, Phase::Member);
+        assert_eq!(next(&[outdated("a"), outdated("a"), outdated("b"), of("c")]), "b");
+        assert_eq!(next(&[outdated("a"), of("a"), of("b"), outdated("c"), outdated("c")]), "c");
+        assert_eq!(zone_of_next(&[], &like, &[]), None);
+    }
+
+    #[test]
+    fn the_zones_of_a_pool_are_those_that_it_names_or_all_of_the_provider() {
+        let spec = |zones: &[&str]| -> NodePoolSpec {
+            let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium", "zones": zones});
+            serde_json::from_value(spec).unwrap()
+        };
+        let of = |zones: &[&str]| zones_of_pool(&spec(zones), &provider());
+        assert_eq!(of(&[]).unwrap(), ["a", "b"]);
+        assert_eq!(of(&["b"]).unwrap(), ["b"]);
+        assert_eq!(of(&["a", "x"]).unwrap_err(), "the Provider has no zone x");
+        let mut none = provider();
+        none.spec.vsphere = None;
+        assert!(zones_of_pool(&spec(&[]), &none).is_err());
+    }
+}

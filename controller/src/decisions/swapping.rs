@@ -1,0 +1,170 @@
+//! How far a swap of control nodes is, by the plan and the journal that its Operation has. Pure: `fleet` says what comes next in it.
+
+use fleet::upgrade::{Direction, Entry, Next, Outcome, Plan, Progress, Step};
+use uuid::Uuid;
+
+use crate::objects::{Operation, OperationReason};
+use crate::records::{Mismatch, entry_of};
+
+/// How far a swap is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Swapping {
+    /// The name of its plan.
+    pub id: Uuid,
+    /// Where it stands.
+    pub stage: Stage,
+    /// The way that it goes.
+    pub direction: Direction,
+    /// Whether a node's swap may have been made final: there is no way back then.
+    pub is_final: bool,
+    /// Whether a control node is off, or not found good yet, on the way forward: it cannot stay so.
+    pub is_away: bool,
+    /// Why it waits, if it does; or why it has turned.
+    pub why: Option<String>,
+    /// Whether the former is so.
+    pub waits: bool,
+    /// What is done or comes next, in words.
+    pub step: Option<String>,
+    /// How many steps of its way are done.
+    pub done: usize,
+    /// SHA-256 of the image that it goes to, in hexadecimal.
+    pub digest: String,
+}
+
+/// Where a swap stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Steps are left to take.
+    Goes,
+    /// This node is back on its image, the others are where they were: a person decides.
+    NodeIsBack(String),
+    /// All nodes run the new image, and there still is a way back.
+    Upgraded,
+    /// It has ended, as none but these can.
+    Ended(Ending),
+}
+
+/// How a swap has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The new image is final.
+    Committed,
+    /// All nodes run what they ran before.
+    RolledBack,
+    /// A person has ended it where it stood.
+    Abandoned,
+}
+
+impl Ending {
+    /// In the words of `status.outcome`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Committed => "committed",
+            Self::RolledBack => "rolled back",
+            Self::Abandoned => "abandoned",
+        }
+    }
+
+    /// The same as the reason of a condition.
+    pub fn reason(self) -> OperationReason {
+        match self {
+            Self::Committed => OperationReason::Done,
+            Self::RolledBack => OperationReason::RolledBack,
+            Self::Abandoned => OperationReason::Abandoned,
+        }
+    }
+}
+
+impl Swapping {
+    /// How far an Operation's swap is; none of one that was made, and never begun.
+    ///
+    /// # Errors
+    /// When its plan or its journal is not understood.
+    pub fn of(operation: &Operation) -> Result<Option<Self>, Mismatch> {
+        let Some(status) = operation.status.as_ref().filter(|status| !status.entries.is_empty()) else {
+            return Ok(None);
+        };
+        let kept = operation.spec.plan.as_ref();
+        let entries: Vec<Entry> = status.entries.iter().map(|entry| entry_of(entry, kept)).collect::<Result<_, _>>()?;
+        let plan = entries.iter().find_map(|entry| match &entry.event {
+            fleet::upgrade::Event::Planned { plan } => Some(plan),
+            _ => None,
+        });
+        Ok(plan.map(|plan| Self::by(plan, &Progress::of(plan, &entries))))
+    }
+
+    fn by(plan: &Plan, progress: &Progress) -> Self {
+        let name = |node: usize| plan.nodes.get(node).map(|node| node.name.clone()).unwrap_or_default();
+        let (stage, step) = match progress.next(plan) {
+            Next::Take { step, .. } => (Stage::Goes, Some(words(plan, step))),
+            Next::End(_) => (Stage::Goes, Some("ending".to_owned())),
+            Next::NodeIsBack(node) => {
+                (Stage::NodeIsBack(name(node)), Some(format!("{} is back on its image", name(node))))
+            }
+            Next::Ended(Outcome::Upgraded) => (Stage::Upgraded, Some("waiting for the commit".to_owned())),
+            Next::Ended(Outcome::Committed) => (Stage::Ended(Ending::Committed), None),
+            Next::Ended(Outcome::RolledBack) => (Stage::Ended(Ending::RolledBack), None),
+            Next::Ended(Outcome::Abandoned) => (Stage::Ended(Ending::Abandoned), None),
+        };
+        let waits = progress.paused.is_some();
+        Self {
+            id: plan.id,
+            stage,
+            direction: progress.direction,
+            is_final: progress.is_final(),
+            is_away: progress.is_any_away(plan),
+            why: progress.paused.as_ref().or(progress.reason.as_ref()).map(ToString::to_string),
+            waits,
+            step,
+            done: progress.count(plan).0,
+            digest: plan.target.digest.clone(),
+        }
+    }
+
+    /// Whether it has not come to an end after which nothing follows.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.stage, Stage::Ended(_))
+    }
+
+    /// How it has ended.
+    pub fn ending(&self) -> Option<Ending> {
+        if let Stage::Ended(ending) = self.stage { Some(ending) } else { None }
+    }
+
+    /// Why the conditions of its Operation are as they are.
+    pub fn reasons(&self) -> [(OperationReason, String); 2] {
+        use OperationReason::{AwaitsCommit, Blocked, Ended, GoingBack, NotEnded, StepsTaken, Waiting};
+        let why = self.why.clone().unwrap_or_default();
+        let step = self.step.clone().unwrap_or_default();
+        let progressing = match &self.stage {
+            Stage::Ended(ending) => (Ended, ending.words().to_owned()),
+            Stage::Upgraded => (AwaitsCommit, String::new()),
+            Stage::NodeIsBack(node) => (
+                Blocked,
+                format!(
+                    "{node} was not found good on the new image and is back on the one before: {why}. Say with kaas.local/do \
+                     `resume` to try it again, `rollback` to take all nodes back, or `abandon`"
+                ),
+            ),
+            Stage::Goes if self.waits => (Waiting, format!("{step}: {why}")),
+            Stage::Goes if self.direction == Direction::Back => (GoingBack, format!("{step}: {why}")),
+            Stage::Goes => (StepsTaken, step),
+        };
+        let succeeded = match self.ending() {
+            Some(Ending::Committed) => (OperationReason::Done, String::new()),
+            Some(ending) => (ending.reason(), why),
+            None => (NotEnded, String::new()),
+        };
+        [progressing, succeeded]
+    }
+}
+
+/// A step in words: as the Operation's spec has it.
+pub fn words(plan: &Plan, step: Step) -> String {
+    let action = serde_json::to_value(step.action).ok().and_then(|action| action.as_str().map(str::to_owned));
+    let action = action.unwrap_or_default();
+    match step.node.and_then(|node| plan.nodes.get(node)) {
+        Some(node) => format!("{action} {}", node.name),
+        None => action,
+    }
+}

@@ -1,0 +1,87 @@
+//! A controller dies while it repairs, replaces or removes workers: who follows goes on, and each VM is made once.
+
+use fleet::hypervisor::PowerState;
+
+use super::*;
+use crate::reconcilers::tenant_cluster::tests::Mortal;
+use crate::term::Term;
+
+impl Pooled {
+    /// A reconcile by a controller that may die: none if it has.
+    async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, Trouble>> {
+        let World { place, clock, term, .. } = &self.0;
+        let (work, there) = (PoolWork(Work { objects, places: place, term, clock }), self.there());
+        tokio::select! {
+            biased;
+            () = objects.died.notified() => None,
+            done = work.bring_on(&there) => Some(done),
+        }
+    }
+
+    /// By one controller, until it dies or something is so.
+    async fn until_death(&self, objects: &Mortal, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..80 {
+            if is_so(self) || self.reconcile_at(objects).await.is_none() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        panic!("no end: {:#}", self.0.api.object("nodepools"));
+    }
+}
+
+/// Something that is begun with a pool of two, and how it ends.
+struct Story {
+    what: &'static str,
+    begins: fn(&Pooled),
+    has_ended: fn(&Pooled) -> bool,
+}
+
+impl Story {
+    async fn begun(&self) -> Pooled {
+        let pooled = Pooled::new(2).await;
+        pooled.until("two", |it| it.is_settled(2)).await;
+        (self.begins)(&pooled);
+        pooled
+    }
+
+    async fn is_told(&self) {
+        let calls = {
+            let pooled = self.begun().await;
+            let mortal = Mortal::new(&pooled.0.api, None);
+            pooled.until_death(&mortal, self.has_ended).await;
+            mortal.calls()
+        };
+        assert!(calls > 50, "{}: {calls}", self.what);
+        let of_call = |call| [true, false].map(|before| (call, before));
+        for (call, before) in drawn(self.what, (0..calls).flat_map(of_call).collect()) {
+            let what = format!("{}: a death {} call {call}", self.what, if before { "before" } else { "after" });
+            let mut pooled = self.begun().await;
+            let mortal = Mortal::new(&pooled.0.api, Some((call, before)));
+            pooled.until_death(&mortal, self.has_ended).await;
+            pooled.0.term = Term::unlimited("controller two");
+            pooled.until(&what, self.has_ended).await;
+            pooled.is_consistent(&what);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_is_gone_on_with_once() {
+    let story = Story {
+        what: "deaths while a worker is repaired",
+        begins: |it| it.0.place.change("shop-general-w1", |vm| vm.power = PowerState::Off),
+        has_ended: |it| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned()),
+    };
+    story.is_told().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_is_gone_on_with() {
+    let story = Story {
+        what: "deaths while workers are replaced",
+        begins: |it| it.commits(),
+        has_ended: |it| it.is_updated(2),
+    };
+    story.is_told().await;
+}

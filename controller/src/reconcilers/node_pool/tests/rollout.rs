@@ -1,0 +1,240 @@
+//! Workers that are outdated, and replaced.
+
+use super::*;
+use crate::decisions::fixture::image;
+
+const NEWER: &str = "kaas-tenant-0.3.0";
+
+impl Pooled {
+    /// The cluster's control nodes have come to a newer image for good: what an upgrade leaves once it is committed.
+    pub(super) fn commits(&self) {
+        let digest = self.has_newer();
+        let mut cluster = self.cluster();
+        cluster.spec.image = Some(NEWER.to_owned());
+        let resolved = cluster.status.as_mut().unwrap().resolved.as_mut().unwrap();
+        (resolved.image, resolved.digest) = (Some(NEWER.to_owned()), Some(digest));
+        self.0.api.put(&cluster);
+    }
+
+    /// There is a newer image; its digest.
+    fn has_newer(&self) -> String {
+        let mut newer = image(NEWER, "0.3.0");
+        newer.spec.digest = format!("sha256:{}", "0c".repeat(32));
+        self.0.api.put(&newer);
+        newer.spec.digest
+    }
+
+    fn cluster(&self) -> TenantCluster {
+        serde_json::from_value(self.0.api.object("tenantclusters")).unwrap()
+    }
+
+    /// The image of each worker's Machine.
+    fn images(&self) -> Vec<String> {
+        let of = |name: &String| {
+            let machine = self.0.api.named("machines", name).unwrap();
+            machine["spec"]["image"]["name"].as_str().unwrap().to_owned()
+        };
+        self.workers().iter().map(of).collect()
+    }
+
+    pub(super) fn is_updated(&self, replicas: i64) -> bool {
+        let status = self.0.api.object("nodepools")["status"].clone();
+        let all = self.is_settled(replicas) && self.0.api.names("machines").len() as i64 == 3 + replicas;
+        all && self.condition("UpToDate") == "Current" && status["updatedReplicas"] == replicas
+    }
+
+    /// The fewest workers that took pods, and the most VMs of them, while something was done.
+    async fn watched(&self, does: impl Future<Output = ()>) -> (usize, usize) {
+        let (mut fewest, mut most) = (usize::MAX, 0);
+        tokio::pin!(does);
+        loop {
+            (fewest, most) = (fewest.min(self.0.place.serving()), most.max(self.workers().len()));
+            tokio::select! {
+                () = &mut does => return (fewest, most),
+                () = tokio::time::sleep(Duration::from_millis(500)) => {}
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_follow_the_image_of_their_cluster_once_it_is_committed() {
+    let pooled = Pooled::new(3).await;
+    pooled.until("three", |it| it.is_settled(3)).await;
+    // A person names it, and the control nodes are swapped: it is not committed yet.
+    pooled.has_newer();
+    let mut cluster = pooled.cluster();
+    cluster.spec.image = Some(NEWER.to_owned());
+    pooled.0.api.put(&cluster);
+    pooled.for_seconds(1800).await;
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2", "shop-general-w3"]);
+    assert_eq!(
+        (pooled.condition("UpToDate").as_str(), pooled.condition("Ready").as_str()),
+        ("AwaitsControlPlane", "AllReady")
+    );
+    pooled.commits();
+    let (fewest, most) = pooled.watched(pooled.until("updated", |it| it.is_updated(3))).await;
+    assert_eq!((fewest, most), (3, 4), "one more, and never one less");
+    assert_eq!(pooled.workers(), ["shop-general-w4", "shop-general-w5", "shop-general-w6"]);
+    assert_eq!(pooled.images(), [NEWER; 3]);
+    pooled.is_consistent("updated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_further_vm_as_many_go_as_may_be_missing() {
+    let pooled = Pooled::new(4).await;
+    pooled.until("four", |it| it.is_settled(4)).await;
+    pooled.want(|pool| (pool.rollout.max_surge, pool.rollout.max_unavailable) = (0, 2));
+    pooled.commits();
+    let (fewest, most) = pooled.watched(pooled.until("updated", |it| it.is_updated(4))).await;
+    assert_eq!((fewest, most), (2, 4));
+    assert_eq!(pooled.images(), [NEWER; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_minor_class_label_or_taint_replaces_workers_and_another_pause_does_not() {
+    let pooled = Pooled::new(1).await;
+    pooled.until("one", |it| it.is_settled(1)).await;
+    let changes: [(&str, &dyn Fn()); 3] = [
+        ("label", &|| pooled.want(|pool| drop(pool.labels.insert("example.com/tier".to_owned(), "edge".to_owned())))),
+        ("taint", &|| {
+            let taint = json!({"key": "edge", "value": "true", "effect": "NoSchedule"});
+            pooled.want(|pool| pool.taints = vec![serde_json::from_value(taint).unwrap()]);
+        }),
+        ("class", &|| {
+            let class = serde_json::from_value(json!({"processors": 4, "memoryMiB": 4096})).unwrap();
+            pooled.0.api.put(&VMClass::new("small", class));
+        }),
+    ];
+    for (number, (what, change)) in (1..).zip(changes) {
+        // Whoever has paused it waits.
+        pooled.want(|pool| pool.rollout.paused = true);
+        change();
+        pooled.for_seconds(600).await;
+        assert_eq!(pooled.workers(), [format!("shop-general-w{number}")], "{what}");
+        assert_eq!(pooled.condition("UpToDate"), "Paused", "{what}");
+        pooled.want(|pool| pool.rollout.paused = false);
+        pooled.until(what, |it| it.is_updated(1)).await;
+        assert_eq!(pooled.workers(), [format!("shop-general-w{}", number + 1)], "{what}");
+    }
+    let form = pooled.0.place.lock().forms["shop-general-w4"].clone();
+    assert_eq!(
+        (form["node-labels"].as_str(), form["node-taints"].as_str()),
+        ("example.com/tier=edge,topology.kubernetes.io/zone=a", "edge=true:NoSchedule")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_scaled_while_it_is_replaced_ends_with_as_many_as_are_wanted_and_all_new() {
+    for (wanted, floor) in [(5, 3), (1, 1)] {
+        let pooled = Pooled::new(3).await;
+        pooled.until("three", |it| it.is_settled(3)).await;
+        pooled.commits();
+        let scaled = async {
+            tokio::time::sleep(Duration::from_secs(70)).await;
+            assert!(pooled.images().iter().any(|image| image == NEWER), "it has begun");
+            pooled.scale(wanted);
+        };
+        let updated = async {
+            tokio::join!(pooled.until("begun", |it| it.there().spec.replicas == wanted), scaled);
+            pooled.until("updated", |it| it.is_updated(wanted.into())).await;
+        };
+        let (fewest, _) = pooled.watched(updated).await;
+        assert!(fewest >= floor, "{fewest}");
+        assert!(pooled.images().iter().all(|image| image == NEWER));
+        pooled.is_consistent("scaled");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_deleted_while_it_is_replaced_leaves_nothing() {
+    let pooled = Pooled::new(3).await;
+    pooled.until("three", |it| it.is_settled(3)).await;
+    pooled.commits();
+    let deleted = async {
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-general");
+    };
+    tokio::join!(pooled.until("told to go", |it| it.there().metadata.deletion_timestamp.is_some()), deleted);
+    for _ in 0..80 {
+        if pooled.0.api.names("nodepools").is_empty() {
+            break;
+        }
+        let _ = pooled.reconcile().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    assert_eq!((pooled.0.api.names("nodepools").len(), pooled.workers().len()), (0, 0));
+    assert_eq!((pooled.0.api.names("machines").len(), pooled.0.api.names("ipaddresses").len()), (3, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_falls_ill_while_others_are_replaced_does_not_let_too_many_go() {
+    let pooled = Pooled::new(3).await;
+    pooled.until("three", |it| it.is_settled(3)).await;
+    pooled.0.place.lock().unready.insert("shop-general-w2".to_owned());
+    pooled.commits();
+    let (fewest, _) = pooled.watched(pooled.until("updated", |it| it.is_updated(3))).await;
+    assert_eq!(fewest, 2, "those that were well and no others");
+    assert_eq!(pooled.images(), [NEWER; 3]);
+}
+
+/// Who goes on after a lost answer replaces each once, and never lets more go than may be missing.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_replaces_nobody_twice() {
+    async fn story(pooled: &Pooled, what: &str) {
+        pooled.commits();
+        let (fewest, most) = pooled.watched(pooled.until(what, |it| it.is_updated(2))).await;
+        assert!(fewest == 2 && most == 3, "{what}: {fewest} {most}");
+        assert_eq!(pooled.images(), [NEWER; 2], "{what}");
+        pooled.is_consistent(what);
+    }
+    let settled = async || {
+        let pooled = Pooled::new(2).await;
+        pooled.until("two", |it| it.is_settled(2)).await;
+        pooled
+    };
+    let pooled = settled().await;
+    let before = pooled.0.api.calls();
+    story(&pooled, "nothing goes wrong").await;
+    let calls = pooled.0.api.calls() - before;
+    assert!(calls > 100, "{calls}");
+    let of_call = |call| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
+    for (call, fault) in drawn("answers while workers are replaced", (0..calls).flat_map(of_call).collect()) {
+        let pooled = settled().await;
+        pooled.0.api.fails_at(call, fault);
+        story(&pooled, &format!("{fault:?} at call {call}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_are_spread_over_zones_and_those_that_take_their_places_as_well() {
+    let pooled = Pooled::new(4).await;
+    pooled.until("four", |it| it.is_settled(4)).await;
+    let zones = || {
+        let placements = pooled.0.place.placements();
+        let of = |name: &String| {
+            let machine = pooled.0.api.named("machines", name).unwrap();
+            let (zone, form) = (machine["spec"]["zone"].clone(), pooled.0.place.lock().forms[name].clone());
+            let zone = zone.as_str().unwrap().to_owned();
+            assert_eq!(form["node-labels"], format!("topology.kubernetes.io/zone={zone}"));
+            let datastore = if zone == "a" { "vsan-1" } else { "vsan-2" };
+            assert_eq!(placements[name].datastore.as_deref(), Some(datastore), "{name}");
+            zone
+        };
+        pooled.workers().iter().map(of).collect::<Vec<_>>()
+    };
+    let even = |mut zones: Vec<String>| {
+        zones.sort();
+        zones == ["a", "a", "b", "b"]
+    };
+    assert!(even(zones()), "{:?}", zones());
+    pooled.commits();
+    pooled.until("updated", |it| it.is_updated(4)).await;
+    assert!(even(zones()), "{:?}", zones());
+    // What is there stays where it is; what comes is where the pool is now.
+    pooled.want(|pool| (pool.zones, pool.replicas) = (vec!["b".to_owned()], 5));
+    pooled.until("five", |it| it.is_updated(5)).await;
+    let mut all = zones();
+    all.sort();
+    assert_eq!(all, ["a", "a", "b", "b", "b"]);
+}

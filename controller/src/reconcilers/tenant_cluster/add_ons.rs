@@ -1,0 +1,20 @@
+//! The add-ons of a cluster, as its API shows them.
+
+use super::Work;
+use crate::context::Trouble;
+use crate::decisions::{Said, add_ons};
+use crate::objects::TenantCluster;
+
+impl Work<'_> {
+    /// Whether the add-ons of a cluster run; nothing is said of one that has not formed.
+    pub(super) async fn add_ons(&self, cluster: &TenantCluster, has_formed: bool) -> Result<Option<Said>, Trouble> {
+        if !has_formed {
+            return Ok(None);
+        }
+        let Some(kubeconfig) = self.kubeconfig(cluster).await? else {
+            return Ok(Some(add_ons(&cluster.spec, Err("its kubeconfig is not at hand".to_owned()))));
+        };
+        let seen = self.places.add_ons(&kubeconfig).await;
+        Ok(Some(add_ons(&cluster.spec, seen.as_deref().map_err(|error| format!("{error:#}")))))
+    }
+}

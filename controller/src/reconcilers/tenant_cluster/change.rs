@@ -1,0 +1,352 @@
+//! Control nodes that are to be on another image or minor. What comes next is decided by [`crate::decisions`], by the cluster's spec, by
+//! what is pinned of it, and by its Operations; here it is looked at, judged where that needs nodes and VMs, and done:
+//!
+//! 1. What is in the way of a change is looked for before anything moves, and said: by objects, by the place (the image lies ready in
+//!    each zone), and by `fleet`'s own judgement of nodes and VMs.
+//! 2. A swap is `fleet`'s upgrade. Its plan and its journal are an Operation, which the store makes of them: whoever takes over reads
+//!    there how far it is, and `fleet` goes on.
+//! 3. The new image is pinned once it is committed, in the Machines of control nodes first and then in `status.resolved`: pools follow
+//!    that. Each is written where it is not so yet, so that nothing is lost between two writes.
+//! 4. Kubernetes is raised afterwards, as an Operation whose journal is the nodes' own: doing it again goes on.
+//!
+//! Where it stands is read anew each time. Nothing here is remembered.
+
+use std::collections::BTreeSet;
+
+use contract::minor::Minor;
+use contract::swap::Image;
+use fleet::upgrade::{KubernetesOptions, Mode, OnFailure, Options, Refusals, Target};
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::operator::{KUBERNETES, Operator};
+use super::place::Opened;
+use super::{After, Work};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{CLUSTER, Change, Obstacle, SeenCluster, Stage, Swapping};
+use crate::objects::{
+    self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
+    TenantClusterReason, UpgradeMode,
+};
+use crate::reach::{Collection, Failure, kinds};
+use crate::records::digits_of;
+
+/// What was decided, and by what.
+pub(super) struct Changing {
+    pub(super) change: Change,
+    /// The last Operation, by its name.
+    pub(super) operation: Option<String>,
+    /// The name of the last swap, whether or not it has ended, and how far it is.
+    pub(super) swap: Option<(String, Swapping)>,
+}
+
+impl Changing {
+    /// Whether a swap is open: nobody makes or powers VMs on but its Operation.
+    pub(super) fn is_open(&self) -> bool {
+        self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
+    }
+}
+
+/// The lowest minor of Kubernetes that control nodes are at.
+pub(super) fn lowest(machines: &[Machine]) -> Option<Minor> {
+    machines.iter().filter_map(|machine| machine.spec.kubernetes.parse().ok()).min()
+}
+
+/// The last swap whose journal was begun.
+pub(super) fn last_swap(operations: &[Operation]) -> Option<&Operation> {
+    let begun = |operation: &&Operation| {
+        let status = operation.status.as_ref();
+        operation.spec.kind == OperationKind::Swap && status.is_some_and(|status| !status.entries.is_empty())
+    };
+    operations.iter().filter(begun).max_by_key(|operation| operation.status.as_ref().map(|status| status.hold))
+}
+
+/// The name of the Operation that takes a cluster to a minor.
+pub(super) fn raising(cluster: &TenantCluster, to: &str) -> String {
+    format!("{}-kubernetes-{}", cluster.name_any(), to.replace('.', "-"))
+}
+
+impl Work<'_> {
+    /// The Operations of a cluster.
+    pub(super) async fn operations(&self, cluster: &TenantCluster) -> Result<Vec<Operation>, Trouble> {
+        let (namespace, name) = (cluster.namespace(), cluster.name_any());
+        let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), Some((CLUSTER, &name))).await;
+        let all = all.attempting("looking for the cluster's Operations")?;
+        Ok(all.into_iter().filter(|operation| operation.spec.cluster_ref.name == name).collect())
+    }
+
+    /// Decides what comes next, by objects alone.
+    pub(super) async fn changing(&self, cluster: &TenantCluster, machines: &[Machine]) -> Result<Changing, Trouble> {
+        let operations = self.operations(cluster).await?;
+        let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
+        let swap = last_swap(&operations);
+        let swapping = match swap.map(Swapping::of).transpose() {
+            Ok(swapping) => swapping.flatten(),
+            Err(mismatch) => {
+                let words = format!("the last Operation is not understood: {mismatch}");
+                let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
+                return Ok(Changing { change, operation: swap.map(ResourceExt::name_any), swap: None });
+            }
+        };
+        let raise = raising(cluster, &cluster.spec.version);
+        let raise = operations.iter().find(|operation| operation.name_any() == raise);
+        let looked = SeenCluster {
+            cluster,
+            swap: swap.zip(swapping.clone()),
+            raise,
+            images: &images,
+            minor: lowest(machines),
+            now: self.clock.time().0,
+        };
+        let of_raise = raise.filter(|operation| operation.status.as_ref().is_some_and(|it| it.outcome.is_none()));
+        let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
+        Ok(Changing {
+            change: looked.next(),
+            operation: of_raise
+                .or(swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open)))
+                .map(ResourceExt::name_any)
+                .or(before),
+            swap: swap.map(ResourceExt::name_any).zip(swapping),
+        })
+    }
+
+    /// Notes since when all control nodes are good on the new image, or that they are not.
+    pub(super) async fn counts_good(
+        &self,
+        cluster: &TenantCluster,
+        changing: Changing,
+        machines: &[Machine],
+        are_good: bool,
+    ) -> Result<Changing, Trouble> {
+        let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
+        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+        let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
+        let before = operation.status.as_ref().and_then(|status| status.good_since.clone());
+        let since = match (&swapping.stage, &before) {
+            (Stage::Upgraded, Some(before)) if are_good => Some(before.clone()),
+            (Stage::Upgraded, None) if are_good => Some(self.clock.time()),
+            _ => None,
+        };
+        if since == before {
+            return Ok(changing);
+        }
+        self.note_operation(cluster, name, &[], |status| status.good_since.clone_from(&since)).await?;
+        self.changing(cluster, machines).await
+    }
+
+    /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is
+    /// left to do of it, that is pinned.
+    pub(super) async fn with_obstacles(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        changing: Changing,
+        opened: &Opened,
+        operator: &Operator<'_>,
+    ) -> Result<Changing, Trouble> {
+        let change = match &changing.change {
+            Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
+            Change::Raise(to, _) => {
+                let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
+                planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
+            }
+            _ => None,
+        };
+        self.term.may()?;
+        Ok(match change {
+            Some(change) => Changing { change, ..changing },
+            None => changing,
+        })
+    }
+
+    async fn judged_swap(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        image: &NodeImage,
+        opened: &Opened,
+        operator: &Operator<'_>,
+    ) -> Result<Option<Change>, Trouble> {
+        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+        let resolved =
+            Resolved { image: image.metadata.name.clone(), digest: Some(image.spec.digest.clone()), ..pinned };
+        let zones: BTreeSet<String> = machines.iter().map(|machine| machine.spec.zone.clone()).collect();
+        let zones: Vec<String> = zones.into_iter().collect();
+        if let Some(obstacle) = self.obstacle_at(opened, &cluster.spec.provider_ref.name, &resolved, &zones).await {
+            return Ok(Some(Change::Blocked(obstacle)));
+        }
+        let Some(target) = target(image) else {
+            let words = format!("nobody has said yet which build the NodeImage {} is", image.name_any());
+            return Ok(Some(Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))));
+        };
+        Ok(match operator.plans(&target, &options(cluster)).await {
+            Ok(()) => None,
+            // All of them run it, whoever has brought them there.
+            Err(error) if is_done(&error) => Some(Change::Pin(Box::new(resolved))),
+            Err(error) => Some(Change::Blocked(unfit(&error))),
+        })
+    }
+
+    /// Pins an image: in the Machines first.
+    pub(super) async fn pin(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        resolved: &Resolved,
+    ) -> Result<After, Trouble> {
+        let (Some(name), Some(digest)) = (&resolved.image, &resolved.digest) else { return Ok(After::Again) };
+        let image = PinnedImage { name: name.clone(), digest: digest.clone() };
+        for machine in machines.iter().filter(|machine| machine.spec.image != image) {
+            self.respecify(machine, &json!({"image": image})).await?;
+        }
+        self.note(cluster, &[], |status| status.resolved = Some(resolved.clone())).await?;
+        Ok(After::Again)
+    }
+
+    /// Notes in the Machines of control nodes that they are at a minor.
+    pub(super) async fn pin_minor(&self, machines: &[Machine], to: Minor) -> Result<(), Trouble> {
+        let to = to.to_string();
+        for machine in machines.iter().filter(|machine| machine.spec.kubernetes != to) {
+            self.respecify(machine, &json!({"kubernetes": to})).await?;
+        }
+        Ok(())
+    }
+
+    async fn respecify(&self, machine: &Machine, part: &serde_json::Value) -> Result<(), Trouble> {
+        let part = json!({"metadata": {"resourceVersion": machine.metadata.resource_version}, "spec": part});
+        let of = Collection::of::<Machine>(machine.namespace().as_deref());
+        let written = self.objects.patch(&of, &machine.name_any(), &part).await;
+        written.map(drop).attempting("noting what a control node runs")
+    }
+
+    /// Writes the status of an Operation, as far as it is otherwise now.
+    pub(super) async fn note_operation(
+        &self,
+        cluster: &TenantCluster,
+        name: &str,
+        said: &[(OperationReason, String)],
+        change: impl Fn(&mut objects::OperationStatus),
+    ) -> Result<(), Trouble> {
+        const TRIES: usize = 10;
+        const ATTEMPT: &str = "writing an Operation's status";
+        for attempt in 1.. {
+            let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+            let Some(operation) = found.attempting(ATTEMPT)? else { return Ok(()) };
+            let mut status = operation.status.clone().unwrap_or_default();
+            change(&mut status);
+            // The spec of an Operation never changes: what is told is told by the cluster's.
+            let generation = cluster.metadata.generation.unwrap_or_default();
+            for (reason, words) in said {
+                objects::set(&mut status.conditions, *reason, words, generation, &self.clock.time());
+            }
+            match kinds::note(self.objects, &operation, operation.status.as_ref(), &status).await {
+                Err(Failure::Changed) if attempt < TRIES => {}
+                Err(Failure::Missing) => return Ok(()),
+                written => return written.map(drop).attempting(ATTEMPT),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has an Operation say where its swap stands.
+    pub(super) async fn show_operation(&self, cluster: &TenantCluster, operation: &Operation) -> Result<(), Trouble> {
+        let Ok(Some(swapping)) = Swapping::of(operation) else { return Ok(()) };
+        let outcome = swapping.ending().map(|ending| ending.words().to_owned());
+        let done = i32::try_from(swapping.done).unwrap_or(i32::MAX);
+        self.note_operation(cluster, &operation.name_any(), &swapping.reasons(), |status| {
+            (status.done, status.step, status.outcome) = (done, swapping.step.clone(), outcome.clone());
+            if swapping.stage != Stage::Upgraded {
+                status.good_since = None;
+            }
+        })
+        .await
+    }
+
+    /// Takes away what a person has asked of an Operation, if it is still this.
+    pub(super) async fn answered(&self, cluster: &TenantCluster, name: &str, word: &str) -> Result<(), Trouble> {
+        const ATTEMPT: &str = "taking away what was asked of an Operation";
+        let namespace = cluster.namespace();
+        let found = kinds::find::<Operation>(self.objects, namespace.as_deref(), name).await.attempting(ATTEMPT)?;
+        let Some(operation) = found.filter(|operation| asked(operation) == Some(word)) else { return Ok(()) };
+        let version = &operation.metadata.resource_version;
+        let part = json!({"metadata": {"resourceVersion": version, "annotations": {DO: null}}});
+        let of = Collection::of::<Operation>(namespace.as_deref());
+        match self.objects.patch(&of, name, &part).await {
+            Err(Failure::Missing) => Ok(()),
+            written => written.map(drop).attempting(ATTEMPT),
+        }
+    }
+}
+
+/// The word that a person has put to an Operation.
+pub(super) fn asked(operation: &Operation) -> Option<&str> {
+    operation.annotations().get(DO).map(String::as_str)
+}
+
+/// An image as `fleet` swaps to it; none of one of which not all is known.
+pub(super) fn target(image: &NodeImage) -> Option<Target> {
+    let status = image.status.as_ref()?;
+    Some(Target {
+        ova: Default::default(),
+        digest: digits_of(&image.spec.digest)?,
+        name: status.appliance.clone()?,
+        image: Image { version: status.version.clone()?, build: status.build.clone()? },
+        upgrades_from: status.upgrades_from.as_deref().map(str::parse).transpose().ok()?,
+        etcd: status.etcd.as_deref().map(str::parse).transpose().ok()?,
+        kubernetes: status.kubernetes.clone(),
+        signer: image.spec.publisher.clone(),
+    })
+}
+
+/// How control nodes are swapped. A new VM is put beside the one whose place it takes: its disk does not move.
+pub(super) fn options(cluster: &TenantCluster) -> Options {
+    let upgrade = &cluster.spec.upgrade;
+    Options {
+        mode: match upgrade.mode {
+            UpgradeMode::Rolling => Mode::Rolling,
+            UpgradeMode::AllAtOnce => Mode::AllAtOnce,
+        },
+        gate_seconds: upgrade.gate_seconds.into(),
+        drain_seconds: upgrade.drain_seconds.into(),
+        on_failure: match upgrade.on_failure {
+            objects::OnFailure::Node => OnFailure::Node,
+            objects::OnFailure::All => OnFailure::All,
+        },
+        downgrade: false,
+        publisher: None,
+        placement: Default::default(),
+    }
+}
+
+pub(super) fn kubernetes(cluster: &TenantCluster, to: Minor) -> KubernetesOptions {
+    let drain_seconds = cluster.spec.upgrade.drain_seconds.into();
+    KubernetesOptions { to: Some(to.to_string()), drain_seconds, limit: KUBERNETES }
+}
+
+/// Whether there is nothing left to do.
+pub(super) fn is_done(error: &anyhow::Error) -> bool {
+    let refusals = error.downcast_ref::<Refusals>();
+    refusals.is_some_and(|refusals| refusals.0.iter().all(|refusal| refusal.code == "upgrade.nothing-to-do"))
+}
+
+/// Why a change does not begin, by `fleet`'s judgement; or what could not be asked.
+fn unfit(error: &anyhow::Error) -> Obstacle {
+    use TenantClusterReason::{ControlNodesUnfit, ImageUnsuitable, PreflightNotKnown};
+    const OF_THE_IMAGE: [&str; 8] = [
+        "upgrade.product",
+        "upgrade.downgrade",
+        "upgrade.from-version",
+        "upgrade.version",
+        "upgrade.etcd",
+        "upgrade.kubernetes",
+        "upgrade.unsigned",
+        "upgrade.publisher",
+    ];
+    let Some(Refusals(refusals)) = error.downcast_ref::<Refusals>() else {
+        return Obstacle::new(PreflightNotKnown, format!("{error:#}"));
+    };
+    let is_of_image = refusals.iter().any(|refusal| OF_THE_IMAGE.contains(&refusal.code));
+    let words = refusals.iter().map(|refusal| format!("{}: {} [{}]", refusal.subject, refusal.reason, refusal.code));
+    let reason = if is_of_image { ImageUnsuitable } else { ControlNodesUnfit };
+    Obstacle::new(reason, words.collect::<Vec<_>>().join("; "))
+}

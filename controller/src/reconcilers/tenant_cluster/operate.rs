@@ -1,0 +1,411 @@
+//! `fleet` at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
+//! person wants something else, and at a step at which no node is away when the cluster is paused.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use contract::minor::Minor;
+use fleet::upgrade::{Action, Arrived, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
+use kube::ResourceExt;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::change::{Changing, asked, is_done, kubernetes, last_swap, lowest, options, raising, target};
+use super::deploy::is_of_api;
+use super::operator::{OVER, Operator};
+use super::{After, HEEDING, Work};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{CLUSTER, Change, Swapping, words};
+use crate::objects::{
+    Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
+    TenantCluster, TenantClusterReason,
+};
+use crate::reach::{Failure, Swap, kinds};
+
+/// How long after a run that waits for something the next one is.
+const WAITING: Duration = Duration::from_secs(15);
+/// So often a run that is under way says in the Operation where it is, if that is new.
+const TELLING: Duration = Duration::from_secs(5);
+/// How long a data disk may be on its way before a run is ended nonetheless.
+const SETTLES: Duration = Duration::from_secs(60);
+
+/// What is done.
+enum Task<'t> {
+    Swap(&'t Target, &'t Options),
+    Go(Verb, Uuid),
+    Raise(&'t KubernetesOptions),
+}
+
+/// What became of it.
+enum Done {
+    /// Where a swap has come to.
+    Arrived(Arrived),
+    /// All control nodes are at the minor.
+    Raised,
+    /// It was asked to end.
+    Cancelled,
+    /// A node refuses, or gave up: it is not asked again before a person says so.
+    GaveUp(String),
+    /// It could not be done now: it is tried again.
+    Failed(String),
+}
+
+/// What a run does now.
+#[derive(Default)]
+struct Doing {
+    words: Mutex<String>,
+    /// Whether a data disk is on its way from one VM to another one: nothing but the journal leads to it then.
+    moves_disk: AtomicBool,
+    /// Whether the journal has what was asked for.
+    is_noted: AtomicBool,
+}
+
+impl Doing {
+    fn told(&self, notice: &Notice<'_>) {
+        let told = match notice {
+            Notice::Step { plan, step, .. } => words(plan, *step),
+            Notice::Done { note } => return log::info!("{note}"),
+            Notice::Losses { node, words } => return log::warn!("{node}: {words}"),
+            Notice::Waiting { what, why } => format!("waiting for {what}: {why}"),
+            Notice::Paused { reason } => format!("waiting: {reason}"),
+            Notice::DirectionChanged { reason, .. } => format!("turning: {reason}"),
+            Notice::TakingOver { words } => return log::info!("{words}"),
+            Notice::Stamped { node, .. } => format!("stamping the VM of {node}"),
+            Notice::Snapshot { place, bytes } => return log::info!("snapshot: {bytes} bytes, {place}"),
+            Notice::Kubernetes { node, to, .. } => format!("{} to Kubernetes {to}", node.name),
+            Notice::KubernetesRuns { version, .. } => format!("Kubernetes {version} runs"),
+        };
+        log::info!("{told}");
+        if let Notice::Step { step, .. } = notice {
+            let moves = [Action::Detach, Action::DetachNew, Action::Attach, Action::AttachOld].contains(&step.action);
+            self.moves_disk.store(moves, Ordering::SeqCst);
+        }
+        if matches!(notice, Notice::Step { .. } | Notice::DirectionChanged { .. } | Notice::Kubernetes { .. }) {
+            self.is_noted.store(true, Ordering::SeqCst);
+        }
+        *self.words.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    }
+
+    /// Returns once no data disk is on its way, or it has been for too long.
+    async fn settles(&self) {
+        let limit = tokio::time::Instant::now() + SETTLES;
+        while self.moves_disk.load(Ordering::SeqCst) && tokio::time::Instant::now() < limit {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    fn now(&self) -> String {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Whether no node is away as long as nothing follows such a step.
+fn rests(notice: &Notice<'_>) -> bool {
+    let stands =
+        |action: Action| matches!(action, Action::Verify | Action::Snapshot | Action::Import | Action::Prepare);
+    match notice {
+        Notice::Step { step, .. } => stands(step.action),
+        Notice::Kubernetes { .. } => true,
+        _ => false,
+    }
+}
+
+impl Work<'_> {
+    /// Does what was decided.
+    pub(super) async fn operate(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        changing: &Changing,
+        operator: Operator<'_>,
+    ) -> Result<After, Trouble> {
+        match &changing.change {
+            Change::Nothing | Change::Blocked(_) | Change::Waits(..) => Ok(After::Rest(WAITING)),
+            Change::Show(name) => {
+                if let Some(operation) = self.operation(cluster, name).await? {
+                    self.show_operation(cluster, &operation).await?;
+                }
+                Ok(After::Again)
+            }
+            Change::Answer(name, refused) => {
+                if let Some(words) = refused {
+                    let said = (OperationReason::NotToBeHad, words.clone());
+                    self.note_operation(cluster, name, &[said], |_| ()).await?;
+                }
+                self.take_away(cluster, name).await?;
+                Ok(After::Again)
+            }
+            Change::Pin(resolved) => self.pin(cluster, machines, resolved).await,
+            Change::Swap(image, again) => self.swap(cluster, image, again.as_deref(), operator).await,
+            Change::Go(name, verb) => {
+                let Some((_, swapping)) = &changing.swap else { return Ok(After::Again) };
+                self.swaps(cluster, Some(name), Task::Go(*verb, swapping.id), operator).await
+            }
+            Change::Raise(to, again) => self.raise(cluster, machines, *to, again.is_some(), operator).await,
+            Change::Abandon(name) => {
+                let said = [
+                    (OperationReason::Ended, "abandoned".to_owned()),
+                    (OperationReason::Abandoned, "a person has asked for it".to_owned()),
+                ];
+                let outcome = "abandoned".to_owned();
+                self.note_operation(cluster, name, &said, |status| status.outcome = Some(outcome.clone())).await?;
+                self.take_away(cluster, name).await?;
+                Ok(After::Again)
+            }
+        }
+    }
+
+    async fn operation(&self, cluster: &TenantCluster, name: &str) -> Result<Option<Operation>, Trouble> {
+        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+        found.attempting("reading an Operation")
+    }
+
+    /// Takes away whatever a person has asked of an Operation.
+    async fn take_away(&self, cluster: &TenantCluster, name: &str) -> Result<(), Trouble> {
+        match self.operation(cluster, name).await?.as_ref().and_then(asked) {
+            Some(word) => self.answered(cluster, name, word).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Begins a swap, or only plans it where the cluster is paused.
+    async fn swap(
+        &self,
+        cluster: &TenantCluster,
+        image: &NodeImage,
+        again: Option<&str>,
+        operator: Operator<'_>,
+    ) -> Result<After, Trouble> {
+        let Some(target) = target(image) else { return Ok(After::Rest(WAITING)) };
+        // Those that somebody has made who has died before he began them: nothing follows from them.
+        let is_begun = |it: &Operation| it.status.as_ref().is_some_and(|status| !status.entries.is_empty());
+        let all = self.operations(cluster).await?;
+        for left in all.iter().filter(|it| it.spec.kind == OperationKind::Swap && !is_begun(it)) {
+            kinds::delete(self.objects, left).await.attempting("removing an Operation that was never begun")?;
+        }
+        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+        let operator = operator.beginning(Swap {
+            from_image: pinned.image.unwrap_or_default(),
+            to_image: image.name_any(),
+            generation: cluster.metadata.generation.unwrap_or(1),
+        });
+        self.swaps(cluster, again, Task::Swap(&target, &options(cluster)), operator).await
+    }
+
+    /// Goes on with a swap. `asked_of` is the Operation that a person may have asked it of.
+    async fn swaps(
+        &self,
+        cluster: &TenantCluster,
+        asked_of: Option<&str>,
+        task: Task<'_>,
+        operator: Operator<'_>,
+    ) -> Result<After, Trouble> {
+        let done = self.runs(cluster, asked_of, task, &operator).await?;
+        let operations = self.operations(cluster).await?;
+        let last = last_swap(&operations);
+        if let Some(last) = last {
+            self.show_operation(cluster, last).await?;
+            let name = last.name_any();
+            self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        }
+        if let Some(name) = asked_of {
+            self.take_away(cluster, name).await?;
+        }
+        Ok(match done {
+            Done::Arrived(Arrived::Paused(_)) => After::Rest(WAITING),
+            Done::Failed(words) | Done::GaveUp(words) => {
+                log::warn!("{}/{}: {words}", cluster.namespace().unwrap_or_default(), cluster.name_any());
+                if let Some(last) = last {
+                    self.note_operation(cluster, &last.name_any(), &[(OperationReason::Waiting, words)], |_| ())
+                        .await?;
+                }
+                After::Rest(WAITING)
+            }
+            Done::Arrived(_) | Done::Raised | Done::Cancelled => After::Again,
+        })
+    }
+
+    /// Takes control nodes to a minor of Kubernetes.
+    async fn raise(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        to: Minor,
+        again: bool,
+        operator: Operator<'_>,
+    ) -> Result<After, Trouble> {
+        let name = raising(cluster, &to.to_string());
+        let made = raise_of(cluster, machines, to, &name);
+        match kinds::create(self.objects, &made).await {
+            Ok(_) | Err(Failure::Exists) => {}
+            Err(failure) => return Err(failure).attempting("making an Operation"),
+        }
+        self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        let begun =
+            [(OperationReason::StepsTaken, format!("to Kubernetes {to}")), (OperationReason::NotEnded, String::new())];
+        self.note_operation(cluster, &name, &begun, |status| status.outcome = None).await?;
+        if again {
+            self.take_away(cluster, &name).await?;
+        }
+        let options = kubernetes(cluster, to);
+        let done = match operator.plans_kubernetes(&options).await {
+            Err(error) if is_done(&error) => Done::Raised,
+            _ => self.runs(cluster, Some(&name), Task::Raise(&options), &operator).await?,
+        };
+        match done {
+            Done::Raised => {
+                self.pin_minor(machines, to).await?;
+                let steps = i32::try_from(made.spec.steps.len()).unwrap_or(i32::MAX);
+                let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
+                self.note_operation(cluster, &name, &said, |status| {
+                    (status.step, status.done, status.outcome) = (None, steps, Some("done".to_owned()));
+                })
+                .await?;
+                Ok(After::Again)
+            }
+            Done::GaveUp(words) => {
+                let words = format!("{words}. Say with kaas.local/do `resume` to try it again, or `abandon`");
+                self.note_operation(cluster, &name, &[(OperationReason::Blocked, words)], |_| ()).await?;
+                Ok(After::Again)
+            }
+            Done::Failed(words) => {
+                self.note_operation(cluster, &name, &[(OperationReason::Waiting, words)], |_| ()).await?;
+                Ok(After::Rest(WAITING))
+            }
+            Done::Arrived(_) | Done::Cancelled => Ok(After::Again),
+        }
+    }
+
+    /// Has `fleet` work. It ends with the term: whoever leads then goes on from what is kept.
+    async fn runs(
+        &self,
+        cluster: &TenantCluster,
+        asked_of: Option<&str>,
+        task: Task<'_>,
+        operator: &Operator<'_>,
+    ) -> Result<Done, Trouble> {
+        let before = match asked_of {
+            Some(name) => self.operation(cluster, name).await?.as_ref().and_then(asked).map(str::to_owned),
+            None => None,
+        };
+        let ((end, cancelled), doing, paused) = (watch::channel(false), Doing::default(), cluster.spec.paused);
+        let told = |notice: &Notice<'_>| {
+            doing.told(notice);
+            if paused && rests(notice) {
+                end.send_replace(true);
+            }
+        };
+        let deployment = operator.deployment(&told, cancelled);
+        let going = async {
+            match task {
+                Task::Swap(target, options) => {
+                    deployment.apply_to(target, options, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                }
+                Task::Go(Verb::Abandon, id) => {
+                    deployment.abandon(id, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                }
+                Task::Go(verb, _) => {
+                    deployment.go_on(verb, None, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                }
+                Task::Raise(options) => deployment.upgrade_kubernetes(options, OVER).await.map(|_| Done::Raised),
+            }
+        };
+        tokio::pin!(going);
+        let (mut is_heard, mut is_ending) = (false, false);
+        let gone = loop {
+            tokio::select! {
+                gone = &mut going => break gone,
+                () = self.term.ended() => {
+                    end.send_replace(true);
+                    return Err(self.over());
+                }
+                () = self.is_wanted_otherwise(cluster), if !is_heard => is_heard = true,
+                () = self.is_asked_otherwise(cluster, before.as_deref()), if !is_heard => is_heard = true,
+                () = doing.settles(), if is_heard && !is_ending => {
+                    is_ending = true;
+                    end.send_replace(true);
+                }
+                () = self.tells_operation(cluster, asked_of.zip(before.as_deref()), &doing) => {}
+            }
+        };
+        self.term.may()?;
+        match gone {
+            Ok(done) => Ok(done),
+            Err(error) if error.is::<fleet::Cancelled>() => Ok(Done::Cancelled),
+            Err(error) if error.is::<fleet::authority::Lost>() || is_of_api(&error) => Err(Trouble::Other(error)),
+            Err(error) if error.is::<GaveUp>() => Ok(Done::GaveUp(format!("{error:#}"))),
+            Err(error) => Ok(Done::Failed(format!("{error:#}"))),
+        }
+    }
+
+    /// Returns once a person asks something of one of the cluster's Operations that is not what is done already.
+    async fn is_asked_otherwise(&self, cluster: &TenantCluster, before: Option<&str>) {
+        loop {
+            tokio::time::sleep(HEEDING).await;
+            // What is not known is no reason to end.
+            let Ok(operations) = self.operations(cluster).await else { continue };
+            if operations.iter().filter_map(asked).any(|now| Some(now) != before) {
+                return;
+            }
+        }
+    }
+
+    /// Says what a run does, for as long as it does; and takes away what was asked for, once that is noted.
+    async fn tells_operation(&self, cluster: &TenantCluster, word: Option<(&str, &str)>, doing: &Doing) {
+        let mut before = String::new();
+        loop {
+            tokio::time::sleep(TELLING).await;
+            let now = doing.now();
+            if now == before {
+                continue;
+            }
+            let told = async {
+                let operations = self.operations(cluster).await?;
+                let is_open =
+                    |last: &&Operation| matches!(Swapping::of(last), Ok(Some(swapping)) if swapping.is_open());
+                let last = last_swap(&operations).filter(is_open);
+                if let Some(last) = last {
+                    self.show_operation(cluster, last).await?;
+                }
+                if let Some((of, word)) = word.filter(|_| doing.is_noted.load(Ordering::SeqCst)) {
+                    self.answered(cluster, of, word).await?;
+                }
+                let said =
+                    [(TenantClusterReason::OperationRuns, now.clone()), (TenantClusterReason::Changing, now.clone())];
+                self.note(cluster, &said, |status| {
+                    if let Some(last) = last {
+                        status.operation = Some(last.name_any());
+                    }
+                })
+                .await
+            };
+            match told.await {
+                Ok(()) => before = now,
+                Err(trouble) => log::debug!("saying what is done: {trouble}"),
+            }
+        }
+    }
+}
+
+/// The Operation that takes control nodes to a minor.
+fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str) -> Operation {
+    let node = |machine: &Machine| PlannedStep { action: "kubernetes".to_owned(), node: Some(machine.name_any()) };
+    let snapshot = PlannedStep { action: "snapshot".to_owned(), node: None };
+    let from = lowest(machines).map(|minor| minor.to_string());
+    let spec = OperationSpec {
+        cluster_ref: Reference::to(cluster.name_any()),
+        kind: OperationKind::RaiseKubernetes,
+        from_image: None,
+        to_image: None,
+        from_version: from,
+        to_version: Some(to.to_string()),
+        cluster_generation: cluster.metadata.generation.unwrap_or(1),
+        steps: std::iter::once(snapshot).chain(machines.iter().map(node)).collect(),
+        plan: None,
+    };
+    let mut operation = Operation::new(name, spec);
+    operation.metadata.namespace = cluster.namespace();
+    operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
+    operation
+}

@@ -1,0 +1,135 @@
+//! What the nodes and the VMs of one cluster are worked on with by `fleet`'s upgrades: how nodes are asked, where journals and snapshots
+//! are kept, and how long is waited. Knows nothing of what is to be done.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use fleet::authority::{Snapshots, TakeOver};
+use fleet::deploy::{Guests, Kept};
+use fleet::hypervisor::{PowerState, Vm};
+use fleet::node::Credentials;
+use fleet::upgrade::{Asking, Deployment, Given, KubernetesOptions, Notice, Options, Renewed, Target};
+use kube::ResourceExt;
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use super::Work;
+use super::place::Opened;
+use crate::context::Trouble;
+use crate::objects::TenantCluster;
+use crate::reach::{ClusterStore, Swap};
+
+/// The pause between two looks, and how long a run waits for what cannot be done now.
+const PACE: Duration = Duration::from_secs(2);
+const PAUSE_LIMIT: Duration = Duration::from_secs(60);
+/// How long one node may take to go to another minor of Kubernetes.
+pub(super) const KUBERNETES: Duration = Duration::from_secs(1800);
+
+/// Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
+pub(super) const OVER: TakeOver = TakeOver::FromAnyone;
+
+/// What the nodes and the VMs of one cluster are worked on with.
+pub(super) struct Operator<'a> {
+    opened: &'a Opened,
+    nodes: Renewed<'a>,
+    store: ClusterStore<'a>,
+    snapshots: Box<dyn Snapshots>,
+}
+
+impl<'a> Operator<'a> {
+    pub(super) fn deployment<'d>(
+        &'d self,
+        watch: &'d (dyn Fn(&Notice<'_>) + Sync),
+        cancelled: watch::Receiver<bool>,
+    ) -> Deployment<'d> {
+        Deployment {
+            hypervisor: &*self.opened.hypervisor,
+            nodes: &self.nodes,
+            store: &self.store,
+            snapshots: &*self.snapshots,
+            what: "a TenantCluster",
+            watch,
+            pace: PACE,
+            pause_limit: PAUSE_LIMIT,
+            other_cluster: None,
+            cancelled,
+        }
+    }
+
+    /// Whether a swap may begin; changes nothing.
+    ///
+    /// # Errors
+    /// Why it may not: [`Refusals`], if it was judged.
+    pub(super) async fn plans(&self, target: &Target, options: &Options) -> anyhow::Result<()> {
+        self.deployment(&|_| (), watch::channel(false).1).plan_for(target, options, OVER).await.map(drop)
+    }
+
+    /// The same of a minor of Kubernetes.
+    pub(super) async fn plans_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<()> {
+        self.deployment(&|_| (), watch::channel(false).1).plan_kubernetes_over(options, OVER).await.map(drop)
+    }
+
+    /// The same, which begins this swap where one is begun.
+    pub(super) fn beginning(self, swap: Swap) -> Self {
+        Self { store: self.store.beginning(swap), ..self }
+    }
+}
+
+impl Work<'_> {
+    /// What a cluster's nodes and VMs are worked on with. `guests` knows its deployer's key.
+    pub(super) async fn operator<'o>(
+        &'o self,
+        cluster: &TenantCluster,
+        opened: &'o Opened,
+        guests: &'o dyn Guests,
+        kept: &'o Kept,
+    ) -> Result<Operator<'o>, Trouble> {
+        let first = match self.kubeconfig(cluster).await? {
+            Some(kubeconfig) => self.given(&kubeconfig, "the Secret of the kubeconfig").ok(),
+            None => None,
+        };
+        let renew = move || -> Asking<'o> {
+            Box::pin(async move {
+                let kubeconfig = issued(opened, guests, kept).await?;
+                self.given(&kubeconfig, "a control node")
+            })
+        };
+        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        Ok(Operator {
+            opened,
+            nodes: Renewed::new(first, None, renew),
+            store: ClusterStore::new(self.objects, &namespace, &name, self.term),
+            snapshots: self.places.snapshots(&namespace, &name),
+        })
+    }
+
+    fn given(&self, kubeconfig: &str, whence: &str) -> anyhow::Result<Given> {
+        let ends = Credentials::parse(kubeconfig)?.ends().context("its certificate does not say when it ends")?;
+        Ok(Given { nodes: self.places.nodes(kubeconfig)?, ends, whence: whence.to_owned() })
+    }
+}
+
+/// A kubeconfig that one of the control nodes gives its deployer: one that shows the authority with which the cluster has formed.
+///
+/// # Errors
+/// When none gives one.
+pub(super) async fn issued(opened: &Opened, guests: &dyn Guests, kept: &Kept) -> anyhow::Result<Zeroizing<String>> {
+    let vms = opened.hypervisor.vms().await?;
+    let mut last = anyhow::anyhow!("no VM of a control node is on");
+    for node in &kept.nodes {
+        let is_its = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
+        for vm in vms.iter().filter(is_its).filter(|vm| vm.power == PowerState::On) {
+            let given = async {
+                let shown = opened.hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
+                let known = kept.authority.context("nothing says which authority is the cluster's")?;
+                anyhow::ensure!(shown.authority == known, "it shows the authority {}, not {known}", shown.authority);
+                guests.kubeconfig(node.address, &shown).await
+            };
+            match given.await {
+                Ok(kubeconfig) => return Ok(kubeconfig),
+                Err(error) => last = error.context(vm.name.clone()),
+            }
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,319 @@
+//! The control nodes of the place in memory, as they are asked to be upgraded: what is on their data disks, and which VM has them.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use async_trait::async_trait;
+use contract::kubernetes_upgrade::{self, UpgradeState};
+use contract::node::{Etcd, Good, Kubernetes, Member, Node, Pods, RunningImage};
+use contract::properties as keys;
+use contract::swap::{self, EvacuationState, Losses, Refused, Stage, SwapState, Use};
+use fleet::authority::Snapshots;
+use fleet::hypervisor::{PowerState, Vm};
+use fleet::upgrade::{Asked, Nodes};
+use uuid::Uuid;
+
+use super::place::{InMemoryPlace, Made, State};
+
+/// How long a VM takes to come up that was given a node's disk.
+const BOOTS: Duration = Duration::from_secs(30);
+/// What the cluster is called.
+const CLUSTER: Uuid = Uuid::from_u128(0xc1);
+/// The Kubernetes that nodes are made with.
+const FIRST: &str = "1.36.2";
+
+/// What is on a control node's data disk.
+#[derive(Clone, Debug)]
+pub struct Content {
+    pub disk: Uuid,
+    pub swap: Option<SwapState>,
+    pub evacuation: Option<Uuid>,
+    pub kubernetes: String,
+    pub upgrade: Option<UpgradeState>,
+}
+
+impl Content {
+    pub fn on(disk: Uuid) -> Self {
+        Self { disk, swap: None, evacuation: None, kubernetes: FIRST.to_owned(), upgrade: None }
+    }
+}
+
+/// What is wrong with the control nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Ill {
+    /// Those that are not found good on another image than their first one.
+    pub never_good: BTreeSet<String>,
+    /// Those that give up to go to another minor.
+    pub stuck: BTreeSet<String>,
+    /// Those whose pods do not move away.
+    pub undrained: BTreeSet<String>,
+}
+
+/// An image by its digest: version and build.
+pub fn image(digest: &str) -> swap::Image {
+    let version = match digest.get(..2) {
+        Some("0a") => "0.2.0",
+        Some("0b") => "0.3.0",
+        _ => "0.4.0",
+    };
+    swap::Image { version: version.to_owned(), build: digest.get(..32).unwrap_or_default().to_owned() }
+}
+
+impl State {
+    /// The name of the node that a VM is stamped as.
+    pub fn node_of(vm: &Vm) -> Option<&str> {
+        vm.stamp.as_ref().map(|stamp| stamp.node.as_str())
+    }
+
+    /// Whether a VM was made in another one's place.
+    fn is_swapped(vm: &Vm) -> bool {
+        vm.stamp.as_ref().is_some_and(|stamp| stamp.swap.is_some())
+    }
+
+    /// Whether a control node's VM is up: on, with its disk, for as long as that takes.
+    pub fn is_up(&self, (vm, _, since): &Made, forms: Duration) -> bool {
+        let takes = if self.has_once_formed { BOOTS } else { forms };
+        let has_disk = vm.data_disks().next().is_some();
+        vm.power == PowerState::On && has_disk && since.is_some_and(|since| since.elapsed() >= takes)
+    }
+
+    /// The VM that a control node runs in, if it is up.
+    fn up(&self, node: &str) -> Option<&Made> {
+        let own = self.vms.iter().filter(|(vm, ..)| Self::node_of(vm) == Some(node));
+        own.into_iter().find(|made| self.is_up(made, Duration::MAX))
+    }
+
+    fn address(&self, vm: &Vm) -> Option<Ipv4Addr> {
+        let form = self.forms.get(&vm.name)?;
+        form.get(keys::ADDRESS)?.split('/').next()?.parse().ok()
+    }
+
+    /// All control nodes by their names.
+    fn control_nodes(&self) -> Vec<(String, Ipv4Addr)> {
+        let control = self.vms.iter().filter(|(vm, ..)| self.contents.contains_key(Self::node_of(vm).unwrap_or("")));
+        let mut all: Vec<_> =
+            control.filter_map(|(vm, ..)| Some((Self::node_of(vm)?.to_owned(), self.address(vm)?))).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn serves(&self) -> anyhow::Result<()> {
+        let all = self.control_nodes();
+        let up = all.iter().filter(|(node, _)| self.up(node).is_some()).count();
+        ensure!(self.has_once_formed && 2 * up > all.len(), "the API does not answer");
+        Ok(())
+    }
+
+    fn answering(&self, address: Ipv4Addr) -> anyhow::Result<(String, Vm)> {
+        let all = self.control_nodes();
+        let (node, _) = all.into_iter().find(|(_, of)| *of == address).context("no such node")?;
+        let (vm, ..) = self.up(&node).with_context(|| format!("{node} does not answer"))?;
+        Ok((node, vm.clone()))
+    }
+
+    /// A node whose VM is powered on takes its disk, or is given it back.
+    pub fn takes_disk(&mut self, vm: &Vm) {
+        let Some(node) = Self::node_of(vm).map(str::to_owned) else { return };
+        let others = self.vms.iter().filter(|(other, ..)| {
+            Self::node_of(other) == Some(&node) && other.reference != vm.reference && other.power != PowerState::Off
+        });
+        assert_eq!(others.count(), 0, "two VMs of {node} are on");
+        let digest = self.images.get(&vm.uuid()).cloned().unwrap_or_default();
+        let Some(content) = self.contents.get_mut(&node) else { return };
+        assert_eq!(vm.data_disks().map(|disk| disk.reference.uuid).collect::<Vec<_>>(), [content.disk], "{node}");
+        content.evacuation = None;
+        let Some(swap) = &mut content.swap else { return };
+        if swap.from.vm == Some(vm.uuid()) {
+            content.swap = None;
+        } else {
+            assert_eq!(swap.to, Some(image(&digest)), "{node} takes its disk unprepared");
+            swap.stage = Stage::Taken;
+        }
+    }
+
+    fn told(&self, address: Ipv4Addr) -> anyhow::Result<Node> {
+        let (name, vm) = self.answering(address)?;
+        let content = self.contents.get(&name).context("no such node")?;
+        let all = self.control_nodes();
+        let member = |(node, address): &(String, Ipv4Addr)| Member {
+            name: node.clone(),
+            id: format!("{:x}", address.octets()[3]),
+            learner: false,
+            healthy: self.up(node).is_some(),
+        };
+        let digest = self.images.get(&vm.uuid()).cloned().unwrap_or_default();
+        let image = image(&digest);
+        let is_ill = Self::is_swapped(&vm) && self.ill.never_good.contains(&name);
+        let evacuation = content.evacuation.map(|id| EvacuationState {
+            id,
+            stage: Stage::Prepared,
+            error: None,
+            code: None,
+            losses: Losses::default(),
+        });
+        Ok(Node {
+            node: name.clone(),
+            image: RunningImage {
+                name: "kaas-tenant".to_owned(),
+                version: image.version,
+                build: image.build,
+                publisher: None,
+            },
+            pinned: None,
+            disk: content.disk,
+            holder: Some(vm.uuid()),
+            generation: 1,
+            kubernetes: Kubernetes {
+                version: content.kubernetes.clone(),
+                carried: vec!["1.37.1".to_owned(), FIRST.to_owned()],
+                upgrade: content.upgrade.clone(),
+            },
+            etcd: Some(Etcd {
+                version: "3.6.1".to_owned(),
+                member: format!("{:x}", address.octets()[3]),
+                leader: all.first().is_some_and(|(first, _)| *first == name),
+                applied: 1,
+                members: all.iter().map(member).collect(),
+            }),
+            virtual_address: None,
+            ready: true,
+            good: (!is_ill).then_some(Good { since: 1 }),
+            swap: content.swap.clone(),
+            evacuation,
+            pods: Some(Pods { cordoned: Some(false), losses: Some(Losses::default()) }),
+        })
+    }
+
+    fn content(&mut self, address: Ipv4Addr) -> anyhow::Result<(String, Vm, &mut Content)> {
+        let (name, vm) = self.answering(address)?;
+        let content = self.contents.get_mut(&name).context("no such node")?;
+        Ok((name, vm, content))
+    }
+}
+
+/// The nodes, for whoever has a kubeconfig.
+pub struct Upgradable(pub InMemoryPlace);
+
+#[async_trait]
+impl Nodes for Upgradable {
+    async fn cluster(&self) -> anyhow::Result<Uuid> {
+        self.0.lock().serves().map(|()| CLUSTER)
+    }
+
+    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
+        let state = self.0.lock();
+        state.serves()?;
+        Ok(state.control_nodes())
+    }
+
+    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
+        self.0.lock().told(node)
+    }
+
+    async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
+        let mut state = self.0.lock();
+        let all = state.control_nodes();
+        if let Some((away, _)) = all.iter().find(|(node, _)| state.up(node).is_none()) {
+            return Ok(Asked::Refused(Refused { code: "swap.quorum".to_owned(), reason: format!("{away} is away") }));
+        }
+        let undrained = state.ill.undrained.clone();
+        let digest = |vm: &Vm, state: &State| state.images.get(&vm.uuid()).cloned().unwrap_or_default();
+        let (name, vm) = state.answering(node)?;
+        let from = image(&digest(&vm, &state));
+        if undrained.contains(&name) {
+            let refused = Refused { code: "drain.blocked".to_owned(), reason: "a PodDisruptionBudget".to_owned() };
+            return Ok(Asked::Refused(refused));
+        }
+        let (_, vm, content) = state.content(node)?;
+        match &content.swap {
+            Some(open) if open.id != request.id => bail!("another swap is open"),
+            Some(_) => {}
+            None => {
+                content.swap = Some(SwapState {
+                    id: request.id,
+                    stage: Stage::Prepared,
+                    error: None,
+                    code: None,
+                    losses: Losses::default(),
+                    from: Use { vm: Some(vm.uuid()), version: from.version, build: from.build },
+                    to: Some(request.to.clone()),
+                });
+            }
+        }
+        Ok(Asked::Done)
+    }
+
+    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        let mut state = self.0.lock();
+        let (_, _, content) = state.content(node)?;
+        if content.swap.as_ref().is_some_and(|open| open.id == swap && open.stage != Stage::Taken) {
+            content.swap = None;
+        }
+        Ok(Asked::Done)
+    }
+
+    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
+        self.0.lock().content(node)?.2.evacuation = Some(request.id);
+        Ok(Asked::Done)
+    }
+
+    async fn cancel_evacuation(&self, node: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
+        self.0.lock().content(node)?.2.evacuation = None;
+        Ok(Asked::Done)
+    }
+
+    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        let mut state = self.0.lock();
+        let (_, _, content) = state.content(node)?;
+        if let Some(open) = content.swap.take() {
+            ensure!(open.id == swap && open.stage == Stage::Taken, "another swap, or it is not taken");
+        }
+        Ok(Asked::Done)
+    }
+
+    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
+        let mut state = self.0.lock();
+        let stuck = state.ill.stuck.clone();
+        let (name, _, content) = state.content(node)?;
+        if request.check {
+            return Ok(Asked::Done);
+        }
+        if stuck.contains(&name) {
+            let error = Some("draining it took too long".to_owned());
+            content.upgrade = Some(UpgradeState { to: request.to.clone(), error, code: None });
+            return Ok(Asked::Begun);
+        }
+        (content.kubernetes, content.upgrade) = (format!("{}.1", request.to), None);
+        Ok(Asked::Done)
+    }
+
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+        self.0.lock().answering(node)?;
+        std::fs::write(to, "a store")?;
+        Ok(7)
+    }
+
+    async fn publish(&self, _: &str) -> anyhow::Result<()> {
+        self.0.lock().serves()
+    }
+}
+
+/// Snapshots that are kept, by their names.
+pub struct Kept(pub InMemoryPlace);
+
+#[async_trait]
+impl Snapshots for Kept {
+    async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
+        Ok(self.0.lock().snapshots.get(name).cloned())
+    }
+
+    async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
+        assert_eq!(std::fs::read_to_string(file)?, "a store");
+        self.0.lock().snapshots.insert(name.to_owned());
+        Ok(name.to_owned())
+    }
+}

@@ -1,0 +1,495 @@
+//! Control nodes on another image or minor, as a person sees it; and whatever fails and wherever a controller dies, the declared state
+//! in the end.
+
+use std::time::Duration;
+
+use super::World;
+use super::api::Mortal;
+use super::place;
+use crate::decisions::fixture;
+use crate::objects::{
+    Commit, DO, LifecyclePhase, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterSpec,
+};
+use crate::reach::in_memory::Fault;
+use crate::reconcilers::points::drawn;
+use crate::term::Term;
+
+const FORMER: &str = "kaas-tenant-0.2.0";
+const NEW: &str = "kaas-tenant-0.3.0";
+const NODES: [&str; 3] = ["shop-cp1", "shop-cp2", "shop-cp3"];
+
+/// An image whose digest and build are of these two digits.
+fn image(name: &str, version: &str, digits: &str, kubernetes: &[&str]) -> NodeImage {
+    let mut image = fixture::image(name, version);
+    image.spec.digest = format!("sha256:{}", digits.repeat(32));
+    let status = image.status.as_mut().unwrap();
+    (status.appliance, status.build) = (Some("kaas-tenant".to_owned()), Some(digits.repeat(16)));
+    status.etcd = Some("3.6".to_owned());
+    status.kubernetes = kubernetes.iter().map(|minor| (*minor).to_owned()).collect();
+    image
+}
+
+/// The names of the VMs that were made for nodes.
+fn new_vms(build: &str) -> Vec<String> {
+    NODES.iter().map(|node| format!("{node}-{}", &build.repeat(16)[..7])).collect()
+}
+
+impl World {
+    /// A cluster that serves, and an image that it may go to.
+    async fn upgradable() -> Self {
+        let world = Self::new();
+        world.api.put(&image(FORMER, "0.2.0", "0a", &["1.36"]));
+        world.api.put(&image(NEW, "0.3.0", "0b", &["1.36", "1.37"]));
+        world.until("ready", Self::is_ready).await;
+        world
+    }
+
+    /// Edits the cluster as a person does.
+    fn edit(&self, edit: impl FnOnce(&mut TenantClusterSpec)) {
+        let mut cluster: TenantCluster = serde_json::from_value(self.api.object("tenantclusters")).unwrap();
+        edit(&mut cluster.spec);
+        self.api.put(&cluster);
+    }
+
+    fn goes_to(&self, image: &str) {
+        self.edit(|spec| spec.image = Some(image.to_owned()));
+    }
+
+    /// All Operations, those that were begun last first.
+    fn operations(&self) -> Vec<Operation> {
+        let names = self.api.names("operations");
+        let mut all: Vec<Operation> =
+            names.iter().map(|name| self.api.read(Some("team-blue"), name).unwrap()).collect();
+        all.sort_by_key(|operation| std::cmp::Reverse(operation.status.as_ref().map(|status| status.hold)));
+        all
+    }
+
+    /// Asks something of the last Operation.
+    fn asks(&self, word: &str) {
+        let mut operation = self.operations().remove(0);
+        operation.metadata.annotations.get_or_insert_default().insert(DO.to_owned(), word.to_owned());
+        self.api.put(&operation);
+    }
+
+    fn outcome(&self) -> Option<String> {
+        self.operations().first()?.status.clone()?.outcome
+    }
+
+    fn reason_of_operation(&self, about: &str) -> String {
+        let status = self.operations().remove(0).status.unwrap();
+        status.conditions.into_iter().find(|it| it.about == about).map(|it| it.reason).unwrap_or_default()
+    }
+
+    fn machines(&self) -> Vec<Machine> {
+        let names = self.api.names("machines");
+        names.iter().map(|name| self.api.read(Some("team-blue"), name).unwrap()).collect()
+    }
+
+    /// All is as the spec has it, as that is now.
+    fn is_current(&self) -> bool {
+        let cluster = self.api.object("tenantclusters");
+        let is_judged = cluster["status"]["observedGeneration"] == cluster["metadata"]["generation"];
+        is_judged && self.condition("UpToDate").0 == "True" && self.is_ready()
+    }
+
+    fn up_to_date(&self) -> String {
+        self.condition("UpToDate").1
+    }
+
+    /// Reconciles so often that nothing that is begun by itself is missed.
+    async fn rests(&self) {
+        for _ in 0..50 {
+            let _ = self.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+    }
+
+    /// All control nodes run an image, each in one VM with the disk that it has always had; pools see it.
+    fn all_run(&self, name: &str, what: &str) {
+        assert_eq!(self.status()["resolved"]["image"], name, "{what}");
+        let digits = if name == FORMER { "0a" } else { "0b" };
+        assert_eq!(self.status()["resolved"]["digest"], format!("sha256:{}", digits.repeat(32)), "{what}");
+        assert!(self.machines().iter().all(|it| it.spec.image.name == name), "{what}");
+        let state = self.place.lock();
+        assert_eq!(state.vms.len(), 3, "{what}: {:?}", state.vms);
+        for (vm, ..) in &state.vms {
+            assert_eq!(state.images[&vm.uuid()], digits.repeat(32), "{what}: {vm}");
+            let disks: Vec<_> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
+            assert_eq!(disks, [state.contents[&vm.stamp.as_ref().unwrap().node].disk], "{what}: {vm}");
+        }
+        assert!(state.contents.values().all(|content| content.swap.is_none()), "{what}");
+        assert_eq!(state.disks.len(), 3, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once_all_was_good_for_ten_minutes() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    let operation = world.operations().remove(0);
+    assert_eq!((operation.spec.kind, operation.spec.to_image.as_deref()), (OperationKind::Swap, Some(NEW)));
+    assert_eq!(operation.spec.from_image.as_deref(), Some(FORMER));
+    assert_eq!((world.condition("Progressing").1.as_str(), world.is_ready()), ("OperationRuns", true));
+    assert_eq!(world.status()["operation"], operation.metadata.name.clone().unwrap());
+    // Nothing is final: pools see the image before, and each node has two VMs.
+    assert_eq!((world.status()["resolved"]["image"].as_str(), world.place.vms().len()), (Some(FORMER), 6));
+    let begun = tokio::time::Instant::now();
+    world.until("committed", World::is_current).await;
+    assert!(begun.elapsed() >= Duration::from_secs(9 * 60), "{:?}", begun.elapsed());
+    world.all_run(NEW, "it is committed");
+    assert_eq!(world.place.vms().into_keys().collect::<Vec<_>>(), new_vms("0b"));
+    assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("committed"), 1));
+    assert_eq!(world.reason_of_operation("Succeeded"), "Done");
+    assert_eq!(world.place.lock().snapshots.len(), 1, "its store was kept before");
+    // From then on nothing is done, and a VM that is off is powered on as before.
+    let changes = world.place.lock().changes.len();
+    world.rests().await;
+    assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = fleet::hypervisor::PowerState::Off);
+    world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
+    let world = World::upgradable().await;
+    world.edit(|spec| {
+        spec.upgrade.commit = Commit::Manual;
+        spec.image = Some(NEW.to_owned());
+    });
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
+    assert_eq!(world.reason_of_operation("Progressing"), "AwaitsCommit");
+    world.asks("cimmot");
+    world
+        .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
+        .await;
+    assert_eq!(world.reason_of_operation("Progressing"), "NotToBeHad");
+    world.asks("commit");
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "a person has committed it");
+    assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_former_image_named_before_the_commit_is_the_way_back_and_afterwards_refused() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.goes_to(FORMER);
+    world.until("back", World::is_current).await;
+    world.all_run(FORMER, "it went back");
+    assert_eq!(world.place.vms().into_keys().collect::<Vec<_>>(), NODES);
+    assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+    // Named again it is another upgrade.
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it is committed");
+    assert_eq!(world.operations().len(), 2);
+    let changes = world.place.lock().changes.len();
+    world.goes_to(FORMER);
+    world.rests().await;
+    let (status, reason, words) = world.condition("Preflight");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "ImageUnsuitable"), "{words}");
+    assert!(words.contains("there is no way back"), "{words}");
+    assert_eq!((world.up_to_date().as_str(), world.condition("Progressing").1.as_str()), ("ChangeBlocked", "Stuck"));
+    assert!(world.is_ready(), "it serves");
+    assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_found_good_goes_back_and_waits_for_a_person() {
+    for word in ["resume", "rollback"] {
+        let world = World::upgradable().await;
+        // The one that leads etcd comes last.
+        world.place.lock().ill.never_good.insert("shop-cp3".to_owned());
+        world.goes_to(NEW);
+        world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+        let (_, _, words) = world.condition("UpToDate");
+        assert!(words.contains("shop-cp3") && words.contains("kaas.local/do"), "{words}");
+        assert_eq!(world.reason_of_operation("Progressing"), "Blocked");
+        assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "the others stay where they are");
+        let changes = world.place.lock().changes.len();
+        world.rests().await;
+        assert_eq!(world.place.lock().changes.len(), changes, "nobody tries again");
+        world.place.lock().ill.never_good.clear();
+        world.asks(word);
+        if word == "resume" {
+            world.until("committed", World::is_current).await;
+            world.all_run(NEW, "it was mended");
+        } else {
+            world.until("back", |world| world.outcome().is_some()).await;
+            world.rests().await;
+            world.all_run(FORMER, "it was taken back");
+            assert_eq!(world.up_to_date(), "ChangeFailed", "the image is still named");
+            world.goes_to(FORMER);
+            world.until("as it is to be", World::is_current).await;
+        }
+        assert_eq!(world.operations().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_went_back_as_a_whole_is_tried_again_by_a_persons_word_alone() {
+    let world = World::upgradable().await;
+    world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
+    world.goes_to(NEW);
+    world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+    world.all_run(FORMER, "it went back");
+    world.rests().await;
+    assert_eq!((world.operations().len(), world.up_to_date().as_str()), (1, "ChangeFailed"));
+    assert_eq!(world.reason_of_operation("Succeeded"), "RolledBack");
+    world.place.lock().ill.never_good.clear();
+    world.asks("resume");
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it was tried again");
+    let operations = world.operations();
+    assert_eq!(operations.len(), 2);
+    let asked = operations.iter().filter_map(|it| it.metadata.annotations.as_ref()).any(|it| !it.is_empty());
+    assert!(!asked, "what was asked is noted");
+}
+
+/// Pods that do not move away are waited for; whoever does not want to wait goes back.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_cannot_be_taken_waits_says_why_and_goes_on_or_back() {
+    let world = World::upgradable().await;
+    world.place.lock().ill.undrained.insert("shop-cp3".to_owned());
+    world.goes_to(NEW);
+    world
+        .until("waiting", |world| {
+            !world.operations().is_empty() && world.reason_of_operation("Progressing") == "Waiting"
+        })
+        .await;
+    let status = world.operations().remove(0).status.unwrap();
+    assert_eq!(status.step.as_deref(), Some("prepare shop-cp3"));
+    assert!(status.conditions.iter().any(|it| it.message.contains("drain.blocked")), "{:?}", status.conditions);
+    assert!(world.is_ready(), "the cluster serves");
+    world.asks("rollback");
+    world.until("back", |world| world.outcome().is_some()).await;
+    world.all_run(FORMER, "it went back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_the_way_is_said_before_anything_moves() {
+    type Change<'a> = &'a dyn Fn(&World);
+    let put = |world: &World, change: &dyn Fn(&mut NodeImage)| {
+        let mut image = image(NEW, "0.3.0", "0b", &["1.36"]);
+        change(&mut image);
+        world.api.put(&image);
+    };
+    let status = |world: &World, change: &dyn Fn(&mut crate::objects::NodeImageStatus)| {
+        put(world, &|image| change(image.status.as_mut().unwrap()));
+    };
+    let cases: [(&str, &str, Change<'_>); 7] = [
+        ("ReferenceMissing", "there is no NodeImage", &|world| world.api.remove::<NodeImage>(None, NEW)),
+        ("ImageUnsuitable", "has expired", &|world| status(world, &|it| it.phase = Some(LifecyclePhase::Expired))),
+        ("ImageUnsuitable", "may take the place of", &|world| {
+            status(world, &|it| it.upgrades_from = Some(">=0.2.5".to_owned()));
+        }),
+        ("ImageUnsuitable", "carries Kubernetes 1.37", &|world| {
+            status(world, &|it| it.kubernetes = vec!["1.37".to_owned()]);
+        }),
+        ("NotKnown", "which build", &|world| status(world, &|it| it.build = None)),
+        // What nodes and VMs say, and nobody else.
+        ("ImageUnsuitable", "etcd", &|world| status(world, &|it| it.etcd = Some("3.7".to_owned()))),
+        ("ControlNodesUnfit", "snapshot", &|world| {
+            world.place.change("shop-cp2", |vm| vm.snapshots.push("by a backup".to_owned()));
+        }),
+    ];
+    for (reason, part, change) in cases {
+        let world = World::upgradable().await;
+        change(&world);
+        let changes = world.place.lock().changes.len();
+        world.goes_to(NEW);
+        world.rests().await;
+        let (_, because, words) = world.condition("Preflight");
+        assert!(because == reason && words.contains(part), "{reason}: {because} {words}");
+        assert_eq!((world.up_to_date().as_str(), world.is_ready()), ("ChangeBlocked", true), "{reason}");
+        assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 0), "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away() {
+    let world = World::upgradable().await;
+    let changes = world.place.lock().changes.len();
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.image = Some(NEW.to_owned());
+    });
+    world.rests().await;
+    let operation = world.operations().remove(0);
+    assert!(operation.spec.steps.len() > 20 && operation.spec.plan.is_some(), "it can be read");
+    assert_eq!((world.place.lock().changes.len(), world.condition("Progressing").1.as_str()), (changes, "Paused"));
+    world.edit(|spec| spec.paused = false);
+    let paused = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.edit(|spec| spec.paused = true);
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), paused);
+    done.unwrap();
+    world.rests().await;
+    assert_eq!(world.condition("ControlPlaneReady").1, "AllReady");
+    let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+    assert!((1..3).contains(&attached), "{attached} nodes were swapped");
+    assert_eq!(world.operations().len(), 1);
+    world.edit(|spec| spec.paused = false);
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it went on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_asked_for_waits_for_the_window() {
+    let world = World::upgradable().await;
+    // The clock of tests begins at midnight of a Friday.
+    world.edit(|spec| {
+        spec.image = None;
+        spec.maintenance.auto_update = true;
+        spec.maintenance.window = Some("Sat 00:00-03:00".to_owned());
+    });
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitsWindow", 0));
+    assert!(world.condition("UpToDate").2.contains(NEW), "{:?}", world.condition("UpToDate"));
+    tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "the window is open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits_for_a_person() {
+    let world = World::upgradable().await;
+    world.place.lock().ill.stuck.insert("shop-cp2".to_owned());
+    world.edit(|spec| {
+        spec.image = Some(NEW.to_owned());
+        spec.version = "1.37".to_owned();
+    });
+    world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+    world.all_run(NEW, "the image came first");
+    assert_eq!(world.status()["kubernetes"], "1.36", "not all of them are there");
+    let raise = |world: &World| -> Operation { world.api.read(Some("team-blue"), "shop-kubernetes-1-37").unwrap() };
+    assert_eq!(raise(&world).spec.kind, OperationKind::RaiseKubernetes);
+    assert_eq!(world.status()["operation"], "shop-kubernetes-1-37");
+    assert!(world.condition("UpToDate").2.contains("draining it took too long"), "{:?}", world.condition("UpToDate"));
+    world.rests().await;
+    assert_eq!(world.up_to_date(), "ChangeFailed");
+    {
+        let mut state = world.place.lock();
+        state.ill.stuck.clear();
+        state.contents.get_mut("shop-cp2").unwrap().upgrade = None;
+    }
+    let mut operation = raise(&world);
+    operation.metadata.annotations.get_or_insert_default().insert(DO.to_owned(), "resume".to_owned());
+    world.api.put(&operation);
+    world.until("raised", World::is_current).await;
+    assert_eq!((&world.status()["kubernetes"], &world.status()["version"]), (&"1.37".into(), &"1.37.1".into()));
+    assert!(world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37"));
+    assert_eq!(raise(&world).status.unwrap().outcome.as_deref(), Some("done"));
+    assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_deleted_in_the_middle_of_an_upgrade_leaves_nothing() {
+    for at in ["import", "detach", "power_on"] {
+        let world = World::upgradable().await;
+        let before = world.place.lock().changes.iter().filter(|it| **it == at).count();
+        world.goes_to(NEW);
+        let deleted = async {
+            while world.place.lock().changes.iter().filter(|it| **it == at).count() == before {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            world.delete();
+        };
+        let (_, ()) = tokio::join!(world.reconcile(), deleted);
+        world.until("gone", World::is_gone).await;
+        world.is_clean(&format!("it was deleted at {at}"));
+        assert!(world.place.lock().snapshots.is_empty());
+    }
+}
+
+/// From an image in the spec to its commit.
+async fn story(world: &World, what: &str) {
+    world.goes_to(NEW);
+    world.until(&format!("upgraded: {what}"), World::is_current).await;
+    world.all_run(NEW, what);
+    assert_eq!(world.operations().len(), 1, "{what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_of_the_api_server_or_the_vcenter_changes_nothing_of_an_upgrade_in_the_end() {
+    let (calls, before, changes) = {
+        let world = World::upgradable().await;
+        let (calls, before) = (world.api.calls(), world.place.lock().changes.len());
+        story(&world, "nothing goes wrong").await;
+        let after = world.place.lock().changes.len();
+        (world.api.calls() - calls, before, after)
+    };
+    assert!(calls > 500 && changes > before + 20, "{calls} {before} {changes}");
+    // Most calls ask whether this controller may go on: a part of all is tried.
+    let of_call = |call: usize| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
+    let points: Vec<_> = (0..calls).step_by(7).flat_map(of_call).collect();
+    for (call, fault) in drawn("answers of the API server in an upgrade", points) {
+        let world = World::upgradable().await;
+        world.api.fails_at(call, fault);
+        story(&world, &format!("{fault:?} at call {call}")).await;
+    }
+    for call in before..changes {
+        for fault in [place::Fault::Fails, place::Fault::Lost] {
+            let world = World::upgradable().await;
+            world.place.lock().fault = Some((call, fault));
+            story(&world, &format!("{fault:?} at change {call}")).await;
+        }
+    }
+}
+
+/// Reconciles by a controller that may die, until it has, or something is so.
+async fn until_dead(world: &World, mortal: &Mortal, is_so: impl Fn(&World) -> bool) -> bool {
+    for _ in 0..120 {
+        if world.reconcile_at(mortal).await.is_none() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        if is_so(world) {
+            return false;
+        }
+    }
+    panic!("it comes to no end: {:#}", world.api.object("tenantclusters"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_dies_in_an_upgrade_or_on_its_way_back_is_followed_by_one_that_goes_on() {
+    let has_ended = |world: &World| world.outcome().is_some() && world.is_current();
+    for to in [NEW, FORMER] {
+        let prepared = async || {
+            let world = World::upgradable().await;
+            world.goes_to(NEW);
+            if to == FORMER {
+                world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+                world.goes_to(FORMER);
+            }
+            world
+        };
+        let calls = {
+            let world = prepared().await;
+            let mortal = Mortal::new(&world.api, None);
+            until_dead(&world, &mortal, has_ended).await;
+            mortal.calls()
+        };
+        let points: Vec<_> =
+            (0..calls).step_by(5).flat_map(|call| [true, false].map(|before| (call, before))).collect();
+        for (call, before) in drawn(&format!("deaths of a controller on the way to {to}"), points) {
+            let what = format!("a death {} call {call} on the way to {to}", if before { "before" } else { "after" });
+            let mut world = prepared().await;
+            let mortal = Mortal::new(&world.api, Some((call, before)));
+            if !until_dead(&world, &mortal, has_ended).await {
+                continue;
+            }
+            world.term = Term::unlimited("controller two");
+            world.until(&what, has_ended).await;
+            world.all_run(to, &what);
+            assert_eq!(world.operations().len(), 1, "{what}");
+        }
+    }
+}

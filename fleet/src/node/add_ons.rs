@@ -1,0 +1,102 @@
+//! How far what the appliance brings into a cluster runs there. Knows nothing of who wants which add-on.
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::{Client, Method};
+
+/// The label on all objects of an add-on, with its name: that of the property that chooses it (`agent`, `cluster::addons`).
+const LABEL: &str = "kaas.local/add-on";
+
+/// So many workloads of a kind are asked for: there are fewer of all add-ons.
+const MOST: usize = 100;
+
+/// How many pods a workload is to have, and how many of them run.
+type Counts = fn(&Value) -> (u64, u64);
+
+/// A Deployment or a DaemonSet of an add-on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddOnSeen {
+    /// The add-on: the name of the property that chooses it.
+    pub add_on: String,
+    /// Namespace and name of the workload.
+    pub workload: String,
+    /// How many pods of it are to run.
+    pub wanted: u64,
+    /// How many of them do, by a controller that has looked at it as it is now.
+    pub running: u64,
+}
+
+impl Client {
+    /// What runs of the cluster's add-ons.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    pub async fn add_ons(&self) -> anyhow::Result<Vec<AddOnSeen>> {
+        let mut all = Vec::new();
+        let kinds: [(&str, Counts); 2] = [("deployments", deployment), ("daemonsets", daemon_set)];
+        for (plural, counts) in kinds {
+            let label = LABEL.replace('/', "%2F");
+            let path = format!("/apis/apps/v1/{plural}?labelSelector={label}&limit={MOST}");
+            let answer = self.ask_api(Method::GET, &path, None).await?;
+            ensure!(answer.status == 200, "the answer is {}: {}", answer.status, answer.words());
+            let list: Value = answer.json()?;
+            all.extend(list["items"].as_array().into_iter().flatten().filter_map(|object| workload(object, counts)));
+        }
+        Ok(all)
+    }
+}
+
+/// What a workload says, by what its kind counts.
+fn workload(object: &Value, counts: Counts) -> Option<AddOnSeen> {
+    let metadata = &object["metadata"];
+    let (wanted, running) = counts(object);
+    // What is said of what it was before says nothing of it.
+    let is_seen = number(&object["status"]["observedGeneration"]) >= number(&metadata["generation"]);
+    Some(AddOnSeen {
+        add_on: metadata["labels"][LABEL].as_str()?.to_owned(),
+        workload: format!("{}/{}", metadata["namespace"].as_str()?, metadata["name"].as_str()?),
+        wanted: if is_seen { wanted } else { wanted.max(1) },
+        running: if is_seen { running } else { 0 },
+    })
+}
+
+fn deployment(object: &Value) -> (u64, u64) {
+    (number(&object["spec"]["replicas"]), number(&object["status"]["availableReplicas"]))
+}
+
+fn daemon_set(object: &Value) -> (u64, u64) {
+    (number(&object["status"]["desiredNumberScheduled"]), number(&object["status"]["numberAvailable"]))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_workload_runs_as_its_controller_says_of_it_as_it_is_now() {
+        let metadata =
+            json!({"namespace": "kube-system", "name": "coredns", "generation": 2, "labels": {LABEL: "cluster-dns"}});
+        let of = |status: Value| json!({"metadata": metadata, "spec": {"replicas": 2}, "status": status});
+        let seen = |wanted, running| {
+            let (add_on, workload) = ("cluster-dns".to_owned(), "kube-system/coredns".to_owned());
+            Some(AddOnSeen { add_on, workload, wanted, running })
+        };
+        let running = of(json!({"observedGeneration": 2, "availableReplicas": 1}));
+        assert_eq!(workload(&running, deployment), seen(2, 1));
+        let of_before = of(json!({"observedGeneration": 1, "availableReplicas": 2}));
+        assert_eq!(workload(&of_before, deployment), seen(2, 0));
+        let nowhere = of(json!({"observedGeneration": 2}));
+        assert_eq!(workload(&nowhere, daemon_set), seen(0, 0), "no node is one for it");
+        assert_eq!(workload(&of(json!({})), daemon_set), seen(1, 0), "nobody has looked at it yet");
+        let everywhere = of(json!({"observedGeneration": 2, "desiredNumberScheduled": 3, "numberAvailable": 3}));
+        assert_eq!(workload(&everywhere, daemon_set), seen(3, 3));
+        assert_eq!(workload(&json!({"metadata": {"namespace": "a", "name": "b"}}), deployment), None);
+    }
+}

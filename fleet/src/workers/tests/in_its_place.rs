@@ -1,0 +1,126 @@
+//! Somebody else joins in a worker's place who has read its form: what is told of him, and how he goes.
+
+use std::time::Duration;
+
+use super::fake::{World, pool, remove};
+use super::says::{evictions, first, give_until, intruded_unseen, ready, rejoin};
+use super::stories::codes;
+use crate::upgrade::Reason;
+use crate::workers::{Action, Arrived, Machine, State, Wait, Wish, next};
+
+/// What a status tells of one worker.
+async fn told_of(world: &World, worker: &str) -> Wait {
+    let status = world.status().await.unwrap().unwrap();
+    let wait = status.waits.iter().find(|wait| wait.worker.as_deref() == Some(worker)).cloned();
+    wait.unwrap_or_else(|| panic!("nothing is told of {worker}: {status:?}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_joined_in_the_place_of_one_that_was_never_a_member_is_told_and_goes_without_a_drain() {
+    for has_failed in [false, true] {
+        let world = World::with(1).await;
+        world.set_fault(None);
+        world.lock().intruded.insert("t-w2".to_owned());
+        if has_failed {
+            assert_eq!(codes(&world.give(Wish::Add(1)).await.arrived().0), ["workers.name-in-use"]);
+        } else {
+            give_until(&world, Wish::Add(1), || world.lock().intruded.is_empty()).await;
+            // Its VM says by then with which key it asks itself, and no command has seen that.
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let wait = told_of(&world, "t-w2").await;
+            assert!(
+                wait.reason.code == "workers.name-in-use" && wait.reason.words.contains("Remove the worker"),
+                "{wait}"
+            );
+        }
+        assert_eq!(world.give(remove("t-w2")).await.done().wanted, 1);
+        assert_eq!((evictions(&world), world.own()), (0, vec!["t-w1".to_owned()]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_joined_in_its_place_is_told_by_status_also_once_it_is_too_late_to_join() {
+    // One that was never a member; and one that is to join again once more, with its last token gone.
+    let new = World::with(1).await;
+    new.lock().intruded.insert("t-w2".to_owned());
+    give_until(&new, Wish::Add(1), || new.lock().intruded.is_empty()).await;
+    let again = intruded_unseen().await;
+    assert_eq!(codes(&again.give(Wish::Continue).await.arrived().0), ["workers.name-in-use"]);
+    again.give_for_a_minute(Wish::GoOn).await.arrived();
+    assert_eq!(first(&again).await.state, State::Returning);
+    for (world, worker) in [(new, "t-w2"), (again, "t-w1")] {
+        tokio::time::sleep(Duration::from_secs(2000)).await;
+        let wait = told_of(&world, worker).await;
+        assert!(wait.reason.code == "workers.name-in-use" && wait.reason.words.contains("Remove the worker"), "{wait}");
+        let (arrived, _) = world.give(Wish::Continue).await.arrived();
+        assert_eq!(codes(&arrived), ["workers.name-in-use"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_record_is_older_than_its_key_is_drained_also_where_it_was_to_join_again() {
+    let world = World::with(2).await;
+    world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
+    let (arrived, _) = world.give(rejoin("t-w1")).await.arrived();
+    let Arrived::Stopped(why) = &arrived else { panic!("{arrived:?}") };
+    assert_eq!(codes(&arrived), ["workers.unproved"]);
+    assert!(why[0].reason.words.contains("was let in with another key"), "{why:?}");
+    // The fake shuts down nobody who has pods.
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert!(evictions(&world) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_in_its_place_counts_no_more_once_it_was_given_another_token() {
+    let world = intruded_unseen().await;
+    assert_eq!(codes(&world.give(Wish::Continue).await.arrived().0), ["workers.name-in-use"]);
+    // He is gone, and so is what control nodes had noted of him.
+    world.lock().let_in.remove("t-w1");
+    world.lock().silence("t-w1");
+    world.set_fault(None);
+    let is_given = |(name, _): &(&str, _)| *name == "power_on";
+    give_until(&world, Wish::GoOn, || world.lock().calls.iter().any(is_given)).await;
+    let machine = first(&world).await;
+    assert_eq!((machine.state, machine.impersonated), (State::Joining, false));
+    world.give(Wish::Continue).await.done();
+    // As where the control nodes' store was turned back afterwards.
+    world.lock().let_in.insert("t-w1".to_owned(), "an earlier key".to_owned());
+    assert_eq!(world.give(remove("t-w1")).await.done().wanted, 1);
+    assert!(evictions(&world) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_one_was_seen_by_to_be_anothers_is_kept_only_if_it_joins_by_that() {
+    let world = intruded_unseen().await;
+    world.give_for_a_minute(Wish::Continue).await.arrived();
+    let own = first(&world).await.key.expect("the key that he was seen by");
+    for (noted, kept) in [("what a pod has said", None), (&*own, Some(own.clone()))] {
+        let mut records = world.kept().await.unwrap();
+        records.machines[0].key = Some(noted.to_owned());
+        records.machines[0].state = State::Joining;
+        world.keep(records).await;
+        // Control nodes have let its VM in after all.
+        world.lock().let_in.insert("t-w1".to_owned(), own.clone());
+        world.give(Wish::Continue).await.done();
+        let joined = first(&world).await;
+        assert_eq!((joined.state, joined.impersonated, joined.key), (State::Member, false, kept));
+    }
+}
+
+/// As of one that a command has told to go, or whose object somebody has deleted.
+#[test]
+fn of_one_that_goes_it_is_noted_who_is_in_its_place_before_its_token_is_removed() {
+    let comes = |change: fn(&mut Machine)| {
+        let (mut machine, seen) = ready(None, Some("its"));
+        machine.joined_seconds = Some(9);
+        change(&mut machine);
+        machine.leave(1050, Reason::new("workers.asked", "a person wants it to go"));
+        let actions = next(&pool(1), &[machine], &seen).actions.into_iter();
+        actions.filter(|action| action.machine().is_some()).collect::<Vec<_>>()
+    };
+    let removes = [Action::RemoveToken("t-w1".to_owned())];
+    assert_eq!(comes(|_| {}), [Action::Suspect("t-w1".to_owned(), "its".to_owned())]);
+    assert_eq!(comes(|machine| machine.impersonated = true), removes);
+    assert_eq!(comes(|machine| machine.joined_seconds = None), removes);
+    assert_eq!(comes(|machine| machine.key = Some("own".to_owned())), removes);
+}

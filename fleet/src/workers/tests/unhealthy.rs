@@ -1,0 +1,77 @@
+//! Workers that have joined and do not do their part.
+
+use super::fake::World;
+use super::stories::codes;
+use crate::hypervisor::PowerState;
+use crate::workers::{State, Wish};
+
+/// The names of those that are unhealthy.
+async fn unhealthy(world: &World) -> Vec<String> {
+    let workers = world.status().await.unwrap().unwrap().workers;
+    workers.into_iter().filter(|worker| worker.unhealthy).map(|worker| worker.name).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_unhealthy_whose_node_is_not_ready_or_whose_vm_does_not_run() {
+    let world = World::with(3).await;
+    assert_eq!(unhealthy(&world).await, [""; 0]);
+    let cordon = |name: &str| {
+        for node in world.lock().nodes.iter_mut().filter(|node| node.name == name) {
+            node.cordoned = true;
+        }
+    };
+    cordon("t-w1");
+    assert_eq!(unhealthy(&world).await, [""; 0], "a person wants no further pods there");
+    let status = world.status().await.unwrap().unwrap();
+    assert!(status.workers[0].ready && !status.workers[0].available);
+    world.lock().silence("t-w1");
+    world.lock().lose_vm("t-w2");
+    assert_eq!(unhealthy(&world).await, ["t-w1", "t-w2"]);
+    world.lock().lose_power("t-w3");
+    // Kubernetes takes its time to see that.
+    world.lock().nodes.iter_mut().filter(|node| node.name == "t-w3").for_each(|node| node.ready = true);
+    assert_eq!(unhealthy(&world).await, ["t-w1", "t-w2", "t-w3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_can_tell_of_a_worker_is_no_illness() {
+    let world = World::with(3).await;
+    let vm = |name: &str, change: &dyn Fn(&mut crate::hypervisor::Vm)| {
+        let mut state = world.lock();
+        let own =
+            state.machines.iter_mut().find(|machine| machine.vm.uuid().as_u128() != 0xb01 && machine.vm.name == name);
+        change(&mut own.unwrap().vm);
+    };
+    vm("t-w1", &|vm| vm.power = PowerState::Unknown);
+    vm("t-w2", &|vm| vm.stamp = None);
+    assert_eq!(unhealthy(&world).await, [""; 0]);
+    // Out of sight, and Ready.
+    let all = std::mem::take(&mut world.lock().machines);
+    assert_eq!(unhealthy(&world).await, [""; 0]);
+    world.lock().machines = all;
+    world.lock().cut = true;
+    assert_eq!(unhealthy(&world).await, [""; 0], "nobody says anything of it");
+    world.lock().cut = false;
+    world.lock().silence("t-w1");
+    world.lock().silence("t-w2");
+    assert_eq!(unhealthy(&world).await, ["t-w1"], "one whose VM is stamped as somebody else's is left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_vm_is_gone_stays_where_somebody_else_decides_of_it() {
+    let world = World::with(2).await;
+    let mut kept = world.kept().await.unwrap();
+    kept.pool.keeps_lost = true;
+    world.keep(kept).await;
+    world.lock().lose_vm("t-w1");
+    let (arrived, status) = world.give(Wish::Continue).await.arrived();
+    assert_eq!(codes(&arrived), ["workers.vm-gone"]);
+    assert_eq!((status.workers.len(), status.workers[0].state, world.own().len()), (2, State::Member, 1));
+    // By the word of whoever decides it goes, and another one takes its place.
+    let mut kept = world.kept().await.unwrap();
+    let now = world.now();
+    kept.machines[0].leave(now, crate::upgrade::Reason::new("workers.unhealthy", "it was not Ready for 300 s"));
+    world.keep(kept).await;
+    assert_eq!(world.give(Wish::Continue).await.done().available, 2);
+    assert_eq!(world.own(), ["t-w2", "t-w3"]);
+}

@@ -1,0 +1,334 @@
+//! A control cluster on a vCenter to test against, and in it the objects by which a person has tenant clusters: given with `kaas`, as
+//! people do, and looked at through the control cluster's API.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use fleet::node::{Client, Method};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::described::{CLUSTER, DATASTORE, Described, NETWORK, drawn_key};
+use crate::places::kaas;
+use crate::scenario::MOMENT;
+use crate::vcenter::Site;
+
+/// The Provider, which is the vCenter that the control cluster itself is on.
+const PROVIDER: &str = "dc1";
+/// The folders of tenants' VMs and of templates, which a person makes.
+const FOLDERS: [&str; 2] = ["tenants", "templates"];
+/// Who leads.
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kaas-system/leases/kaas-controller";
+const KINDS: &str = "/apis/kaas.local/v1alpha1";
+/// The kinds of what a cluster is made of, and is gone with it.
+const PARTS: [&str; 5] = ["tenantclusters", "nodepools", "machines", "ipaddresses", "operations"];
+
+/// What a person has to give objects with.
+pub struct Objects<'a> {
+    site: &'a Site,
+    control: &'a Described<'a>,
+    directory: TempDir,
+}
+
+impl<'a> Objects<'a> {
+    /// Those of a control cluster, once its controller leads.
+    ///
+    /// # Panics
+    /// None does in a while.
+    pub fn of(site: &'a Site, control: &'a Described<'a>) -> Self {
+        let objects = Self { site, control, directory: tempfile::tempdir().expect("a temporary directory") };
+        site.wait("a controller to lead", MOMENT, || {
+            objects.ask(LEASE)?;
+            Ok(objects.leader().is_some())
+        });
+        objects
+    }
+
+    /// What `kaas` prints, given the control cluster's kubeconfig, on the machines' network; and how long it takes.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn run(&self, arguments: &[&str]) -> (String, Duration) {
+        let started = Instant::now();
+        let mut command = self.command(arguments);
+        let output = command.output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
+        let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let [said, failed] = texts;
+        assert!(output.status.success(), "kaas {}: {}: {failed}\n{said}", arguments.join(" "), output.status);
+        let took = started.elapsed();
+        self.site.reached(&format!("kaas {} took {} s", arguments.join(" "), took.as_secs()));
+        (said, took)
+    }
+
+    /// Begins what [`Self::run`] does; what it says is collected.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn begin(&self, arguments: &[&str]) -> Begun<'_> {
+        let mut command = self.command(arguments);
+        let begun = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = Some(begun.unwrap_or_else(|error| panic!("starting kaas: {error}")));
+        Begun { site: self.site, what: format!("kaas {}", arguments.join(" ")), child, started: Instant::now() }
+    }
+
+    /// The control node whose controller leads, if one does.
+    pub fn leader(&self) -> Option<String> {
+        let lease = self.ask(LEASE).ok()?;
+        // A controller is called by its node, and by something that no other one is.
+        let holder = lease["spec"]["holderIdentity"].as_str()?.split(' ').rev().nth(1)?;
+        Some(holder.to_owned())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let mut command = self.site.opened().outside(&kaas(), &arguments);
+        command.env("KUBECONFIG", self.control.kubeconfig());
+        command
+    }
+
+    /// Writes a file for `kaas` or kubectl to read.
+    ///
+    /// # Panics
+    /// It cannot be written.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let file = self.directory.path().join(name);
+        fs::write(&file, text).unwrap_or_else(|error| panic!("writing {}: {error}", file.display()));
+        file
+    }
+
+    /// Makes the vCenter a Provider, with addresses on `VM Network` and a class of workers, `small`.
+    ///
+    /// # Panics
+    /// It is not found ready.
+    pub fn provide(&self) {
+        let made = self.site.vsphere(async |client| {
+            let parent = client.find("DC0/vm").await?;
+            for folder in FOLDERS {
+                client.changes(&vsphere::Unguarded).create_folder(&parent, folder).await?;
+            }
+            Ok(())
+        });
+        made.unwrap_or_else(|error| panic!("making folders: {error}"));
+        let (server, thumbprint) = self.site.address_for_machines();
+        let [tenants, templates] = FOLDERS;
+        let file = self.file(
+            "provider.yaml",
+            &format!(
+                "apiVersion: kaas.local/v1alpha1
+kind: Provider
+metadata: {{name: {PROVIDER}}}
+spec:
+  type: vSphere
+  vsphere:
+    server: {server}
+    thumbprint: {thumbprint}
+    datacenter: DC0
+    folder: {tenants}
+    templatesFolder: {templates}
+    zones: [{{name: a, cluster: DC0_C0, datastore: {DATASTORE}}}]
+    networks: [{{name: blue, portGroup: VM Network, addressing: Pool, poolRef: {{name: blue}}}}]
+  credentialsRef: {{name: {PROVIDER}}}
+  allowedNamespaces: {{from: Listed, names: [default]}}
+---
+apiVersion: kaas.local/v1alpha1
+kind: IPPool
+metadata: {{name: blue}}
+spec:
+  subnet: {NETWORK}.0/24
+  ranges: [{{first: {NETWORK}.101, last: {NETWORK}.120}}]
+  gateway: {NETWORK}.1
+---
+apiVersion: kaas.local/v1alpha1
+kind: VMClass
+metadata: {{name: small}}
+spec: {{processors: 2, memoryMiB: 2048}}
+"
+            ),
+        );
+        let password = self.site.opened().password_file();
+        let [file, password] = [&file, &password].map(|path| path.to_str().expect("a path of text"));
+        let words = ["--file", file, "--user", lab::VCENTER_USER, "--password-file", password];
+        self.run(&[&["provider", "create"], &words[..]].concat());
+    }
+
+    /// Lays an image that nobody has signed on the vCenter, and says what its NodeImage is called.
+    ///
+    /// # Panics
+    /// It is not found ready.
+    pub fn push(&self, ova: &Path) -> String {
+        let ova = ova.to_str().expect("a path of text");
+        let words = ["image", "push", ova, "--provider", PROVIDER, "--development", "--output", "json"];
+        let said: Value = serde_json::from_str(&self.run(&words).0).expect("an outcome");
+        said["image"]["metadata"]["name"].as_str().unwrap_or_else(|| panic!("no image in {said}")).to_owned()
+    }
+
+    /// What the control cluster's API has at a path.
+    ///
+    /// # Errors
+    /// It does not answer, or with another status than 200.
+    pub fn ask(&self, path: &str) -> anyhow::Result<Value> {
+        let client = self.control.client();
+        let answer = client.wait(client.ask_api(Method::GET, path, None))?;
+        ensure!(answer.status == 200, "{path}: {}", answer.status);
+        answer.json().with_context(|| path.to_owned())
+    }
+
+    /// The names of what there is of clusters.
+    ///
+    /// # Panics
+    /// The API does not answer.
+    pub fn parts(&self) -> Vec<String> {
+        let of = |plural: &str| {
+            let list = self.ask(&format!("{KINDS}/{plural}")).unwrap_or_else(|error| panic!("{error:#}"));
+            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let name = |item: &Value| format!("{plural}/{}", item["metadata"]["name"].as_str().unwrap_or_default());
+            items.iter().map(name).collect::<Vec<_>>()
+        };
+        PARTS.into_iter().flat_map(of).collect()
+    }
+
+    /// Which VM each Machine is to be, by BIOS UUID.
+    ///
+    /// # Panics
+    /// The API does not answer.
+    pub fn machines(&self) -> BTreeMap<String, String> {
+        let list = self.ask(&format!("{KINDS}/machines")).unwrap_or_else(|error| panic!("{error:#}"));
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        items.iter().map(|item| (text(&item["metadata"]["name"]), text(&item["metadata"]["uid"]))).collect()
+    }
+
+    /// The Secrets of the tenants' namespace.
+    ///
+    /// # Panics
+    /// The API does not answer.
+    pub fn secrets(&self) -> Vec<String> {
+        let list = self.ask("/api/v1/namespaces/default/secrets").unwrap_or_else(|error| panic!("{error:#}"));
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// The VMs of tenants, which are no templates, and whether each is on.
+    ///
+    /// # Panics
+    /// The vCenter does not tell.
+    pub fn vms(&self) -> Vec<(String, bool)> {
+        let mut vms = self.seen(|seen| (seen.text("name").to_owned(), seen.text("runtime.powerState") == "poweredOn"));
+        vms.sort();
+        vms
+    }
+
+    /// Their BIOS UUIDs.
+    ///
+    /// # Panics
+    /// The vCenter does not tell, or two have one name.
+    pub fn made(&self) -> BTreeMap<String, String> {
+        let vms = self.seen(|seen| (seen.text("name").to_owned(), seen.text("config.uuid").to_owned()));
+        let (count, made) = (vms.len(), vms.into_iter().collect::<BTreeMap<_, _>>());
+        assert_eq!(made.len(), count, "two VMs have one name");
+        made
+    }
+
+    fn seen<T>(&self, of: impl Fn(&vsphere::Object) -> T) -> Vec<T> {
+        let paths = ["name", "runtime.powerState", "config.template", "config.uuid"];
+        let listed = self.site.vsphere(async |client| {
+            let folder = client.find(&format!("DC0/vm/{}", FOLDERS[0])).await?;
+            client.list(&folder, &["VirtualMachine"], true, &paths).await
+        });
+        let listed = listed.unwrap_or_else(|error| panic!("listing the VMs of tenants: {error}"));
+        listed.iter().filter(|seen| !seen.flag("config.template")).map(of).collect()
+    }
+
+    /// The files of all datastores but those of the control cluster, by their datastore paths.
+    ///
+    /// # Panics
+    /// They cannot be listed.
+    pub fn files(&self) -> Vec<String> {
+        self.control.files().into_iter().filter(|file| !file.contains("/cp1") && !file.contains(" cp1")).collect()
+    }
+
+    /// A client of a tenant's API, by the kubeconfig that its administrator has.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn client(&self, cluster: &str) -> Client {
+        let file = self.directory.path().join(format!("{cluster}.kubeconfig"));
+        if !file.exists() {
+            let output = file.to_str().expect("a path of text");
+            self.run(&["cluster", "kubeconfig", cluster, "--output", output]);
+        }
+        let client = Client::from_inside(&file, self.site.opened().network_namespace());
+        client.unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Cuts off or powers on each VM of the control cluster.
+    ///
+    /// # Panics
+    /// The vCenter refuses.
+    pub fn control_is(&self, power: &str) {
+        for (vm, _) in self.control.vms() {
+            self.site.govc(&["vm.power", power, &format!("/DC0/vm/{CLUSTER}/{vm}")]);
+        }
+    }
+}
+
+/// A command that goes on. It ends with the scenario at the latest.
+pub struct Begun<'a> {
+    site: &'a Site,
+    what: String,
+    child: Option<Child>,
+    started: Instant,
+}
+
+impl Begun<'_> {
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// It does not end well.
+    pub fn ends(mut self) {
+        let child = self.child.take().expect("a command that goes on");
+        let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
+        let [said, failed] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        assert!(output.status.success(), "{}: {}: {failed}\n{said}", self.what, output.status);
+        self.site.reached(&format!("{} took {} s", self.what, self.started.elapsed().as_secs()));
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A cluster of one control node, with a pool of workers and addresses for services, all of them small.
+pub fn small_cluster(name: &str, image: &str, workers: usize) -> String {
+    format!(
+        "apiVersion: kaas.local/v1alpha1
+kind: TenantCluster
+metadata: {{name: {name}}}
+spec:
+  providerRef: {{name: {PROVIDER}}}
+  version: '1.36'
+  image: {image}
+  controlPlane: {{replicas: 1, vmClass: small}}
+  network:
+    name: blue
+    endpoint: {{address: {NETWORK}.100}}
+    serviceVIPs: {{ranges: [{{first: {NETWORK}.130, last: {NETWORK}.133}}]}}
+  site: {{sshAuthorizedKeys: ['{}']}}
+---
+apiVersion: kaas.local/v1alpha1
+kind: NodePool
+metadata: {{name: {name}-general}}
+spec: {{clusterRef: {{name: {name}}}, replicas: {workers}, vmClass: small}}
+",
+        drawn_key().trim()
+    )
+}

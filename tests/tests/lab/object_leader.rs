@@ -1,0 +1,83 @@
+//! The node whose controller leads is cut off, again and again, while tenant clusters are made, changed and deleted by their objects.
+
+pub mod long {
+    use super::*;
+
+    /// Three control nodes and a small tenant. At drawn moments of each change the leader's VM loses its power: another one goes on, and in
+    /// the end all is as declared, with one VM for each Machine and nothing left of what was deleted.
+    pub fn whichever_moment_the_leader_is_cut_off_at_all_is_as_declared_at_last() {
+        let site = Site::up("leader");
+        let control = Described::three(&site, &find_ova(&named_ova()).unwrap());
+        control.run(&["deploy"]);
+        let objects = Objects::of(&site, &control);
+        objects.provide();
+        let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
+        let file = objects.file("shop.yaml", &small_cluster("shop", &image, 1));
+        let file = file.to_str().unwrap();
+        let (files, secrets) = (objects.files(), objects.secrets());
+        let create = ["cluster", "create", "--file", file];
+        let delete = ["cluster", "delete", "shop", "--confirm", "shop"];
+        let is_there = || {
+            let vms = objects.vms();
+            let nodes = ["shop-cp1", "shop-general-w1"];
+            assert!(
+                vms.iter().map(|(name, is_on)| (name.as_str(), *is_on)).eq(nodes.map(|node| (node, true))),
+                "{vms:?}"
+            );
+            assert_eq!(objects.made(), objects.machines(), "a VM is its Machine's, and no other one");
+        };
+        let is_gone = || {
+            assert_eq!(objects.vms(), []);
+            assert_eq!(objects.parts(), [""; 0]);
+            assert_eq!(objects.secrets(), secrets);
+            assert_eq!(objects.files(), files);
+        };
+
+        // How long each takes when nothing happens.
+        let (_, making) = objects.run(&create);
+        is_there();
+        let (_, deleting) = objects.run(&delete);
+        is_gone();
+
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
+        site.reached(&format!("moments are drawn by {seed}"));
+        let mut drawn = seed;
+        let mut moment = |of: Duration| {
+            // Knuth's, The Art of Computer Programming, volume 2, 3.3.4: enough for moments.
+            drawn = drawn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            of.mul_f64(f64::from(drawn) / f64::from(u32::MAX))
+        };
+        for _ in 0..CUTS {
+            for (change, lasts, is_so) in
+                [(&create[..], making, &is_there as &dyn Fn()), (&delete[..], deleting, &is_gone as &dyn Fn())]
+            {
+                let after = moment(lasts);
+                let leader = objects.leader().expect("a controller leads");
+                let changing = objects.begin(change);
+                std::thread::sleep(after);
+                let vm = control.vm_of(&leader);
+                site.govc(&["vm.power", "-off", &format!("/DC0/vm/{CLUSTER}/{vm}")]);
+                site.reached(&format!("{leader} is cut off after {:.1} s of {}", after.as_secs_f64(), change[1]));
+                changing.ends();
+                is_so();
+                let next = objects.leader().expect("a controller leads");
+                assert_ne!(next, leader, "whoever was cut off leads no more");
+                site.govc(&["vm.power", "-on", &format!("/DC0/vm/{CLUSTER}/{vm}")]);
+                site.wait("all control nodes to be Ready", FORMING, || Ok(control.ready().len() == ALL.len()));
+            }
+        }
+        site.down();
+    }
+}
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lab::{find_ova, find_ova_of};
+use scenarios::described::{CLUSTER, Described};
+use scenarios::objects::{Objects, small_cluster};
+use scenarios::places::named_ova;
+use scenarios::scenario::{ALL, FORMING};
+use scenarios::vcenter::Site;
+
+/// How often each change is cut: twelve cuts in all.
+const CUTS: usize = 6;

@@ -1,0 +1,139 @@
+//! What the controller's account may do with Secrets at a real API server, by its rights and by a policy: a part of the story of the
+//! kinds.
+
+use std::time::Duration;
+
+use lab::obtain;
+use scenarios::api_server::ApiServer;
+use serde_json::{Value, json};
+
+/// Who asks.
+const ACCOUNT: &str = "--as=system:serviceaccount:kaas-system:kaas-controller";
+/// What refuses.
+const POLICY: &str = "controller-secrets.kaas.local";
+/// How long an API server may take to know a policy.
+const MOMENT: Duration = Duration::from_secs(120);
+
+/// A way to Secrets.
+struct Asked<'a>(&'a ApiServer);
+
+impl Asked<'_> {
+    /// As the account, in a namespace.
+    fn ask(&self, namespace: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        self.0.kubectl(&[&[ACCOUNT, "--namespace", namespace][..], arguments].concat(), input)
+    }
+
+    fn create(&self, namespace: &str, secret: &Value) -> anyhow::Result<String> {
+        self.ask(namespace, &["create", "--validate=false", "--filename=-"], &secret.to_string())
+    }
+
+    fn patch(&self, namespace: &str, name: &str, part: &Value) -> anyhow::Result<String> {
+        self.ask(namespace, &["patch", "secret", name, "--type=merge", "--patch", &part.to_string()], "")
+    }
+
+    fn delete(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
+        self.ask(namespace, &["delete", "secret", name, "--wait=false"], "")
+    }
+}
+
+fn secret(name: &str, type_: &str, metadata: &Value) -> Value {
+    let mut secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": type_, "metadata": {"name": name}, "data": {"value": "eA=="},
+    });
+    for (field, value) in metadata.as_object().into_iter().flatten() {
+        secret["metadata"][field] = value.clone();
+    }
+    secret
+}
+
+fn refused(what: &str, answer: anyhow::Result<String>, words: &str) {
+    match answer {
+        Ok(answer) => panic!("{what}: it was done: {answer}"),
+        Err(error) => {
+            let said = format!("{error:#}");
+            assert!(said.contains(POLICY) && said.contains(words), "{what}: {words:?} is not in {said:?}");
+        }
+    }
+}
+
+fn taken(what: &str, answer: anyhow::Result<String>) {
+    answer.unwrap_or_else(|error| panic!("{what}: {error:#}"));
+}
+
+/// Whoever has the account's token changes no application's Secret, and has Kubernetes put nobody's token into one.
+pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &ApiServer, cluster: &Value) {
+    let asked = Asked(server);
+    let with_token = json!({"annotations": {"kubernetes.io/service-account.name": "default"}});
+    let token = "kubernetes.io/service-account-token";
+    for (namespace, made) in [
+        ("kube-system", secret("strong", token, &with_token)),
+        ("team-blue", secret("app", "Opaque", &json!({}))),
+        ("team-blue", secret("bank-kubeconfig", "cluster.x-k8s.io/secret", &json!({}))),
+        ("kaas-system", secret("dc9", "Opaque", &json!({}))),
+        ("kaas-system", secret("strong", token, &with_token)),
+    ] {
+        let arguments = ["--namespace", namespace, "create", "--filename=-"];
+        taken("a Secret is made by a person", server.kubectl(&arguments, &made.to_string()));
+    }
+    obtain("the policy to refuse something", MOMENT, || {
+        Ok(asked.ask("team-blue", &["delete", "secret", "app", "--dry-run=server"], "").is_err().then_some(()))
+    })
+    .unwrap_or_else(|error| panic!("{error:#}"));
+
+    let (two, types) = ("the two Secrets of a cluster alone", "of its own two types alone");
+    let metadata = "nothing but metadata of the Secrets in its own namespace";
+    let owner = json!({"ownerReferences": [{
+        "apiVersion": "kaas.local/v1alpha1", "kind": "TenantCluster", "name": "shop", "uid": cluster["metadata"]["uid"],
+    }]});
+    let foreign = json!({"ownerReferences": [{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "shop", "uid": cluster["metadata"]["uid"],
+    }]});
+    for (what, namespace, made, words) in [
+        ("any Secret", "team-blue", secret("other", "Opaque", &json!({})), two),
+        ("one without an owner", "team-blue", secret("shop-deployer", "Opaque", &json!({})), two),
+        ("another one's", "team-blue", secret("shop-deployer", "Opaque", &foreign), two),
+        ("one of another name", "team-blue", secret("bank-deployer", "Opaque", &owner), two),
+        ("one with a token", "team-blue", secret("other", token, &with_token), two),
+        ("one of another type", "team-blue", secret("shop-deployer", "cluster.x-k8s.io/secret", &owner), types),
+        ("one at home", "kaas-system", secret("dc8", "Opaque", &json!({})), two),
+    ] {
+        refused(what, asked.create(namespace, &made), words);
+    }
+    // What has Kubernetes fill a Secret with the token of another account.
+    let filled = json!({
+        "metadata": {"annotations": {"kubernetes.io/service-account.name": "admin", "kubernetes.io/service-account.uid": null}},
+        "data": {"token": null},
+    });
+    let data = json!({"data": {"value": "eQ=="}});
+    for (what, namespace, name, part, words) in [
+        ("a token", "kube-system", "strong", &filled, two),
+        ("an application's", "team-blue", "app", &data, two),
+        ("an application's, with an owner", "team-blue", "app", &json!({"metadata": owner}), two),
+        ("one that was there", "team-blue", "bank-kubeconfig", &data, two),
+        ("a Provider's", "kaas-system", "dc9", &data, metadata),
+        ("a Provider's data", "kaas-system", "dc9", &json!({"data": null}), metadata),
+        ("a Provider's owner", "kaas-system", "dc9", &json!({"metadata": owner}), metadata),
+        ("a Provider's, for ever", "kaas-system", "dc9", &json!({"immutable": true}), metadata),
+        ("a token at home", "kaas-system", "strong", &json!({"metadata": filled["metadata"]}), metadata),
+    ] {
+        refused(what, asked.patch(namespace, name, part), words);
+    }
+    for (namespace, name, words) in [
+        ("kube-system", "strong", two),
+        ("team-blue", "app", two),
+        ("team-blue", "bank-kubeconfig", two),
+        ("kaas-system", "dc9", two),
+    ] {
+        refused(&format!("removing {namespace}/{name}"), asked.delete(namespace, name), words);
+    }
+
+    for (name, type_) in [("shop-deployer", "Opaque"), ("shop-kubeconfig", "cluster.x-k8s.io/secret")] {
+        taken("its own is made", asked.create("team-blue", &secret(name, type_, &owner)));
+        taken("its own is written anew", asked.patch("team-blue", name, &data));
+        taken("its own is removed", asked.delete("team-blue", name));
+    }
+    let kept =
+        json!({"metadata": {"finalizers": ["kaas.local/credentials"], "labels": {"kaas.local/credentials": "kept"}}});
+    taken("a Provider's is kept", asked.patch("kaas-system", "dc9", &kept));
+    taken("a Provider's is let go", asked.patch("kaas-system", "dc9", &json!({"metadata": {"finalizers": null}})));
+}
