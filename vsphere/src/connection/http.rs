@@ -19,7 +19,7 @@ const CONNECTING: Duration = Duration::from_secs(10);
 /// How long what was sent may stay without the other side's acknowledgement: the kernel ends the connection then, also one that was closed
 /// meanwhile with a request still in its buffer, which it would go on sending otherwise (tcp(7), `TCP_USER_TIMEOUT`).
 const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
-/// So long after a request was given up it may still arrive. Linux counts [`UNACKNOWLEDGED`] from the first retransmission (`retrans_stamp`
+/// So long after a request was given up it may still arrive. Linux counts `TCP_USER_TIMEOUT` from the first retransmission (`retrans_stamp`
 /// in net/ipv4/tcp_timer.c and tcp_output.c), and that follows the writing after a time-out: of 0.2 to 0.4 s near by, of 1 s at first (RFC
 /// 6298), of 1.5 s over a line whose round trip takes half a second. Whoever goes by this leaves half a second more for such a one.
 pub const GONE: Duration = UNACKNOWLEDGED.saturating_add(Duration::from_secs(1));
