@@ -58,6 +58,10 @@ pub struct Deployment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
     pub discarded: Vec<DiskPlace>,
+    /// UUIDs of disks whose removal was asked for, noted before: one that is not there any more then is gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "shapes::uuids")]
+    pub removals: Vec<String>,
 }
 
 /// What is to come of control nodes.

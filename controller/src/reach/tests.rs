@@ -41,6 +41,7 @@ fn kept(formed: bool) -> deploy::Kept {
         upgrade: None,
         left: Vec::new(),
         discarded: Vec::new(),
+        removals: Vec::new(),
     }
 }
 

@@ -25,6 +25,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         upgrade,
         left,
         discarded,
+        removals,
     } = kept;
     if of != cluster {
         return Err(Mismatch::new("the cluster that is kept", of, format!("and this is {cluster}")));
@@ -46,6 +47,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         upgrade: upgrade.map(|id| id.to_string()),
         left: left.iter().map(disk).collect(),
         discarded: discarded.iter().map(disk).collect(),
+        removals: removals.iter().map(ToString::to_string).collect(),
     })
 }
 
@@ -67,6 +69,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         upgrade,
         left,
         discarded,
+        removals,
     } = deployment;
     let DeployedImage { name, digest } = image;
     let digest = digest.as_deref().map(|digest| digits("deployment.image.digest", digest)).transpose()?;
@@ -88,6 +91,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         upgrade: read_given("deployment.upgrade", upgrade.as_deref(), "UUID")?,
         left: places(left)?,
         discarded: places(discarded)?,
+        removals: removals.iter().map(|disk| read("deployment.removals", disk, "UUID")).collect::<Result<_, _>>()?,
     })
 }
 
@@ -179,6 +183,7 @@ mod tests {
             upgrade: Some(Uuid::from_u128(7)),
             left: vec![disk(4), disk(5)],
             discarded: vec![disk(6)],
+            removals: vec![Uuid::from_u128(8)],
         }
     }
 
@@ -200,6 +205,7 @@ mod tests {
             upgrade: None,
             left: Vec::new(),
             discarded: Vec::new(),
+            removals: Vec::new(),
             ..whole()
         };
         for kept in [whole(), begun, Kept { goal: deploy::Goal::Gone, nodes: Vec::new(), ..whole() }] {

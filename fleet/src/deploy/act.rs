@@ -12,7 +12,7 @@ use super::kept::{Goal, Kept, Node};
 use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
-use crate::hypervisor::{Addition, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::hypervisor::{Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
 use crate::upgrade::{GuardedHypervisor, Noted};
 use crate::workers::Trouble;
 
@@ -50,16 +50,7 @@ impl Acting<'_> {
                 Ok(self.hypervisor.detach(vm, disk).await?)
             }
             Action::Destroy(vm) => Ok(self.hypervisor.destroy(found(seen, vm)?).await?),
-            Action::DeleteDisk(disk) => {
-                match self.hypervisor.delete_disk(disk).await {
-                    // Its own earlier call, whose answer was lost, or somebody else's.
-                    Err(error) if error.kind == Kind::NotFound => {}
-                    deleted => deleted?,
-                }
-                let mut kept = records.kept().clone();
-                kept.discarded.retain(|other| other != disk);
-                save(records, kept).await
-            }
+            Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
                 let kept = records.kept().without_others(seen);
                 save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
@@ -118,6 +109,22 @@ impl Acting<'_> {
             self.hypervisor.power_on(vm).await?;
         }
         Ok(())
+    }
+
+    async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
+        let was_asked = records.kept().removals.contains(&disk.uuid);
+        if !was_asked {
+            save(records, records.kept().removing(disk)).await?;
+        }
+        let is_gone = match self.hypervisor.delete_disk(disk).await {
+            // An earlier call, whose answer was lost.
+            Err(error) if error.kind == Kind::NotFound => was_asked,
+            deleted => deleted.map(|()| true)?,
+        };
+        if !is_gone {
+            log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
+        }
+        save(records, records.kept().removed(disk, is_gone)).await
     }
 
     async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {

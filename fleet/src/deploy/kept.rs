@@ -100,6 +100,10 @@ pub struct Kept {
     /// Disks that are removed once nobody holds them, noted before they are detached.
     #[serde(default)]
     pub discarded: Vec<DiskRef>,
+    /// UUIDs of disks whose removal was asked for, noted before: one that is not there any more then is gone. Those that went with the
+    /// cluster stay noted, for an upgrade's journal leads to them all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removals: Vec<Uuid>,
 }
 
 /// A journal is another deployment's than the one that is described.
@@ -165,6 +169,30 @@ impl Kept {
     /// One of its nodes.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The same with a disk's removal noted that is about to be asked for.
+    #[must_use]
+    pub(super) fn removing(&self, disk: &DiskRef) -> Self {
+        let mut kept = self.clone();
+        kept.removals.push(disk.uuid);
+        kept
+    }
+
+    /// The same once a disk's removal was asked for: it is gone, or it is not where it was noted, though nothing of this cluster has
+    /// removed it. Then it may be elsewhere, and is named among what is left.
+    #[must_use]
+    pub(super) fn removed(&self, disk: &DiskRef, is_gone: bool) -> Self {
+        let mut kept = self.clone();
+        kept.discarded.retain(|other| other != disk);
+        if !is_gone {
+            kept.left.push(disk.clone());
+        }
+        // A cluster that is made removes blank ones alone, of which nothing else knows.
+        if !is_gone || self.goal == Goal::Up {
+            kept.removals.retain(|uuid| *uuid != disk.uuid);
+        }
+        kept
     }
 
     /// The same with one of its nodes otherwise.

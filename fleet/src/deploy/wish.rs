@@ -84,6 +84,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         upgrade: before.as_ref().and_then(|kept| kept.upgrade),
         left: before.map(|kept| kept.left).unwrap_or_default(),
         discarded: Vec::new(),
+        removals: Vec::new(),
     })
 }
 
@@ -211,18 +212,19 @@ fn adopted(cluster: &str) -> Kept {
         upgrade: None,
         left: Vec::new(),
         discarded: Vec::new(),
+        removals: Vec::new(),
     }
 }
 
 impl Kept {
     /// The same with those of an upgrade's disks noted that no VM holds: nothing else leads to them once its journal goes. However
-    /// often that is asked for, each is noted once. They are left also where data disks go: a VM that is not seen here may hold one, and
-    /// nobody was shown it.
+    /// often that is asked for, each is noted once, and none that was removed. They are left also where data disks go: a VM that is not
+    /// seen here may hold one, and nobody was shown it.
     #[must_use]
     pub(super) fn with_unheld(mut self, disks: &[DiskRef], vms: &[Vm]) -> Self {
         for disk in disks {
             let is_noted = self.left.iter().chain(&self.discarded).any(|noted| noted.uuid == disk.uuid);
-            if !is_noted && !is_held(vms, disk) {
+            if !is_noted && !self.removals.contains(&disk.uuid) && !is_held(vms, disk) {
                 self.left.push(disk.clone());
             }
         }

@@ -341,3 +341,14 @@ async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster()
     let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
     assert!(waits[0].to_string().contains("the cluster has formed with sha256:"), "{waits:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_not_where_it_was_noted_is_named_and_not_taken_for_removed() {
+    let world = World::with(1).await;
+    let disk = shown(&world, "cp1").disks[0].reference.clone();
+    // Somebody has moved its file.
+    world.lock().disks.remove(&disk.uuid);
+    let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+    assert_eq!((arrived, status.left, status.discarded), (Arrived::Gone, vec![disk], vec![]));
+    assert_eq!(world.lock().emptied, 0, "its journal names it");
+}
