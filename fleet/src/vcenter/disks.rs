@@ -70,17 +70,20 @@ impl VcenterHypervisor {
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
     }
 
+    /// What stands against it is said at once. Right before the request it is looked again at what others may have changed meanwhile; not
+    /// at the datastore's directory: that may take as long as a task, and the request's place is taken by then.
     pub(super) async fn remove_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
-        let look = || -> Looked<'_> { Box::pin(self.may_be_removed(disk)) };
+        self.is_free_and_there(disk).await?;
+        self.is_in_no_others_directory(disk).await?;
+        let look = || -> Looked<'_> { Box::pin(self.is_free_and_there(disk)) };
         let file = DiskFile { path: &disk.path, datacenter: &self.places.datacenter };
         Ok(self.client.changes(&LastLook { permit, look: &look }).delete_disk(file).await?)
     }
 
-    async fn may_be_removed(&self, disk: &DiskRef) -> Result<()> {
+    async fn is_free_and_there(&self, disk: &DiskRef) -> Result<()> {
         self.is_nobodys(disk).await?;
         self.is_no_others(disk).await?;
-        self.is_there(disk).await?;
-        self.is_in_no_others_directory(disk).await
+        self.is_there(disk).await
     }
 
     /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was

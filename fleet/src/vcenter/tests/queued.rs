@@ -50,3 +50,31 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     assert!(disks.iter().all(|disk| bed.file(&disk.path).exists()));
     assert_eq!(hypervisor.again(&goes).await.data_disks().count(), 1);
 }
+
+#[tokio::test]
+async fn a_datastore_that_is_slow_to_say_what_lies_beside_a_disk_holds_up_nothing_else() {
+    let bed = Bed::start(&[]);
+    let client = bed.limited(Settings { calls: 1, ..Bed::settings() }).await;
+    let (hypervisor, ova) = (bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let [holds, runs] = [hypervisor.added("cp1", &image).await, hypervisor.added("cp2", &image).await];
+    let disk = holds.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&holds, &disk, &Free).await.unwrap();
+    hypervisor.power_on(&runs, &Free).await.unwrap();
+    bed.count_anew().await;
+    bed.spoil("SearchDatastore_Task", "delay-task", json!({ "milliseconds": 600_000 })).await;
+    let others = async {
+        while bed.count("SearchDatastore_Task").await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // All that is asked for the disk by then is asked.
+        bed.quiet().await;
+        let runs = hypervisor.again(&runs).await;
+        let cut = tokio::time::timeout(Duration::from_secs(60), hypervisor.cut_power(&runs, &Free)).await;
+        bed.spoil_nothing().await;
+        cut.expect("it waits for the datastore").unwrap();
+    };
+    let (removed, ()) = tokio::join!(hypervisor.delete_disk(&disk, &Free), others);
+    removed.unwrap();
+    assert!(!bed.file(&disk.path).exists());
+}
