@@ -1,11 +1,11 @@
 //! Whether a cluster can be made on a vCenter as it was seen. Pure: each mistake is said where the file says what it is about.
 
 use ::vsphere::{Missing, On};
-use fleet::vcenter::Clones;
 use image::document::Located;
 
 use super::VcenterProvider;
 use super::asked::Asked;
+use super::room::{Room, gib_down, gib_up};
 use super::seen::{AtCompute, AtDatastore, Object, Seen, SeenDatacenter, SeenHost};
 use crate::cluster_file::described::Written;
 use crate::cluster_file::provider::Checked;
@@ -319,36 +319,4 @@ fn refused(host: &SeenHost) -> Option<String> {
 
 fn absent(what: &str, name: &str) -> String {
     format!("there is no {what} {name}, or the account cannot see it")
-}
-
-/// What is taken of a datastore, in bytes.
-struct Room {
-    /// By what is written at once: images, and the files that each VM that is on swaps to, as large as its memory.
-    at_once: u64,
-    /// Once disks that grow are full.
-    at_most: u64,
-}
-
-impl Room {
-    /// Of what is not there yet.
-    fn of(asked: &Asked, seen: &SeenDatacenter, clones: Clones) -> Self {
-        let vms = asked.nodes.iter().filter(|(name, _)| !seen.own.contains(name)).count() as u64;
-        let memory = u64::from(asked.size.memory) << 20;
-        let template = if seen.staged { 0 } else { 1 };
-        let copies = template + if clones == Clones::Full { vms } else { 0 };
-        // A linked clone grows up to what its disk can hold.
-        let disks = template + vms;
-        Self {
-            at_once: copies * asked.image + vms * memory,
-            at_most: disks * asked.system + vms * (memory + asked.size.data_disk.unwrap_or_default()),
-        }
-    }
-}
-
-fn gib_up(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << 30)
-}
-
-fn gib_down(bytes: u64) -> u64 {
-    bytes >> 30
 }
