@@ -85,12 +85,13 @@ resource "vsphere_virtual_machine" "node" {
 
   vapp {
     properties = {
-      "node-name"         = each.key
-      "address"           = "${each.value}/24"
-      "gateway"           = "192.168.10.1"
-      "control-nodes"     = join(",", [for name, address in var.nodes : "${name}=${address}"])
-      "api-vip"           = "192.168.10.10"
-      "deployment-secret" = var.deployment_secret
+      "node-name"           = each.key
+      "address"             = "${each.value}/24"
+      "gateway"             = "192.168.10.1"
+      "control-nodes"       = join(",", [for name, address in var.nodes : "${name}=${address}"])
+      "api-vip"             = "192.168.10.10"
+      "deployment-secret"   = var.deployment_secret
+      "ssh-authorized-keys" = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAMRuvzRF01LdOXikbVk9NHaLBNhwHeESbwCnTN+dPTR anna@example.com"
     }
   }
 
