@@ -37,7 +37,7 @@ pub struct SeenCluster<'a> {
     pub cluster: &'a TenantCluster,
     /// The last swap whose journal was begun, and how far it is.
     pub swap: Option<(&'a Operation, Swapping)>,
-    /// The Operation that takes Kubernetes to the minor that the spec names, if it was made.
+    /// The Operation that raises Kubernetes and has not ended; else the one to the minor that the spec names, if it was made.
     pub raise: Option<&'a Operation>,
     /// All NodeImages.
     pub images: &'a [NodeImage],
@@ -386,6 +386,13 @@ impl<'a> SeenCluster<'a> {
             }
             Some(Err(words)) => return Change::Answer(name(operation), Some(words)),
             None => {}
+        }
+        if operation.spec.to_version.as_ref() != Some(&self.cluster.spec.version) {
+            let words = format!(
+                "control nodes may be at Kubernetes {to} already, and there is no way back: name it again, or abandon the Operation {}",
+                name(operation)
+            );
+            return Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
         }
         match blocked(operation) {
             Some(words) => Change::Waits(TenantClusterReason::ChangeFailed, words),

@@ -72,8 +72,8 @@ use super::vm_class::Reservation;
 pub struct TenantClusterSpec {
     /// The Provider that runs its VMs. It stays.
     pub provider_ref: Reference,
-    /// Minor version of Kubernetes. It goes up by one at a time, to what the image carries. Until all control nodes have reached
-    /// it, the one before, named again, is the way back; afterwards there is none.
+    /// Minor version of Kubernetes. It goes up by one at a time, to what the image carries, once the image is as it is named. There is no
+    /// way back once a control node was taken there.
     #[schemars(schema_with = "shapes::minor", example = &"1.36")]
     pub version: String,
     /// The NodeImage. Left out, the newest one that is supported when the cluster is made; `status.resolved` has it from then on.

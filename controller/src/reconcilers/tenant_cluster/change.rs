@@ -88,8 +88,14 @@ impl Work<'_> {
                 return Ok(Changing { change, operation: swap.map(ResourceExt::name_any), swap: None });
             }
         };
-        let raise = raising(cluster, &cluster.spec.version);
-        let raise = operations.iter().find(|operation| operation.name_any() == raise);
+        // The one that is under way, whatever is wanted by now.
+        let wanted = raising(cluster, &cluster.spec.version);
+        let is_open = |operation: &&Operation| {
+            let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
+            operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
+        };
+        let named = || operations.iter().find(|operation| operation.name_any() == wanted);
+        let raise = operations.iter().find(is_open).or_else(named);
         let looked = SeenCluster {
             cluster,
             swap: swap.zip(swapping.clone()),
@@ -98,10 +104,17 @@ impl Work<'_> {
             minor: lowest(machines),
             now: self.clock.time().0,
         };
-        let of_raise = raise.filter(|operation| operation.status.as_ref().is_some_and(|it| it.outcome.is_none()));
+        let of_raise = raise.filter(is_open);
+        // Nobody looks at what is asked of any other one.
+        let known = [swap, raise].into_iter().flatten().map(ResourceExt::name_any).collect::<Vec<_>>();
+        let other = operations.iter().find(|it| asked(it).is_some() && !known.contains(&it.name_any()));
+        let change = match other {
+            Some(other) => Change::Answer(other.name_any(), Some("it is not the last one, and has ended".to_owned())),
+            None => looked.next(),
+        };
         let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
         Ok(Changing {
-            change: looked.next(),
+            change,
             operation: of_raise
                 .or(swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open)))
                 .map(ResourceExt::name_any)

@@ -201,7 +201,12 @@ impl Work<'_> {
         task: Task<'_>,
         operator: Operator<'_>,
     ) -> Result<After, Trouble> {
-        let done = self.runs(cluster, asked_of, task, &operator).await?;
+        // It is taken away if it was asked for. Another word that has come meanwhile is heard next.
+        let word = match task {
+            Task::Go(verb, _) => word_of(verb),
+            Task::Swap(..) | Task::Raise(_) => RESUME,
+        };
+        let done = self.runs(cluster, asked_of, word, task, &operator).await?;
         let operations = self.operations(cluster).await?;
         let last = last_swap(&operations);
         if let Some(last) = last {
@@ -210,7 +215,7 @@ impl Work<'_> {
             self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
         }
         if let Some(name) = asked_of {
-            self.take_away(cluster, name).await?;
+            self.answered(cluster, name, word).await?;
         }
         Ok(match done {
             Done::Arrived(Arrived::Paused(_)) => After::Rest(WAITING),
@@ -246,12 +251,12 @@ impl Work<'_> {
             [(OperationReason::StepsTaken, format!("to Kubernetes {to}")), (OperationReason::NotEnded, String::new())];
         self.note_operation(cluster, &name, &begun, |status| status.outcome = None).await?;
         if again {
-            self.take_away(cluster, &name).await?;
+            self.answered(cluster, &name, RESUME).await?;
         }
         let options = kubernetes(cluster, to);
         let done = match operator.plans_kubernetes(&options).await {
             Err(error) if is_done(&error) => Done::Raised,
-            _ => self.runs(cluster, Some(&name), Task::Raise(&options), &operator).await?,
+            _ => self.runs(cluster, Some(&name), RESUME, Task::Raise(&options), &operator).await?,
         };
         match done {
             Done::Raised => {
@@ -277,17 +282,20 @@ impl Work<'_> {
         }
     }
 
-    /// Has `fleet` work. It ends with the term: whoever leads then goes on from what is kept.
+    /// Has `fleet` work, on what a person may have asked of an Operation by this word. It ends with the term: whoever leads then goes on
+    /// from what is kept.
     async fn runs(
         &self,
         cluster: &TenantCluster,
         asked_of: Option<&str>,
+        word: &str,
         task: Task<'_>,
         operator: &Operator<'_>,
     ) -> Result<Done, Trouble> {
-        let before = match asked_of {
-            Some(name) => self.operation(cluster, name).await?.as_ref().and_then(asked).map(str::to_owned),
-            None => None,
+        // A new swap has no Operation yet; what was asked of the one before is being done.
+        let (under_way, done_already) = match task {
+            Task::Swap(..) => (None, None),
+            Task::Go(..) | Task::Raise(_) => (asked_of, Some(word)),
         };
         let ((end, cancelled), doing, paused) = (watch::channel(false), Doing::default(), cluster.spec.paused);
         let told = |notice: &Notice<'_>| {
@@ -321,12 +329,12 @@ impl Work<'_> {
                     return Err(self.over());
                 }
                 () = self.is_wanted_otherwise(cluster), if !is_heard => is_heard = true,
-                () = self.is_asked_otherwise(cluster, before.as_deref()), if !is_heard => is_heard = true,
+                () = self.is_asked_otherwise(cluster, under_way, done_already), if !is_heard => is_heard = true,
                 () = doing.settles(), if is_heard && !is_ending => {
                     is_ending = true;
                     end.send_replace(true);
                 }
-                () = self.tells_operation(cluster, asked_of.zip(before.as_deref()), &doing) => {}
+                () = self.tells_operation(cluster, asked_of.map(|name| (name, word)), &doing) => {}
             }
         };
         self.term.may()?;
@@ -339,13 +347,18 @@ impl Work<'_> {
         }
     }
 
-    /// Returns once a person asks something of one of the cluster's Operations that is not what is done already.
-    async fn is_asked_otherwise(&self, cluster: &TenantCluster, before: Option<&str>) {
+    /// Returns once a person asks something of the Operation that is under way, which is not what is done already: of this one, or of
+    /// the swap that is open. What is asked of others ends nothing.
+    async fn is_asked_otherwise(&self, cluster: &TenantCluster, of: Option<&str>, before: Option<&str>) {
         loop {
             tokio::time::sleep(HEEDING).await;
             // What is not known is no reason to end.
             let Ok(operations) = self.operations(cluster).await else { continue };
-            if operations.iter().filter_map(asked).any(|now| Some(now) != before) {
+            let under_way = match of {
+                Some(name) => operations.iter().find(|operation| operation.name_any() == name),
+                None => last_swap(&operations).filter(is_open),
+            };
+            if under_way.and_then(asked).is_some_and(|now| Some(now) != before) {
                 return;
             }
         }
@@ -362,8 +375,6 @@ impl Work<'_> {
             }
             let told = async {
                 let operations = self.operations(cluster).await?;
-                let is_open =
-                    |last: &&Operation| matches!(Swapping::of(last), Ok(Some(swapping)) if swapping.is_open());
                 let last = last_swap(&operations).filter(is_open);
                 if let Some(last) = last {
                     self.show_operation(cluster, last).await?;
@@ -386,6 +397,24 @@ impl Work<'_> {
             }
         }
     }
+}
+
+/// The word that has something tried again.
+const RESUME: &str = "resume";
+
+/// The word by which a person asks for it.
+fn word_of(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Resume => RESUME,
+        Verb::Rollback | Verb::RollbackAtOnce => "rollback",
+        Verb::Commit => "commit",
+        Verb::Abandon => "abandon",
+    }
+}
+
+/// Whether a swap has not ended.
+fn is_open(operation: &&Operation) -> bool {
+    matches!(Swapping::of(operation), Ok(Some(swapping)) if swapping.is_open())
 }
 
 /// The Operation that takes control nodes to a minor.

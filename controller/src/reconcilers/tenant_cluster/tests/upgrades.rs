@@ -250,6 +250,94 @@ async fn an_upgrade_that_went_back_as_a_whole_is_tried_again_by_a_persons_word_a
     assert!(!asked, "what was asked is noted");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_abandoned_stays_where_it_stands_and_is_taken_for_what_it_is_when_it_is_asked_for_again() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.asks("abandon");
+    world.until("abandoned", |world| world.outcome().is_some()).await;
+    world.rests().await;
+    assert_eq!((world.outcome().as_deref(), world.up_to_date().as_str()), (Some("abandoned"), "ChangeFailed"));
+    assert_eq!(world.reason_of_operation("Succeeded"), "Abandoned");
+    assert_eq!((world.status()["resolved"]["image"].as_str(), world.place.vms().len()), (Some(FORMER), 6));
+    world.asks("resume");
+    world.until("taken for what it is", World::is_current).await;
+    assert_eq!(world.status()["resolved"]["image"], NEW);
+    assert!(world.machines().iter().all(|machine| machine.spec.image.name == NEW));
+    assert_eq!(world.operations().len(), 1, "nothing was left to do");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_in_the_middle_of_an_upgrade_is_heard_at_once() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    let asked = async {
+        while !world.place.lock().changes.contains(&"attach") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.asks("rollback");
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), asked);
+    done.unwrap();
+    world.until("back", |world| world.outcome().is_some()).await;
+    world.rests().await;
+    world.all_run(FORMER, "it was taken back");
+    let imports = world.place.lock().changes.iter().filter(|it| **it == "import").count();
+    assert_eq!(imports, 1, "no other node was touched");
+}
+
+/// What is asked of an Operation that is over ends no other one.
+#[tokio::test(start_paused = true)]
+async fn a_word_to_an_operation_that_is_not_the_last_one_is_answered_and_changes_nothing() {
+    let world = World::upgradable().await;
+    world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
+    world.goes_to(NEW);
+    world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+    let first = world.operations().remove(0).metadata.name.unwrap();
+    world.place.lock().ill.never_good.clear();
+    world.asks("resume");
+    let later = async {
+        while world.operations().len() < 2 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        // Once the word is taken away that it was begun by.
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let mut operation: Operation = world.api.read(Some("team-blue"), &first).unwrap();
+        operation.metadata.annotations.get_or_insert_default().insert(DO.to_owned(), "rollback".to_owned());
+        world.api.put(&operation);
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), later);
+    done.unwrap();
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it was not disturbed");
+    world.rests().await;
+    let operation: Operation = world.api.read(Some("team-blue"), &first).unwrap();
+    assert!(operation.metadata.annotations.is_none_or(|it| it.is_empty()), "it is answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_that_ends_in_an_upgrade_stops_it_and_another_controller_goes_on() {
+    let mut world = World::upgradable().await;
+    world.goes_to(NEW);
+    let term = world.term.clone();
+    let ends = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        term.end();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), ends);
+    assert!(matches!(done, Err(crate::context::Trouble::Ended(_))), "{done:?}");
+    let changes = world.place.lock().changes.len();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(world.place.lock().changes.len(), changes, "nothing more is changed");
+    world.term = Term::unlimited("controller two");
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "another one went on");
+    assert_eq!(world.operations().len(), 1);
+}
+
 /// Pods that do not move away are waited for; whoever does not want to wait goes back.
 #[tokio::test(start_paused = true)]
 async fn a_step_that_cannot_be_taken_waits_says_why_and_goes_on_or_back() {
@@ -375,6 +463,14 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(world.condition("UpToDate").2.contains("draining it took too long"), "{:?}", world.condition("UpToDate"));
     world.rests().await;
     assert_eq!(world.up_to_date(), "ChangeFailed");
+    // Nobody takes a node back.
+    world.edit(|spec| spec.version = "1.36".to_owned());
+    world.rests().await;
+    assert_eq!(
+        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
+        ("ChangeBlocked", "NotSupported")
+    );
+    world.edit(|spec| spec.version = "1.37".to_owned());
     {
         let mut state = world.place.lock();
         state.ill.stuck.clear();
