@@ -166,7 +166,7 @@ async fn a_pool_that_is_deleted_while_it_is_replaced_leaves_nothing() {
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
     assert_eq!((pooled.0.api.names("nodepools").len(), pooled.workers().len()), (0, 0));
-    assert_eq!((pooled.0.api.names("machines").len(), pooled.0.api.names("ipaddresses").len()), (3, 5));
+    assert_eq!((pooled.0.api.names("machines").len(), pooled.0.api.names("ipaddresses").len()), (3, 6));
 }
 
 #[tokio::test(start_paused = true)]
