@@ -323,11 +323,12 @@ spec:
     endpoint: {{address: {NETWORK}.100}}
     serviceVIPs: {{ranges: [{{first: {NETWORK}.130, last: {NETWORK}.133}}]}}
   site: {{sshAuthorizedKeys: ['{}']}}
+  upgrade: {{commit: Manual}}
 ---
 apiVersion: kaas.local/v1alpha1
 kind: NodePool
 metadata: {{name: {name}-general}}
-spec: {{clusterRef: {{name: {name}}}, replicas: {workers}, vmClass: small}}
+spec: {{clusterRef: {{name: {name}}}, replicas: {workers}, vmClass: small, repair: {{afterSeconds: 60}}}}
 ",
         drawn_key().trim()
     )

@@ -103,6 +103,7 @@ const SCENARIOS: &[Entry] = entries![
     vcenter::long::an_ova_that_govc_imports_forms_a_cluster_on_a_vcenter,
     vcenter::long::three_nodes_are_deployed_swapped_taken_back_and_destroyed_by_one_file,
     object_tenants::long::a_tenant_comes_grows_serves_and_goes_by_its_objects,
+    object_tenants::long::a_tenants_worker_is_repaired_and_its_cluster_goes_to_another_image_and_back,
     object_leader::long::whichever_moment_the_leader_is_cut_off_at_all_is_as_declared_at_last,
     vcenter::long::ended_sessions_a_restart_and_a_second_operator_stop_no_swap,
     set_up::long::a_bare_bookworm_is_set_up_by_root,

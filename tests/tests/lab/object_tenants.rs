@@ -24,15 +24,7 @@ pub mod long {
 
         let shop = objects.client("shop");
         let page = serves(&site, &shop);
-        let network = site.opened().network_namespace();
-        let requested = |what: &str, act: &dyn Fn()| {
-            let requests = Requests::start(network.clone(), page);
-            let began = Instant::now();
-            act();
-            let figures = requests.end();
-            site.reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
-            figures
-        };
+        let requested = |what: &str, act: &dyn Fn()| while_requested(&site, page, what, act);
         for workers in ["3", "2"] {
             let figures = requested(&format!("{workers} workers"), &|| {
                 objects.run(&["cluster", "scale", "shop", workers]);
@@ -59,6 +51,62 @@ pub mod long {
         assert_eq!(objects.files(), before);
         site.down();
     }
+
+    /// A worker that is cut off is repaired. Another image in the spec swaps the control node with its data disk; the former one, named
+    /// again, is the way back; and after the commit of the second way there the workers follow by surge. No acknowledged write is lost,
+    /// and the workers serve all the time.
+    pub fn a_tenants_worker_is_repaired_and_its_cluster_goes_to_another_image_and_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let newer = built_ova::build_tenant("0.1.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
+        let site = Site::up("raised");
+        let control = Described::one(&site, &find_ova(&named_ova()).unwrap());
+        control.run(&["deploy"]);
+        let objects = Objects::of(&site, &control);
+        objects.provide();
+        let [former, newer] = [find_ova_of(&named_ova(), "kaas-tenant").unwrap(), newer].map(|ova| objects.push(&ova));
+        let file = objects.file("shop.yaml", &small_cluster("shop", &former, 2));
+        objects.run(&["cluster", "create", "--file", file.to_str().unwrap()]);
+        let shop = objects.client("shop");
+        let page = serves(&site, &shop);
+        let requested = |what: &str, act: &dyn Fn()| while_requested(&site, page, what, act);
+        let pool = || objects.ask("/apis/kaas.local/v1alpha1/namespaces/default/nodepools/shop-general");
+
+        // Its pods are missed for as long as Kubernetes takes to see it; the other one serves.
+        site.govc(&["vm.power", "-off", "shop-general-w2"]);
+        site.wait("another worker in its place", FORMING, || {
+            let names: Vec<String> = objects.vms().into_iter().map(|(name, _)| name).collect();
+            Ok(names == ["shop-cp1", "shop-general-w1", "shop-general-w3"] && pool()?["status"]["readyReplicas"] == 2)
+        });
+        site.wait("two pods of the server to be ready again", MOMENT, || has_both(&shop));
+
+        let identity = || asked(&shop, Method::GET, "/api/v1/namespaces/kube-system", None);
+        let cluster = || identity().unwrap_or_else(|error| panic!("{error:#}"))["metadata"]["uid"].clone();
+        let formed = cluster();
+        let goes = |what: &str, image: &str| {
+            let writer = Writer::through(shop.clone());
+            let figures = requested(what, &|| {
+                objects.run(&["cluster", "upgrade", "shop", "--image", image]);
+            });
+            site.reached(&format!("{what}: {}", writer.end()));
+            assert_eq!(figures.failed, 0, "{what}: {figures}");
+            assert_eq!(cluster(), formed, "{what}");
+        };
+        goes("there", &newer);
+        goes("back", &former);
+        goes("there again", &newer);
+        let figures = requested("the commit, and the workers", &|| {
+            objects.run(&["cluster", "upgrade", "shop", "--do", "commit"]);
+        });
+        assert_eq!(figures.failed, 0, "{figures}");
+        assert_eq!(pool().unwrap()["status"]["updatedReplicas"], 2);
+        let names: Vec<String> = objects.vms().into_iter().map(|(name, _)| name).collect();
+        assert!(names.len() == 3 && !names.contains(&"shop-general-w1".to_owned()), "{names:?}");
+        assert_eq!(cluster(), formed);
+
+        objects.run(&["cluster", "delete", "shop", "--confirm", "shop"]);
+        assert_eq!((objects.vms(), objects.parts()), (Vec::new(), Vec::new()));
+        site.down();
+    }
 }
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -66,15 +114,32 @@ use std::time::Instant;
 
 use fleet::node::{Client, Method};
 use lab::{find_ova, find_ova_of};
+use scenarios::built_ova;
 use scenarios::described::Described;
 use scenarios::objects::{Objects, small_cluster};
 use scenarios::places::named_ova;
-use scenarios::requests::Requests;
-use scenarios::scenario::MOMENT;
+use scenarios::requests::{Requested, Requests};
+use scenarios::scenario::{FORMING, MOMENT};
 use scenarios::server::{self, SERVICE};
 use scenarios::vcenter::Site;
 use scenarios::writer::Writer;
 use serde_json::Value;
+
+/// Requests a page while something is done, and says what became of the requests.
+fn while_requested(site: &Site, page: SocketAddr, what: &str, act: &dyn Fn()) -> Requested {
+    let requests = Requests::start(site.opened().network_namespace(), page);
+    let began = Instant::now();
+    act();
+    let figures = requests.end();
+    site.reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
+    figures
+}
+
+/// Whether both pods of the server are there.
+fn has_both(client: &Client) -> anyhow::Result<bool> {
+    let deployment = asked(client, Method::GET, "/apis/apps/v1/namespaces/default/deployments/web", None)?;
+    Ok(deployment["status"]["availableReplicas"] == 2)
+}
 
 fn asked(client: &Client, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
     let answer = client.wait(client.ask_api(method, path, body))?;
@@ -90,10 +155,7 @@ fn serves(site: &Site, client: &Client) -> SocketAddr {
     for (object, path) in server::objects(&carried, true) {
         asked(client, Method::POST, path, Some(&object)).unwrap_or_else(|error| panic!("{error:#}"));
     }
-    site.wait("two pods of the server to be ready", MOMENT, || {
-        let deployment = asked(client, Method::GET, "/apis/apps/v1/namespaces/default/deployments/web", None)?;
-        Ok(deployment["status"]["availableReplicas"] == 2)
-    });
+    site.wait("two pods of the server to be ready", MOMENT, || has_both(client));
     let address = site.obtain("the service to have an address", MOMENT, || {
         let service = asked(client, Method::GET, "/api/v1/namespaces/default/services/web", None)?;
         let address = service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str();
