@@ -76,9 +76,12 @@ impl Right {
     }
 }
 
+/// What a role permits: resources of the group, and verbs.
+type Rules = &'static [(&'static [&'static str], &'static [&'static str])];
+
 /// What who has clusters in a namespace may do there, once a person binds it: resources and verbs. Nothing of what a controller notes
 /// is theirs to write: by a cluster's status its nodes are shown what proves the deployer, and Machines are known by their labels.
-const TENANTS: [(&str, &[(&[&str], &[&str])]); 2] = [
+const TENANTS: [(&str, Rules); 2] = [
     (
         "kaas-tenant-edit",
         &[

@@ -204,7 +204,7 @@ fn missing(facts: &Node, to: &str) -> anyhow::Result<Option<String>> {
     let here = Minor::of(runs).is_some_and(|minor| minor.to_string() == to);
     match &facts.kubernetes.upgrade {
         Some(upgrade) => match &upgrade.error {
-            Some(error) => return Err(GaveUp(format!("it gave up: {error}")).into()),
+            Some(error) => Err(GaveUp(format!("it gave up: {error}")).into()),
             None if here => Ok(Some(format!("takes up {runs}"))),
             None => Ok(Some("moves its pods and the virtual IP away".to_owned())),
         },

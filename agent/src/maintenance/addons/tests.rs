@@ -185,7 +185,7 @@ fn with_controller() -> (TempDir, SwapContext) {
     let root = tempfile::tempdir().unwrap();
     let mut context = context(root.path(), None);
     context.image.programs = vec!["controller".to_owned()];
-    let listed = files::below(root.path(), &contract::image::objects_of("controller"));
+    let listed = files::below(root.path(), contract::image::objects_of("controller"));
     fs::create_dir_all(listed.parent().unwrap()).unwrap();
     let items = r#"{"items": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kaas-system"}}]}"#;
     fs::write(listed, items).unwrap();
@@ -224,7 +224,7 @@ fn the_controllers_kinds_come_first_once_all_nodes_run_the_image() {
 #[test]
 fn an_image_that_lacks_what_it_lists_brings_nothing() {
     let (root, context) = with_controller();
-    fs::remove_file(files::below(root.path(), &contract::image::objects_of("controller"))).unwrap();
+    fs::remove_file(files::below(root.path(), contract::image::objects_of("controller"))).unwrap();
     let cluster = Cluster::default();
     let error = format!("{:#}", cluster.care(&context, true).unwrap_err());
     assert!(error.starts_with("reading /usr/lib/kaas/add-ons/controller-objects.json"), "{error}");
