@@ -149,7 +149,8 @@ mod tests {
     fn who_is_ill_for_long_enough_is_repaired_unless_too_many_are() {
         use NodePoolReason::{FewIll, ManyIll};
         let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
-        let cases: [(usize, &[(usize, i64)], NodePoolReason, &[usize]); 10] = [
+        type Case = (usize, &'static [(usize, i64)], NodePoolReason, &'static [usize]);
+        let cases: [Case; 10] = [
             (3, &[], FewIll, &[]),
             (3, &[(2, 299)], FewIll, &[]),
             (3, &[(2, 300)], FewIll, &[2]),

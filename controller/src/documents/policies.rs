@@ -8,7 +8,12 @@ use crate::objects::{CONFIRM_DELETE, GROUP, SYSTEM};
 
 /// The policies, each with its binding, by the names of their files.
 pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
-    vec![("confirm-delete", confirmation()), ("controller-secrets", secrets()), ("node-labels", labels())]
+    vec![
+        ("confirm-delete", confirmation()),
+        ("controller-secrets", secrets()),
+        ("kept-finalizers", finalizers()),
+        ("node-labels", labels()),
+    ]
 }
 
 /// Whoever deletes a cluster names it. Deleting its namespace is held up by this as well.
@@ -24,6 +29,31 @@ fn confirmation() -> [Value; 2] {
     );
     let validation = json!({"expression": expression, "messageExpression": message});
     policy("confirm-delete", GROUP, &["DELETE"], "tenantclusters", vec![validation])
+}
+
+/// What a controller keeps until its VMs and addresses are given back goes when it says so: who takes the finalizer away has VMs that
+/// nobody counts, at addresses that are given to others. Who runs the control cluster may, where no controller is left.
+fn finalizers() -> [Value; 2] {
+    let stays = format!(
+        "!has(oldObject.metadata.finalizers) || oldObject.metadata.finalizers.all(kept, !kept.startsWith('{GROUP}/') || \
+         (has(object.metadata.finalizers) && kept in object.metadata.finalizers))"
+    );
+    let may = format!(
+        "authorizer.group('{GROUP}').resource(request.resource.resource).subresource('finalizers')\
+         .namespace(request.namespace).check('update').allowed()"
+    );
+    let message = format!(
+        "the finalizer of {GROUP} is taken away by the controller, once VMs and addresses are given back; by hand only by \
+         who may update the finalizers of this kind"
+    );
+    let validation = json!({"expression": format!("{stays} || {may}"), "message": message});
+    let mut made = policy("kept-finalizers", GROUP, &["UPDATE"], "tenantclusters", vec![validation]);
+    made[0]["spec"]["matchConstraints"]["resourceRules"][0]["resources"] = json!(["nodepools", "tenantclusters"]);
+    made[0]["spec"]["matchConditions"] = json!([{
+        "name": "not-of-the-controller",
+        "expression": format!("request.userInfo.username != 'system:serviceaccount:{SYSTEM}:{ACCOUNT}'"),
+    }]);
+    made
 }
 
 /// A domain (RFC 1035, section 2.3.4) and a slash or nothing, then a name.

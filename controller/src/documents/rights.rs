@@ -88,15 +88,13 @@ const TENANTS: [(&str, Rules); 2] = [
             (&["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
             (&["nodepools/scale"], &["get", "patch", "update"]),
             (&["machines"], &["delete", "get", "list", "watch"]),
-            (&["ipaddresses", "operations"], READ),
+            // What a person says to an upgrade is an annotation; the plan is fixed, and the status is not theirs.
+            (&["operations"], &["get", "list", "patch", "watch"]),
         ],
     ),
     (
         "kaas-tenant-view",
-        &[
-            (&["ipaddresses", "machines", "nodepools", "operations", "tenantclusters"], READ),
-            (&["nodepools/scale"], &["get"]),
-        ],
+        &[(&["machines", "nodepools", "operations", "tenantclusters"], READ), (&["nodepools/scale"], &["get"])],
     ),
 ];
 const READ: &[&str] = &["get", "list", "watch"];

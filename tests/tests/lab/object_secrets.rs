@@ -1,5 +1,5 @@
-//! What the controller's account may do with Secrets at a real API server, by its rights and by a policy: a part of the story of the
-//! kinds.
+//! What the controller's account may do with Secrets at a real API server, by its rights and by a policy, and what tenants may not do with
+//! its finalizers: a part of the story of the kinds.
 
 use std::time::Duration;
 
@@ -136,4 +136,25 @@ pub fn the_controllers_account_changes_no_secret_but_a_clusters_own(server: &Api
         json!({"metadata": {"finalizers": ["kaas.local/credentials"], "labels": {"kaas.local/credentials": "kept"}}});
     taken("a Provider's is kept", asked.patch("kaas-system", "dc9", &kept));
     taken("a Provider's is let go", asked.patch("kaas-system", "dc9", &json!({"metadata": {"finalizers": null}})));
+}
+
+/// Who has clusters in a namespace by the role for that takes no finalizer of the controller's away; who runs the control cluster may.
+pub fn a_tenant_takes_no_finalizer_away(server: &ApiServer) {
+    let bind =
+        ["--namespace", "team-blue", "create", "rolebinding", "anna", "--clusterrole=kaas-tenant-edit", "--user=anna"];
+    taken("a tenant's rights", server.kubectl(&bind, ""));
+    let patch = |who: &[&str], finalizers: &Value| {
+        let part = json!({"metadata": {"finalizers": finalizers}}).to_string();
+        let words = ["--namespace", "team-blue", "patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
+        server.kubectl(&[who, &words[..]].concat(), "")
+    };
+    let (anna, own, both) =
+        (["--as=anna"], json!(["kaas.local/cluster"]), json!(["kaas.local/cluster", "example.com/x"]));
+    taken("the finalizer", patch(&[], &own));
+    obtain("the rights to be known", MOMENT, || Ok(patch(&anna, &both).is_ok().then_some(())))
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    taken("another one is a tenant's own", patch(&anna, &own));
+    let error = patch(&anna, &Value::Null).expect_err("the finalizer is taken away by a tenant");
+    assert!(format!("{error:#}").contains("kept-finalizers.kaas.local"), "{error:#}");
+    taken("by who runs the control cluster", patch(&[], &Value::Null));
 }

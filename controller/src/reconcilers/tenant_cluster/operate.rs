@@ -214,7 +214,11 @@ impl Work<'_> {
             let name = last.name_any();
             self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
         }
-        if let Some(name) = asked_of {
+        // Nobody knows whether what came to no end had noted the word: whoever goes on hears it once more. Of an Operation that is over
+        // nothing is to be had any more.
+        let is_under_way = |name: &str| operations.iter().any(|it| it.name_any() == name && is_open(&it));
+        let is_unheard = matches!(done, Done::Cancelled | Done::Failed(_));
+        if let Some(name) = asked_of.filter(|name| !(is_unheard && is_under_way(name))) {
             self.answered(cluster, name, word).await?;
         }
         Ok(match done {

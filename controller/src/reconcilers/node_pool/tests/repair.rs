@@ -34,7 +34,8 @@ impl Pooled {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_off_gone_or_says_nothing_is_repaired_after_its_time() {
-    let ills: [(&str, &dyn Fn(&Pooled)); 3] = [
+    type Ill<'a> = (&'a str, &'a dyn Fn(&Pooled));
+    let ills: [Ill<'_>; 3] = [
         ("off", &|it| it.0.place.change("shop-general-w1", |vm| vm.power = PowerState::Off)),
         ("gone", &|it| it.0.place.lose("shop-general-w1")),
         ("silent", &|it| it.silences("shop-general-w1")),
