@@ -94,13 +94,19 @@ pub mod long {
         goes("there", &newer);
         goes("back", &former);
         goes("there again", &newer);
+        let names = || objects.vms().into_iter().map(|(name, _)| name).collect::<Vec<String>>();
         let figures = requested("the commit, and the workers", &|| {
             objects.run(&["cluster", "upgrade", "shop", "--do", "commit"]);
+            // The command ends with the control nodes.
+            site.wait("other workers in the places of all", FORMING, || {
+                let names = names();
+                let are_others =
+                    ["w1", "w2", "w3"].iter().all(|worker| !names.contains(&format!("shop-general-{worker}")));
+                let status = pool()?["status"].clone();
+                Ok(names.len() == 3 && are_others && status["updatedReplicas"] == 2 && status["readyReplicas"] == 2)
+            });
         });
         assert_eq!(figures.failed, 0, "{figures}");
-        assert_eq!(pool().unwrap()["status"]["updatedReplicas"], 2);
-        let names: Vec<String> = objects.vms().into_iter().map(|(name, _)| name).collect();
-        assert!(names.len() == 3 && !names.contains(&"shop-general-w1".to_owned()), "{names:?}");
         assert_eq!(cluster(), formed);
 
         objects.run(&["cluster", "delete", "shop", "--confirm", "shop"]);
