@@ -28,7 +28,7 @@ fn confirmation() -> [Value; 2] {
          oldObject.metadata.name"
     );
     let validation = json!({"expression": expression, "messageExpression": message});
-    policy("confirm-delete", GROUP, &["DELETE"], "tenantclusters", vec![validation])
+    policy("confirm-delete", GROUP, &["DELETE"], &["tenantclusters"], vec![validation])
 }
 
 /// What a controller keeps until its VMs and addresses are given back goes when it says so: who takes the finalizer away has VMs that
@@ -47,13 +47,10 @@ fn finalizers() -> [Value; 2] {
          who may update the finalizers of this kind"
     );
     let validation = json!({"expression": format!("{stays} || {may}"), "message": message});
-    let mut made = policy("kept-finalizers", GROUP, &["UPDATE"], "tenantclusters", vec![validation]);
-    made[0]["spec"]["matchConstraints"]["resourceRules"][0]["resources"] = json!(["nodepools", "tenantclusters"]);
-    made[0]["spec"]["matchConditions"] = json!([{
-        "name": "not-of-the-controller",
-        "expression": format!("request.userInfo.username != 'system:serviceaccount:{SYSTEM}:{ACCOUNT}'"),
-    }]);
-    made
+    let resources = ["nodepools", "tenantclusters"];
+    let [mut policy, binding] = policy("kept-finalizers", GROUP, &["UPDATE"], &resources, vec![validation]);
+    policy["spec"]["matchConditions"] = by_controller("not-of-the-controller", "!=");
+    [policy, binding]
 }
 
 /// A domain (RFC 1035, section 2.3.4) and a slash or nothing, then a name.
@@ -83,7 +80,7 @@ fn labels() -> [Value; 2] {
     ];
     let validations =
         validations.map(|(expression, message)| json!({"expression": all(expression), "message": message}));
-    policy("node-labels", GROUP, &["CREATE", "UPDATE"], "nodepools", validations.to_vec())
+    policy("node-labels", GROUP, &["CREATE", "UPDATE"], &["nodepools"], validations.to_vec())
 }
 
 /// Kubernetes puts a token into a Secret that names a service account, whichever rights that one has: who may make Secrets, or change
@@ -139,17 +136,20 @@ fn secrets() -> [Value; 2] {
     ];
     let validations = validations.map(|(expression, message)| json!({"expression": expression, "message": message}));
     let operations = ["CREATE", "UPDATE", "DELETE"];
-    let [mut policy, binding] = policy("controller-secrets", "", &operations, "secrets", validations.to_vec());
+    let [mut policy, binding] = policy("controller-secrets", "", &operations, &["secrets"], validations.to_vec());
     policy["spec"]["variables"] = variables;
-    policy["spec"]["matchConditions"] = json!([{
-        "name": "of-the-controller",
-        "expression": format!("request.userInfo.username == 'system:serviceaccount:{SYSTEM}:{ACCOUNT}'"),
-    }]);
+    policy["spec"]["matchConditions"] = by_controller("of-the-controller", "==");
     [policy, binding]
 }
 
-/// A policy for one kind, and what has it refuse.
-fn policy(name: &str, group: &str, operations: &[&str], resource: &str, validations: Vec<Value>) -> [Value; 2] {
+/// What a policy is about: what the controller's account asks, or what all others do.
+fn by_controller(name: &str, is: &str) -> Value {
+    let account = format!("system:serviceaccount:{SYSTEM}:{ACCOUNT}");
+    json!([{"name": name, "expression": format!("request.userInfo.username {is} '{account}'")}])
+}
+
+/// A policy for kinds of one group, and what has it refuse.
+fn policy(name: &str, group: &str, operations: &[&str], resources: &[&str], validations: Vec<Value>) -> [Value; 2] {
     let name = format!("{name}.{GROUP}");
     [
         json!({
@@ -162,7 +162,7 @@ fn policy(name: &str, group: &str, operations: &[&str], resource: &str, validati
                     "apiGroups": [group],
                     "apiVersions": ["*"],
                     "operations": operations,
-                    "resources": [resource],
+                    "resources": resources,
                 }]},
                 "validations": validations,
             },
