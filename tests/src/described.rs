@@ -335,7 +335,8 @@ pub fn files_of(disk: &str) -> [String; 2] {
     [format!("{begin}-flat.vmdk"), disk.to_owned()]
 }
 
-fn texts(ended: &Output) -> (String, String) {
+/// What a command has printed: its standard output, and its standard error.
+pub(crate) fn texts(ended: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&ended.stdout), text(&ended.stderr))
 }

@@ -42,6 +42,7 @@ pub mod requests;
 #[cfg(test)]
 mod rooms;
 pub mod runner;
+mod running;
 pub mod scenario;
 pub mod server;
 #[cfg(test)]

@@ -4,16 +4,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use fleet::node::{Client, Method};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::described::{CLUSTER, DATASTORE, Described, NETWORK, drawn_key};
+use crate::described::{CLUSTER, DATASTORE, Described, NETWORK, drawn_key, texts};
 use crate::places::kaas;
+use crate::running::Running;
 use crate::scenario::MOMENT;
 use crate::vcenter::Site;
 
@@ -53,15 +54,7 @@ impl<'a> Objects<'a> {
     /// # Panics
     /// It fails.
     pub fn run(&self, arguments: &[&str]) -> (String, Duration) {
-        let started = Instant::now();
-        let mut command = self.command(arguments);
-        let output = command.output().unwrap_or_else(|error| panic!("starting kaas: {error}"));
-        let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        let [said, failed] = texts;
-        assert!(output.status.success(), "kaas {}: {}: {failed}\n{said}", arguments.join(" "), output.status);
-        let took = started.elapsed();
-        self.site.reached(&format!("kaas {} took {} s", arguments.join(" "), took.as_secs()));
-        (said, took)
+        self.begin(arguments).arrives()
     }
 
     /// Begins what [`Self::run`] does; what it says is collected.
@@ -71,8 +64,8 @@ impl<'a> Objects<'a> {
     pub fn begin(&self, arguments: &[&str]) -> Begun<'_> {
         let mut command = self.command(arguments);
         let begun = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let child = Some(begun.unwrap_or_else(|error| panic!("starting kaas: {error}")));
-        Begun { site: self.site, what: format!("kaas {}", arguments.join(" ")), child, started: Instant::now() }
+        let running = Running::of(begun.unwrap_or_else(|error| panic!("starting kaas: {error}")));
+        Begun { site: self.site, what: format!("kaas {}", arguments.join(" ")), running }
     }
 
     /// The control node whose controller leads, if one does.
@@ -280,8 +273,7 @@ spec: {{processors: 2, memoryMiB: 2048}}
 pub struct Begun<'a> {
     site: &'a Site,
     what: String,
-    child: Option<Child>,
-    started: Instant,
+    running: Running,
 }
 
 impl Begun<'_> {
@@ -289,21 +281,17 @@ impl Begun<'_> {
     ///
     /// # Panics
     /// It does not end well.
-    pub fn ends(mut self) {
-        let child = self.child.take().expect("a command that goes on");
-        let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
-        let [said, failed] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        assert!(output.status.success(), "{}: {}: {failed}\n{said}", self.what, output.status);
-        self.site.reached(&format!("{} took {} s", self.what, self.started.elapsed().as_secs()));
+    pub fn ends(self) {
+        self.arrives();
     }
-}
 
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+    /// What it has printed, and how long it took.
+    fn arrives(self) -> (String, Duration) {
+        let (output, took) = self.running.ends();
+        let (said, failed) = texts(&output);
+        assert!(output.status.success(), "{}: {}: {failed}\n{said}", self.what, output.status);
+        self.site.reached(&format!("{} took {} s", self.what, took.as_secs()));
+        (said, took)
     }
 }
 

@@ -131,17 +131,31 @@ impl Requests {
     }
 }
 
-/// Requests a page while something is done, and says what became of the requests.
+/// Requests a page from inside a network namespace while something is done, and says what became of the requests by `reached`.
 ///
 /// # Panics
 /// As [`Requests::start`] and [`Requests::end`], or what is done does.
-pub fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> Requested {
-    let requests = Requests::start(scenario.lab().network_namespace(), page);
+pub fn while_requested_in(
+    namespace: PathBuf,
+    page: SocketAddr,
+    what: &str,
+    reached: impl FnOnce(&str),
+    act: impl FnOnce(),
+) -> Requested {
+    let requests = Requests::start(namespace, page);
     let began = Instant::now();
     act();
     let figures = requests.end();
-    scenario.reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
+    reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
     figures
+}
+
+/// The same in a scenario's lab.
+///
+/// # Panics
+/// As there.
+pub fn while_requested(scenario: &Scenario, page: SocketAddr, what: &str, act: impl FnOnce()) -> Requested {
+    while_requested_in(scenario.lab().network_namespace(), page, what, |said| scenario.reached(said), act)
 }
 
 /// The MAC address that this network has for the page's address; proc(5), `/proc/net/arp`.

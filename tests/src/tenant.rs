@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Output};
+use std::process::Output;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use contract::local_volumes;
@@ -12,6 +12,7 @@ use fleet::node::{Client, Method};
 use fleet::workers::{Cluster as _, Token};
 use serde_json::{Value, json};
 
+use crate::running::Running;
 use crate::scenario::{FORMING, MOMENT, Scenario, Setting};
 use crate::server::{self, SERVICE};
 use crate::tenant_command::{begin, command};
@@ -65,8 +66,8 @@ impl<'a> Tenant<'a> {
 
     /// The same of one that goes on while something else is done.
     pub fn begins(&self, arguments: &[&'a str]) -> Begun<'a> {
-        let child = begin(arguments, self.scenario.lab().name());
-        Begun { scenario: self.scenario, arguments: arguments.to_vec(), child: Some(child), started: Instant::now() }
+        let running = Running::of(begin(arguments, self.scenario.lab().name()));
+        Begun { scenario: self.scenario, arguments: arguments.to_vec(), running }
     }
 
     /// A new join token of the cluster, for a node of this name.
@@ -278,8 +279,7 @@ fn now() -> u64 {
 pub struct Begun<'a> {
     scenario: &'a Scenario,
     arguments: Vec<&'a str>,
-    child: Option<Child>,
-    started: Instant,
+    running: Running,
 }
 
 impl Begun<'_> {
@@ -287,22 +287,11 @@ impl Begun<'_> {
     ///
     /// # Panics
     /// It does not end well.
-    pub fn ends(mut self) -> Value {
-        let child = self.child.take().expect("a command that goes on");
-        let output = child.wait_with_output().unwrap_or_else(|error| panic!("waiting for kaas: {error}"));
+    pub fn ends(self) -> Value {
+        let (output, took) = self.running.ends();
         let said = told(&self.arguments, &output, 0);
-        let took = self.started.elapsed().as_secs();
-        self.scenario.reached(&format!("kaas lab tenant {} took {took} s", self.arguments.join(" ")));
+        self.scenario.reached(&format!("kaas lab tenant {} took {} s", self.arguments.join(" "), took.as_secs()));
         said
-    }
-}
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 

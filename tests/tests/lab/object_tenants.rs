@@ -116,7 +116,6 @@ pub mod long {
 }
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Instant;
 
 use fleet::node::{Client, Method};
 use lab::{find_ova, find_ova_of};
@@ -124,21 +123,16 @@ use scenarios::built_ova;
 use scenarios::described::Described;
 use scenarios::objects::{Objects, small_cluster};
 use scenarios::places::named_ova;
-use scenarios::requests::{Requested, Requests};
+use scenarios::requests::{Requested, while_requested_in};
 use scenarios::scenario::{FORMING, MOMENT};
 use scenarios::server::{self, SERVICE};
 use scenarios::vcenter::Site;
 use scenarios::writer::Writer;
 use serde_json::Value;
 
-/// Requests a page while something is done, and says what became of the requests.
+/// Requests a page on the machines' network while something is done, and says what became of the requests.
 fn while_requested(site: &Site, page: SocketAddr, what: &str, act: &dyn Fn()) -> Requested {
-    let requests = Requests::start(site.opened().network_namespace(), page);
-    let began = Instant::now();
-    act();
-    let figures = requests.end();
-    site.reached(&format!("{what}, {} s: {figures}", began.elapsed().as_secs()));
-    figures
+    while_requested_in(site.opened().network_namespace(), page, what, |said| site.reached(said), act)
 }
 
 /// Whether both pods of the server are there.
