@@ -148,7 +148,10 @@ impl Deploy<'_> {
     /// What is kept once it is wanted.
     async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Applied> {
         let deployment = self.hypervisor.deployment();
-        let noted = records::read(self.store).await?;
+        let noted = match (wish, records::read(self.store).await?) {
+            (Wish::Destroy { .. }, Some(kept)) => Some(self.without_doubt(kept).await),
+            (_, noted) => noted,
+        };
         let before = noted.as_ref().map(|kept| kept.goal);
         let upgraded = Upgraded::find(self.store, deployment, noted.as_ref()).await?;
         if let Wish::Deploy(_) = wish {
@@ -163,6 +166,19 @@ impl Deploy<'_> {
             None => kept,
         };
         Ok(Applied { kept, before, upgraded })
+    }
+
+    /// The same once it was seen what has become of the removals that a command before had asked for: where disks stay now, none is named
+    /// as left that has gone. What cannot be seen stays as it is noted.
+    async fn without_doubt(&self, mut kept: Kept) -> Kept {
+        for disk in kept.in_doubt() {
+            match self.hypervisor.has_disk(&disk).await {
+                Ok(true) => kept = kept.not_removing(&disk),
+                Ok(false) => kept = kept.removed(&disk, true),
+                Err(error) => log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path),
+            }
+        }
+        kept
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {

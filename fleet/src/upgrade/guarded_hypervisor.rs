@@ -290,6 +290,14 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.attach(vm, disk, &self.of(vm)?).await
     }
 
+    /// As [`Hypervisor::has_disk`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        self.hypervisor.has_disk(disk).await
+    }
+
     /// As [`Hypervisor::delete_disk`].
     ///
     /// # Errors

@@ -96,6 +96,8 @@ pub struct State {
     made: u128,
     /// Whether disks that were written to may be removed.
     pub removes_used: bool,
+    /// Whether the hypervisor refuses to remove any.
+    pub disks_stay: bool,
     /// Whether the hypervisor has no room for further VMs.
     pub refuses: bool,
     /// Nodes that never form.

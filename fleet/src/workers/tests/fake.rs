@@ -946,6 +946,10 @@ impl Hypervisor for World {
         panic!("nobody asks for that")
     }
 
+    async fn has_disk(&self, _: &DiskRef) -> Result<bool> {
+        panic!("nobody asks for that")
+    }
+
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let seen = vm.clone();
         self.change("destroy", permit, move |state| {

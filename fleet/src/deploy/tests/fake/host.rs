@@ -198,9 +198,17 @@ impl Hypervisor for World {
         panic!("nobody asks for that")
     }
 
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        let disk = disk.uuid;
+        self.look("has_disk", move |state| state.disks.contains_key(&disk)).await
+    }
+
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let disk = disk.uuid;
         self.change("delete_disk", permit, move |state| {
+            if state.disks_stay {
+                bail!(Error::refused("a VM in another folder holds the disk"));
+            }
             let held = state.machines.iter().any(|machine| machine.vm.disk(disk).is_some());
             assert!(!held, "{disk} is held and was to be removed");
             match state.disks.remove(&disk) {

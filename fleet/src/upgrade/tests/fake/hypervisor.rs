@@ -388,6 +388,10 @@ impl Hypervisor for World {
         .await
     }
 
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        self.look("has_disk", |state| Ok(state.contents.iter().any(|content| content.at == *disk))).await
+    }
+
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let id = vm.reference.id.clone();
         let may = |state: &mut State| {
