@@ -12,8 +12,9 @@ use super::kept::{Goal, Kept, Node};
 use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
+use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
-use crate::upgrade::{GuardedHypervisor, Noted};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted};
 use crate::workers::Trouble;
 
 /// How long a node may take to shut down before its power is cut: its cluster goes with it.
@@ -87,14 +88,17 @@ impl Acting<'_> {
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
 
-    /// The image where a VM is put.
+    /// The image where a VM is put; until laying it ready has begun this only looks, for as long as this command is wanted.
     async fn staged(&self, wanted: &Wanted, placement: &Placement) -> Result<Staged, Trouble> {
-        let digest = &wanted.image.digest;
-        if let Some(ready) = self.hypervisor.staged(digest, None, placement).await? {
+        let (digest, cancelled) = (&wanted.image.digest, &self.deploy.cancelled);
+        let is_to_end = |Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT);
+        let ready = unless_cancelled(cancelled, self.hypervisor.staged(digest, None, placement)).await;
+        if let Some(ready) = ready.map_err(is_to_end)?? {
             return Ok(ready);
         }
         (self.deploy.watch)(&Notice::Staging);
-        Ok(self.hypervisor.stage(&wanted.ova, digest, None, placement).await?)
+        let staged = self.hypervisor.stage_unless(cancelled, &wanted.ova, digest, None, placement).await;
+        Ok(staged.map_err(is_to_end)??)
     }
 
     async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, node: Node) -> Result<(), Trouble> {

@@ -16,11 +16,11 @@ use super::upgraded::Upgraded;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
-use crate::ending::{Cancelled, unless_cancelled};
+use crate::ending::{Cancelled, last_look, unless_cancelled};
 use crate::hypervisor::DiskRef;
 use crate::journals;
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade};
-use crate::workers::Trouble;
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason};
+use crate::workers::{TO_END, Trouble};
 
 impl Deploy<'_> {
     /// Notes a wish, and goes on until it is so.
@@ -33,7 +33,7 @@ impl Deploy<'_> {
         unless_cancelled(&self.cancelled, self.may_be_wanted(wish)).await??;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
-        journals::prune_beside_upgrades(&hold).await;
+        journals::prune_beside_upgrades(&hold, &self.cancelled).await;
         let gone = async {
             // What a command before this one had begun has arrived, and is waited for.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
@@ -46,7 +46,7 @@ impl Deploy<'_> {
                 journals::clear(&hold).await;
             }
             let arrived = self.run(wish, &hold, &mut records, upgraded).await?;
-            let status = self.status_of(records.kept()).await?;
+            let status = self.last_status(records.kept()).await?;
             match stays {
                 _ if arrived != Arrived::Gone => {}
                 Some(why) => log::warn!("the journals stay: {why}"),
@@ -192,6 +192,15 @@ impl Deploy<'_> {
         }
     }
 
+    /// What is told in the end, before the deployment is given back: of who is asked to end, what is kept alone, where the hypervisor or
+    /// the store does not answer soon.
+    async fn last_status(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
+        match last_look(&self.cancelled, self.status_of(kept)).await {
+            Ok(status) => status,
+            Err(Cancelled) => Ok(DeployStatus::of(kept, Err(Reason::new(HYPERVISOR_TRANSIENT, TO_END)))),
+        }
+    }
+
     /// Nobody upgrades while the hold is held: `upgraded` stays the last upgrade.
     async fn run(
         &self,
@@ -211,9 +220,9 @@ impl Deploy<'_> {
         let mut in_doubt = false;
         let mut changed_last = Instant::now();
         loop {
-            hold.still().await?;
-            if *self.cancelled.borrow() {
-                return Ok(Arrived::Cancelled);
+            match unless_cancelled(&self.cancelled, hold.still()).await {
+                Ok(still) => still?,
+                Err(Cancelled) => return Ok(Arrived::Cancelled),
             }
             let round = self.round(&acting, records, &mut in_doubt).await?;
             for wait in round.waits.iter().filter(|wait| !told.contains(wait)) {
@@ -291,7 +300,9 @@ impl Deploy<'_> {
             settled.map_err(|Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT))??;
             *in_doubt = false;
         }
-        look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref()).await
+        unless_cancelled(&self.cancelled, look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref()))
+            .await
+            .map_err(|Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT))?
     }
 }
 

@@ -22,6 +22,9 @@ impl Hypervisor for World {
     }
 
     async fn vms(&self) -> Result<Vec<Vm>> {
+        while self.lock().inventory_hangs {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         self.look("vms", |state| state.machines.iter().map(|machine| machine.vm.clone()).filter(is_ours).collect())
             .await
     }

@@ -131,6 +131,8 @@ pub struct State {
     pub listing_hangs: bool,
     /// The hypervisor does not say what still goes on.
     pub settling_hangs: bool,
+    /// The hypervisor does not say which VMs there are.
+    pub inventory_hangs: bool,
     /// What the API calls the cluster.
     pub cluster: Uuid,
     /// What a drain deletes for good, on each node.
@@ -235,6 +237,7 @@ impl World {
             store_hangs: false,
             listing_hangs: false,
             settling_hangs: false,
+            inventory_hangs: false,
             cluster: Uuid::from_u128(0xc0),
             losses: swap::Losses::default(),
             most_away: 0,
