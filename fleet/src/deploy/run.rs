@@ -246,7 +246,11 @@ impl Deploy<'_> {
             if changed_last.elapsed() >= self.pause_limit {
                 return Ok(Arrived::Paused(round.waits));
             }
-            tokio::time::sleep(self.pace).await;
+            // What could not be done asks the store again: where that hangs, no sooner than who only waits.
+            let rest = if round.failed { self.pace.max(hold.rest()) } else { self.pace };
+            if unless_cancelled(&self.cancelled, tokio::time::sleep(rest)).await.is_err() {
+                return Ok(Arrived::Cancelled);
+            }
         }
     }
 

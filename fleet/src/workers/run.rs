@@ -118,7 +118,11 @@ impl Workers<'_> {
                 let paused = || Arrived::Paused(waits);
                 return Ok(if round.stopped.is_empty() { paused() } else { Arrived::Stopped(round.stopped) });
             }
-            tokio::time::sleep(self.pace).await;
+            // What could not be done asks the store again: where that hangs, no sooner than who only waits.
+            let rest = if round.failed { self.pace.max(rounds.rest()) } else { self.pace };
+            if unless_cancelled(&self.cancelled, tokio::time::sleep(rest)).await.is_err() {
+                return Ok(Arrived::Cancelled);
+            }
         }
     }
 }

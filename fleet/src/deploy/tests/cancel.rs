@@ -1,4 +1,5 @@
-//! A command that is asked to end while the store or the hypervisor does not answer: it ends soon, and gives the deployment back.
+//! A command whose store or hypervisor does not answer: asked to end it ends soon, and gives the deployment back; else it waits, and asks
+//! now and then.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -71,4 +72,26 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms
     for wish in [Wish::Deploy(&wanted), DESTROY] {
         is_given_back(wish, |state| state.inventory_hangs = true).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_go_on_asks_a_store_that_hangs_once_a_minute() {
+    let world = World::new();
+    world.lock().ill = true;
+    let told = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Waits(_)) {
+            let mut state = world.lock();
+            // It forms, which is to be noted.
+            (state.ill, state.store_hangs) = (false, true);
+        }
+    };
+    let (_cancel, cancelled) = watch::channel(false);
+    let wanted = wanted(1);
+    let wish = Wish::Deploy(&wanted);
+    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
+    let (arrived, _) = gone.await.unwrap();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    // It waits for two minutes.
+    let asked = world.lock().asked_in_vain;
+    assert!((2..=4).contains(&asked), "{asked} questions");
 }

@@ -98,6 +98,10 @@ pub struct State {
     pub removes_used: bool,
     /// Whether the hypervisor refuses to remove any.
     pub disks_stay: bool,
+    /// Whether the store says nothing any more of whether a hold is there.
+    pub store_hangs: bool,
+    /// How often that was asked meanwhile.
+    pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
     pub listing_hangs: bool,
     /// Nobody is told which VMs there are.
@@ -458,6 +462,10 @@ impl Store for World {
     }
 
     async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        if self.lock().store_hangs {
+            self.lock().asked_in_vain += 1;
+            return std::future::pending().await;
+        }
         self.call("store.exists", Does::Looks, move |state| Ok(state.holds.contains_key(&number))).await
     }
 

@@ -127,6 +127,8 @@ pub struct State {
     pub no_snapshot: bool,
     /// Whether the store says nothing any more of whether a hold is there.
     pub store_hangs: bool,
+    /// How often that was asked meanwhile.
+    pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
     pub listing_hangs: bool,
     /// The hypervisor does not say what still goes on.
@@ -235,6 +237,7 @@ impl World {
             published: None,
             no_snapshot: false,
             store_hangs: false,
+            asked_in_vain: 0,
             listing_hangs: false,
             settling_hangs: false,
             inventory_hangs: false,
