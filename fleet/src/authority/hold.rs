@@ -24,7 +24,7 @@ pub const REACH: Duration = WINDOW.saturating_add(MARGIN);
 /// So often a command that only waits looks whether it still holds the deployment, and lets others see that it lives.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// After nobody could say in time, a command that only waits asks no sooner again, nor does one that cannot go on without an answer: what
-/// was asked may still be under way, and it loses nothing by it.
+/// was asked may still be under way, and it loses nothing by it. When it was last seen to live ([`SEEN`]) is more than a minute ago then.
 const AGAIN: Duration = Duration::from_secs(60);
 /// How long who has just taken a deployment waits to be told that it is his.
 const PATIENCE: Duration = Duration::from_secs(60);
