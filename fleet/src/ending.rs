@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+/// How long what is told last may take of a command that is to end.
+pub(crate) const LAST_LOOK: Duration = Duration::from_secs(15);
+
 /// The operator has asked the command to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("asked to end; doing it again goes on")]
@@ -14,17 +17,36 @@ pub(crate) async fn unless_cancelled<T>(
     cancelled: &watch::Receiver<bool>,
     look: impl Future<Output = T>,
 ) -> Result<T, Cancelled> {
-    let mut cancelled = cancelled.clone();
-    let asked = async {
-        // Nobody can ask any more.
-        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-            std::future::pending().await
-        }
+    tokio::select! {
+        biased;
+        () = asked(cancelled) => Err(Cancelled),
+        looked = look => Ok(looked),
+    }
+}
+
+/// Looks a last time, for what is told in the end: once the operator has asked to end, now or before it is done, for [`LAST_LOOK`] at
+/// most.
+pub(crate) async fn last_look<T>(
+    cancelled: &watch::Receiver<bool>,
+    look: impl Future<Output = T>,
+) -> Result<T, Cancelled> {
+    let too_late = async {
+        asked(cancelled).await;
+        tokio::time::sleep(LAST_LOOK).await;
     };
     tokio::select! {
         biased;
-        () = asked => Err(Cancelled),
         looked = look => Ok(looked),
+        () = too_late => Err(Cancelled),
+    }
+}
+
+/// Ends when the operator asks to end.
+async fn asked(cancelled: &watch::Receiver<bool>) {
+    let mut cancelled = cancelled.clone();
+    // Nobody can ask any more.
+    if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+        std::future::pending().await
     }
 }
 

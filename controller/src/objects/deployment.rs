@@ -60,7 +60,7 @@ pub struct Deployment {
     pub discarded: Vec<DiskPlace>,
     /// UUIDs of disks whose removal was asked for, noted before: one that is not there any more then is gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "shapes::uuids")]
+    #[schemars(schema_with = "shapes::removals")]
     pub removals: Vec<String>,
 }
 

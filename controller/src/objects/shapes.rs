@@ -173,8 +173,10 @@ lists! {
     reserved = 64 of ipv4;
     /// Minors of Kubernetes.
     minors = 8 of minor;
-    /// Disks.
+    /// Disks of one VM.
     uuids = 64 of uuid;
+    /// Disks of one cluster: as many as may be left, or are yet to be removed.
+    removals = 512 of uuid;
     /// Addresses for Services of one cluster.
     service_vips = 256 of ipv4;
 }

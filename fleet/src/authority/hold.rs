@@ -23,8 +23,8 @@ pub const MARGIN: Duration = Duration::from_secs(20);
 pub const REACH: Duration = WINDOW.saturating_add(MARGIN);
 /// So often a command that only waits looks whether it still holds the deployment, and lets others see that it lives.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// After nobody could say in time, a command that only waits asks no sooner again: what was asked may still be under way, and it loses
-/// nothing by it.
+/// After nobody could say in time, a command that only waits asks no sooner again, nor does one that cannot go on without an answer: what
+/// was asked may still be under way, and it loses nothing by it. When it was last seen to live ([`SEEN`]) is more than a minute ago then.
 const AGAIN: Duration = Duration::from_secs(60);
 /// How long who has just taken a deployment waits to be told that it is his.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -330,6 +330,13 @@ impl<'a> Hold<'a> {
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// For how long whoever cannot go on without an answer leaves the store alone: after a question that nobody could answer in time the
+    /// rest of a minute, unless somebody could since. The first question of a change waits for nothing.
+    pub(crate) fn rest(&self) -> Duration {
+        let unsaid = self.state().unsaid;
+        unsaid.map_or(Duration::ZERO, |at| AGAIN.saturating_sub(boot_time().saturating_sub(at)))
     }
 
     /// Nobody has confirmed it for long.

@@ -235,6 +235,7 @@ async fn who_only_waits_asks_a_store_that_hangs_no_sooner_again_than_a_minute_la
     asked();
     hold.forget();
     store.hangs.store(true, Ordering::SeqCst);
+    assert_eq!(hold.rest(), Duration::ZERO);
     for _ in 0..5 {
         hold.still().await.unwrap();
     }
@@ -249,8 +250,11 @@ async fn who_only_waits_asks_a_store_that_hangs_no_sooner_again_than_a_minute_la
     assert!(hold.confirm().await.unwrap_err().is::<Unsaid>());
     store.hangs.store(false, Ordering::SeqCst);
     hold.confirm().await.unwrap();
-    assert_eq!(asked(), 2);
+    assert_eq!((asked(), hold.rest()), (2, Duration::ZERO));
     hold.forget();
     hold.still().await.unwrap();
     assert_eq!(asked(), 1);
+    // Who cannot go on without an answer leaves the store alone for as long.
+    hold.state().unsaid = Some(boot_time().saturating_add(AGAIN));
+    assert_eq!(hold.rest(), AGAIN);
 }

@@ -12,8 +12,9 @@ use super::kept::{Goal, Kept, Node};
 use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
+use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
-use crate::upgrade::{GuardedHypervisor, Noted};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted};
 use crate::workers::Trouble;
 
 /// How long a node may take to shut down before its power is cut: its cluster goes with it.
@@ -87,14 +88,17 @@ impl Acting<'_> {
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
 
-    /// The image where a VM is put.
+    /// The image where a VM is put; until laying it ready has begun this only looks, for as long as this command is wanted.
     async fn staged(&self, wanted: &Wanted, placement: &Placement) -> Result<Staged, Trouble> {
-        let digest = &wanted.image.digest;
-        if let Some(ready) = self.hypervisor.staged(digest, None, placement).await? {
+        let (digest, cancelled) = (&wanted.image.digest, &self.deploy.cancelled);
+        let is_to_end = |Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT);
+        let ready = unless_cancelled(cancelled, self.hypervisor.staged(digest, None, placement)).await;
+        if let Some(ready) = ready.map_err(is_to_end)?? {
             return Ok(ready);
         }
         (self.deploy.watch)(&Notice::Staging);
-        Ok(self.hypervisor.stage(&wanted.ova, digest, None, placement).await?)
+        let staged = self.hypervisor.stage_unless(cancelled, &wanted.ova, digest, None, placement).await;
+        Ok(staged.map_err(is_to_end)??)
     }
 
     async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, node: Node) -> Result<(), Trouble> {
@@ -111,20 +115,28 @@ impl Acting<'_> {
         Ok(())
     }
 
+    /// That it is asked for is noted only of a disk that is there, and is taken back where nothing came of it: of a disk that is not
+    /// there, the note alone says that it is gone, and not moved.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_asked = records.kept().removals.contains(&disk.uuid);
+        if !self.hypervisor.has_disk(disk).await? {
+            // An earlier call, whose answer was lost.
+            return removed(records, disk, was_asked).await;
+        }
         if !was_asked {
             save(records, records.kept().removing(disk)).await?;
         }
-        let is_gone = match self.hypervisor.delete_disk(disk).await {
-            // An earlier call, whose answer was lost.
-            Err(error) if error.kind == Kind::NotFound => was_asked,
-            deleted => deleted.map(|()| true)?,
-        };
-        if !is_gone {
-            log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
+        match self.hypervisor.delete_disk(disk).await {
+            Ok(()) => removed(records, disk, true).await,
+            // It was there a moment ago, and this call has not removed it.
+            Err(error) if error.kind == Kind::NotFound => removed(records, disk, false).await,
+            // It may have happened, or this command may note nothing more.
+            Err(error) if matches!(error.kind, Kind::InDoubt | Kind::Fenced) => Err(error.into()),
+            Err(error) => {
+                save(records, records.kept().not_removing(disk)).await?;
+                Err(error.into())
+            }
         }
-        save(records, records.kept().removed(disk, is_gone)).await
     }
 
     async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {
@@ -143,6 +155,13 @@ impl Acting<'_> {
 
 async fn save(records: &mut Records<'_>, kept: Kept) -> Result<(), Trouble> {
     records.save(kept).await.map_err(Trouble::store)
+}
+
+async fn removed(records: &mut Records<'_>, disk: &DiskRef, is_gone: bool) -> Result<(), Trouble> {
+    if !is_gone {
+        log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
+    }
+    save(records, records.kept().removed(disk, is_gone)).await
 }
 
 fn node(records: &Records<'_>, name: &str) -> Result<Node, Trouble> {

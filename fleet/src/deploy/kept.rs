@@ -100,8 +100,8 @@ pub struct Kept {
     /// Disks that are removed once nobody holds them, noted before they are detached.
     #[serde(default)]
     pub discarded: Vec<DiskRef>,
-    /// UUIDs of disks whose removal was asked for, noted before: one that is not there any more then is gone. Those that went with the
-    /// cluster stay noted, for an upgrade's journal leads to them all the same.
+    /// UUIDs of disks whose removal was asked for, noted before, of such that were there: one that is not there any more then is gone.
+    /// Where nothing came of it that is taken back. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removals: Vec<Uuid>,
 }
@@ -177,6 +177,19 @@ impl Kept {
         let mut kept = self.clone();
         kept.removals.push(disk.uuid);
         kept
+    }
+
+    /// The same once it is known that a disk's removal, which was noted, has not happened and will not.
+    #[must_use]
+    pub(super) fn not_removing(&self, disk: &DiskRef) -> Self {
+        let mut kept = self.clone();
+        kept.removals.retain(|uuid| *uuid != disk.uuid);
+        kept
+    }
+
+    /// Disks whose removal was asked for, and of which nobody has heard what became of it.
+    pub(super) fn in_doubt(&self) -> Vec<DiskRef> {
+        self.discarded.iter().filter(|disk| self.removals.contains(&disk.uuid)).cloned().collect()
     }
 
     /// The same once a disk's removal was asked for: it is gone, or it is not where it was noted, though nothing of this cluster has

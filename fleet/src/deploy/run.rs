@@ -16,11 +16,11 @@ use super::upgraded::Upgraded;
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
-use crate::ending::{Cancelled, unless_cancelled};
+use crate::ending::{Cancelled, last_look, unless_cancelled};
 use crate::hypervisor::DiskRef;
 use crate::journals;
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade};
-use crate::workers::Trouble;
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason};
+use crate::workers::{TO_END, Trouble};
 
 impl Deploy<'_> {
     /// Notes a wish, and goes on until it is so.
@@ -33,7 +33,7 @@ impl Deploy<'_> {
         unless_cancelled(&self.cancelled, self.may_be_wanted(wish)).await??;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
-        journals::prune_beside_upgrades(&hold).await;
+        journals::prune_beside_upgrades(&hold, &self.cancelled).await;
         let gone = async {
             // What a command before this one had begun has arrived, and is waited for.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
@@ -46,7 +46,7 @@ impl Deploy<'_> {
                 journals::clear(&hold).await;
             }
             let arrived = self.run(wish, &hold, &mut records, upgraded).await?;
-            let status = self.status_of(records.kept()).await?;
+            let status = self.last_status(records.kept()).await?;
             match stays {
                 _ if arrived != Arrived::Gone => {}
                 Some(why) => log::warn!("the journals stay: {why}"),
@@ -148,7 +148,10 @@ impl Deploy<'_> {
     /// What is kept once it is wanted.
     async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Applied> {
         let deployment = self.hypervisor.deployment();
-        let noted = records::read(self.store).await?;
+        let noted = match (wish, records::read(self.store).await?) {
+            (Wish::Destroy { .. }, Some(kept)) => Some(self.without_doubt(kept).await),
+            (_, noted) => noted,
+        };
         let before = noted.as_ref().map(|kept| kept.goal);
         let upgraded = Upgraded::find(self.store, deployment, noted.as_ref()).await?;
         if let Wish::Deploy(_) = wish {
@@ -165,6 +168,19 @@ impl Deploy<'_> {
         Ok(Applied { kept, before, upgraded })
     }
 
+    /// The same once it was seen what has become of the removals that a command before had asked for: where disks stay now, none is named
+    /// as left that has gone. What cannot be seen stays as it is noted.
+    async fn without_doubt(&self, mut kept: Kept) -> Kept {
+        for disk in kept.in_doubt() {
+            match self.hypervisor.has_disk(&disk).await {
+                Ok(true) => kept = kept.not_removing(&disk),
+                Ok(false) => kept = kept.removed(&disk, true),
+                Err(error) => log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path),
+            }
+        }
+        kept
+    }
+
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
         let upgraded = Upgraded::find(self.store, self.hypervisor.deployment(), Some(kept)).await?;
         match look(self.hypervisor, self.guests, kept, upgraded.own.as_ref()).await {
@@ -173,6 +189,15 @@ impl Deploy<'_> {
             Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
                 Ok(DeployStatus::of(kept, Err(why)))
             }
+        }
+    }
+
+    /// What is told in the end, before the deployment is given back: of who is asked to end, what is kept alone, where the hypervisor or
+    /// the store does not answer soon.
+    async fn last_status(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
+        match last_look(&self.cancelled, self.status_of(kept)).await {
+            Ok(status) => status,
+            Err(Cancelled) => Ok(DeployStatus::of(kept, Err(Reason::new(HYPERVISOR_TRANSIENT, TO_END)))),
         }
     }
 
@@ -195,9 +220,9 @@ impl Deploy<'_> {
         let mut in_doubt = false;
         let mut changed_last = Instant::now();
         loop {
-            hold.still().await?;
-            if *self.cancelled.borrow() {
-                return Ok(Arrived::Cancelled);
+            match unless_cancelled(&self.cancelled, hold.still()).await {
+                Ok(still) => still?,
+                Err(Cancelled) => return Ok(Arrived::Cancelled),
             }
             let round = self.round(&acting, records, &mut in_doubt).await?;
             for wait in round.waits.iter().filter(|wait| !told.contains(wait)) {
@@ -221,7 +246,11 @@ impl Deploy<'_> {
             if changed_last.elapsed() >= self.pause_limit {
                 return Ok(Arrived::Paused(round.waits));
             }
-            tokio::time::sleep(self.pace).await;
+            // What could not be done asks the store again: where that hangs, no sooner than who only waits.
+            let rest = if round.failed { self.pace.max(hold.rest()) } else { self.pace };
+            if unless_cancelled(&self.cancelled, tokio::time::sleep(rest)).await.is_err() {
+                return Ok(Arrived::Cancelled);
+            }
         }
     }
 
@@ -275,7 +304,9 @@ impl Deploy<'_> {
             settled.map_err(|Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT))??;
             *in_doubt = false;
         }
-        look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref()).await
+        unless_cancelled(&self.cancelled, look(self.hypervisor, self.guests, kept, acting.upgraded.as_ref()))
+            .await
+            .map_err(|Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT))?
     }
 }
 

@@ -248,6 +248,12 @@ pub trait Hypervisor: Send + Sync {
     /// When the VM is on, or a VM is known to hold the disk.
     async fn attach(&self, vm: &Vm, disk: &DiskRef, permit: &dyn Permit) -> Result<()>;
 
+    /// Whether a data disk lies where it is said to lie, whoever holds it.
+    ///
+    /// # Errors
+    /// When the hypervisor cannot say, on vSphere also where somebody has locked it: that is no no.
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool>;
+
     /// Removes a data disk that no VM holds, with its content, for good. That no VM holds it the call makes sure of, as
     /// [`Hypervisor::attach`] does.
     ///

@@ -9,7 +9,7 @@ use super::Result;
 /// A successor is sound by two times. What a permit allows is begun within [`crate::authority::WINDOW`]; and each
 /// request has arrived or failed within [`crate::authority::MARGIN`] of its beginning, also when its sender ends
 /// meanwhile: a request that lasts longer than that ends with an error, and is never sent a second time by a library
-/// or a proxy. Of what was written and given up the kernel sends on what is in the connection's buffer, for as long as its user timeout
+/// or a proxy, nor later by whoever ends connections on the way. Of what was written and given up the kernel sends on what is in the connection's buffer, for as long as its user timeout
 /// says: that is a part of the time. It is counted by a clock that runs while the sender's machine sleeps: a request that was not written
 /// yet is not written after it. What lies in the connection's buffer then only that user timeout ends. An upload is many requests in that sense: its pieces are. After [`crate::authority::REACH`] the successor
 /// begins, and [`super::Hypervisor::settle`] waits for what has arrived.

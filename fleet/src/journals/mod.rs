@@ -27,10 +27,12 @@ pub(crate) mod workers;
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
+use tokio::sync::watch;
 
 pub use beginning::{beginning, whole};
 
 use crate::authority::{Hold, is_of_hold};
+use crate::ending::unless_cancelled;
 
 /// What a journal is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,13 +102,14 @@ async fn kinds(hold: &Hold<'_>, number: u64) -> anyhow::Result<Option<BTreeSet<K
 #[error("a copy of the last upgrade's journal could not be kept, and may still land: give the command again")]
 struct MayStillLand;
 
-/// Lets go of old holds, if there are too many, but of nothing that counts. What hinders that hinders nothing else.
+/// Lets go of old holds, if there are too many, but of nothing that counts. What hinders that hinders nothing else, and once the
+/// operator asks to end nothing more is looked at: what is being written or removed by then is waited for.
 ///
 /// # Errors
 /// A copy of an upgrade's journal may still land in this hold: whoever writes one of his own gives the hold back first.
-pub(crate) async fn prune(hold: &Hold<'_>) -> anyhow::Result<()> {
+pub(crate) async fn prune(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) -> anyhow::Result<()> {
     for &number in hold.old() {
-        match let_go(hold, number).await {
+        match let_go(hold, number, cancelled).await {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) if error.is::<MayStillLand>() => return Err(error),
@@ -120,17 +123,17 @@ pub(crate) async fn prune(hold: &Hold<'_>) -> anyhow::Result<()> {
 }
 
 /// The same for who writes no journal of an upgrade.
-pub async fn prune_beside_upgrades(hold: &Hold<'_>) {
-    if let Err(error) = prune(hold).await {
+pub async fn prune_beside_upgrades(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) {
+    if let Err(error) = prune(hold, cancelled).await {
         log::debug!("old holds stay: {error:#}");
     }
 }
 
 /// Removes an old hold, unless something in it counts. False if it stays.
-async fn let_go(hold: &Hold<'_>, number: u64) -> anyhow::Result<bool> {
-    let Some(kinds) = kinds(hold, number).await? else { return Ok(false) };
+async fn let_go(hold: &Hold<'_>, number: u64, cancelled: &watch::Receiver<bool>) -> anyhow::Result<bool> {
+    let Some(kinds) = unless_cancelled(cancelled, kinds(hold, number)).await?? else { return Ok(false) };
     for kind in kinds {
-        if !is_kept_above(hold, kind, number).await? {
+        if !is_kept_above(hold, kind, number, cancelled).await? {
             return Ok(false);
         }
     }
@@ -157,23 +160,32 @@ async fn let_all_go(hold: &Hold<'_>) -> anyhow::Result<()> {
 }
 
 /// Whether a hold above this number has all that counts of a kind; it is copied into one's own if it has not.
-async fn is_kept_above(hold: &Hold<'_>, kind: Kind, number: u64) -> anyhow::Result<bool> {
+async fn is_kept_above(
+    hold: &Hold<'_>,
+    kind: Kind,
+    number: u64,
+    cancelled: &watch::Receiver<bool>,
+) -> anyhow::Result<bool> {
+    let store = hold.store();
     let (counts, copy) = match kind {
-        Kind::Deployment => match deployment::last(hold.store()).await? {
+        Kind::Deployment => match unless_cancelled(cancelled, deployment::last(store)).await?? {
             Some(note) => (note.hold, (deployment::file(0), note.text)),
             None => return Ok(true),
         },
-        Kind::Upgrade => match upgrade::last(hold.store()).await? {
+        Kind::Upgrade => match unless_cancelled(cancelled, upgrade::last(store)).await?? {
             Some((counts, lines)) => (counts, (upgrade::FILE.to_owned(), beginning(&lines)?)),
             None => return Ok(true),
         },
         // They begin each hold with all that they have.
-        Kind::Workers => return Ok(workers::counts(hold.store()).await?.is_none_or(|counts| counts > number)),
+        Kind::Workers => {
+            let counts = unless_cancelled(cancelled, workers::counts(store)).await??;
+            return Ok(counts.is_none_or(|counts| counts > number));
+        }
     };
     if counts <= number {
         let (file, text) = copy;
         hold.confirm().await?;
-        let written = hold.store().write(hold.number(), &file, &text).await;
+        let written = store.write(hold.number(), &file, &text).await;
         let written = written.with_context(|| format!("copying {file} of hold {counts}"));
         let written = if kind == Kind::Upgrade { written.context(MayStillLand) } else { written };
         written?;

@@ -18,7 +18,7 @@ async fn take(store: &DirectoryStore) -> Hold<'_> {
 /// A command that begins with this file, after what is too much has gone.
 async fn command(store: &DirectoryStore, file: Option<(&str, &str)>) {
     let hold = take(store).await;
-    prune(&hold).await.unwrap();
+    prune(&hold, &watch::channel(false).1).await.unwrap();
     if let Some((file, text)) = file {
         store.write(hold.number(), file, text).await.unwrap();
     }
@@ -46,6 +46,21 @@ async fn what_was_noted_of_a_cluster_outlives_any_number_of_its_upgrades() {
         assert_eq!(upgrade::last(&folder).await.unwrap().unwrap().1, lines);
         assert!(sorted(&folder).await.unwrap().len() <= 21);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_clears_nothing_away_any_more_and_the_next_one_does() {
+    let (_directory, folder) = folder();
+    for _ in 1..=30 {
+        take(&folder).await.release().await;
+    }
+    let (_cancel, cancelled) = watch::channel(true);
+    let hold = take(&folder).await;
+    prune(&hold, &cancelled).await.unwrap();
+    hold.release().await;
+    assert_eq!(sorted(&folder).await.unwrap(), (1..=31).collect::<Vec<_>>());
+    command(&folder, None).await;
+    assert_eq!(sorted(&folder).await.unwrap(), (13..=32).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,8 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
 /// So long after a request was given up it may still arrive: Linux counts [`UNACKNOWLEDGED`] from the first retransmission, which follows the
 /// writing after a time-out ([`vsphere::GONE`] says of how long).
 pub(super) const GONE: Duration = UNACKNOWLEDGED.saturating_add(Duration::from_secs(1));
+/// Both are of the same kernel.
+const _: () = assert!(GONE.as_millis() == vsphere::GONE.as_millis());
 
 /// What is shown to a server, and what is trusted.
 #[derive(Clone, Debug)]

@@ -49,6 +49,12 @@ impl StepContext<'_> {
         Ok(unless_cancelled(&self.cancelled, look).await??)
     }
 
+    /// Waits before something is tried again: so long at least, and until the store may be asked again that could not say in time; for as
+    /// long as this command is wanted.
+    pub(super) async fn rest(&self, least: Duration) -> Result<(), StepError> {
+        Ok(unless_cancelled(&self.cancelled, tokio::time::sleep(least.max(self.hold.rest()))).await?)
+    }
+
     /// Waits until what was begun before has ended, for as long as this command is wanted.
     pub(super) async fn settle(&self) -> Result<(), StepError> {
         let settled = self.hypervisor.settle_unless(&self.cancelled).await?;

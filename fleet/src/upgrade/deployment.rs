@@ -255,7 +255,7 @@ impl Deployment<'_> {
     pub(super) async fn take(&self, over: TakeOver) -> anyhow::Result<Hold<'_>> {
         let say = |words: &str| self.tell(&Notice::TakingOver { words });
         let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
-        match journals::prune(&hold).await {
+        match journals::prune(&hold, &self.cancelled).await {
             Ok(()) => Ok(hold),
             Err(error) => {
                 hold.release().await;

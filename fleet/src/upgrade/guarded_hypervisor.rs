@@ -177,16 +177,16 @@ impl<'a> GuardedHypervisor<'a> {
     ///
     /// # Errors
     /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(super) async fn stage_unless(
+    pub(crate) async fn stage_unless<'v>(
         &self,
         cancelled: &watch::Receiver<bool>,
         ova: &Path,
         digest: &str,
-        like: &Vm,
+        like: impl Into<Option<&'v Vm>>,
         placement: &Placement,
     ) -> std::result::Result<Result<Staged>, Cancelled> {
         let call = self.call();
-        unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, Some(like), placement, &call)).await
+        unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, like.into(), placement, &call)).await
     }
 
     /// As [`Hypervisor::import`].
@@ -288,6 +288,14 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there; or the VM is not the deployment's.
     pub async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
         self.hypervisor.attach(vm, disk, &self.of(vm)?).await
+    }
+
+    /// As [`Hypervisor::has_disk`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        self.hypervisor.has_disk(disk).await
     }
 
     /// As [`Hypervisor::delete_disk`].

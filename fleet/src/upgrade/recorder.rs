@@ -49,7 +49,7 @@ impl Recorder {
                 (context.watch)(&Notice::Paused { reason: &reason });
                 said = true;
             }
-            tokio::time::sleep(context.pace * LOOKS_PER_TRY).await;
+            context.rest(context.pace * LOOKS_PER_TRY).await?;
         }
         self.show(context, journal).await;
         Ok(())

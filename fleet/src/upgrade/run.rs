@@ -253,6 +253,7 @@ impl<'a> Run<'a> {
             self.context.may_go_on().await?;
             tokio::time::sleep(self.context.pace).await;
         }
+        self.context.rest(Duration::ZERO).await?;
         Ok(None)
     }
 

@@ -86,6 +86,14 @@ impl VcenterHypervisor {
         self.is_there(disk).await
     }
 
+    pub(super) async fn lies_there(&self, disk: &DiskRef) -> Result<bool> {
+        match self.is_there(disk).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind == Kind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Two requests: the first changes a setting of the VM, and so is refused when somebody has given it a disk since it was
     /// looked at. Between them it is taken out of the rule that keeps the deployment's VMs apart. Right before the second one it is
     /// looked at again.

@@ -207,6 +207,10 @@ impl Hypervisor for VcenterHypervisor {
         self.attach_disk(vm, disk, permit).await
     }
 
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        self.lies_there(disk).await
+    }
+
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         self.remove_disk(disk, permit).await
     }

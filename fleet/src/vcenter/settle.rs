@@ -17,7 +17,8 @@ const CLONING: &str = "VirtualMachine.clone";
 impl VcenterHypervisor {
     /// Waits until no task works on a VM of the deployment that may change it. A clone's task is its template's, and one on a
     /// file is a manager's: of those that go on at the beginning the end is waited for, and not of those that others begin
-    /// meanwhile. All of it is bounded, and what still goes on then is named: it may be somebody else's.
+    /// meanwhile. The waiting is bounded by `settling`, each look before it as every other one is, that at what was laid ready as a task;
+    /// what still goes on then is named: it may be somebody else's.
     pub(super) async fn settled(&self) -> Result<()> {
         let begin = Instant::now();
         let mut others = self.client.running(&self.tasks_of_templates().await?).await?;

@@ -10,20 +10,17 @@ use super::reason;
 use super::records::Kept;
 use super::seen::{Found, Node, Seen};
 use super::trouble::Trouble;
-use crate::ending::{Cancelled, unless_cancelled};
+use crate::ending::{Cancelled, LAST_LOOK, unless_cancelled};
 use crate::hypervisor::{Hypervisor, PowerState, Vm};
 use crate::upgrade::Reason;
 
 /// How long a look may take: each request of it has ended in seconds, and whoever is root in a tenant chooses how many there are.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How long what is told last may take of a command that is to end.
-const LAST: Duration = Duration::from_secs(15);
-
 /// Looks at VMs and nodes, and at the pods and volumes of those that leave. What cannot be seen is never taken for absent: then
 /// there is no look at all, nor where it takes too long.
 pub(super) async fn look(workers: &Workers<'_>, kept: &Kept) -> Result<Seen, Trouble> {
-    let limit = if *workers.cancelled.borrow() { LAST } else { LIMIT };
+    let limit = if *workers.cancelled.borrow() { LAST_LOOK } else { LIMIT };
     let seen = tokio::time::timeout(limit, looked(workers.hypervisor, workers.cluster, kept, (workers.clock)())).await;
     let endless =
         || Reason::new(reason::API, format!("VMs, nodes and pods were not looked at within {} s", limit.as_secs()));

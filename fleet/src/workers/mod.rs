@@ -61,7 +61,7 @@ pub use site::Site;
 pub use skew::{cluster_minor, worker_minor};
 pub use status::{Says, WorkerStatus, WorkersStatus};
 pub use token::Token;
-pub(crate) use trouble::Trouble;
+pub(crate) use trouble::{TO_END, Trouble};
 pub use wait::Wait;
 pub use wish::Wish;
 

@@ -1,6 +1,7 @@
 //! The pool under one hold, looked at again and again: what a command loops over until it is done, and a controller for ever.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::act::{Acted, Acting};
 use super::action::Action;
@@ -47,6 +48,11 @@ impl<'a> Rounds<'a> {
     /// What is kept.
     pub fn kept(&self) -> &Kept {
         self.records.kept()
+    }
+
+    /// For how long the store is left alone by who cannot go on without it ([`Hold::rest`]).
+    pub(super) fn rest(&self) -> Duration {
+        self.acting.cluster.hold.rest()
     }
 
     /// Notes a further wish, all of it at once: one that is so already, such as the same number of workers, writes nothing.

@@ -4,15 +4,17 @@ use tokio::time::Instant;
 
 use super::crew::{Arrived, Notice, Workers};
 use super::look::look;
+use super::reason;
 use super::records::{self, Kept, Records};
 use super::rounds::Rounds;
 use super::status::WorkersStatus;
-use super::trouble::Trouble;
+use super::trouble::{TO_END, Trouble};
 use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver, standing};
-use crate::ending::unless_cancelled;
+use crate::ending::{Cancelled, last_look, unless_cancelled};
 use crate::journals;
+use crate::upgrade::Reason;
 
 impl Workers<'_> {
     /// Notes a wish, and goes on until everything is as it is wanted.
@@ -39,14 +41,18 @@ impl Workers<'_> {
         wish.applied(kept, (self.clock)())?;
         let say = |words: &str| (self.watch)(&Notice::TakingOver(words));
         let hold = Hold::take_unless(self.store, self.what, over, &say, &self.cancelled).await?;
-        journals::prune_beside_upgrades(&hold).await;
+        journals::prune_beside_upgrades(&hold, &self.cancelled).await;
         let gone = async {
-            let kept = wish.applied(records::read(self.store).await?, (self.clock)())?;
+            let kept = unless_cancelled(&self.cancelled, records::read(self.store)).await??;
+            let kept = wish.applied(kept, (self.clock)())?;
             hold.confirm().await?;
             note()?;
             let mut rounds = Rounds::new(self, &hold, Records::begin(&hold, kept).await?);
             let arrived = self.run(wish, &mut rounds).await?;
-            let status = self.status_of(rounds.kept()).await?;
+            let status = match last_look(&self.cancelled, self.status_of(rounds.kept())).await {
+                Ok(status) => status?,
+                Err(Cancelled) => WorkersStatus::of(rounds.kept(), Err(Reason::new(reason::API, TO_END))),
+            };
             anyhow::Ok((arrived, status))
         }
         .await;
@@ -112,7 +118,11 @@ impl Workers<'_> {
                 let paused = || Arrived::Paused(waits);
                 return Ok(if round.stopped.is_empty() { paused() } else { Arrived::Stopped(round.stopped) });
             }
-            tokio::time::sleep(self.pace).await;
+            // What could not be done asks the store again: where that hangs, no sooner than who only waits.
+            let rest = if round.failed { self.pace.max(rounds.rest()) } else { self.pace };
+            if unless_cancelled(&self.cancelled, tokio::time::sleep(rest)).await.is_err() {
+                return Ok(Arrived::Cancelled);
+            }
         }
     }
 }

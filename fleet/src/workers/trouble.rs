@@ -8,6 +8,9 @@ use crate::upgrade::{
     HYPERVISOR_TRANSIENT, Reason, STORE,
 };
 
+/// Why nothing is looked at or waited for any more.
+pub(crate) const TO_END: &str = "the command is to end";
+
 /// Why something was not done.
 #[derive(Debug)]
 pub(crate) enum Trouble {
@@ -34,7 +37,7 @@ impl Trouble {
 
     /// Nothing is looked at or waited for any more.
     pub(crate) fn is_to_end(code: &str) -> Self {
-        Self::Later(Reason::new(code, "the command is to end"))
+        Self::Later(Reason::new(code, TO_END))
     }
 
     fn of(code: &str, error: anyhow::Error) -> Self {

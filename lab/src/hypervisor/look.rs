@@ -73,6 +73,11 @@ impl Lab {
     pub(super) fn disk_reference(&self, uuid: Uuid) -> DiskRef {
         DiskRef { uuid, path: self.directory.disk(uuid).display().to_string() }
     }
+
+    /// Whether a disk's file is there, at the path that is said.
+    pub(super) fn lies_there(&self, disk: &DiskRef) -> std::io::Result<bool> {
+        Ok(self.disk_reference(disk.uuid) == *disk && self.disk_file(disk.uuid).try_exists()?)
+    }
 }
 
 /// Changes with the VM's settings, not with its process.

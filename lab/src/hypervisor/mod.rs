@@ -351,12 +351,17 @@ impl Hypervisor for LabHypervisor {
         self.change(vm, permit, move |lab, name| lab.attach_disk_locked(name, disk.uuid)).await
     }
 
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        let disk = disk.clone();
+        self.with(move |lab| lab.lies_there(&disk).map_err(Error::transient)).await
+    }
+
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let disk = disk.clone();
         let lock = self.locked(permit).await?;
         self.with(move |lab| {
             let _lock = lock;
-            if lab.disk_reference(disk.uuid) != disk || !lab.disk_file(disk.uuid).exists() {
+            if !lab.lies_there(&disk).map_err(Error::transient)? {
                 return Err(Error::not_found(format!("there is no disk {} at {}", disk.uuid, disk.path)));
             }
             if let Some(holder) = lab.directory.holder(disk.uuid).map_err(Error::transient)? {

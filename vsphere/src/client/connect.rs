@@ -28,10 +28,13 @@ impl Client {
     /// # Errors
     /// When the server is not reached or not trusted, is no vCenter of 7.0 or later, or does not accept the login.
     pub async fn connect(connect: Connect) -> Result<Self> {
-        Self::connect_within(connect, &Limits::default()).await
+        let client = Self::connect_within(connect, &Limits::default()).await?;
+        client.set_limits();
+        Ok(client)
     }
 
-    /// The same with limits that other clients of this vCenter share: they are as these settings have them once it has logged in. A guard
+    /// The same with limits that other clients of this vCenter share. They stay as they are until [`Client::set_limits`]: who is connected
+    /// to may be another one than was meant, and limits that were never set let nobody ask for anything. A guard
     /// asks by the client whose change it permits: another one by the same limits waits for a place, and the change holds one meanwhile.
     ///
     /// # Errors
@@ -47,14 +50,20 @@ impl Client {
         let content = service_content(&wire, &address).await?;
         let service = Service::read(&content, &address)?;
         let session = Arc::new(Session::new(service.manager("sessionManager")?, user, password));
+        // What comes until here needs no place.
         session.ticket(&wire).await?;
-        // Settings that lead to no session change nothing for those that are there; what came before needs no place.
-        limits.set(&wire.settings);
         let inner = Arc::new_cyclic(|client: &Weak<Inner>| {
             let keep_alive = tokio::spawn(keep_alive(client.clone(), wire.settings.keep_alive));
             Inner { wire, session, service, returns: Returns::default(), keep_alive }
         });
         Ok(Self { inner })
+    }
+
+    /// Has the limits that this client shares be as its settings have them, from now on: also for the other clients by the same limits,
+    /// and for who waits there.
+    pub fn set_limits(&self) {
+        let wire = &self.inner.wire;
+        wire.limits.set(&wire.settings);
     }
 
     /// Ends the session, after what is still to be given back by it, such as the lease of an import whose caller has gone, or after

@@ -303,7 +303,9 @@ async fn the_limits_of_a_vcenter_hold_for_all_its_sessions_together_also_when_th
     let connected = async |calls: usize| {
         let mut connect = fake.connect();
         (connect.settings.calls, connect.settings.tasks) = (calls, calls);
-        Client::connect_within(connect, &limits).await.unwrap()
+        let client = Client::connect_within(connect, &limits).await.unwrap();
+        client.set_limits();
+        client
     };
     let method = "RetrievePropertiesEx";
     let settled = async || {
@@ -351,7 +353,9 @@ async fn fewer_places_hold_at_once_also_for_those_who_wait() {
     let connected = async |calls: usize| {
         let mut connect = fake.connect();
         connect.settings.calls = calls;
-        Client::connect_within(connect, &limits).await.unwrap()
+        let client = Client::connect_within(connect, &limits).await.unwrap();
+        client.set_limits();
+        client
     };
     let method = "RetrievePropertiesEx";
     let client = connected(2).await;
@@ -415,7 +419,7 @@ async fn whoever_goes_leaves_a_place_taken_until_what_was_asked_is_answered() {
 }
 
 #[tokio::test]
-async fn settings_that_lead_to_no_session_leave_the_limits_as_they_are() {
+async fn settings_that_lead_to_no_session_that_is_used_leave_the_limits_as_they_are() {
     let (fake, limits) = (Fake::start().await, Limits::default());
     let connect = |calls: usize| {
         let mut connect = fake.connect();
@@ -423,6 +427,10 @@ async fn settings_that_lead_to_no_session_leave_the_limits_as_they_are() {
         connect
     };
     let client = Client::connect_within(connect(1), &limits).await.unwrap();
+    client.set_limits();
+    // One that was opened, and is not the one that was meant.
+    let another = Client::connect_within(connect(4), &limits).await.unwrap();
+    another.log_out().await.unwrap();
     fake.replies("Login", [Reply::Fault("InvalidLogin", String::new())]);
     assert!(Client::connect_within(connect(4), &limits).await.is_err());
     let go = Arc::new(Notify::new());
@@ -584,6 +592,7 @@ async fn what_was_permitted_before_the_machine_slept_is_not_written_after_it() {
     // Longer than this machine may stand still meanwhile.
     connect.settings.change_limit = Duration::from_secs(3600);
     let client = Client::connect_by(connect, &Limits::default(), clock.clone()).await.unwrap();
+    client.set_limits();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     for (slept, is_put) in [(0, true), (0, false), (7200, true), (7200, false)] {

@@ -8,4 +8,4 @@ mod tests;
 mod watch;
 
 pub use object::Object;
-pub(crate) use watch::Watch;
+pub(crate) use watch::{Watch, becomes};

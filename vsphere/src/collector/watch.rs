@@ -1,12 +1,13 @@
 //! Waiting for changes of an object's properties.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::Result;
 use crate::method::{CREATE_FILTER, CREATE_PROPERTY_COLLECTOR, DESTROY_PROPERTY_COLLECTOR, WAIT_FOR_UPDATES};
 use crate::reference::MoRef;
 use crate::soap::Element;
+use crate::treatment::Outcome;
 
 use super::look::filter;
 use super::object::Object;
@@ -98,6 +99,40 @@ impl Watch {
         self.client.call(CREATE_FILTER, &collector, vec![spec, Element::text("partialUpdates", false)]).await?;
         Ok(())
     }
+}
+
+/// Whether an object is seen to become what a change that got no answer was to make of it: vCenter may still be at work at that, so that
+/// it is watched for as long as a look may take. `judge` says whether it has, or none as long as it may yet. An object that is gone, or
+/// cannot be read, says nothing.
+pub(crate) async fn becomes(
+    client: &Client,
+    object: &MoRef,
+    paths: &[&'static str],
+    judge: fn(&Object) -> Option<bool>,
+) -> bool {
+    let mut watch = Watch::new(client, object.clone(), paths);
+    let (begin, limit, mut failures) = (Instant::now(), client.settings().look_limit, 0);
+    let became = loop {
+        let left = limit.saturating_sub(begin.elapsed());
+        match watch.next(left).await {
+            Ok(seen) => match judge(seen) {
+                Some(became) => break became,
+                None if left.is_zero() => break false,
+                None => {}
+            },
+            // What has lost the answer may last for a while.
+            Err(error) if error.outcome() == Outcome::Transient && !left.is_zero() => {
+                failures += 1;
+                tokio::time::sleep(client.settings().pause_before(failures)).await;
+            }
+            Err(error) => {
+                log::debug!("looking what has become of {object}: {error}");
+                break false;
+            }
+        }
+    };
+    watch.close().await;
+    became
 }
 
 /// For a wait that is abandoned.

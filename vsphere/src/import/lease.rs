@@ -4,14 +4,13 @@ use std::time::Instant;
 
 use super::plan::Plan;
 use crate::client::Client;
-use crate::collector::{Object, Watch};
+use crate::collector::{Object, Watch, becomes};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::guard::Unguarded;
 use crate::method::LEASE_ABORT;
 use crate::reference::MoRef;
 use crate::soap::Element;
-use crate::treatment::Outcome;
 
 /// A lease that is aborted when it goes, unless it is released.
 pub(super) struct Lease {
@@ -84,33 +83,14 @@ impl Lease {
     }
 }
 
-/// Whether a lease is seen to have ended well, of which nobody knows whether it has: vCenter may still be at work at that, so that it is
-/// watched for a while. One that is gone says nothing.
+/// Whether a lease is seen to have ended well, of which nobody knows whether it has.
 pub(super) async fn is_done(client: &Client, lease: &MoRef) -> bool {
-    let mut watch = Watch::new(client, lease.clone(), &["state"]);
-    let (begin, limit, mut failures) = (Instant::now(), client.settings().look_limit, 0);
-    let is_done = loop {
-        let left = limit.saturating_sub(begin.elapsed());
-        match watch.next(left).await {
-            Ok(seen) if seen.text("state") == "done" => break true,
-            Ok(seen) if seen.text("state") == "ready" && !left.is_zero() => {}
-            Ok(seen) => {
-                log::debug!("{lease} is in the state {:?}", seen.text("state"));
-                break false;
-            }
-            // What has lost the answer may last for a while.
-            Err(error) if error.outcome() == Outcome::Transient && !left.is_zero() => {
-                failures += 1;
-                tokio::time::sleep(client.settings().pause_before(failures)).await;
-            }
-            Err(error) => {
-                log::debug!("looking whether {lease} has ended: {error}");
-                break false;
-            }
-        }
-    };
-    watch.close().await;
-    is_done
+    let is_done = becomes(client, lease, &["state"], |seen| match seen.text("state") {
+        "done" => Some(true),
+        "ready" => None,
+        _ => Some(false),
+    });
+    is_done.await
 }
 
 impl Drop for Lease {

@@ -9,6 +9,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 use crate::changes::Changes;
 use crate::error::{Error, Result};
@@ -79,15 +80,7 @@ impl Changes<'_> {
         let lease = Lease::hold(self.client, begun.reference_of("returnval").ok_or_else(unnamed)?);
         match self.fill(&lease, &plan, &package).await {
             Ok(vm) => {
-                // What follows ends the lease, or nobody knows whether it has: neither is to be aborted.
-                let reference = lease.release();
-                if let Err(error) = self.change(LEASE_COMPLETE, &reference, Vec::new()).await {
-                    // To look needs no permission, and a VM that is whole need not be made again.
-                    let is_done = error.outcome() == Outcome::InDoubt && lease::is_done(self.client, &reference).await;
-                    if !is_done {
-                        return Err(error);
-                    }
-                }
+                self.complete(lease).await?;
                 Ok(Imported { vm, warnings: plan.warnings })
             }
             // Nothing is begun any more.
@@ -99,6 +92,33 @@ impl Changes<'_> {
                 lease.abort().await;
                 Err(error)
             }
+        }
+    }
+
+    /// Ends an import well. All bytes are there by then, and a lease that was not ended stays ready for minutes: where nothing has happened
+    /// it is tried again, each time under the guard, and aborted only once the client's patience is over.
+    async fn complete(&self, mut lease: Lease) -> Result<()> {
+        let (begin, mut tries) = (Instant::now(), 0);
+        loop {
+            // What is sent ends the lease, or nobody knows whether it has: neither is to be aborted.
+            let reference = lease.release();
+            let Err(error) = self.change(LEASE_COMPLETE, &reference, Vec::new()).await else { return Ok(()) };
+            // To look needs no permission, and a VM that is whole need not be made again.
+            if error.outcome() == Outcome::InDoubt && lease::is_done(self.client, &reference).await {
+                return Ok(());
+            }
+            if error.outcome() != Outcome::Transient {
+                return Err(error);
+            }
+            // It has not ended, and goes with its caller again.
+            lease = Lease::hold(self.client, reference);
+            if begin.elapsed() >= self.client.settings().patience {
+                lease.abort().await;
+                return Err(error);
+            }
+            log::debug!("ending an import: {error}");
+            tries += 1;
+            tokio::time::sleep(self.client.settings().pause_before(tries)).await;
         }
     }
 }

@@ -259,6 +259,28 @@ async fn what_begins_or_ends_an_import_without_an_answer_is_in_doubt_and_not_abo
 }
 
 #[tokio::test]
+async fn an_end_of_which_nothing_has_happened_is_asked_for_again_and_no_byte_is_sent_twice() {
+    let (_directory, path) = ova(|manifest| manifest);
+    let (fake, client) = vcenter().await;
+    // The session has ended, and vCenter takes no login for a moment.
+    let ended = || Reply::Fault("NotAuthenticated", String::new());
+    fake.replies("HttpNfcLeaseComplete", [ended(), ended(), Reply::Response(String::new())]);
+    let login = "<returnval><key>k</key><userName>LAB\\deployer</userName></returnval>";
+    fake.replies("Login", [Reply::Cut, Reply::Response(login.to_owned())]);
+    let imported = import(&client, &path, &Permits(AtomicUsize::new(100))).await.unwrap();
+    assert_eq!(imported.vm, MoRef::vm("vm-9"));
+    assert_eq!((count(&fake), fake.count("POST /nfc/disk")), ([1, 3, 0], 1));
+    // Once that has lasted for too long the half VM goes at once.
+    let (fake, _) = vcenter().await;
+    let mut connect = fake.connect();
+    connect.settings.patience = Duration::ZERO;
+    let client = Client::connect(connect).await.unwrap();
+    fake.replies("HttpNfcLeaseComplete", [Reply::Fault("ResourceInUse", String::new())]);
+    let error = import(&client, &path, &Unguarded).await.unwrap_err();
+    assert_eq!((error.outcome(), count(&fake)), (Outcome::Transient, [1, 1, 1]), "{error}");
+}
+
+#[tokio::test]
 async fn a_guard_that_stops_an_upload_begins_nothing_more_not_even_an_abort() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;

@@ -304,6 +304,26 @@ async fn power_destroy_and_the_rest_call_what_they_say() {
 }
 
 #[tokio::test]
+async fn a_template_whose_making_got_no_answer_is_looked_at() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let changes = client.changes(&Unguarded);
+    fake.replies("MarkAsTemplate", [Reply::Cut]);
+    // vCenter is still at work at it when it is looked at first.
+    let seen = |version: &str, is_template: &str| {
+        updates(version, "VirtualMachine", "vm-1", &[("config.template", is_template)])
+    };
+    fake.runs("none", [seen("1", "false"), seen("2", "true")]);
+    changes.mark_as_template(&id()).await.unwrap();
+    assert_eq!((fake.count("MarkAsTemplate"), fake.count("WaitForUpdatesEx")), (1, 2));
+    // One that is gone says nothing.
+    fake.replies("WaitForUpdatesEx", [Reply::Cut]);
+    fake.replies("RetrievePropertiesEx", [Reply::Fault("ManagedObjectNotFound", String::new())]);
+    assert_eq!(changes.mark_as_template(&id()).await.unwrap_err().outcome(), Outcome::InDoubt);
+    assert_eq!(fake.count("MarkAsTemplate"), 2);
+}
+
+#[tokio::test]
 async fn a_guest_that_shuts_down_is_waited_for() {
     let fake = Fake::start().await;
     let client = fake.client().await;

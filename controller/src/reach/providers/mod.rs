@@ -59,7 +59,8 @@ pub const DIRECTORY: &str = "/var/lib/kaas-controller";
 #[derive(Default)]
 struct Known {
     open: Option<(Key, Client)>,
-    /// They are the Provider's, whatever a session was opened with: engines that are under way work by an earlier one.
+    /// They are the Provider's, whatever a session was opened with: engines that are under way work by an earlier one. Always those of
+    /// the session that was handed out last: one that is refused right after its login has changed nothing.
     limits: Limits,
     refused: Option<(Key, String)>,
     breaker: Breaker,
@@ -131,6 +132,7 @@ impl Providers {
         }
         known.may_be_asked(self.0.clock.now()).map_err(|why| why.of(&name))?;
         if let Some((_, client)) = known.open.as_ref().filter(|(open, _)| *open == key) {
+            client.set_limits();
             return Ok((key, client.clone()));
         }
         let connected = match connect(described, given, &known.limits).await {
@@ -139,6 +141,7 @@ impl Providers {
         };
         match connected {
             Ok(client) => {
+                client.set_limits();
                 known.breaker.answered();
                 known.refused = None;
                 known.open = Some((key, client.clone()));

@@ -406,7 +406,7 @@ impl PoolWork<'_> {
         kept: Kept,
     ) -> anyhow::Result<Kept> {
         let hold = Hold::take(store, workers.what, TakeOver::FromAnyone, &|words: &str| log::info!("{words}")).await?;
-        journals::prune_beside_upgrades(&hold).await;
+        journals::prune_beside_upgrades(&hold, &workers.cancelled).await;
         let gone = async {
             let mut rounds = Rounds::new(workers, &hold, Records::begin(&hold, kept).await?);
             let (mut led_on, mut shown) = (Instant::now(), Instant::now());

@@ -258,3 +258,35 @@ async fn the_limits_of_a_provider_hold_for_an_earlier_session_as_well() {
     looking.await.unwrap().unwrap();
     waiting.await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn the_limits_of_a_session_that_is_refused_after_its_login_are_nobodys() {
+    let bed = Bed::start();
+    let api = InMemory::default();
+    let context = context(&api);
+    api.put(&secret(ADMINISTRATOR, PASSWORD));
+    let provider = bed.provider(&json!({"requests": 1}));
+    api.put(&provider);
+    let open = context.providers.session(&provider).await.unwrap();
+    // As if the spec named another vCenter now that takes the same account.
+    let mut other = bed.provider(&json!({"requests": 64}));
+    let before = Some("11111111-2222-3333-4444-555555555555".to_owned());
+    other.status = Some(ProviderStatus { instance_uuid: before, ..ProviderStatus::default() });
+    let refused = context.providers.session(&other).await.err().unwrap();
+    assert!(matches!(refused.why, Why::OtherServer(_)), "{refused}");
+    let look = |client: vsphere::Client| {
+        tokio::spawn(async move { client.look(&client.service().root_folder().unwrap(), &["name"]).await })
+    };
+    bed.spoil("RetrievePropertiesEx", "delay", json!({"milliseconds": 600_000})).await;
+    let looking = look(open.clone());
+    while !bed.has_spoilt().await {
+        tokio::task::yield_now().await;
+    }
+    let waiting = look(open);
+    // Somebody else is served meanwhile, several times.
+    bed.make_tenants().await;
+    assert!(!looking.is_finished() && !waiting.is_finished(), "two requests are made at once");
+    bed.spoil_nothing().await;
+    looking.await.unwrap().unwrap();
+    waiting.await.unwrap().unwrap();
+}

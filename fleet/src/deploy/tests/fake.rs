@@ -96,6 +96,16 @@ pub struct State {
     made: u128,
     /// Whether disks that were written to may be removed.
     pub removes_used: bool,
+    /// Whether the hypervisor refuses to remove any.
+    pub disks_stay: bool,
+    /// Whether the store says nothing any more of whether a hold is there.
+    pub store_hangs: bool,
+    /// How often that was asked meanwhile.
+    pub asked_in_vain: usize,
+    /// Nobody is told which holds there are.
+    pub listing_hangs: bool,
+    /// Nobody is told which VMs there are.
+    pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
     pub refuses: bool,
     /// Nodes that never form.
@@ -294,6 +304,17 @@ impl World {
     }
 
     async fn acting<T>(&self, act: impl AsyncFnOnce(&Deploy<'_>) -> T) -> T {
+        let told = |notice: &Notice<'_>| log::trace!("{notice:?}");
+        self.acting_until(watch::channel(false).1, &told, act).await
+    }
+
+    /// The same, of a command that may be asked to end, and tells what happens.
+    pub async fn acting_until<T>(
+        &self,
+        cancelled: watch::Receiver<bool>,
+        told: &(dyn Fn(&Notice<'_>) + Sync),
+        act: impl AsyncFnOnce(&Deploy<'_>) -> T,
+    ) -> T {
         let world = self.clone();
         let deploy = Deploy {
             hypervisor: &world,
@@ -301,7 +322,7 @@ impl World {
             store: &world,
             placement: Placement::default(),
             what: "a test",
-            watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
+            watch: told,
             pace: Duration::from_secs(1),
             pause_limit: Duration::from_secs(120),
             empties: &|| {
@@ -311,7 +332,7 @@ impl World {
                 state.emptied += 1;
                 Ok(())
             },
-            cancelled: watch::channel(false).1,
+            cancelled,
         };
         act(&deploy).await
     }
@@ -434,10 +455,17 @@ impl Guests for World {
 #[async_trait]
 impl Store for World {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
+        while self.lock().listing_hangs {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         self.call("store.numbers", Does::Looks, |state| Ok(state.holds.keys().copied().collect())).await
     }
 
     async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        if self.lock().store_hangs {
+            self.lock().asked_in_vain += 1;
+            return std::future::pending().await;
+        }
         self.call("store.exists", Does::Looks, move |state| Ok(state.holds.contains_key(&number))).await
     }
 

@@ -1,3 +1,4 @@
+mod cancel;
 mod crash;
 mod fake;
 mod next;

@@ -3,9 +3,9 @@
 use contract::deployer::Digests;
 use uuid::Uuid;
 
-use super::fake::{DESTROY, DESTROY_ALL, Machine, World, destroy_shown, wanted};
+use super::fake::{DESTROY, DESTROY_ALL, Fault, Given, Machine, World, destroy_shown, wanted};
 use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
-use crate::hypervisor::{Disk, Placement, PowerState, Vm};
+use crate::hypervisor::{Disk, DiskRef, Placement, PowerState, Vm};
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_made_and_given_again_nothing_happens() {
@@ -342,15 +342,73 @@ async fn a_node_that_shows_another_authority_leads_nobody_into_another_cluster()
     assert!(waits[0].to_string().contains("the cluster has formed with sha256:"), "{waits:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_disk_that_is_not_where_it_was_noted_is_named_and_not_taken_for_removed() {
+/// A cluster of one node, and the disk that this holds.
+async fn with_disk() -> (World, DiskRef) {
     let world = World::with(1).await;
     // Another one's VM is called as this node is, too.
     let held = world.lock().machines.iter().find_map(|machine| Some(machine.vm.disks.first()?.reference.clone()));
-    let disk = held.unwrap();
-    // Somebody has moved its file.
+    (world, held.unwrap())
+}
+
+/// The same, whose file somebody has moved.
+async fn with_disk_moved() -> (World, DiskRef) {
+    let (world, disk) = with_disk().await;
     world.lock().disks.remove(&disk.uuid);
-    let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+    (world, disk)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_not_where_it_was_noted_is_named_and_not_taken_for_removed() {
+    let (world, disk) = with_disk_moved().await;
+    world.set_fault(None);
+    let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
     assert_eq!((arrived, status.left, status.discarded), (Arrived::Gone, vec![disk], vec![]));
     assert_eq!(world.lock().emptied, 0, "its journal names it");
+    // Also where that it is left could not be noted, or whoever looked for it was killed before he had noted it.
+    let looked = world.lock().calls.iter().position(|call| call.0 == "has_disk").unwrap();
+    let noted = looked + 1 + world.lock().calls[looked..].iter().position(|call| call.0 == "store.write").unwrap();
+    for fault in [Fault::Fails, Fault::Lost, Fault::KilledBefore, Fault::KilledHalf] {
+        let (world, disk) = with_disk_moved().await;
+        world.set_fault(Some((noted, fault)));
+        let given = world.give_over(DESTROY_ALL).await;
+        assert_eq!(fault.kills(), matches!(given, Given::Killed), "{fault:?}: {given:?}");
+        world.set_fault(None);
+        let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
+        assert_eq!((arrived, status.left), (Arrived::Gone, vec![disk]), "{fault:?}");
+        assert_eq!(world.lock().emptied, 0, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_whose_removal_was_refused_and_that_was_moved_then_is_not_taken_for_removed() {
+    let (world, disk) = with_disk().await;
+    world.lock().removes_used = true;
+    world.lock().disks_stay = true;
+    let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    assert_eq!(status.discarded.as_slice(), std::slice::from_ref(&disk));
+    world.lock().disks_stay = false;
+    world.lock().disks.remove(&disk.uuid);
+    let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+    assert_eq!((arrived, status.left), (Arrived::Gone, vec![disk]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_has_gone_is_not_named_as_left_where_disks_stay_after_all() {
+    let (world, _) = with_disk().await;
+    world.lock().removes_used = true;
+    world.set_fault(None);
+    world.give_over(DESTROY_ALL).await.arrived();
+    let removed = 1 + world.lock().calls.iter().position(|call| call.0 == "delete_disk").unwrap();
+    for (fault, is_left) in [(Fault::KilledAfter, false), (Fault::KilledLate, false), (Fault::KilledBefore, true)] {
+        let (world, disk) = with_disk().await;
+        world.lock().removes_used = true;
+        world.set_fault(Some((removed, fault)));
+        let given = world.give_over(DESTROY_ALL).await;
+        assert!(matches!(given, Given::Killed), "{fault:?}: {given:?}");
+        world.set_fault(None);
+        let (arrived, status) = world.give_over(DESTROY).await.arrived();
+        assert_eq!(arrived, Arrived::Gone, "{fault:?}");
+        assert_eq!(status.left, if is_left { vec![disk] } else { vec![] }, "{fault:?}");
+    }
 }

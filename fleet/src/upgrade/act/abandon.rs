@@ -10,6 +10,7 @@ use crate::upgrade::journal::Journal;
 use crate::upgrade::nodes::{Asked, Nodes as _};
 use crate::upgrade::notice::Notice;
 use crate::upgrade::plan::{Plan, PlannedNode};
+use crate::upgrade::step_error::StepError;
 
 impl StepContext<'_> {
     /// Leaves a node as it is: on the new image its swap is made final, so that the next upgrade finds none open.
@@ -23,7 +24,8 @@ impl StepContext<'_> {
         let settled = self.hypervisor.settle_unless(&self.cancelled).await?;
         let vms = match self.vms().await {
             Ok(vms) => Vms::of(node, vms, journal.progress().noted(index)),
-            Err(error) => Err(error.into()),
+            Err(StepError::Cancelled) => return Err(Cancelled),
+            Err(error) => Err(error),
         };
         let mut left = match vms {
             Ok(vms) => leftovers(&vms, &place(journal, index)),

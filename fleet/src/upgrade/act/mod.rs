@@ -24,7 +24,7 @@ use super::progress::Progress;
 use super::reason;
 use super::refusal::NODE_NOT_READY;
 use super::step_error::StepError;
-use crate::hypervisor::{DiskRef, Error, PowerState, Vm};
+use crate::hypervisor::{DiskRef, PowerState, Vm};
 use crate::node::clean;
 
 pub(super) use abandon::{held, withdrawn};
@@ -99,15 +99,16 @@ impl StepContext<'_> {
         }
     }
 
-    /// The deployment's VMs as they are now.
-    pub(super) async fn vms(&self) -> Result<Vec<Vm>, Error> {
-        self.hypervisor.vms().await.map_err(|error| error.context("reading the hypervisor's inventory"))
+    /// The deployment's VMs as they are now, looked at for as long as this command is wanted.
+    pub(super) async fn vms(&self) -> Result<Vec<Vm>, StepError> {
+        let attempt = "reading the hypervisor's inventory";
+        self.look(async { self.hypervisor.vms().await.map_err(|error| error.context(attempt)) }).await
     }
 
-    /// A VM as it is now.
+    /// A VM as it is now, looked at for as long as this command is wanted.
     pub(super) async fn current(&self, vm: &Vm) -> Result<Vm, StepError> {
-        let found = self.hypervisor.vm(&vm.reference).await;
-        Ok(found.map_err(|error| error.context(format!("looking at {vm} again")))?)
+        let attempt = format!("looking at {vm} again");
+        self.look(async { self.hypervisor.vm(&vm.reference).await.map_err(|error| error.context(attempt)) }).await
     }
 
     /// The disk that a step takes away, and where it is just now.

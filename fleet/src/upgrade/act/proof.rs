@@ -76,7 +76,7 @@ impl StepContext<'_> {
                 tokio::time::sleep(self.pace * LOOKS_APART).await;
             }
             self.settle().await?;
-            let with = self.hypervisor.with_bios_uuid(made).await?;
+            let with = self.look(self.hypervisor.with_bios_uuid(made)).await?;
             let foreign = |stamp: &Stamp| stamp.deployment != plan.deployment;
             if let Some(vm) = with.iter().find(|vm| !vm.stamp.as_ref().is_some_and(foreign)) {
                 return Err(lives(&format!("there is {}", vm.name)));

@@ -185,6 +185,29 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_what_goes
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms_there_are() {
+    for (verb, ends) in [(Verb::Resume, Outcome::Upgraded), (Verb::Rollback, Outcome::RolledBack)] {
+        let world = failing::before(3, Step::of(Action::PowerOn, 0)).await;
+        let (cancel, cancelled) = watch::channel(false);
+        world.lock().inventory_hangs = true;
+        let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+        let asks = async {
+            // The command before it has ended without giving the deployment back, which takes its time.
+            tokio::time::sleep(REACH * 2).await;
+            cancel.send_replace(true);
+            Instant::now()
+        };
+        let both = async { tokio::join!(asked.go_on(verb, None, TakeOver::FromTheDead), asks) };
+        let ended = tokio::time::timeout(Duration::from_secs(24 * 3600), both).await;
+        let (gone, asked) = ended.expect("it hangs with the inventory");
+        assert_eq!(gone.unwrap().0, Arrived::Cancelled, "{verb:?}");
+        assert!(asked.elapsed() < Duration::from_secs(5), "{verb:?}: {:?}", asked.elapsed());
+        world.lock().inventory_hangs = false;
+        assert_eq!(end(&world, verb).await, ends, "{verb:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_is_asked_to_end_before_it_has_the_deployment_has_made_nothing() {
     let world = failing::world(1, Mode::Rolling, Ill::Well).await;
     let before = world.store().holds;

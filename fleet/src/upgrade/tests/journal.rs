@@ -1,3 +1,4 @@
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::*;
@@ -268,7 +269,7 @@ async fn old_holds_go_but_not_their_journal() {
     first.release().await;
     for _ in 0..40 {
         let hold = take(&world).await;
-        journals::prune(&hold).await.unwrap();
+        journals::prune(&hold, &watch::channel(false).1).await.unwrap();
         hold.release().await;
         assert_eq!(last(&world).await.unwrap().as_deref(), Some(&*text));
     }

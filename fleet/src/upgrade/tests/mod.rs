@@ -13,6 +13,7 @@ pub(super) mod failing;
 pub(crate) mod fake;
 mod fencing;
 mod gone;
+mod hangs;
 mod left;
 mod limits;
 mod lost;

@@ -159,6 +159,10 @@ impl Hypervisor for Mirrored<'_> {
         self.after(self.vcenter.attach(vm, disk, permit).await).await
     }
 
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        self.vcenter.has_disk(disk).await
+    }
+
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         self.after(self.vcenter.destroy(vm, permit).await).await
     }

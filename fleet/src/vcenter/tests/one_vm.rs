@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::deployer::{Fingerprint, Fingerprints};
 
 use super::*;
-use crate::hypervisor::{DiskKind, PowerState, ShutDown, VmRef};
+use crate::hypervisor::{DiskKind, DiskRef, PowerState, ShutDown, VmRef};
 use crate::vcenter::Clones;
 
 #[tokio::test]
@@ -85,7 +85,11 @@ async fn a_vm_is_made_runs_gives_its_disk_to_its_replacement_and_goes() {
         assert_eq!(held.kind, Kind::Refused, "{held}");
         hypervisor.detach(&hypervisor.again(&new).await, &disk.reference, &Free).await.unwrap();
         hypervisor.destroy(&hypervisor.again(&new).await, &Free).await.unwrap();
+        assert!(hypervisor.has_disk(&disk.reference).await.unwrap());
+        let other = DiskRef { uuid: Uuid::from_u128(0xd15c), ..disk.reference.clone() };
+        assert!(!hypervisor.has_disk(&other).await.unwrap(), "another disk lies there");
         hypervisor.delete_disk(&disk.reference, &Free).await.unwrap();
+        assert!(!hypervisor.has_disk(&disk.reference).await.unwrap());
         assert_eq!(hypervisor.delete_disk(&disk.reference, &Free).await.unwrap_err().kind, Kind::NotFound);
         assert!(!bed.file(&disk.reference.path).exists());
         assert!(hypervisor.staged(&ova.digest, None, &Placement::default()).await.unwrap().is_some());

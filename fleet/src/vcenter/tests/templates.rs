@@ -93,6 +93,18 @@ async fn a_template_that_somebody_has_changed_is_not_used_any_more() {
 }
 
 #[tokio::test]
+async fn an_image_whose_template_is_made_without_an_answer_is_laid_once() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    bed.count_anew().await;
+    bed.spoil("MarkAsTemplate", "lose-answer", json!({})).await;
+    let image = hypervisor.lay(&ova).await;
+    assert!(bed.has_spoilt().await);
+    assert_eq!((bed.count("ImportVApp").await, bed.count("MarkAsTemplate").await), (1, 1));
+    assert_eq!(staged(&hypervisor, &ova).await, Some(image));
+}
+
+#[tokio::test]
 async fn each_value_of_a_new_form_is_set_and_none_is_left_to_the_template() {
     let bed = Bed::start(&[]);
     let (hypervisor, ova, client) = (bed.hypervisor().await, ova(), bed.client().await);

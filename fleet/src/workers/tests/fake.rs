@@ -114,6 +114,12 @@ pub struct State {
     pub notes_no_keys: bool,
     /// Whether workers say no key: those of an earlier image.
     pub say_no_key: bool,
+    /// Whether the store says nothing any more of whether a hold is there.
+    pub store_hangs: bool,
+    /// The call from which on it does.
+    pub hangs_from: Option<&'static str>,
+    /// How often that was asked meanwhile.
+    pub asked_in_vain: usize,
     /// Why the hypervisor does not say what VMs say.
     pub is_deaf: Option<&'static str>,
     /// Workers in whose place somebody joins who has read the form, as soon as that has a token and the VM is on.
@@ -427,6 +433,7 @@ impl World {
         let fault = {
             let mut state = self.lock();
             state.calls.push((name, does));
+            state.store_hangs |= state.hangs_from == Some(name);
             state.fault.filter(|(at, _)| *at == state.calls.len()).map(|(_, fault)| fault)
         };
         match fault {
@@ -946,6 +953,10 @@ impl Hypervisor for World {
         panic!("nobody asks for that")
     }
 
+    async fn has_disk(&self, _: &DiskRef) -> Result<bool> {
+        panic!("nobody asks for that")
+    }
+
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         let seen = vm.clone();
         self.change("destroy", permit, move |state| {
@@ -1094,6 +1105,10 @@ impl Store for World {
     }
 
     async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        if self.lock().store_hangs {
+            self.lock().asked_in_vain += 1;
+            return std::future::pending().await;
+        }
         self.call("store.exists", Does::Looks, move |state| Ok(state.holds.contains_key(&number))).await
     }
 

@@ -3,6 +3,7 @@
 mod crash;
 mod decide;
 pub(super) mod fake;
+mod hangs;
 mod in_its_place;
 mod minors;
 mod records;

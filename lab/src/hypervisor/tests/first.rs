@@ -71,7 +71,10 @@ async fn a_disk_that_nobody_holds_is_removed_and_no_other_one() {
     assert_eq!(delete(&held).await.unwrap_err().kind, Kind::Refused);
     let elsewhere = DiskRef { path: held.path.clone(), ..free.clone() };
     assert_eq!(delete(&elsewhere).await.unwrap_err().kind, Kind::NotFound);
+    assert!(lab.has_disk(&free).await.unwrap() && lab.has_disk(&held).await.unwrap());
+    assert!(!lab.has_disk(&elsewhere).await.unwrap());
     delete(&free).await.unwrap();
+    assert!(!lab.has_disk(&free).await.unwrap());
     assert_eq!(delete(&free).await.unwrap_err().kind, Kind::NotFound);
     assert!(Path::new(&held.path).exists() && !Path::new(&free.path).exists());
 }

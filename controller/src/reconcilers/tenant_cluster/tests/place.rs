@@ -600,6 +600,10 @@ impl Hypervisor for Of {
             .await
     }
 
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        self.place.look(|state| state.disks.contains_key(&disk.uuid))
+    }
+
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let disk = disk.uuid;
         self.place

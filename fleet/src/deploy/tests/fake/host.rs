@@ -22,6 +22,9 @@ impl Hypervisor for World {
     }
 
     async fn vms(&self) -> Result<Vec<Vm>> {
+        while self.lock().inventory_hangs {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         self.look("vms", |state| state.machines.iter().map(|machine| machine.vm.clone()).filter(is_ours).collect())
             .await
     }
@@ -198,9 +201,17 @@ impl Hypervisor for World {
         panic!("nobody asks for that")
     }
 
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        let disk = disk.uuid;
+        self.look("has_disk", move |state| state.disks.contains_key(&disk)).await
+    }
+
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let disk = disk.uuid;
         self.change("delete_disk", permit, move |state| {
+            if state.disks_stay {
+                bail!(Error::refused("a VM in another folder holds the disk"));
+            }
             let held = state.machines.iter().any(|machine| machine.vm.disk(disk).is_some());
             assert!(!held, "{disk} is held and was to be removed");
             match state.disks.remove(&disk) {

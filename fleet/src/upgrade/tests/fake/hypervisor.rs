@@ -156,6 +156,9 @@ impl Hypervisor for World {
     }
 
     async fn vms(&self) -> Result<Vec<Vm>> {
+        while self.lock().inventory_hangs {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         self.look("vms", |state| {
             let stamped = |machine: &&Machine| machine.vm.stamp.as_ref().is_some_and(|s| s.deployment == DEPLOYMENT);
             let listed = |machine: &&Machine| !state.unlisted.contains(&machine.vm.uuid());
@@ -386,6 +389,10 @@ impl Hypervisor for World {
             reconfigure(state, &id, |machine| machine.vm.disks.push(data(at)));
         })
         .await
+    }
+
+    async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
+        self.look("has_disk", |state| Ok(state.contents.iter().any(|content| content.at == *disk))).await
     }
 
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

@@ -127,10 +127,14 @@ pub struct State {
     pub no_snapshot: bool,
     /// Whether the store says nothing any more of whether a hold is there.
     pub store_hangs: bool,
+    /// How often that was asked meanwhile.
+    pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
     pub listing_hangs: bool,
     /// The hypervisor does not say what still goes on.
     pub settling_hangs: bool,
+    /// The hypervisor does not say which VMs there are.
+    pub inventory_hangs: bool,
     /// What the API calls the cluster.
     pub cluster: Uuid,
     /// What a drain deletes for good, on each node.
@@ -233,8 +237,10 @@ impl World {
             published: None,
             no_snapshot: false,
             store_hangs: false,
+            asked_in_vain: 0,
             listing_hangs: false,
             settling_hangs: false,
+            inventory_hangs: false,
             cluster: Uuid::from_u128(0xc0),
             losses: swap::Losses::default(),
             most_away: 0,

@@ -85,6 +85,9 @@ impl Store for World {
     }
 
     async fn exists(&self, number: u64) -> anyhow::Result<bool> {
+        if self.lock().store_hangs {
+            self.lock().asked_in_vain += 1;
+        }
         while self.lock().store_hangs {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

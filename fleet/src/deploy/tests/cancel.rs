@@ -1,0 +1,97 @@
+//! A command whose store or hypervisor does not answer: asked to end it ends soon, and gives the deployment back; else it waits, and asks
+//! now and then.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::fake::{DESTROY, State, World, wanted};
+use crate::authority::TakeOver;
+use crate::deploy::{Arrived, Notice, Wish};
+use crate::hypervisor::PowerState;
+
+/// A cluster that does not form, and one whose VM has a snapshot: who makes the one waits, and so does who removes the other.
+async fn waits(wish: Wish<'_>) -> World {
+    if matches!(wish, Wish::Deploy(_)) {
+        let world = World::new();
+        world.lock().ill = true;
+        return world;
+    }
+    let world = World::with(1).await;
+    for machine in world.lock().machines.iter_mut().filter(|machine| machine.vm.power == PowerState::On) {
+        machine.vm.snapshots.push("backup".to_owned());
+    }
+    world
+}
+
+/// What hangs from the moment on at which the command waits; it is asked to end soon after that.
+async fn is_given_back(wish: Wish<'_>, hangs: fn(&mut State)) {
+    let world = waits(wish).await;
+    let (cancel, cancelled) = watch::channel(false);
+    let hung = Mutex::new(None);
+    let told = |notice: &Notice<'_>| {
+        let mut hung = hung.lock().unwrap();
+        if matches!(notice, Notice::Waits(_)) && hung.is_none() {
+            *hung = Some(Instant::now());
+            hangs(&mut world.lock());
+        }
+    };
+    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
+    let asks = async {
+        while hung.lock().unwrap().is_none() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        cancel.send_replace(true);
+        Instant::now()
+    };
+    // Long enough for every other command to be paused.
+    let ended = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await;
+    let (gone, asked) = ended.expect("it hangs with what it looks at");
+    let (arrived, status) = gone.unwrap();
+    assert_eq!(arrived, Arrived::Cancelled);
+    assert!(!status.looked && !status.done, "{status:?}");
+    assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
+    let state = world.lock();
+    assert!(state.holds().values().next_back().unwrap().contains_key("released"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_journal_that_cannot_be_listed() {
+    let wanted = wanted(1);
+    for wish in [Wish::Deploy(&wanted), DESTROY] {
+        is_given_back(wish, |state| state.listing_hangs = true).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms_there_are() {
+    let wanted = wanted(1);
+    for wish in [Wish::Deploy(&wanted), DESTROY] {
+        is_given_back(wish, |state| state.inventory_hangs = true).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_go_on_asks_a_store_that_hangs_once_a_minute() {
+    let world = World::new();
+    world.lock().ill = true;
+    let told = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Waits(_)) {
+            let mut state = world.lock();
+            // It forms, which is to be noted.
+            (state.ill, state.store_hangs) = (false, true);
+        }
+    };
+    let (_cancel, cancelled) = watch::channel(false);
+    let wanted = wanted(1);
+    let wish = Wish::Deploy(&wanted);
+    let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
+    let (arrived, _) = gone.await.unwrap();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    // It waits for two minutes.
+    let asked = world.lock().asked_in_vain;
+    assert!((2..=4).contains(&asked), "{asked} questions");
+}
