@@ -15,6 +15,8 @@ pub struct Swapping {
     pub stage: Stage,
     /// The way that it goes.
     pub direction: Direction,
+    /// Whether all nodes go it, and not one alone.
+    pub is_of_all: bool,
     /// Whether a node's swap may have been made final: there is no way back then.
     pub is_final: bool,
     /// Whether a control node is off, or not found good yet, on the way forward: it cannot stay so.
@@ -111,6 +113,7 @@ impl Swapping {
             id: plan.id,
             stage,
             direction: progress.direction,
+            is_of_all: progress.only.is_none(),
             is_final: progress.is_final(),
             is_away: progress.is_any_away(plan),
             why: progress.paused.as_ref().or(progress.reason.as_ref()).map(ToString::to_string),

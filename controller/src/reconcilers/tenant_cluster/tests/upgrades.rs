@@ -338,6 +338,60 @@ async fn a_term_that_ends_in_an_upgrade_stops_it_and_another_controller_goes_on(
     assert_eq!(world.operations().len(), 1);
 }
 
+/// A run that ends before it has turned the journal leaves the word to the next one.
+#[tokio::test(start_paused = true)]
+async fn a_way_back_that_no_run_has_noted_is_heard_by_the_next_one() {
+    let mut world = World::upgradable().await;
+    world.goes_to(NEW);
+    let term = world.term.clone();
+    let ends = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        term.end();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), ends);
+    assert!(done.is_err(), "{done:?}");
+    // The hold of the one before is waited for, and meanwhile somebody wants something else.
+    world.term = Term::unlimited("controller two");
+    world.asks("rollback");
+    let edits = async {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        world.edit(|spec| spec.upgrade.gate_seconds += 1);
+    };
+    let (_, ()) = tokio::join!(world.reconcile(), edits);
+    world.until("ended", |world| world.outcome().is_some()).await;
+    assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+    world.rests().await;
+    world.all_run(FORMER, "it was taken back");
+    assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
+}
+
+/// Wherever a swap fails that is tried again by a person's word, before it has an Operation of its own.
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_is_asked_for_again_is_begun_whatever_is_in_the_way_for_a_moment() {
+    // It is judged, and planned before and under the hold.
+    for call in 0..3 {
+        let world = World::upgradable().await;
+        world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
+        world.goes_to(NEW);
+        world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+        let told = world.operations()[0].status.clone().unwrap().conditions;
+        {
+            let mut state = world.place.lock();
+            state.ill.never_good.clear();
+            state.ill.silent_after = Some(call);
+        }
+        world.asks("resume");
+        world.until(&format!("committed: {call}"), World::is_current).await;
+        world.all_run(NEW, &format!("it was tried again: {call}"));
+        assert_eq!((world.operations().len(), world.place.lock().ill.silent_after), (2, None), "{call}");
+        let first = world.operations().remove(1);
+        assert!(first.metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "{call}: it is noted");
+        assert_eq!(first.status.unwrap().conditions, told, "{call}: what has ended says nothing else");
+    }
+}
+
 /// Pods that do not move away are waited for; whoever does not want to wait goes back.
 #[tokio::test(start_paused = true)]
 async fn a_step_that_cannot_be_taken_waits_says_why_and_goes_on_or_back() {
