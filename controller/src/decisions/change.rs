@@ -4,7 +4,9 @@
 //! | What is so | What follows |
 //! |---|---|
 //! | a swap is open | it goes on; a person's word turns it, and so does the former image, named again before the commit |
+//! | nothing of it has moved, and its image is not wanted any more | it ends there, and what is wanted by now is planned |
 //! | it has come to the new image | it is committed once all is good for ten minutes (`commit: Auto`), or by a person's word |
+//! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image is pinned: pools see it from then on |
 //! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
@@ -169,6 +171,14 @@ impl<'a> SeenCluster<'a> {
             // All nodes, whatever was on the way.
             _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Verb::Rollback),
             Stage::NodeIsBack(_) if goes_back => Change::Go(name, Verb::Rollback),
+            // What is wanted by now is planned anew.
+            Stage::Goes
+                if swapping.is_untouched
+                    && swapping.direction == Direction::Forward
+                    && !self.is_wanted(operation) =>
+            {
+                Change::Go(name, Verb::Rollback)
+            }
             Stage::Goes => Change::Go(name, Verb::Resume),
             Stage::NodeIsBack(_) => {
                 let words = swapping.reasons()[0].1.clone();
@@ -179,9 +189,27 @@ impl<'a> SeenCluster<'a> {
         }
     }
 
+    /// Whether the image of a swap is still what the spec asks for. One that a person had named and has taken out is not.
+    fn is_wanted(&self, operation: &Operation) -> bool {
+        match &self.cluster.spec.image {
+            Some(image) => operation.spec.to_image.as_ref() == Some(image),
+            None => self.cluster.spec.maintenance.auto_update,
+        }
+    }
+
     fn awaits_commit(&self, operation: &Operation, swapping: &Swapping) -> Change {
         let name = name(operation);
         let to = operation.spec.to_image.as_deref().unwrap_or_default();
+        if !self.is_wanted(operation) {
+            let wanted = match &self.cluster.spec.image {
+                Some(image) => format!("the spec names {image} by now"),
+                None => "the spec does not name it any more".to_owned(),
+            };
+            let words = format!(
+                "all control nodes run {to}, and {wanted}: {DO} on the Operation {name}, with commit or rollback"
+            );
+            return self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words);
+        }
         if self.cluster.spec.upgrade.commit == Commit::Manual {
             let words = format!("all control nodes run {to}: {DO} on the Operation {name}, with commit or rollback");
             return self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words);
@@ -629,7 +657,14 @@ mod tests {
         let go = |verb| Change::Go("shop-1".to_owned(), verb);
         let open = swap(&[]);
         assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Verb::Resume));
-        assert_eq!(next(&names(Some("another")), Some(&open)), go(Verb::Resume), "one after the other");
+        let moves = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
+        assert_eq!(next(&names(Some("another")), Some(&moves)), go(Verb::Resume), "one after the other");
+        assert_eq!(next(&names(Some("another")), Some(&open)), go(Verb::Rollback), "nothing of it has moved");
+        assert_eq!(next(&names(None), Some(&open)), go(Verb::Rollback), "it is named no more");
+        assert_eq!(next(&names(Some("another")), Some(&swap(&[turned("back")]))), go(Verb::Resume), "it is turned");
+        let mut automatic = names(None);
+        automatic.spec.maintenance.auto_update = true;
+        assert_eq!(next(&automatic, Some(&open)), go(Verb::Resume), "nobody had named it");
         assert_eq!(next(&names(Some(FORMER)), Some(&open)), go(Verb::Rollback));
         assert_eq!(
             next(&names(Some(FORMER)), Some(&swap(&[turned("back")]))),
@@ -662,6 +697,13 @@ mod tests {
         let mut manual = names(Some(NEW));
         manual.spec.upgrade.commit = Commit::Manual;
         assert!(waits(&next(&manual, Some(&since(6000)))));
+        for wanted in [Some("another"), None] {
+            let change = next(&names(wanted), Some(&since(6000)));
+            assert!(waits(&change) && change.said().unwrap().1.contains("commit or rollback"), "{change:?}");
+        }
+        let mut automatic = names(None);
+        automatic.spec.maintenance.auto_update = true;
+        assert_eq!(next(&automatic, Some(&since(600))), Change::Go("shop-1".to_owned(), Verb::Commit));
         assert_eq!(next(&names(Some(FORMER)), Some(&since(6000))), Change::Go("shop-1".to_owned(), Verb::Rollback));
     }
 

@@ -21,6 +21,8 @@ pub struct Swapping {
     pub is_final: bool,
     /// Whether a control node is off, or not found good yet, on the way forward: it cannot stay so.
     pub is_away: bool,
+    /// Whether nothing was begun of any node: it ends without anything having moved if it is turned.
+    pub is_untouched: bool,
     /// Why it waits, if it does; or why it has turned.
     pub why: Option<String>,
     /// Whether the former is so.
@@ -116,6 +118,8 @@ impl Swapping {
             is_of_all: progress.only.is_none(),
             is_final: progress.is_final(),
             is_away: progress.is_any_away(plan),
+            // No node has this number: all of them are others.
+            is_untouched: !progress.touches_others(usize::MAX),
             why: progress.paused.as_ref().or(progress.reason.as_ref()).map(ToString::to_string),
             waits,
             step,

@@ -483,6 +483,55 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     world.all_run(NEW, "it went on");
 }
 
+/// Who has read the plan and corrected it gets what he has named, and no node has moved before.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_corrected_while_it_is_paused_is_not_carried_out() {
+    const OTHER: &str = "kaas-tenant-0.4.0";
+    for wanted in [Some(OTHER), None] {
+        let world = World::upgradable().await;
+        world.api.put(&image(OTHER, "0.4.0", "0c", &["1.36"]));
+        world.edit(|spec| {
+            spec.paused = true;
+            spec.image = Some(NEW.to_owned());
+        });
+        world.rests().await;
+        let read = world.operations().remove(0);
+        assert_eq!(read.spec.to_image.as_deref(), Some(NEW));
+        let changes = world.place.lock().changes.len();
+        world.edit(|spec| spec.image = wanted.map(str::to_owned));
+        world.edit(|spec| spec.paused = false);
+        if wanted.is_none() {
+            world.until("as it was", World::is_current).await;
+            world.rests().await;
+            world.all_run(FORMER, "it is named no more");
+            assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
+            assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+            continue;
+        }
+        world.until("planned anew", |world| world.operations().len() == 2).await;
+        assert_eq!(world.operations().remove(0).spec.to_image.as_deref(), Some(OTHER));
+        let first: Operation = world.api.read(Some("team-blue"), &read.metadata.name.clone().unwrap()).unwrap();
+        assert_eq!(first.status.unwrap().outcome.as_deref(), Some("rolled back"));
+        world.until("committed", |world| world.status()["resolved"]["image"] == OTHER).await;
+        let of_new = world.place.lock().images.values().filter(|digest| digest.starts_with("0b")).count();
+        assert_eq!(of_new, 0, "no VM was ever made of the image that was corrected");
+    }
+}
+
+/// What was named in the middle follows, and the one before it is no person's wish any more.
+#[tokio::test(start_paused = true)]
+async fn an_image_that_is_named_no_more_is_committed_by_a_persons_word_alone() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.goes_to("kaas-tenant-0.3.1");
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
+    assert!(world.condition("UpToDate").2.contains("kaas-tenant-0.3.1"), "{:?}", world.condition("UpToDate"));
+    world.asks("commit");
+    world.until("committed", |world| world.outcome().as_deref() == Some("committed")).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_nobody_asked_for_waits_for_the_window() {
     let world = World::upgradable().await;
