@@ -45,6 +45,11 @@ impl Changing {
     pub(super) fn is_open(&self) -> bool {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
     }
+
+    /// Whether one is open, and has come to the new image: it is only to be committed or taken back.
+    pub(super) fn is_upgraded(&self) -> bool {
+        self.swap.as_ref().is_some_and(|(_, swapping)| swapping.stage == Stage::Upgraded)
+    }
 }
 
 /// The lowest minor of Kubernetes that control nodes are at.

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use fleet::hypervisor::PowerState;
+
 use super::World;
 use super::api::Mortal;
 use super::place;
@@ -146,7 +148,7 @@ async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once
     let changes = world.place.lock().changes.len();
     world.rests().await;
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
-    world.place.change(&new_vms("0b")[0], |vm| vm.power = fleet::hypervisor::PowerState::Off);
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
 }
 
@@ -161,6 +163,19 @@ async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
     world.rests().await;
     assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
     assert_eq!(world.reason_of_operation("Progressing"), "AwaitsCommit");
+    // A host has failed meanwhile, and the commit may be days away.
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
+    let are_on = |world: &World| {
+        let state = world.place.lock();
+        let mut nodes = state.vms.iter().filter(|(vm, ..)| vm.data_disks().next().is_some());
+        nodes.all(|(vm, ..)| vm.power == PowerState::On)
+    };
+    world.until("all are on", are_on).await;
+    world.rests().await;
+    assert_eq!(
+        (world.condition("ControlPlaneReady").1.as_str(), world.up_to_date().as_str()),
+        ("AllReady", "AwaitsCommit")
+    );
     world.asks("cimmot");
     world
         .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
