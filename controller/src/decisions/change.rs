@@ -9,6 +9,7 @@
 //! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image is pinned: pools see it from then on |
 //! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
+//! | it was abandoned, and the pinned image is wanted | nodes are asked whether they run that |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
@@ -69,6 +70,9 @@ pub enum Change {
     Swap(Box<NodeImage>, Option<String>),
     /// The swap of this Operation goes on.
     Go(String, Verb),
+    /// Nodes are asked whether all of them run this image, which is the pinned one: then comes this. The last swap was abandoned, and
+    /// what it has left is in no object.
+    Judge(Box<NodeImage>, Box<Change>),
     /// Control nodes are taken to this minor of Kubernetes. With the Operation, if a person wants it tried again.
     Raise(Minor, Option<String>),
     /// The Operation that raises Kubernetes ends where it stands.
@@ -142,7 +146,7 @@ impl<'a> SeenCluster<'a> {
             Wanted::Other(image, named) => self.begins(image, named, current),
             Wanted::Same => match self.answered() {
                 Some(answer) => answer,
-                None => self.raises(current),
+                None => self.stays(current, self.raises(current)),
             },
         }
     }
@@ -336,11 +340,15 @@ impl<'a> SeenCluster<'a> {
         let ended = swapping.ending().map_or("", Ending::words);
         let why = swapping.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
         let former = operation.spec.from_image.as_deref().unwrap_or_default();
+        let other = match swapping.ending() {
+            // Some nodes may run the new one, and there is no way back for these.
+            Some(Ending::Abandoned) => "the image that all control nodes are to run".to_owned(),
+            _ => format!("{former} or another image"),
+        };
         Change::Waits(
             TenantClusterReason::ChangeFailed,
             format!(
-                "the upgrade to {to} was {ended}{why}. Ask for it again with {DO}: resume on the Operation {name}, or name {former} \
-                 or another image"
+                "the upgrade to {to} was {ended}{why}. Ask for it again with {DO}: resume on the Operation {name}, or name {other}"
             ),
         )
     }
@@ -358,6 +366,21 @@ impl<'a> SeenCluster<'a> {
     fn answered(&self) -> Option<Change> {
         let (operation, swapping) = self.swap.as_ref()?;
         Some(Change::Answer(name(operation), ended(word(operation)?, swapping.ending())))
+    }
+
+    /// What comes next where the pinned image is wanted.
+    fn stays(&self, current: &str, then: Change) -> Change {
+        let ending = self.swap.as_ref().and_then(|(_, swapping)| swapping.ending());
+        if ending != Some(Ending::Abandoned) {
+            return then;
+        }
+        match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
+            Some(image) => Change::Judge(Box::new(image.clone()), Box::new(then)),
+            None => {
+                let words = format!("there is no NodeImage {current}, by which nodes are judged");
+                Change::Blocked(Obstacle::new(TenantClusterReason::ReferenceMissing, words))
+            }
+        }
     }
 
     /// Kubernetes is raised, or why it is not.
@@ -504,7 +527,7 @@ fn with_image_of(pinned: &Resolved, operation: &Operation, swapping: &Swapping) 
 impl Change {
     /// Why `UpToDate` is as it is; none if all is as the spec has it.
     pub fn said(&self) -> Option<(TenantClusterReason, String)> {
-        use TenantClusterReason::{ChangeBlocked, Changing};
+        use TenantClusterReason::{ChangeBlocked, ChangeFailed, Changing};
         let changing = |words: String| Some((Changing, words));
         match self {
             Self::Nothing => None,
@@ -512,6 +535,11 @@ impl Change {
             Self::Waits(reason, words) => Some((*reason, words.clone())),
             Self::Show(name) | Self::Go(name, _) | Self::Abandon(name) | Self::Answer(name, _) => {
                 changing(name.clone())
+            }
+            Self::Judge(image, _) => {
+                let image = image.metadata.name.as_deref().unwrap_or_default();
+                let words = format!("the last upgrade was abandoned: nobody knows now whether all control nodes run {image}");
+                Some((ChangeFailed, words))
             }
             Self::Pin(resolved) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
             Self::Swap(image, _) => changing(format!("to {}", image.metadata.name.as_deref().unwrap_or_default())),
@@ -726,6 +754,25 @@ mod tests {
         assert!(matches!(next(&names(Some(NEW)), Some(&back)), Change::Swap(_, Some(of)) if of == "shop-1"));
         back.metadata.annotations = Some([(DO.to_owned(), "rollback".to_owned())].into());
         assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Answer("shop-1".to_owned(), None), "so it is");
+    }
+
+    /// Some of its nodes may be on the new image for good, and no object says which.
+    #[test]
+    fn after_what_was_abandoned_nodes_are_asked_whether_they_run_the_pinned_image() {
+        let abandoned = swap(&[vec![turned("abandon")], ended("abandoned")].concat());
+        let is_asked = |change: &Change, then: &Change| {
+            let Change::Judge(image, comes) = change else { return false };
+            image.metadata.name.as_deref() == Some(FORMER) && **comes == *then
+        };
+        for cluster in [names(Some(FORMER)), names(None)] {
+            let change = next(&cluster, Some(&abandoned));
+            assert!(is_asked(&change, &Change::Nothing) && change.is_to_do(), "{change:?}");
+            assert_eq!(change.said().unwrap().0, TenantClusterReason::ChangeFailed, "not current before that is known");
+        }
+        let Change::Waits(_, words) = next(&names(Some(NEW)), Some(&abandoned)) else { panic!("it is tried again") };
+        assert!(!words.contains(FORMER), "{words}");
+        let back = swap(&[vec![turned("back")], ended("rolled-back")].concat());
+        assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Nothing);
     }
 
     #[test]

@@ -162,7 +162,11 @@ impl Work<'_> {
         opened: &Opened,
         operator: &Operator<'_>,
     ) -> Result<Changing, Trouble> {
-        let change = match &changing.change {
+        let decided = match &changing.change {
+            Change::Judge(image, then) => self.judged_nodes(cluster, image, then, operator).await,
+            change => change.clone(),
+        };
+        let change = match &decided {
             Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
             Change::Raise(to, _) => {
                 let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
@@ -171,10 +175,34 @@ impl Work<'_> {
             _ => None,
         };
         self.term.may()?;
-        Ok(match change {
-            Some(change) => Changing { change, ..changing },
-            None => changing,
-        })
+        Ok(Changing { change: change.unwrap_or(decided), ..changing })
+    }
+
+    /// What comes next, if all nodes run an image; else that they do not.
+    async fn judged_nodes(
+        &self,
+        cluster: &TenantCluster,
+        image: &NodeImage,
+        then: &Change,
+        operator: &Operator<'_>,
+    ) -> Change {
+        use TenantClusterReason::{ControlNodesUnfit, PreflightNotKnown};
+        let name = image.name_any();
+        let Some(target) = target(image) else {
+            let words = format!("nobody has said yet which build the NodeImage {name} is");
+            return Change::Blocked(Obstacle::new(PreflightNotKnown, words));
+        };
+        match operator.plans(&target, &options(cluster)).await {
+            Err(error) if is_done(&error) => then.clone(),
+            // It could be swapped to: it runs another one.
+            Ok(()) => {
+                let words = format!(
+                    "the last upgrade was abandoned, and not all control nodes run {name}: name the image that they are to run"
+                );
+                Change::Blocked(Obstacle::new(ControlNodesUnfit, words))
+            }
+            Err(error) => Change::Blocked(unfit(&error)),
+        }
     }
 
     async fn judged_swap(

@@ -122,7 +122,7 @@ impl Work<'_> {
         operator: Operator<'_>,
     ) -> Result<After, Trouble> {
         match &changing.change {
-            Change::Nothing | Change::Blocked(_) | Change::Waits(..) => Ok(After::Rest(WAITING)),
+            Change::Nothing | Change::Blocked(_) | Change::Waits(..) | Change::Judge(..) => Ok(After::Rest(WAITING)),
             Change::Show(name) => {
                 if let Some(operation) = self.operation(cluster, name).await? {
                     self.show_operation(cluster, &operation).await?;

@@ -283,6 +283,25 @@ async fn what_is_abandoned_stays_where_it_stands_and_is_taken_for_what_it_is_whe
     assert_eq!(world.operations().len(), 1, "nothing was left to do");
 }
 
+/// An abandoned swap is final where a node was found good on the new image: the former one does not become true by being named.
+#[tokio::test(start_paused = true)]
+async fn the_former_image_named_after_an_abandoned_upgrade_is_not_current_while_nodes_run_the_new_one() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.asks("abandon");
+    world.until("abandoned", |world| world.outcome().is_some()).await;
+    world.goes_to(FORMER);
+    world.rests().await;
+    let (_, reason, words) = world.condition("UpToDate");
+    assert!(reason == "ChangeBlocked" && words.contains("upgrade.downgrade"), "{reason}: {words}");
+    assert_eq!(world.status()["controlPlane"]["updated"], 0);
+    world.goes_to(NEW);
+    world.until("taken for what it is", World::is_current).await;
+    world.rests().await;
+    assert!(world.is_current() && world.status()["resolved"]["image"] == NEW, "and stays so");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_word_in_the_middle_of_an_upgrade_is_heard_at_once() {
     let world = World::upgradable().await;
