@@ -59,6 +59,6 @@ pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, words};
+pub use self::swapping::{Stage, Swapping, good, words};
 pub use self::template::Made;
 pub use self::workers::{Looked, kept, like, pool_status, shown_worker, site};

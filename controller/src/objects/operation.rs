@@ -164,6 +164,9 @@ pub struct OperationStatus {
     /// committed ten minutes later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_since: Option<Time>,
+    /// When control nodes were last seen to be good: where nobody could look for more than two minutes `goodSince` begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good_seen: Option<Time>,
     /// How it has ended; none while it goes on, or has a way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"committed")]

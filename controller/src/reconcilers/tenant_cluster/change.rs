@@ -23,7 +23,7 @@ use super::operator::{KUBERNETES, Operator};
 use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Obstacle, SeenCluster, Stage, Swapping};
+use crate::decisions::{CLUSTER, Change, Obstacle, SeenCluster, Stage, Swapping, good};
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
     TenantClusterReason, UpgradeMode,
@@ -139,16 +139,16 @@ impl Work<'_> {
         let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
         let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
-        let before = operation.status.as_ref().and_then(|status| status.good_since.clone());
-        let since = match (&swapping.stage, &before) {
-            (Stage::Upgraded, Some(before)) if are_good => Some(before.clone()),
-            (Stage::Upgraded, None) if are_good => Some(self.clock.time()),
-            _ => None,
-        };
-        if since == before {
+        let before = operation.status.unwrap_or_default();
+        let is_counted = are_good && swapping.stage == Stage::Upgraded;
+        let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
+        if since == before.good_since && seen == before.good_seen {
             return Ok(changing);
         }
-        self.note_operation(cluster, name, &[], |status| status.good_since.clone_from(&since)).await?;
+        self.note_operation(cluster, name, &[], |status| {
+            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
+        })
+        .await?;
         self.changing(cluster, machines).await
     }
 
@@ -302,7 +302,7 @@ impl Work<'_> {
         self.note_operation(cluster, &operation.name_any(), &swapping.reasons(), |status| {
             (status.done, status.step, status.outcome) = (done, swapping.step.clone(), outcome.clone());
             if swapping.stage != Stage::Upgraded {
-                status.good_since = None;
+                (status.good_since, status.good_seen) = (None, None);
             }
         })
         .await

@@ -152,6 +152,35 @@ async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
 }
 
+/// Nobody knows how the nodes were meanwhile, and whoever comes to say `rollback` has his ten minutes.
+#[tokio::test(start_paused = true)]
+async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() {
+    for is_there in [true, false] {
+        let world = World::upgradable().await;
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        for _ in 0..2 {
+            world.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        // The vCenter does not answer, or no controller runs.
+        world.place.lock().is_away = is_there;
+        for _ in 0..60 {
+            if is_there {
+                let _ = world.reconcile().await;
+            }
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        world.place.lock().is_away = false;
+        let back = tokio::time::Instant::now();
+        world.reconcile().await.unwrap();
+        assert_eq!((world.outcome(), world.up_to_date().as_str()), (None, "AwaitsCommit"), "{is_there}");
+        world.until("committed", World::is_current).await;
+        assert!(back.elapsed() >= Duration::from_secs(9 * 60), "{is_there}: {:?}", back.elapsed());
+        world.all_run(NEW, "it is committed");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
     let world = World::upgradable().await;
