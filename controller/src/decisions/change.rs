@@ -13,7 +13,8 @@
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
-//! What is paused is planned and not begun; a swap comes to a step at which no node is away.
+//! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
+//! it there is refused: it would be done at the unpausing, which may be somebody else's.
 
 use contract::minor::Minor;
 use contract::version::{allows, is_older};
@@ -78,6 +79,9 @@ pub enum Change {
     /// The Operation that raises Kubernetes ends where it stands.
     Abandon(String),
 }
+
+/// Why what is asked of an Operation is refused in a paused cluster.
+const PAUSED: &str = "the cluster is paused: ask for it once it is not";
 
 /// What a person may ask of an Operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,9 +158,15 @@ impl<'a> SeenCluster<'a> {
     /// What comes next of a swap that has not ended.
     fn open(&self, operation: &Operation, swapping: &Swapping, current: &str) -> Change {
         let (name, spec) = (name(operation), &self.cluster.spec);
-        let at_rest = swapping.stage != Stage::Goes || (swapping.direction == Direction::Forward && !swapping.is_away);
-        if spec.paused && at_rest {
-            return self.shown(operation, swapping, TenantClusterReason::Changing, "the cluster is paused");
+        if spec.paused && is_at_rest(swapping) {
+            if word(operation).is_some() {
+                return Change::Answer(name, Some(PAUSED.to_owned()));
+            }
+            let (reason, words) = match &swapping.stage {
+                Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
+                _ => (TenantClusterReason::Changing, "the cluster is paused".to_owned()),
+            };
+            return self.shown(operation, swapping, reason, &words);
         }
         match word(operation) {
             Some(Err(words)) => return Change::Answer(name, Some(words)),
@@ -235,7 +245,10 @@ impl<'a> SeenCluster<'a> {
 
     /// Waits, once the Operation says where it stands.
     fn shown(&self, operation: &Operation, swapping: &Swapping, reason: TenantClusterReason, words: &str) -> Change {
-        if is_shown(operation, swapping) {
+        let rests = swap_reasons(self.cluster, swapping)[0].0 == OperationReason::Paused;
+        let says_so = says(operation, OperationReason::NotToBeHad).is_some()
+            || says(operation, OperationReason::Paused).is_some() == rests;
+        if is_shown(operation, swapping) && says_so {
             Change::Waits(reason, words.to_owned())
         } else {
             Change::Show(name(operation))
@@ -416,7 +429,10 @@ impl<'a> SeenCluster<'a> {
             }
         }
         if spec.paused {
-            return Change::Waits(TenantClusterReason::Changing, "the cluster is paused".to_owned());
+            return match again {
+                Some(name) => Change::Answer(name, Some(PAUSED.to_owned())),
+                None => Change::Waits(TenantClusterReason::Changing, "the cluster is paused".to_owned()),
+            };
         }
         Change::Raise(to, again)
     }
@@ -426,7 +442,15 @@ impl<'a> SeenCluster<'a> {
         let to = operation.spec.to_version.as_deref().and_then(|to| to.parse::<Minor>().ok());
         let Some(to) = to else { return Change::Abandon(name(operation)) };
         if self.cluster.spec.paused {
-            return Change::Waits(TenantClusterReason::Changing, "the cluster is paused".to_owned());
+            let says_so = [OperationReason::Paused, OperationReason::NotToBeHad].map(|it| says(operation, it).is_some());
+            return match (word(operation), blocked(operation)) {
+                // Nothing moves by that.
+                (Some(Ok(Word::Abandon)), _) => Change::Abandon(name(operation)),
+                (Some(_), _) => Change::Answer(name(operation), Some(PAUSED.to_owned())),
+                (None, Some(words)) => Change::Waits(TenantClusterReason::ChangeFailed, words),
+                (None, None) if !says_so.contains(&true) => Change::Show(name(operation)),
+                (None, None) => Change::Waits(TenantClusterReason::Changing, "the cluster is paused".to_owned()),
+            };
         }
         match word(operation) {
             Some(Ok(Word::Resume)) => return Change::Raise(to, Some(name(operation))),
@@ -461,8 +485,12 @@ fn outcome(operation: &Operation) -> Option<&str> {
 }
 
 /// Why an Operation waits for a person; none if it does not.
-fn blocked(operation: &Operation) -> Option<String> {
-    let reason = OperationReason::Blocked;
+pub fn blocked(operation: &Operation) -> Option<String> {
+    says(operation, OperationReason::Blocked)
+}
+
+/// What an Operation says with a reason; none if it is another one.
+fn says(operation: &Operation, reason: OperationReason) -> Option<String> {
     let mut conditions = operation.status.iter().flat_map(|status| &status.conditions);
     let is_it = |about: &str, because: &str| (about, because) == (reason.condition(), reason.word());
     let found = conditions.find(|condition| is_it(&condition.about, &condition.reason));
@@ -473,6 +501,22 @@ fn blocked(operation: &Operation) -> Option<String> {
 fn answered_raise(operation: &Operation) -> Option<Change> {
     let words = ended(word(operation)?, Some(Ending::Committed));
     Some(Change::Answer(name(operation), words))
+}
+
+/// Whether no node is away as long as a swap takes no step.
+fn is_at_rest(swapping: &Swapping) -> bool {
+    swapping.stage != Stage::Goes || (swapping.direction == Direction::Forward && !swapping.is_away)
+}
+
+/// Why the conditions of a swap's Operation are as they are, in a cluster that may be paused.
+pub fn swap_reasons(cluster: &TenantCluster, swapping: &Swapping) -> [(OperationReason, String); 2] {
+    let [progressing, succeeded] = swapping.reasons();
+    // One whose node is back waits for a person, whether or not it is paused.
+    let rests = matches!(swapping.stage, Stage::Goes | Stage::Upgraded) && is_at_rest(swapping);
+    if cluster.spec.paused && rests {
+        return [(OperationReason::Paused, swapping.step.clone().unwrap_or_default()), succeeded];
+    }
+    [progressing, succeeded]
 }
 
 /// Whether an Operation says where its swap stands.
@@ -703,7 +747,20 @@ mod tests {
         assert_eq!(next(&names(Some(FORMER)), Some(&committing)), go(Verb::Resume));
         let mut paused = names(Some(NEW));
         paused.spec.paused = true;
-        assert!(matches!(next(&paused, Some(&open)), Change::Waits(TenantClusterReason::Changing, _)));
+        assert_eq!(next(&paused, Some(&open)), Change::Show("shop-1".to_owned()), "it says that it rests");
+        let mut rests = open.clone();
+        let swapping = Swapping::of(&rests).unwrap().unwrap();
+        for (reason, words) in swap_reasons(&paused, &swapping) {
+            set(&mut rests.status.as_mut().unwrap().conditions, reason, &words, 1, &now());
+        }
+        assert!(says(&rests, OperationReason::Paused).is_some());
+        assert!(matches!(next(&paused, Some(&rests)), Change::Waits(TenantClusterReason::Changing, _)));
+        assert_eq!(next(&names(Some(NEW)), Some(&rests)), go(Verb::Resume), "it is not paused any more");
+        for word in ["resume", "rollback", "abandon", "hurry"] {
+            rests.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
+            let answer = next(&paused, Some(&rests));
+            assert!(matches!(&answer, Change::Answer(_, Some(words)) if words.contains("paused")), "{word}: {answer:?}");
+        }
         let mut unsaid = swap(&[]);
         unsaid.status.as_mut().unwrap().step = None;
         assert_eq!(next(&paused, Some(&unsaid)), Change::Show("shop-1".to_owned()));

@@ -32,7 +32,7 @@ mod workers;
 
 pub use self::add_ons::add_ons;
 pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
-pub use self::change::{Change, SeenCluster};
+pub use self::change::{Change, SeenCluster, blocked, swap_reasons};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
     Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,

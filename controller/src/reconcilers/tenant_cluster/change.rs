@@ -23,7 +23,7 @@ use super::operator::{KUBERNETES, Operator};
 use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Obstacle, SeenCluster, Stage, Swapping, good};
+use crate::decisions::{CLUSTER, Change, Obstacle, SeenCluster, Stage, Swapping, good, swap_reasons};
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
     TenantClusterReason, UpgradeMode,
@@ -294,12 +294,16 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Has an Operation say where its swap stands.
+    /// Has an Operation say where its swap stands; or, if it raises Kubernetes, that it rests in a paused cluster.
     pub(super) async fn show_operation(&self, cluster: &TenantCluster, operation: &Operation) -> Result<(), Trouble> {
+        if operation.spec.kind == OperationKind::RaiseKubernetes && cluster.spec.paused {
+            let said = [(OperationReason::Paused, String::new())];
+            return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
+        }
         let Ok(Some(swapping)) = Swapping::of(operation) else { return Ok(()) };
         let outcome = swapping.ending().map(|ending| ending.words().to_owned());
         let done = i32::try_from(swapping.done).unwrap_or(i32::MAX);
-        self.note_operation(cluster, &operation.name_any(), &swapping.reasons(), |status| {
+        self.note_operation(cluster, &operation.name_any(), &swap_reasons(cluster, &swapping), |status| {
             (status.done, status.step, status.outcome) = (done, swapping.step.clone(), outcome.clone());
             if swapping.stage != Stage::Upgraded {
                 (status.good_since, status.good_seen) = (None, None);

@@ -16,7 +16,7 @@ use super::deploy::is_of_api;
 use super::operator::{OVER, Operator};
 use super::{After, HEEDING, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Swapping, words};
+use crate::decisions::{CLUSTER, Change, Swapping, blocked, words};
 use crate::objects::{
     Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
     TenantCluster, TenantClusterReason,
@@ -131,7 +131,13 @@ impl Work<'_> {
             }
             Change::Answer(name, refused) => {
                 if let Some(words) = refused {
-                    let said = (OperationReason::NotToBeHad, words.clone());
+                    let operation = self.operation(cluster, name).await?;
+                    let raises = operation.filter(|it| it.spec.kind == OperationKind::RaiseKubernetes);
+                    let said = match raises.as_ref().and_then(blocked) {
+                        // It is not gone on with by itself: nothing else says so.
+                        Some(why) => (OperationReason::Blocked, format!("{why} ({words})")),
+                        None => (OperationReason::NotToBeHad, words.clone()),
+                    };
                     self.note_operation(cluster, name, &[said], |_| ()).await?;
                 }
                 self.take_away(cluster, name).await?;

@@ -527,6 +527,13 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     let operation = world.operations().remove(0);
     assert!(operation.spec.steps.len() > 20 && operation.spec.plan.is_some(), "it can be read");
     assert_eq!((world.place.lock().changes.len(), world.condition("Progressing").1.as_str()), (changes, "Paused"));
+    assert_eq!(world.reason_of_operation("Progressing"), "Paused");
+    // Whoever unpauses it later wants it to go on.
+    world.asks("rollback");
+    world
+        .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
+        .await;
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("NotToBeHad", None));
     world.edit(|spec| spec.paused = false);
     let paused = async {
         while !world.place.lock().changes.contains(&"detach") {
