@@ -487,8 +487,13 @@ impl PoolWork<'_> {
         let now = self.0.clock.time();
         let machines = self.machines(judged).await?;
         let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
+        // While nobody is repaired no time of an illness counts: who was off meanwhile, as for a host's maintenance, may come back first.
+        let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused;
         for machine in machines {
-            let status = shown_worker(&machine, seen, &now);
+            let mut status = shown_worker(&machine, seen, &now);
+            if !is_counted {
+                status.unhealthy_since = None;
+            }
             match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
                 // It is shown at the next look.
                 Err(Failure::Changed | Failure::Missing) => {}
