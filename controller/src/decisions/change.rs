@@ -14,7 +14,8 @@
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
 //! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
-//! it there is refused: it would be done at the unpausing, which may be somebody else's.
+//! it there is refused: it would be done at the unpausing, which may be somebody else's. While the control cluster is being changed it is
+//! the same, and nothing is planned: another version of the controller may lead afterwards.
 
 use contract::minor::Minor;
 use contract::version::{allows, is_older};
@@ -25,6 +26,7 @@ use semver::VersionReq;
 use super::health::Doing;
 use super::obstacle::Obstacle;
 use super::resolved::suits;
+use super::rest::{Rest, is_at_rest, swap_reasons};
 use super::swapping::{Ending, Stage, Swapping};
 use super::window;
 use crate::objects::{
@@ -47,6 +49,8 @@ pub struct SeenCluster<'a> {
     pub images: &'a [NodeImage],
     /// The lowest minor of Kubernetes that a control node is at.
     pub minor: Option<Minor>,
+    /// Why nothing is begun now; none if it may be.
+    pub rests: Option<Rest>,
     /// What time it is.
     pub now: Timestamp,
 }
@@ -79,9 +83,6 @@ pub enum Change {
     /// The Operation that raises Kubernetes ends where it stands.
     Abandon(String),
 }
-
-/// Why what is asked of an Operation is refused in a paused cluster.
-const PAUSED: &str = "the cluster is paused: ask for it once it is not";
 
 /// What a person may ask of an Operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,13 +159,13 @@ impl<'a> SeenCluster<'a> {
     /// What comes next of a swap that has not ended.
     fn open(&self, operation: &Operation, swapping: &Swapping, current: &str) -> Change {
         let (name, spec) = (name(operation), &self.cluster.spec);
-        if spec.paused && is_at_rest(swapping) {
+        if let Some(rest) = self.rests.as_ref().filter(|_| is_at_rest(swapping)) {
             if word(operation).is_some() {
-                return Change::Answer(name, Some(PAUSED.to_owned()));
+                return Change::Answer(name, Some(rest.refuses()));
             }
             let (reason, words) = match &swapping.stage {
                 Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
-                _ => (TenantClusterReason::Changing, "the cluster is paused".to_owned()),
+                _ => (TenantClusterReason::Changing, rest.words()),
             };
             return self.shown(operation, swapping, reason, &words);
         }
@@ -245,9 +246,10 @@ impl<'a> SeenCluster<'a> {
 
     /// Waits, once the Operation says where it stands.
     fn shown(&self, operation: &Operation, swapping: &Swapping, reason: TenantClusterReason, words: &str) -> Change {
-        let rests = swap_reasons(self.cluster, swapping)[0].0 == OperationReason::Paused;
+        let stands = swap_reasons(self.rests.as_ref(), swapping)[0].0;
+        let mut resting = [OperationReason::Paused, OperationReason::ControlClusterChanges].into_iter();
         let says_so = says(operation, OperationReason::NotToBeHad).is_some()
-            || says(operation, OperationReason::Paused).is_some() == rests;
+            || resting.all(|reason| says(operation, reason).is_some() == (stands == reason));
         if is_shown(operation, swapping) && says_so {
             Change::Waits(reason, words.to_owned())
         } else {
@@ -340,6 +342,9 @@ impl<'a> SeenCluster<'a> {
                 None => {}
             }
         }
+        if let Some(rest @ Rest::ControlCluster(_)) = &self.rests {
+            return Change::Waits(TenantClusterReason::Changing, rest.words());
+        }
         let window = self.cluster.spec.maintenance.window.as_deref().filter(|_| !named && again.is_none());
         if let Some(window) = window.filter(|window| !window::is_open(window, self.now)) {
             let image = image.metadata.name.as_deref().unwrap_or_default();
@@ -428,10 +433,10 @@ impl<'a> SeenCluster<'a> {
                 None => {}
             }
         }
-        if spec.paused {
+        if let Some(rest) = &self.rests {
             return match again {
-                Some(name) => Change::Answer(name, Some(PAUSED.to_owned())),
-                None => Change::Waits(TenantClusterReason::Changing, "the cluster is paused".to_owned()),
+                Some(name) => Change::Answer(name, Some(rest.refuses())),
+                None => Change::Waits(TenantClusterReason::Changing, rest.words()),
             };
         }
         Change::Raise(to, again)
@@ -441,15 +446,15 @@ impl<'a> SeenCluster<'a> {
     fn raising(&self, operation: &Operation) -> Change {
         let to = operation.spec.to_version.as_deref().and_then(|to| to.parse::<Minor>().ok());
         let Some(to) = to else { return Change::Abandon(name(operation)) };
-        if self.cluster.spec.paused {
-            let says_so = [OperationReason::Paused, OperationReason::NotToBeHad].map(|it| says(operation, it).is_some());
+        if let Some(rest) = &self.rests {
+            let says_so = [rest.reason(), OperationReason::NotToBeHad].map(|it| says(operation, it).is_some());
             return match (word(operation), blocked(operation)) {
                 // Nothing moves by that.
                 (Some(Ok(Word::Abandon)), _) => Change::Abandon(name(operation)),
-                (Some(_), _) => Change::Answer(name(operation), Some(PAUSED.to_owned())),
+                (Some(_), _) => Change::Answer(name(operation), Some(rest.refuses())),
                 (None, Some(words)) => Change::Waits(TenantClusterReason::ChangeFailed, words),
                 (None, None) if !says_so.contains(&true) => Change::Show(name(operation)),
-                (None, None) => Change::Waits(TenantClusterReason::Changing, "the cluster is paused".to_owned()),
+                (None, None) => Change::Waits(TenantClusterReason::Changing, rest.words()),
             };
         }
         match word(operation) {
@@ -501,22 +506,6 @@ fn says(operation: &Operation, reason: OperationReason) -> Option<String> {
 fn answered_raise(operation: &Operation) -> Option<Change> {
     let words = ended(word(operation)?, Some(Ending::Committed));
     Some(Change::Answer(name(operation), words))
-}
-
-/// Whether no node is away as long as a swap takes no step.
-fn is_at_rest(swapping: &Swapping) -> bool {
-    swapping.stage != Stage::Goes || (swapping.direction == Direction::Forward && !swapping.is_away)
-}
-
-/// Why the conditions of a swap's Operation are as they are, in a cluster that may be paused.
-pub fn swap_reasons(cluster: &TenantCluster, swapping: &Swapping) -> [(OperationReason, String); 2] {
-    let [progressing, succeeded] = swapping.reasons();
-    // One whose node is back waits for a person, whether or not it is paused.
-    let rests = matches!(swapping.stage, Stage::Goes | Stage::Upgraded) && is_at_rest(swapping);
-    if cluster.spec.paused && rests {
-        return [(OperationReason::Paused, swapping.step.clone().unwrap_or_default()), succeeded];
-    }
-    [progressing, succeeded]
 }
 
 /// Whether an Operation says where its swap stands.
@@ -697,10 +686,35 @@ mod tests {
     }
 
     fn next(cluster: &TenantCluster, operation: Option<&Operation>) -> Change {
+        next_beside(cluster, operation, None)
+    }
+
+    /// The same where this says that the control cluster is being changed.
+    fn next_beside(cluster: &TenantCluster, operation: Option<&Operation>, change: Option<&str>) -> Change {
         let images = images();
         let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
         let minor = "1.36".parse().ok();
-        SeenCluster { cluster, swap, raise: None, images: &images, minor, now: now().0 }.next()
+        let rests = Rest::of(cluster, change.map(str::to_owned));
+        SeenCluster { cluster, swap, raise: None, images: &images, minor, rests, now: now().0 }.next()
+    }
+
+    #[test]
+    fn while_the_control_cluster_is_being_changed_nothing_is_planned_and_what_is_under_way_rests() {
+        let beside = |operation: Option<&Operation>| next_beside(&names(Some(NEW)), operation, Some("cp2"));
+        let waits = |change: &Change| matches!(change, Change::Waits(TenantClusterReason::Changing, words) if words.contains("cp2"));
+        assert!(waits(&beside(None)), "{:?}", beside(None));
+        let mut open = swap(&[]);
+        assert_eq!(beside(Some(&open)), Change::Show("shop-1".to_owned()));
+        let rest = Rest::ControlCluster("cp2".to_owned());
+        for (reason, words) in swap_reasons(Some(&rest), &Swapping::of(&open).unwrap().unwrap()) {
+            set(&mut open.status.as_mut().unwrap().conditions, reason, &words, 1, &now());
+        }
+        assert!(says(&open, OperationReason::ControlClusterChanges).is_some() && waits(&beside(Some(&open))));
+        let mut upgraded = swap(&ended("upgraded"));
+        let long_ago = k8s_openapi::jiff::Timestamp::from_second(now().0.as_second() - 6000).unwrap();
+        upgraded.status.as_mut().unwrap().good_since = Some(Time(long_ago));
+        assert!(!matches!(beside(Some(&upgraded)), Change::Go(..)), "it is not committed meanwhile");
+        assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Verb::Resume), "afterwards");
     }
 
     #[test]
@@ -750,7 +764,7 @@ mod tests {
         assert_eq!(next(&paused, Some(&open)), Change::Show("shop-1".to_owned()), "it says that it rests");
         let mut rests = open.clone();
         let swapping = Swapping::of(&rests).unwrap().unwrap();
-        for (reason, words) in swap_reasons(&paused, &swapping) {
+        for (reason, words) in swap_reasons(Some(&Rest::Paused), &swapping) {
             set(&mut rests.status.as_mut().unwrap().conditions, reason, &words, 1, &now());
         }
         assert!(says(&rests, OperationReason::Paused).is_some());
@@ -865,8 +879,8 @@ mod tests {
         let mut cluster = names(None);
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
-            SeenCluster { cluster, swap: None, raise: None, images: &images, minor: minor.parse().ok(), now: now().0 }
-                .next()
+            let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
+            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, now: now().0 }.next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

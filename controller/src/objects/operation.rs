@@ -242,7 +242,7 @@ reasons! {
         NotToBeHad = False,
         /// It has ended.
         Ended = False,
-        /// The control cluster itself is being upgraded: it goes on afterwards.
+        /// The control cluster itself is being upgraded, or a control node of it takes no pods: it goes on afterwards.
         ControlClusterChanges = False,
     }
     /// What it was for is done.

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use contract::minor::Minor;
 use contract::swap::Image;
 use fleet::upgrade::{KubernetesOptions, Mode, OnFailure, Options, Refusals, Target};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -23,7 +24,9 @@ use super::operator::{KUBERNETES, Operator};
 use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Obstacle, SeenCluster, Stage, Swapping, good, swap_reasons};
+use crate::decisions::{
+    CLUSTER, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, swap_reasons,
+};
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
     TenantClusterReason, UpgradeMode,
@@ -80,6 +83,13 @@ impl Work<'_> {
         Ok(all.into_iter().filter(|operation| operation.spec.cluster_ref.name == name).collect())
     }
 
+    /// Why nothing is begun of a cluster's control nodes now, and what is under way rests; none if nothing keeps it.
+    pub(super) async fn rest(&self, cluster: &TenantCluster) -> Result<Option<Rest>, Trouble> {
+        let nodes = kinds::list::<Node>(self.objects, None, None).await;
+        let nodes = nodes.attempting("looking for the control cluster's nodes")?;
+        Ok(Rest::of(cluster, control_cluster(self.is_marked, &nodes)))
+    }
+
     /// Decides what comes next, by objects alone.
     pub(super) async fn changing(&self, cluster: &TenantCluster, machines: &[Machine]) -> Result<Changing, Trouble> {
         let operations = self.operations(cluster).await?;
@@ -107,6 +117,7 @@ impl Work<'_> {
             raise,
             images: &images,
             minor: lowest(machines),
+            rests: self.rest(cluster).await?,
             now: self.clock.time().0,
         };
         let of_raise = raise.filter(is_open);
@@ -294,16 +305,17 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Has an Operation say where its swap stands; or, if it raises Kubernetes, that it rests in a paused cluster.
+    /// Has an Operation say where its swap stands; or, if it raises Kubernetes, that it rests.
     pub(super) async fn show_operation(&self, cluster: &TenantCluster, operation: &Operation) -> Result<(), Trouble> {
-        if operation.spec.kind == OperationKind::RaiseKubernetes && cluster.spec.paused {
-            let said = [(OperationReason::Paused, String::new())];
+        let rest = self.rest(cluster).await?;
+        if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::RaiseKubernetes) {
+            let said = [(rest.reason(), String::new())];
             return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
         }
         let Ok(Some(swapping)) = Swapping::of(operation) else { return Ok(()) };
         let outcome = swapping.ending().map(|ending| ending.words().to_owned());
         let done = i32::try_from(swapping.done).unwrap_or(i32::MAX);
-        self.note_operation(cluster, &operation.name_any(), &swap_reasons(cluster, &swapping), |status| {
+        self.note_operation(cluster, &operation.name_any(), &swap_reasons(rest.as_ref(), &swapping), |status| {
             (status.done, status.step, status.outcome) = (done, swapping.step.clone(), outcome.clone());
             if swapping.stage != Stage::Upgraded {
                 (status.good_since, status.good_seen) = (None, None);

@@ -60,6 +60,8 @@ struct Doing {
     moves_disk: AtomicBool,
     /// Whether the journal has what was asked for: a step is told of afterwards, and that it turns before.
     is_noted: AtomicBool,
+    /// Whether it ends at the next step at which no node is away.
+    is_to_rest: AtomicBool,
 }
 
 impl Doing {
@@ -319,10 +321,11 @@ impl Work<'_> {
             Task::Swap(..) => (None, None),
             Task::Go(..) | Task::Raise(_) => (asked_of, Some(word)),
         };
-        let ((end, cancelled), doing, paused) = (watch::channel(false), Doing::default(), cluster.spec.paused);
+        let ((end, cancelled), doing) = (watch::channel(false), Doing::default());
+        doing.is_to_rest.store(self.rest(cluster).await?.is_some(), Ordering::SeqCst);
         let told = |notice: &Notice<'_>| {
             doing.told(notice);
-            if paused && rests(notice) {
+            if doing.is_to_rest.load(Ordering::SeqCst) && rests(notice) {
                 end.send_replace(true);
             }
         };
@@ -352,6 +355,9 @@ impl Work<'_> {
                 }
                 () = self.is_wanted_otherwise(cluster), if !is_heard => is_heard = true,
                 () = self.is_asked_otherwise(cluster, under_way, done_already), if !is_heard => is_heard = true,
+                () = self.has_to_rest(cluster), if !doing.is_to_rest.load(Ordering::SeqCst) => {
+                    doing.is_to_rest.store(true, Ordering::SeqCst);
+                }
                 () = doing.settles(), if is_heard && !is_ending => {
                     is_ending = true;
                     end.send_replace(true);
@@ -381,6 +387,17 @@ impl Work<'_> {
                 None => last_swap(&operations).filter(is_open),
             };
             if under_way.and_then(asked).is_some_and(|now| Some(now) != before) {
+                return;
+            }
+        }
+    }
+
+    /// Returns once what is under way has to rest.
+    async fn has_to_rest(&self, cluster: &TenantCluster) {
+        loop {
+            tokio::time::sleep(HEEDING).await;
+            // What is not known is no reason to end.
+            if let Ok(Some(_)) = self.rest(cluster).await {
                 return;
             }
         }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use fleet::hypervisor::PowerState;
+use k8s_openapi::api::core::v1::{Node, NodeSpec};
 
 use super::World;
 use super::api::Mortal;
@@ -600,6 +601,47 @@ async fn an_image_that_is_named_no_more_is_committed_by_a_persons_word_alone() {
     assert!(world.condition("UpToDate").2.contains("kaas-tenant-0.3.1"), "{:?}", world.condition("UpToDate"));
     world.asks("commit");
     world.until("committed", |world| world.outcome().as_deref() == Some("committed")).await;
+}
+
+/// Another version of the controller may lead for a while, and go again: nothing is begun by it, or left to it with a node away.
+#[tokio::test(start_paused = true)]
+async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_on_afterwards() {
+    let mut world = World::upgradable().await;
+    world.is_marked = false;
+    world.goes_to(NEW);
+    world.rests().await;
+    assert_eq!((world.operations().len(), world.up_to_date().as_str()), (0, "Changing"));
+    assert!(world.condition("UpToDate").2.contains("control cluster"), "{:?}", world.condition("UpToDate"));
+    world.is_marked = true;
+    // A control node of the control cluster is drained to be swapped, while a tenant's node is away.
+    let cordoned = |unschedulable: bool| {
+        let mut node = Node::default();
+        node.metadata.name = Some("control-cp1".to_owned());
+        let label = "node-role.kubernetes.io/control-plane".to_owned();
+        node.metadata.labels = Some([(label, String::new())].into());
+        node.spec = Some(NodeSpec { unschedulable: Some(unschedulable), ..NodeSpec::default() });
+        world.api.put(&node);
+    };
+    let drained = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        cordoned(true);
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), drained);
+    done.unwrap();
+    world.rests().await;
+    assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "no node is away");
+    let attached = || world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+    assert!((1..3).contains(&attached()), "{} nodes were swapped", attached());
+    assert_eq!(world.reason_of_operation("Progressing"), "ControlClusterChanges");
+    let entries = world.operations()[0].status.clone().unwrap().entries.len();
+    world.rests().await;
+    assert_eq!(world.operations()[0].status.clone().unwrap().entries.len(), entries, "nothing is noted meanwhile");
+    cordoned(false);
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it went on");
+    assert_eq!(world.operations().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
