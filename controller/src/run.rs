@@ -99,14 +99,15 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience);
-    let directory = settings.directory.clone();
+    // It waits for others just because it is of another build.
+    let (directory, is_marked) = (settings.directory.clone(), settings.patience.is_zero());
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
     let begun = Arc::clone(&works);
     let work = |term: Term| async move {
         begun.store(true, Ordering::SeqCst);
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
         let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory);
-        let context = Arc::new(Context { objects, providers, term, clock });
+        let context = Arc::new(Context { objects, providers, term, clock, is_marked });
         looks_after_all(api.client(), &context, stopping).await;
     };
     let leading = candidate.lead(work);

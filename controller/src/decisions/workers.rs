@@ -147,6 +147,8 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
         (DrainBlocked, words(&blocked))
     } else if staying.iter().all(|worker| worker.up_to_date) {
         awaited.clone().map_or((Current, String::new()), |words| (AwaitsControlPlane, words))
+    } else if let Some(words) = held.stands.clone().filter(|_| !pool.spec.rollout.paused) {
+        (Replacing, words)
     } else if seen.paused {
         (Paused, String::new())
     } else {

@@ -302,6 +302,8 @@ reasons! {
         ManyIll = False,
         /// Some did not join: none would take the place of one that is ill. Their Machines say why.
         RepairStopped as JoinFailed = False,
+        /// There is no room for one that would take the place of one that is ill; the message has the numbers. It stays meanwhile.
+        NoRoom as CapacityMissing = False,
         /// `repair.afterSeconds` is 0.
         RepairOff = False,
         /// The cluster or its Provider does not answer: nobody knows who is ill.

@@ -24,7 +24,7 @@ use crate::term::{Clock, Term};
 pub(crate) fn context(api: &InMemory) -> Arc<Context> {
     let (objects, term, clock) = (Arc::new(api.clone()), Term::unlimited("controller of a test"), Clock::of_tests());
     let providers = Providers::new(objects.clone(), term.clone(), clock.clone());
-    Arc::new(Context { objects, providers, term, clock })
+    Arc::new(Context { objects, providers, term, clock, is_marked: true })
 }
 
 /// An object as it is now.

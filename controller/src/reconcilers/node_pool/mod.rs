@@ -239,7 +239,7 @@ impl PoolWork<'_> {
         wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
         let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
-        (wanted.count, wanted.rollout.max_surge) = (held.count, held.surge);
+        held.holds(&mut wanted);
         let like = like(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
         Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false }))
     }
@@ -320,6 +320,7 @@ impl PoolWork<'_> {
         work.term.may()?;
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let ill = repairs(&pool.spec.repair, &machines, &seen, &work.clock.time());
+        let ill = ill.with_room(known.held.stands.as_deref());
         if !is_going {
             repaired(&mut kept, &ill, &pool.spec.repair, seconds());
         }
@@ -485,9 +486,14 @@ impl PoolWork<'_> {
     async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
         let now = self.0.clock.time();
         let machines = self.machines(judged).await?;
-        let ill = repairs(&judged.spec.repair, &machines, seen, &now);
+        let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
+        // While nobody is repaired no time of an illness counts: who was off meanwhile, as for a host's maintenance, may come back first.
+        let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused;
         for machine in machines {
-            let status = shown_worker(&machine, seen, &now);
+            let mut status = shown_worker(&machine, seen, &now);
+            if !is_counted {
+                status.unhealthy_since = None;
+            }
             match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
                 // It is shown at the next look.
                 Err(Failure::Changed | Failure::Missing) => {}

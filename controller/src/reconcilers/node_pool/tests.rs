@@ -89,7 +89,7 @@ impl Pooled {
 
     async fn reconcile(&self) -> Result<Action, Trouble> {
         let World { api, place, clock, term, .. } = &self.0;
-        PoolWork(Work { objects: api, places: place, term, clock }).bring_on(&self.there()).await
+        PoolWork(Work { objects: api, places: place, term, clock, is_marked: true }).bring_on(&self.there()).await
     }
 
     async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
@@ -442,7 +442,7 @@ async fn pools_that_grow_at_the_same_time_share_what_there_is_room_for() {
     other.metadata.name = Some("shop-other".to_owned());
     pooled.0.api.put(&other);
     let World { api, place, clock, term, .. } = &pooled.0;
-    let work = PoolWork(Work { objects: api, places: place, term, clock });
+    let work = PoolWork(Work { objects: api, places: place, term, clock, is_marked: true });
     for _ in 0..6 {
         let _ = tokio::join!(pooled.reconcile(), work.bring_on(&other));
         assert!(pooled.workers().len() <= 2, "{:?}", pooled.workers());

@@ -53,6 +53,8 @@ pub(super) struct Work<'a> {
     pub(super) places: &'a dyn Placeable,
     pub(super) term: &'a Term,
     pub(super) clock: &'a Clock,
+    /// Whether the controller is of the build that the control cluster's kinds are of.
+    pub(super) is_marked: bool,
 }
 
 /// What comes after something was done for a cluster.
@@ -69,7 +71,13 @@ enum After {
 impl<'a> Work<'a> {
     /// With what all reconcilers share.
     pub(super) fn of(context: &'a Context) -> Self {
-        Self { objects: &*context.objects, places: &context.providers, term: &context.term, clock: &context.clock }
+        Self {
+            objects: &*context.objects,
+            places: &context.providers,
+            term: &context.term,
+            clock: &context.clock,
+            is_marked: context.is_marked,
+        }
     }
 }
 

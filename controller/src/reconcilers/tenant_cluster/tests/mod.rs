@@ -33,6 +33,8 @@ pub struct World {
     pub clock: Clock,
     pub term: Term,
     pub cluster: TenantCluster,
+    /// Whether the controller is of the build that the control cluster's kinds are of.
+    pub is_marked: bool,
 }
 
 impl World {
@@ -44,7 +46,7 @@ impl World {
         api.put(&VMClass::new("medium", fixture::class()));
         let cluster = fixture::cluster();
         api.put(&cluster);
-        Self { api, place, clock, term: Term::unlimited("controller one"), cluster }
+        Self { api, place, clock, term: Term::unlimited("controller one"), cluster, is_marked: true }
     }
 
     /// One reconcile.
@@ -54,7 +56,8 @@ impl World {
 
     /// The same by a controller that may die: none if it has.
     pub async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, Trouble>> {
-        let work = Work { objects, places: &self.place, term: &self.term, clock: &self.clock };
+        let (places, is_marked) = (&self.place, self.is_marked);
+        let work = Work { objects, places, term: &self.term, clock: &self.clock, is_marked };
         tokio::select! {
             biased;
             () = objects.died.notified() => None,

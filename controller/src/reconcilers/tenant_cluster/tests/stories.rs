@@ -135,8 +135,9 @@ async fn a_control_node_that_is_off_is_powered_on_unless_the_cluster_is_paused()
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("Progressing").1, "Paused");
-    // Nobody is asked as long as a VM is off: what is not known is not taken for good.
-    assert_eq!(world.condition("ControlPlaneReady").0, "Unknown");
+    let (_, reason, words) = world.condition("ControlPlaneReady");
+    assert!(reason == "Degraded" && words.contains("shop-cp2: its VM is off"), "{reason}: {words}");
+    assert!(world.is_ready(), "the others serve");
     put(&world.cluster);
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
 }

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use fleet::hypervisor::PowerState;
+use k8s_openapi::api::core::v1::{Node, NodeSpec};
+
 use super::World;
 use super::api::Mortal;
 use super::place;
@@ -146,8 +149,37 @@ async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once
     let changes = world.place.lock().changes.len();
     world.rests().await;
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
-    world.place.change(&new_vms("0b")[0], |vm| vm.power = fleet::hypervisor::PowerState::Off);
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
+}
+
+/// Nobody knows how the nodes were meanwhile, and whoever comes to say `rollback` has his ten minutes.
+#[tokio::test(start_paused = true)]
+async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() {
+    for is_there in [true, false] {
+        let world = World::upgradable().await;
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        for _ in 0..2 {
+            world.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        // The vCenter does not answer, or no controller runs.
+        world.place.lock().is_away = is_there;
+        for _ in 0..60 {
+            if is_there {
+                let _ = world.reconcile().await;
+            }
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        world.place.lock().is_away = false;
+        let back = tokio::time::Instant::now();
+        world.reconcile().await.unwrap();
+        assert_eq!((world.outcome(), world.up_to_date().as_str()), (None, "AwaitsCommit"), "{is_there}");
+        world.until("committed", World::is_current).await;
+        assert!(back.elapsed() >= Duration::from_secs(9 * 60), "{is_there}: {:?}", back.elapsed());
+        world.all_run(NEW, "it is committed");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,6 +193,19 @@ async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
     world.rests().await;
     assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
     assert_eq!(world.reason_of_operation("Progressing"), "AwaitsCommit");
+    // A host has failed meanwhile, and the commit may be days away.
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
+    let are_on = |world: &World| {
+        let state = world.place.lock();
+        let mut nodes = state.vms.iter().filter(|(vm, ..)| vm.data_disks().next().is_some());
+        nodes.all(|(vm, ..)| vm.power == PowerState::On)
+    };
+    world.until("all are on", are_on).await;
+    world.rests().await;
+    assert_eq!(
+        (world.condition("ControlPlaneReady").1.as_str(), world.up_to_date().as_str()),
+        ("AllReady", "AwaitsCommit")
+    );
     world.asks("cimmot");
     world
         .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
@@ -268,6 +313,25 @@ async fn what_is_abandoned_stays_where_it_stands_and_is_taken_for_what_it_is_whe
     assert_eq!(world.operations().len(), 1, "nothing was left to do");
 }
 
+/// An abandoned swap is final where a node was found good on the new image: the former one does not become true by being named.
+#[tokio::test(start_paused = true)]
+async fn the_former_image_named_after_an_abandoned_upgrade_is_not_current_while_nodes_run_the_new_one() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.asks("abandon");
+    world.until("abandoned", |world| world.outcome().is_some()).await;
+    world.goes_to(FORMER);
+    world.rests().await;
+    let (_, reason, words) = world.condition("UpToDate");
+    assert!(reason == "ChangeBlocked" && words.contains("upgrade.downgrade"), "{reason}: {words}");
+    assert_eq!(world.status()["controlPlane"]["updated"], 0);
+    world.goes_to(NEW);
+    world.until("taken for what it is", World::is_current).await;
+    world.rests().await;
+    assert!(world.is_current() && world.status()["resolved"]["image"] == NEW, "and stays so");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_word_in_the_middle_of_an_upgrade_is_heard_at_once() {
     let world = World::upgradable().await;
@@ -336,6 +400,60 @@ async fn a_term_that_ends_in_an_upgrade_stops_it_and_another_controller_goes_on(
     world.until("committed", World::is_current).await;
     world.all_run(NEW, "another one went on");
     assert_eq!(world.operations().len(), 1);
+}
+
+/// A run that ends before it has turned the journal leaves the word to the next one.
+#[tokio::test(start_paused = true)]
+async fn a_way_back_that_no_run_has_noted_is_heard_by_the_next_one() {
+    let mut world = World::upgradable().await;
+    world.goes_to(NEW);
+    let term = world.term.clone();
+    let ends = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        term.end();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), ends);
+    assert!(done.is_err(), "{done:?}");
+    // The hold of the one before is waited for, and meanwhile somebody wants something else.
+    world.term = Term::unlimited("controller two");
+    world.asks("rollback");
+    let edits = async {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        world.edit(|spec| spec.upgrade.gate_seconds += 1);
+    };
+    let (_, ()) = tokio::join!(world.reconcile(), edits);
+    world.until("ended", |world| world.outcome().is_some()).await;
+    assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+    world.rests().await;
+    world.all_run(FORMER, "it was taken back");
+    assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
+}
+
+/// Wherever a swap fails that is tried again by a person's word, before it has an Operation of its own.
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_is_asked_for_again_is_begun_whatever_is_in_the_way_for_a_moment() {
+    // It is judged, and planned before and under the hold.
+    for call in 0..3 {
+        let world = World::upgradable().await;
+        world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
+        world.goes_to(NEW);
+        world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+        let told = world.operations()[0].status.clone().unwrap().conditions;
+        {
+            let mut state = world.place.lock();
+            state.ill.never_good.clear();
+            state.ill.silent_after = Some(call);
+        }
+        world.asks("resume");
+        world.until(&format!("committed: {call}"), World::is_current).await;
+        world.all_run(NEW, &format!("it was tried again: {call}"));
+        assert_eq!((world.operations().len(), world.place.lock().ill.silent_after), (2, None), "{call}");
+        let first = world.operations().remove(1);
+        assert!(first.metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "{call}: it is noted");
+        assert_eq!(first.status.unwrap().conditions, told, "{call}: what has ended says nothing else");
+    }
 }
 
 /// Pods that do not move away are waited for; whoever does not want to wait goes back.
@@ -410,6 +528,13 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     let operation = world.operations().remove(0);
     assert!(operation.spec.steps.len() > 20 && operation.spec.plan.is_some(), "it can be read");
     assert_eq!((world.place.lock().changes.len(), world.condition("Progressing").1.as_str()), (changes, "Paused"));
+    assert_eq!(world.reason_of_operation("Progressing"), "Paused");
+    // Whoever unpauses it later wants it to go on.
+    world.asks("rollback");
+    world
+        .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
+        .await;
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("NotToBeHad", None));
     world.edit(|spec| spec.paused = false);
     let paused = async {
         while !world.place.lock().changes.contains(&"detach") {
@@ -427,6 +552,96 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     world.edit(|spec| spec.paused = false);
     world.until("committed", World::is_current).await;
     world.all_run(NEW, "it went on");
+}
+
+/// Who has read the plan and corrected it gets what he has named, and no node has moved before.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_corrected_while_it_is_paused_is_not_carried_out() {
+    const OTHER: &str = "kaas-tenant-0.4.0";
+    for wanted in [Some(OTHER), None] {
+        let world = World::upgradable().await;
+        world.api.put(&image(OTHER, "0.4.0", "0c", &["1.36"]));
+        world.edit(|spec| {
+            spec.paused = true;
+            spec.image = Some(NEW.to_owned());
+        });
+        world.rests().await;
+        let read = world.operations().remove(0);
+        assert_eq!(read.spec.to_image.as_deref(), Some(NEW));
+        let changes = world.place.lock().changes.len();
+        world.edit(|spec| spec.image = wanted.map(str::to_owned));
+        world.edit(|spec| spec.paused = false);
+        if wanted.is_none() {
+            world.until("as it was", World::is_current).await;
+            world.rests().await;
+            world.all_run(FORMER, "it is named no more");
+            assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
+            assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+            continue;
+        }
+        world.until("planned anew", |world| world.operations().len() == 2).await;
+        assert_eq!(world.operations().remove(0).spec.to_image.as_deref(), Some(OTHER));
+        let first: Operation = world.api.read(Some("team-blue"), &read.metadata.name.clone().unwrap()).unwrap();
+        assert_eq!(first.status.unwrap().outcome.as_deref(), Some("rolled back"));
+        world.until("committed", |world| world.status()["resolved"]["image"] == OTHER).await;
+        let of_new = world.place.lock().images.values().filter(|digest| digest.starts_with("0b")).count();
+        assert_eq!(of_new, 0, "no VM was ever made of the image that was corrected");
+    }
+}
+
+/// What was named in the middle follows, and the one before it is no person's wish any more.
+#[tokio::test(start_paused = true)]
+async fn an_image_that_is_named_no_more_is_committed_by_a_persons_word_alone() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.goes_to("kaas-tenant-0.3.1");
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
+    assert!(world.condition("UpToDate").2.contains("kaas-tenant-0.3.1"), "{:?}", world.condition("UpToDate"));
+    world.asks("commit");
+    world.until("committed", |world| world.outcome().as_deref() == Some("committed")).await;
+}
+
+/// Another version of the controller may lead for a while, and go again: nothing is begun by it, or left to it with a node away.
+#[tokio::test(start_paused = true)]
+async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_on_afterwards() {
+    let mut world = World::upgradable().await;
+    world.is_marked = false;
+    world.goes_to(NEW);
+    world.rests().await;
+    assert_eq!((world.operations().len(), world.up_to_date().as_str()), (0, "Changing"));
+    assert!(world.condition("UpToDate").2.contains("control cluster"), "{:?}", world.condition("UpToDate"));
+    world.is_marked = true;
+    // A control node of the control cluster is drained to be swapped, while a tenant's node is away.
+    let cordoned = |unschedulable: bool| {
+        let mut node = Node::default();
+        node.metadata.name = Some("control-cp1".to_owned());
+        let label = "node-role.kubernetes.io/control-plane".to_owned();
+        node.metadata.labels = Some([(label, String::new())].into());
+        node.spec = Some(NodeSpec { unschedulable: Some(unschedulable), ..NodeSpec::default() });
+        world.api.put(&node);
+    };
+    let drained = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        cordoned(true);
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), drained);
+    done.unwrap();
+    world.rests().await;
+    assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "no node is away");
+    let attached = || world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+    assert!((1..3).contains(&attached()), "{} nodes were swapped", attached());
+    assert_eq!(world.reason_of_operation("Progressing"), "ControlClusterChanges");
+    let entries = world.operations()[0].status.clone().unwrap().entries.len();
+    world.rests().await;
+    assert_eq!(world.operations()[0].status.clone().unwrap().entries.len(), entries, "nothing is noted meanwhile");
+    cordoned(false);
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it went on");
+    assert_eq!(world.operations().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
