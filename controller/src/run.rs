@@ -99,13 +99,13 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience);
-    let directory = settings.directory.clone();
+    let (directory, node) = (settings.directory.clone(), settings.node.clone());
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
     let begun = Arc::clone(&works);
     let work = |term: Term| async move {
         begun.store(true, Ordering::SeqCst);
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
-        let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory);
+        let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory, &node);
         let context = Arc::new(Context { objects, providers, term, clock });
         looks_after_all(api.client(), &context, stopping).await;
     };

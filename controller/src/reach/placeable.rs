@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use contract::deployer::PrivateKey;
-use fleet::authority::{LatestSnapshot, Snapshots};
+use fleet::authority::{Budget, LatestSnapshot, Snapshots};
 use fleet::deploy::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
 use fleet::node::{AddOnSeen, Client, Credentials, Deployer};
@@ -96,6 +96,11 @@ impl Placeable for Providers {
     }
 }
 
+/// What snapshots of all clusters may have on one node, and how much of its disk stays free: etcd is there as well, which does not survive
+/// a full one, and its own snapshots go once a tenth is left.
+const BUDGET: Budget = Budget { most: 8 << 30, reserve: 25 };
+
 fn latest(providers: &Providers, namespace: &str, cluster: &str) -> LatestSnapshot {
-    LatestSnapshot::at(providers.directory().join(format!("{namespace}.{cluster}")))
+    let (directory, node) = providers.keeps();
+    LatestSnapshot::at(directory.join(format!("{namespace}.{cluster}")), BUDGET, node)
 }

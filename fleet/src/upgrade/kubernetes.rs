@@ -141,7 +141,8 @@ impl Deployment<'_> {
         let directory = self.snapshots.spool().await.context("making room for the snapshot")?;
         let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
         let pulled = directory.path().join(&name);
-        let pulling = self.nodes.snapshot(node.address, &pulled);
+        let most = self.snapshots.room().await.context("looking for room for the snapshot")?;
+        let pulling = self.nodes.snapshot(node.address, &pulled, most);
         let bytes = unless_ended(pulling, self.pace, || self.may_go_on(hold)).await?;
         let bytes = bytes.context("taking a snapshot of etcd")?;
         let place = self.snapshots.keep(&name, &pulled).await?;

@@ -47,6 +47,8 @@ struct Inner {
     clock: Clock,
     /// Where this process keeps what is of its node alone.
     directory: PathBuf,
+    /// That node, as people know it.
+    node: String,
     /// By the UID of the Provider. Each is locked for as long as a login takes: whoever needs it meanwhile waits for that one.
     known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
 }
@@ -99,16 +101,17 @@ pub fn vsphere(provider: &Provider) -> Result<&VSphere, Unavailable> {
 impl Providers {
     /// Those that an API server has, for a leader.
     pub fn new(objects: Arc<dyn Objects>, term: Term, clock: Clock) -> Self {
-        Self::keeping(objects, term, clock, PathBuf::from(DIRECTORY))
+        Self::keeping(objects, term, clock, PathBuf::from(DIRECTORY), "this node")
     }
 
-    /// The same, which keeps what is of this node alone in a directory.
-    pub fn keeping(objects: Arc<dyn Objects>, term: Term, clock: Clock, directory: PathBuf) -> Self {
-        Self(Arc::new(Inner { objects, term, clock, directory, known: Mutex::default() }))
+    /// The same, which keeps what is of a node of this name alone in a directory.
+    pub fn keeping(objects: Arc<dyn Objects>, term: Term, clock: Clock, directory: PathBuf, node: &str) -> Self {
+        Self(Arc::new(Inner { objects, term, clock, directory, node: node.to_owned(), known: Mutex::default() }))
     }
 
-    pub(super) fn directory(&self) -> &Path {
-        &self.0.directory
+    /// Where it keeps what is of its node alone, and that node.
+    pub(super) fn keeps(&self) -> (&Path, &str) {
+        (&self.0.directory, &self.0.node)
     }
 
     /// The session on a Provider's vCenter, with the credentials that its Secret has now. Opened if there is none.

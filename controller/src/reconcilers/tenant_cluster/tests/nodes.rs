@@ -291,7 +291,7 @@ impl Nodes for Upgradable {
         Ok(Asked::Done)
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: u64) -> anyhow::Result<u64> {
         self.0.lock().answering(node)?;
         std::fs::write(to, "a store")?;
         Ok(7)
