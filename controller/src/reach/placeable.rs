@@ -100,7 +100,12 @@ impl Placeable for Providers {
 /// a full one, and its own snapshots go once a tenth is left.
 const BUDGET: Budget = Budget { most: 8 << 30, reserve: 25 };
 
+/// What the directory of a cluster is called: neither name has a dot.
+pub(super) fn kept_as(namespace: &str, cluster: &str) -> String {
+    format!("{namespace}.{cluster}")
+}
+
 fn latest(providers: &Providers, namespace: &str, cluster: &str) -> LatestSnapshot {
     let (directory, node) = providers.keeps();
-    LatestSnapshot::at(directory.join(format!("{namespace}.{cluster}")), BUDGET, node)
+    LatestSnapshot::at(directory.join(kept_as(namespace, cluster)), BUDGET, node)
 }
