@@ -14,9 +14,12 @@ use super::deploy::Ran;
 use super::operator::issued;
 use super::place::{Opened, unavailable};
 use super::{After, Work};
-use crate::context::Trouble;
-use crate::decisions::{Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged,
+};
 use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
+use crate::reach::kinds;
 use crate::records::kept_of;
 
 /// How long after a run that waits for something the next one is.
@@ -36,6 +39,10 @@ impl Work<'_> {
             // Nobody takes a deletion back: what is read here is older than what was done.
             let words = "its control nodes were being removed, and nobody deletes it";
             return self.stuck(cluster, TenantClusterReason::Drifted, words).await;
+        }
+        // Who has taken it off would have the object go, and its VMs stay with nobody to see to them.
+        if kinds::keeps(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("noting that the cluster is kept")? {
+            return Ok(After::Again);
         }
         let machines = self.control_machines(cluster).await?;
         let Some(provider) = self.provider(cluster).await? else {

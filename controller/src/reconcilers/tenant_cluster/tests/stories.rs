@@ -66,6 +66,24 @@ async fn a_cluster_that_is_ready_is_looked_at_and_nothing_is_written() {
     assert!(world.place.lock().given > given, "it is asked how it is");
 }
 
+/// Who takes it off would have the object go, and its VMs stay.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_was_taken_off_is_put_on_again() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let read = || world.api.read::<TenantCluster>(Some("team-blue"), "shop").unwrap();
+    let kept = read().metadata.finalizers;
+    assert!(kept.is_some());
+    let mut bare = read();
+    bare.metadata.finalizers = None;
+    world.api.put(&bare);
+    world.reconcile().await.unwrap();
+    assert_eq!(read().metadata.finalizers, kept);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("its VMs went first");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_kubeconfig_is_renewed_before_it_ends() {
     let world = World::new();
