@@ -298,7 +298,7 @@ impl Work<'_> {
         let (nodes, pinned) = (nodes(&wished.machines, allotted), pinned(cluster, resolved));
         let Some(told) = told(cluster, around, &pinned, &nodes) else { return Ok(After::Again) };
         let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
-        let guests = self.places.guests(Some(keys.deployer));
+        let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, &opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, &wished.machines, ran).await
     }

@@ -93,7 +93,7 @@ impl Work<'_> {
             Err(why) => return self.waits(cluster, &why.to_string(), AWAITING).await,
         };
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
-        let guests = self.places.guests(None);
+        let guests = self.guests(cluster, None);
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
         let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], also: &[] };
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");

@@ -10,6 +10,7 @@ mod leave;
 mod note;
 mod operate;
 mod operator;
+mod own_guests;
 mod place;
 mod run;
 mod secrets;

@@ -82,7 +82,7 @@ impl Work<'_> {
             Ok(wanted) => wanted,
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
-        let guests = self.places.guests(Some(keys.deployer));
+        let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran).await
     }
@@ -98,7 +98,7 @@ impl Work<'_> {
     ) -> Result<After, Trouble> {
         let wanted = again(cluster, deployment, &keys)?;
         let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
-        let guests = self.places.guests(Some(keys.deployer));
+        let guests = self.guests(cluster, Some(keys.deployer));
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
@@ -153,7 +153,7 @@ impl Work<'_> {
                 format!("the Secret {name} is gone: put it back, for nodes know nobody by another one")
             }
         };
-        let guests = self.places.guests(None);
+        let guests = self.guests(cluster, None);
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
         self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand).await?;

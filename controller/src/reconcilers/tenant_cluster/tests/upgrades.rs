@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Secret;
+
 use super::World;
 use super::api::Mortal;
 use super::place;
@@ -484,6 +486,32 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37"));
     assert_eq!(raise(&world).status.unwrap().outcome.as_deref(), Some("done"));
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
+}
+
+/// A control node is its tenant's: nobody is asked where it says.
+#[tokio::test(start_paused = true)]
+async fn a_kubeconfig_that_a_node_gives_and_that_leads_elsewhere_is_gone_by_nowhere() {
+    for server in ["https://127.0.0.1:10259", "https://10.0.0.5:6443", "https://192.168.10.20:2379"] {
+        let world = World::upgradable().await;
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        {
+            let mut state = world.place.lock();
+            state.elsewhere = Some(server);
+            state.asked_by.clear();
+        }
+        world.api.remove::<Secret>(Some("team-blue"), "shop-kubeconfig");
+        world.asks("rollback");
+        for _ in 0..10 {
+            let _ = world.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        assert!(world.place.lock().asked_by.is_empty(), "{:?}", world.place.lock().asked_by);
+        let said = format!("{:#} {:?}", world.api.object("tenantclusters"), world.operations());
+        assert!(!said.contains(&server["https://".len()..]), "{said}");
+        world.place.lock().elsewhere = None;
+        world.until("gone on with", |world| world.outcome().is_some()).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
