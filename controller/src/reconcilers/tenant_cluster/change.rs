@@ -12,6 +12,7 @@
 //! Where it stands is read anew each time. Nothing here is remembered.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use contract::minor::Minor;
 use contract::swap::Image;
@@ -30,6 +31,9 @@ use crate::objects::{
 };
 use crate::reach::{Collection, Failure, kinds};
 use crate::records::digits_of;
+
+/// How long it may take to look whether a change may begin.
+const JUDGING: Duration = Duration::from_secs(300);
 
 /// What was decided, and by what.
 pub(super) struct Changing {
@@ -148,7 +152,8 @@ impl Work<'_> {
     }
 
     /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is
-    /// left to do of it, that is pinned.
+    /// left to do of it, that is pinned. None once a person wants something else, or all that lasts is to end: who is asked may take as
+    /// long as he likes.
     pub(super) async fn with_obstacles(
         &self,
         cluster: &TenantCluster,
@@ -156,20 +161,35 @@ impl Work<'_> {
         changing: Changing,
         opened: &Opened,
         operator: &Operator<'_>,
-    ) -> Result<Changing, Trouble> {
-        let change = match &changing.change {
-            Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
-            Change::Raise(to, _) => {
-                let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
-                planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
+    ) -> Result<Option<Changing>, Trouble> {
+        let judging = async {
+            Ok::<_, Trouble>(match &changing.change {
+                Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
+                Change::Raise(to, _) => {
+                    let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
+                    planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
+                }
+                _ => None,
+            })
+        };
+        // It changes nothing: it may be broken off anywhere.
+        let judged = tokio::select! {
+            judged = tokio::time::timeout(JUDGING, judging) => judged,
+            () = self.is_wanted_otherwise(cluster) => return Ok(None),
+            () = self.term.ended() => return Err(self.over()),
+        };
+        let change = match judged {
+            Ok(change) => change?,
+            Err(_) => {
+                let words = format!("its control nodes were not all looked at within {} s", JUDGING.as_secs());
+                Some(Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words)))
             }
-            _ => None,
         };
         self.term.may()?;
-        Ok(match change {
+        Ok(Some(match change {
             Some(change) => Changing { change, ..changing },
             None => changing,
-        })
+        }))
     }
 
     async fn judged_swap(

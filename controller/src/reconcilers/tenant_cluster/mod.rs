@@ -11,6 +11,7 @@ mod note;
 mod operate;
 mod operator;
 mod own_guests;
+mod own_nodes;
 mod place;
 mod run;
 mod secrets;

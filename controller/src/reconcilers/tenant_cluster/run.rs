@@ -119,7 +119,9 @@ impl Work<'_> {
         let changing = self.counts_good(cluster, changing, machines, are_good).await?;
         let (changing, operator) = if changing.change.is_to_do() {
             let operator = self.operator(cluster, opened, &*guests, &kept).await?;
-            (self.with_obstacles(cluster, machines, changing, opened, &operator).await?, Some(operator))
+            let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;
+            let Some(judged) = judged else { return Ok(After::Again) };
+            (judged, Some(operator))
         } else {
             (changing, None)
         };

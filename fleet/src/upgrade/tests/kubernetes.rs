@@ -142,6 +142,15 @@ async fn a_command_that_was_overtaken_upgrades_no_further_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_api_that_lists_more_control_nodes_than_a_cluster_has_has_none_of_them_asked() {
+    let world = world();
+    world.lock().nodes = vec!["cp1"; 10];
+    let error = format!("{:#}", planned_to(&world, None).await.unwrap_err());
+    assert!(error.contains("lists 10 control nodes"), "{error}");
+    assert_eq!(world.called("facts"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_minor_than_the_next_one_is_refused() {
     let world = world();
     for to in ["1.37", "1.34", "new"] {

@@ -207,11 +207,19 @@ impl Nodes for Upgradable {
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
         let state = self.0.lock();
         state.serves()?;
-        Ok(state.control_nodes())
+        Ok([state.control_nodes(), state.strangers.clone()].concat())
     }
 
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        self.0.lock().told(node)
+        let told = {
+            let mut state = self.0.lock();
+            state.asked.insert(node);
+            (!state.are_mute).then(|| state.told(node))
+        };
+        match told {
+            Some(told) => told,
+            None => std::future::pending().await,
+        }
     }
 
     async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {

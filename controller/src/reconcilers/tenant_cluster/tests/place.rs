@@ -96,6 +96,11 @@ pub struct State {
     pub is_slow: bool,
     /// Whether no kubeconfig is good for asking.
     pub is_unusable: bool,
+    /// What the cluster's API lists as control nodes beside its own.
+    pub strangers: Vec<(String, Ipv4Addr)>,
+    /// The control nodes that were asked how they are, and whether none ever answers.
+    pub asked: BTreeSet<Ipv4Addr>,
+    pub are_mute: bool,
     /// Where control nodes say that the API is, if not where they are.
     pub elsewhere: Option<&'static str>,
     /// The kubeconfigs by which clusters were asked.

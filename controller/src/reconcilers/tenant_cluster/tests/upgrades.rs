@@ -488,6 +488,53 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
 }
 
+/// The API is its tenant's, and so is what it lists.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_the_api_makes_up_is_asked_nothing() {
+    let [stranger, moved] = [[10, 0, 0, 5], [192, 168, 10, 1]].map(std::net::Ipv4Addr::from);
+    for listed in [("shop-cp4", stranger), ("shop-cp1", moved)] {
+        let world = World::upgradable().await;
+        world.place.lock().strangers.push((listed.0.to_owned(), listed.1));
+        world.goes_to(NEW);
+        world.rests().await;
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "NotKnown" && words.contains("not made for it"), "{reason} {words}");
+        assert!(!words.contains(&listed.1.to_string()), "{words}");
+        assert!(!world.place.lock().asked.contains(&listed.1) && world.operations().is_empty());
+        world.place.lock().strangers.clear();
+        world.until("committed", World::is_current).await;
+    }
+}
+
+/// Who is asked may take as long as he likes.
+#[tokio::test(start_paused = true)]
+async fn a_look_before_a_change_that_comes_to_no_end_heeds_whoever_wants_something_else_and_ends_by_itself() {
+    let mut world = World::upgradable().await;
+    world.place.lock().are_mute = true;
+    world.goes_to(NEW);
+    let look = tokio::time::timeout(Duration::from_secs(400), world.reconcile()).await;
+    look.expect("it has an end").unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "NotKnown" && words.contains("within 300 s"), "{reason} {words}");
+    let begun = tokio::time::Instant::now();
+    let closed = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.term.close();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), closed);
+    done.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    world.term = Term::unlimited("controller two");
+    let deleted = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.delete();
+    };
+    let (_, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(200), world.reconcile()), deleted);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was deleted while it was looked at");
+    assert!(begun.elapsed() < Duration::from_secs(400), "{:?}", begun.elapsed());
+}
+
 /// A control node is its tenant's: nobody is asked where it says.
 #[tokio::test(start_paused = true)]
 async fn a_kubeconfig_that_a_node_gives_and_that_leads_elsewhere_is_gone_by_nowhere() {
