@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::claims::{Allotted, Claiming};
 use super::obstacle::Obstacle;
-use super::owned::CLUSTER_FINALIZER;
+use super::owned::{CLUSTER_FINALIZER, MACHINE_FINALIZER};
 use crate::objects::{
     Goal, IPAddress, Machine, NodePool, Resolved, TenantCluster, TenantClusterReason, TenantClusterSpec,
 };
@@ -177,6 +177,8 @@ pub struct Leaving<'a> {
     pub secrets: Vec<String>,
     /// The Operations that were made for it, by name.
     pub operations: Vec<String>,
+    /// Those that were asked to go, and that a finalizer of somebody else keeps.
+    pub held_operations: Vec<String>,
     /// The numbers of its holds, the lowest first: removed in that order, those that are left have no gaps.
     pub holds: Vec<u64>,
 }
@@ -199,6 +201,8 @@ pub enum Going {
     RemoveSecret(String),
     /// An Operation goes.
     RemoveOperation(String),
+    /// Somebody else keeps Operations: another cluster of this name would take them for its own.
+    AwaitOperations(Vec<String>),
     /// A hold goes: nobody takes one any more.
     RemoveHold(u64),
     /// Nothing is left: the object goes.
@@ -238,7 +242,12 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
     if let Some(address) = leaving.addresses.iter().find(|it| it.metadata.deletion_timestamp.is_none()) {
         return Going::Release(Box::new(address.clone()));
     }
-    if let Some(machine) = leaving.machines.first() {
+    // One that was let go is somebody else's to keep, as is a Secret that was asked to go: asking again changes nothing.
+    let is_ours = |machine: &&Machine| {
+        let finalizers = machine.metadata.finalizers.iter().flatten();
+        machine.metadata.deletion_timestamp.is_none() || finalizers.into_iter().any(|it| it == MACHINE_FINALIZER)
+    };
+    if let Some(machine) = leaving.machines.iter().find(is_ours) {
         return Going::Forget(Box::new(machine.clone()));
     }
     if let Some(secret) = leaving.secrets.first() {
@@ -246,6 +255,9 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
     }
     if let Some(operation) = leaving.operations.first() {
         return Going::RemoveOperation(operation.clone());
+    }
+    if !leaving.held_operations.is_empty() {
+        return Going::AwaitOperations(leaving.held_operations.clone());
     }
     match leaving.holds.first() {
         Some(hold) => Going::RemoveHold(*hold),
@@ -443,6 +455,7 @@ mod tests {
             addresses: vec![crate::decisions::claimed("blue-nodes", Ipv4Addr::new(192, 168, 10, 20), claimant)],
             secrets: vec!["shop-kubeconfig".to_owned()],
             operations: vec!["shop-1".to_owned()],
+            held_operations: Vec::new(),
             holds: vec![3, 4],
         }
     }
@@ -462,11 +475,17 @@ mod tests {
         assert!(matches!(going(&seen), Going::Release(_)));
         seen.addresses.clear();
         assert!(matches!(going(&seen), Going::Forget(_)));
-        seen.machines.clear();
+        let machine = &mut seen.machines[0].metadata;
+        (machine.deletion_timestamp, machine.finalizers) = (Some(now()), Some(vec![MACHINE_FINALIZER.to_owned()]));
+        assert!(matches!(going(&seen), Going::Forget(_)));
+        seen.machines[0].metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
         assert_eq!(going(&seen), Going::RemoveSecret("shop-kubeconfig".to_owned()));
         seen.secrets.clear();
         assert_eq!(going(&seen), Going::RemoveOperation("shop-1".to_owned()));
         seen.operations.clear();
+        seen.held_operations.push("shop-1".to_owned());
+        assert_eq!(going(&seen), Going::AwaitOperations(vec!["shop-1".to_owned()]));
+        seen.held_operations.clear();
         assert_eq!(going(&seen), Going::RemoveHold(3));
         seen.holds.clear();
         assert_eq!(going(&seen), Going::LetGo);

@@ -137,11 +137,13 @@ impl Work<'_> {
         kinds::create(self.objects, &secret).await.map(|_| true).attempting(attempt)
     }
 
-    /// The Secrets that were made for a cluster, by name.
+    /// The Secrets that were made for a cluster and were not asked to go, by name. Whoever keeps one of those has it: nobody goes by it.
     pub(super) async fn own_secrets(&self, cluster: &TenantCluster) -> Result<Vec<String>, Trouble> {
         let mut own = Vec::new();
         for name in [kubeconfig_secret(&cluster.name_any()), keys_secret(&cluster.name_any())] {
-            if self.secret(cluster, &name).await?.is_some_and(|secret| is_own_secret(&secret, cluster)) {
+            let is_own =
+                |secret: Secret| secret.metadata.deletion_timestamp.is_none() && is_own_secret(&secret, cluster);
+            if self.secret(cluster, &name).await?.is_some_and(is_own) {
                 own.push(name);
             }
         }

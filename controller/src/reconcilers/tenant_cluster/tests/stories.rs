@@ -84,6 +84,20 @@ async fn a_finalizer_that_was_taken_off_is_put_on_again() {
     world.is_clean("its VMs went first");
 }
 
+/// Asking again what is going already changes nothing, and costs as much each time.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_somebody_else_keeps_holds_no_cluster_up() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let mut kept = world.secret("shop-kubeconfig");
+    kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
+    world.api.put(&kept);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    assert_eq!(world.api.names("secrets"), ["shop-kubeconfig"]);
+    assert!(world.place.vms().is_empty() && world.api.names("machines").is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_kubeconfig_is_renewed_before_it_ends() {
     let world = World::new();

@@ -488,6 +488,26 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_somebody_else_keeps_is_waited_for_and_asked_once() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    let mut kept = world.operations().remove(0);
+    kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
+    world.api.put(&kept);
+    world.delete();
+    world.until("waited for", |world| world.condition("Progressing").2.contains("keep Operations")).await;
+    let calls = world.api.calls();
+    world.reconcile().await.unwrap();
+    assert!(world.api.calls() - calls < 40, "{} calls", world.api.calls() - calls);
+    let mut kept = world.operations().remove(0);
+    kept.metadata.finalizers = None;
+    world.api.put(&kept);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("nobody keeps anything");
+}
+
 /// The API is its tenant's, and so is what it lists.
 #[tokio::test(start_paused = true)]
 async fn a_control_node_that_the_api_makes_up_is_asked_nothing() {
