@@ -72,19 +72,19 @@ impl Placeable for Providers {
     }
 
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
-        Ok(Box::new(Client::new(&Credentials::parse(kubeconfig)?)?))
+        Ok(Box::new(self.client(kubeconfig)?))
     }
 
     async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>> {
-        Client::new(&Credentials::parse(kubeconfig)?)?.add_ons().await
+        self.client(kubeconfig)?.add_ons().await
     }
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
-        Box::new(ByKey(key.map(Deployer::new)))
+        Box::new(ByKey(key.map(|key| Deployer::new(key).within(self.bodies().clone()))))
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {
-        Ok(Arc::new(Client::new(&Credentials::parse(kubeconfig)?)?))
+        Ok(Arc::new(self.client(kubeconfig)?))
     }
 
     fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots> {
@@ -93,6 +93,13 @@ impl Placeable for Providers {
 
     async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()> {
         latest(self, namespace, cluster).clear().await
+    }
+}
+
+impl Providers {
+    /// A client of a tenant's cluster: all of them share the room for what they answer.
+    fn client(&self, kubeconfig: &str) -> anyhow::Result<Client> {
+        Ok(Client::new(&Credentials::parse(kubeconfig)?)?.within(self.bodies().clone()))
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fleet::hypervisor::{self, Hypervisor};
+use fleet::node::Bodies;
 use fleet::vcenter::{Library, VcenterHypervisor};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -49,6 +50,8 @@ struct Inner {
     directory: PathBuf,
     /// That node, as people know it.
     node: String,
+    /// The room for what tenants' clusters answer.
+    bodies: Bodies,
     /// By the UID of the Provider. Each is locked for as long as a login takes: whoever needs it meanwhile waits for that one.
     known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
 }
@@ -56,6 +59,10 @@ struct Inner {
 /// Where this process keeps what is of its node alone, if nothing else is said: snapshots of clusters' stores, which come before their
 /// upgrades.
 pub const DIRECTORY: &str = "/var/lib/kaas-controller";
+
+/// So many large answers of tenants' clusters are in memory at once. One has up to 16 MiB, of which it takes twice as much while it grows: the
+/// pod may have 1 GiB.
+const LARGE: usize = 8;
 
 /// What is known of a Provider.
 #[derive(Default)]
@@ -106,7 +113,13 @@ impl Providers {
 
     /// The same, which keeps what is of a node of this name alone in a directory.
     pub fn keeping(objects: Arc<dyn Objects>, term: Term, clock: Clock, directory: PathBuf, node: &str) -> Self {
-        Self(Arc::new(Inner { objects, term, clock, directory, node: node.to_owned(), known: Mutex::default() }))
+        let (node, bodies, known) = (node.to_owned(), Bodies::new(LARGE), Mutex::default());
+        Self(Arc::new(Inner { objects, term, clock, directory, node, bodies, known }))
+    }
+
+    /// The room that what tenants' clusters answer shares.
+    pub(super) fn bodies(&self) -> &Bodies {
+        &self.0.bodies
     }
 
     /// Where it keeps what is of its node alone, and that node.
