@@ -103,6 +103,8 @@ pub struct State {
     pub are_mute: bool,
     /// Where control nodes say that the API is, if not where they are.
     pub elsewhere: Option<&'static str>,
+    /// How often somebody has asked for what runs VMs.
+    pub opened: usize,
     /// The kubeconfigs by which clusters were asked.
     pub asked_by: BTreeSet<String>,
 }
@@ -245,6 +247,7 @@ impl Placeable for InMemoryPlace {
         place: &Place<'_>,
         _make: bool,
     ) -> std::result::Result<Box<dyn Hypervisor>, Unavailable> {
+        self.lock().opened += 1;
         if self.lock().is_away {
             let provider = provider.metadata.name.clone().unwrap();
             return Err(Unavailable { provider, why: Why::NoAnswer("the vCenter does not answer".to_owned()) });
