@@ -25,6 +25,8 @@ pub struct Wished<'a> {
     pub limits: Option<Obstacle>,
     /// The addresses that are given back: those that it does not claim any more, and without room all of its own.
     pub left_over: Vec<IPAddress>,
+    /// The addresses that it has for itself, beside those of its Machines.
+    pub held: Vec<IPAddress>,
     /// What comes next for its addresses; or why none can be had.
     pub claiming: Result<Claiming, Obstacle>,
     /// What nodes prove themselves with.
@@ -59,6 +61,8 @@ pub enum Next {
     Unmake(Box<Machine>),
     /// An address is given back.
     Release(Box<IPAddress>),
+    /// All of its own addresses are given back, for something is in the way: others could have them meanwhile.
+    GiveBack(Vec<IPAddress>, Obstacle),
     /// A Machine is made.
     Make(Box<Machine>),
     /// An address is claimed.
@@ -132,9 +136,17 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if let Some(missing) = wished.wanted.iter().find(|wanted| !is_there(wanted)) {
         return Next::Make(Box::new(missing.clone()));
     }
+    if let Some(obstacle) = in_the_way(wished) {
+        // What is not known may be well in a moment.
+        let is_known = obstacle.reason != TenantClusterReason::PreflightNotKnown;
+        return match wished.held.is_empty() || !is_known {
+            true => Next::Await(obstacle),
+            false => Next::GiveBack(wished.held.clone(), obstacle),
+        };
+    }
     let allotted = match &wished.claiming {
         Err(obstacle) => return Next::Await(obstacle.clone()),
-        Ok(Claiming::Make(address)) => return Next::Claim(address.clone()),
+        Ok(Claiming::Make(address, _)) => return Next::Claim(address.clone()),
         Ok(Claiming::Has(allotted)) => allotted,
     };
     let with_addresses = Resolved {
@@ -145,14 +157,20 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if pinned != Some(&with_addresses) {
         return Next::Pin(Box::new(with_addresses));
     }
-    if let Some(obstacle) = &wished.place {
-        return Next::Await(obstacle.clone());
-    }
     match &wished.keys {
-        KeysSeen::Missing => Next::Draw,
-        KeysSeen::Damaged(why) => Next::Await(Obstacle::new(TenantClusterReason::SecretMissing, why)),
+        KeysSeen::Missing | KeysSeen::Damaged(_) => Next::Draw,
         KeysSeen::There => Next::Deploy(allotted.clone()),
     }
+}
+
+/// What would keep a cluster from its first VM once it has all addresses.
+fn in_the_way(wished: &Wished<'_>) -> Option<Obstacle> {
+    let damaged = match &wished.keys {
+        // None is drawn over another one.
+        KeysSeen::Damaged(why) => Some(Obstacle::new(TenantClusterReason::SecretMissing, why)),
+        KeysSeen::Missing | KeysSeen::There => None,
+    };
+    wished.place.clone().or(damaged)
 }
 
 /// Whether a Machine is as it is wanted, and not about to go.
@@ -318,6 +336,7 @@ mod tests {
                 machines: self.machines.clone(),
                 limits: None,
                 left_over: left_over(&self.cluster, &claims, &self.addresses),
+                held: left_over(&self.cluster, &[], &self.addresses),
                 claiming: claiming(&claims, &[pool()], &seen),
                 keys: self.keys.clone(),
                 place: None,
@@ -338,7 +357,7 @@ mod tests {
                 Next::Claim(address) => self.addresses.push(*address),
                 Next::Release(address) => self.addresses.retain(|other| other.spec != address.spec),
                 Next::Draw => self.keys = KeysSeen::There,
-                Next::Await(_) | Next::Rest | Next::Deploy(_) => return false,
+                Next::Await(_) | Next::GiveBack(..) | Next::Rest | Next::Deploy(_) => return false,
             }
             true
         }
@@ -374,9 +393,16 @@ mod tests {
         assert_eq!(next(&blocked), Next::Await(why(TenantClusterReason::ProviderNotReady)));
         while world.step() {}
         let place = Some(why(TenantClusterReason::CapacityMissing));
-        assert_eq!(next(&Wished { place, ..world.wished() }), Next::Await(why(TenantClusterReason::CapacityMissing)));
+        let given_back = next(&Wished { place: place.clone(), ..world.wished() });
+        let Next::GiveBack(addresses, obstacle) = given_back else { panic!("{given_back:?}") };
+        assert_eq!((addresses.len(), obstacle), (3, why(TenantClusterReason::CapacityMissing)), "nodes keep theirs");
+        let unknown = Some(why(TenantClusterReason::PreflightNotKnown));
+        assert!(matches!(next(&Wished { place: unknown, ..world.wished() }), Next::Await(_)), "it may pass at once");
+        let without = Wished { place, held: Vec::new(), ..world.wished() };
+        assert_eq!(next(&without), Next::Await(why(TenantClusterReason::CapacityMissing)));
         let keys = KeysSeen::Damaged("the Secret holds no key".to_owned());
-        assert!(matches!(next(&Wished { keys, ..world.wished() }), Next::Await(_)), "no key is drawn over another one");
+        let damaged = Wished { keys, held: Vec::new(), ..world.wished() };
+        assert!(matches!(next(&damaged), Next::Await(_)), "no key is drawn over another one");
         world.machines.clear();
         let claiming = Err(why(TenantClusterReason::AddressesMissing));
         let taken = Wished { claiming, ..world.wished() };

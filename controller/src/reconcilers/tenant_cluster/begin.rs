@@ -40,6 +40,13 @@ pub(in crate::reconcilers) struct Surroundings {
     controllers: Vec<String>,
 }
 
+/// What there is of a cluster's addresses.
+struct Addresses {
+    claiming: Result<Claiming, Obstacle>,
+    left_over: Vec<IPAddress>,
+    held: Vec<IPAddress>,
+}
+
 impl Surroundings {
     /// The pool of the addresses of a cluster's control nodes.
     pub(in crate::reconcilers) fn pool_of_nodes(&self, cluster: &TenantCluster) -> Option<&IPPool> {
@@ -52,8 +59,9 @@ impl Work<'_> {
     pub(super) async fn begin(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
         let around = self.around(cluster).await?;
         let mut wished = self.wished(cluster, &around).await?;
-        // The place is asked once all else is there, and before anything is drawn for it.
-        if matches!(next(&wished), Next::Draw | Next::Deploy(_)) {
+        // The place is asked before the first address is claimed; and once all else is there, before anything is drawn for it.
+        let begins = |next: &Next| matches!(next, Next::Claim(_)) && wished.held.is_empty();
+        if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) {
             wished.place = self.judged(cluster, &around, &wished).await?;
         }
         match next(&wished) {
@@ -76,6 +84,13 @@ impl Work<'_> {
             Next::Unmake(machine) => self.unmake(&machine).await?,
             Next::Release(address) => {
                 kinds::delete(self.objects, &*address).await.attempting("giving an address back")?;
+            }
+            Next::GiveBack(addresses, obstacle) => {
+                for address in &addresses {
+                    kinds::delete(self.objects, address).await.attempting("giving an address back")?;
+                }
+                self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                return Ok(After::Rest(AWAITING));
             }
             Next::Make(machine) => return self.make(cluster, &machine).await,
             Next::Claim(address) => {
@@ -158,9 +173,9 @@ impl Work<'_> {
         };
         let machines = self.control_machines(cluster).await?;
         let limits = self.limits(cluster, around, &wanted).await?;
-        let (claiming, left_over) = self.claiming(cluster, around, &machines, limits.is_none()).await?;
+        let Addresses { claiming, left_over, held } = self.claiming(cluster, around, &machines, limits.is_none()).await?;
         let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
-        Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, claiming, keys, place: None })
+        Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, held, claiming, keys, place: None })
     }
 
     /// Why the Provider's limits have no room for control nodes. Judged again after each thing that is done for them: of several that
@@ -178,43 +193,48 @@ impl Work<'_> {
         Ok(limits(provider, tenants.taken_before(cluster), wanted))
     }
 
-    /// What comes next for a cluster's addresses, and which of its own are given back.
+    /// What comes next for a cluster's addresses, which of its own are given back, and which it has.
     async fn claiming(
         &self,
         cluster: &TenantCluster,
         around: &Surroundings,
         machines: &[Machine],
         has_room: bool,
-    ) -> Result<(Result<Claiming, Obstacle>, Vec<IPAddress>), Trouble> {
+    ) -> Result<Addresses, Trouble> {
+        let none = |obstacle| Addresses { claiming: Err(obstacle), left_over: Vec::new(), held: Vec::new() };
         let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
         let Some(pool) = pool else {
             let words = "the network of the control nodes has no IPPool";
-            return Ok((Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words)), Vec::new()));
+            return Ok(none(Obstacle::new(TenantClusterReason::ReferenceMissing, words)));
         };
         let seen = kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
         let claims = match claims(cluster, machines, &pool.name_any()) {
             Ok(claims) => claims,
-            Err(obstacle) => return Ok((Err(obstacle), Vec::new())),
+            Err(obstacle) => return Ok(none(obstacle)),
         };
+        let held = left_over(cluster, &[], &seen);
         let left_over = left_over(cluster, if has_room { &claims } else { &[] }, &seen);
-        let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
-        Ok((claiming(&claims, &around.pools, &seen), left_over))
+        let seen: Vec<_> = seen.iter().map(|address| address.spec.clone()).collect();
+        Ok(Addresses { claiming: claiming(&claims, &around.pools, &seen), left_over, held })
     }
 
-    /// What is in the way by the forms of nodes, and by the place itself.
+    /// What is in the way by the forms of nodes, with the addresses that they have or would have, and by the place itself.
     async fn judged(
         &self,
         cluster: &TenantCluster,
         around: &Surroundings,
         wished: &Wished<'_>,
     ) -> Result<Option<Obstacle>, Trouble> {
-        let (Some(provider), Ok(resolved), Ok(Claiming::Has(allotted))) =
-            (&around.provider, &wished.resolved, &wished.claiming)
-        else {
+        let (Some(provider), Ok(resolved), Ok(claiming)) = (&around.provider, &wished.resolved, &wished.claiming) else {
             return Ok(None);
         };
+        let allotted = claiming.allotted();
         let nodes = nodes(&wished.machines, allotted);
-        let pinned = pinned(cluster, resolved);
+        let pinned = Resolved {
+            endpoint: allotted.endpoint.map(|address| address.to_string()),
+            service_vips: allotted.service_vips.iter().map(ToString::to_string).collect(),
+            ..pinned(cluster, resolved)
+        };
         let carried = around.images.iter().find(|image| Some(image.name_any()) == resolved.image);
         let carried = carried.and_then(|image| image.status.as_ref()).map(|status| status.kubernetes.clone());
         let refused = told(cluster, around, &pinned, &nodes)

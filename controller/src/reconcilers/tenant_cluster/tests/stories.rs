@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use contract::kubeconfig::Kubeconfig;
 use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
+use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use uuid::Uuid;
 
 use super::World;
@@ -333,6 +335,36 @@ async fn two_clusters_never_have_the_same_address() {
         let machines = world.api.names("machines");
         assert_eq!(machines.len(), 3, "{what}: who cannot have it makes nothing: {machines:?}");
     }
+}
+
+/// Addresses are counted by no limit.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_have() {
+    let mut world = World::new();
+    // With its nodes' all that the pool has.
+    world.cluster.spec.network.service_vips =
+        Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(7) });
+    world.api.put(&world.cluster);
+    world.place.lock().lacks_template = true;
+    for _ in 0..10 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(world.condition("Preflight").1, "ImageUnsuitable");
+    assert_eq!(world.api.names("ipaddresses"), [""; 0]);
+    // A Secret that a person has put in the place of its own.
+    let name = ObjectMeta {
+        name: Some("shop-deployer".to_owned()),
+        namespace: Some("team-blue".to_owned()),
+        ..ObjectMeta::default()
+    };
+    world.api.put(&Secret { metadata: name, ..Secret::default() });
+    world.place.lock().lacks_template = false;
+    let other = beside(&world, crate::decisions::fixture::cluster(), 77);
+    both(&world, &other).await;
+    assert!(reasons(&world).iter().any(|reason| reason == "SecretMissing"), "{:?}", reasons(&world));
+    assert!(reasons(&other).iter().any(|reason| reason == "Serves"), "{:?}", reasons(&other));
+    assert_eq!(world.api.names("ipaddresses").len(), 6, "all are the other one's");
 }
 
 #[tokio::test(start_paused = true)]
