@@ -14,7 +14,7 @@ use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Allotted, Around, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec, Next,
-    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, left_over, limits, machines, next, obstacles,
+    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines, next, obstacles,
     pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
@@ -106,6 +106,11 @@ impl Work<'_> {
     pub(in crate::reconcilers) async fn around(&self, cluster: &TenantCluster) -> Result<Surroundings, Trouble> {
         let provider = self.provider(cluster).await?;
         let pools = kinds::list::<IPPool>(self.objects, None, None).await.attempting("looking for IPPools")?;
+        let own = self.own_addresses().await?;
+        let providers = kinds::list::<Provider>(self.objects, None, None).await.attempting("looking for Providers")?;
+        // Whoever asks at one of these answers for the control cluster or a vCenter, also where nobody has reserved it.
+        let others: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
+        let pools = leaving_out(pools, &others);
         let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;
@@ -118,23 +123,19 @@ impl Work<'_> {
         });
         let workers = workers_of(&self.pools(cluster).await?).wanted;
         let workers = u32::try_from(workers).unwrap_or_default();
-        let controllers = self.controllers(cluster).await?;
+        let is_bounded = !cluster.spec.site.admin_cidrs.is_empty();
+        let controllers = own.iter().filter(|_| is_bounded).map(|address| format!("{address}/32")).collect();
         Ok(Surroundings { provider, pools, images, class, secrets, obstacles, workers, controllers })
     }
 
-    /// Where nodes are asked from, as networks, if not everybody may ask them: the addresses of the control cluster's nodes, on which
-    /// controllers run.
-    async fn controllers(&self, cluster: &TenantCluster) -> Result<Vec<String>, Trouble> {
-        if cluster.spec.site.admin_cidrs.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// The addresses of the control cluster's nodes, on which controllers run, and from which nodes are asked.
+    async fn own_addresses(&self) -> Result<Vec<Ipv4Addr>, Trouble> {
         let nodes = kinds::list::<Node>(self.objects, None, None)
             .await
             .attempting("looking for the control cluster's nodes")?;
         let addresses = nodes.into_iter().filter_map(|node| node.status?.addresses).flatten();
-        let own =
-            addresses.filter(|address| address.type_ == "InternalIP" && address.address.parse::<Ipv4Addr>().is_ok());
-        let mut own: Vec<String> = own.map(|address| format!("{}/32", address.address)).collect();
+        let own = addresses.filter(|address| address.type_ == "InternalIP");
+        let mut own: Vec<Ipv4Addr> = own.filter_map(|address| address.address.parse().ok()).collect();
         own.sort();
         own.dedup();
         Ok(own)
@@ -322,6 +323,12 @@ impl Work<'_> {
         let ran = self.go(cluster, &opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, &wished.machines, ran).await
     }
+}
+
+/// The address of a Provider's vCenter; none if it is named otherwise.
+fn server(provider: &Provider) -> Option<Ipv4Addr> {
+    let server = &provider.spec.vsphere.as_ref()?.server;
+    server.split(':').next()?.parse().ok()
 }
 
 /// What is pinned, with the addresses.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use contract::kubeconfig::Kubeconfig;
 use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::World;
@@ -334,6 +335,31 @@ async fn two_clusters_never_have_the_same_address() {
         assert_eq!((is("AddressesMissing"), is("Serves")), (1, 1), "{what}: {said:?}");
         let machines = world.api.names("machines");
         assert_eq!(machines.len(), 3, "{what}: who cannot have it makes nothing: {machines:?}");
+    }
+}
+
+/// Also where nobody has reserved them.
+#[tokio::test(start_paused = true)]
+async fn the_addresses_of_the_control_clusters_nodes_and_of_vcenters_are_no_clusters() {
+    for of_node in [true, false] {
+        let mut world = World::new();
+        if of_node {
+            let node = json!({"metadata": {"name": "cp1"}, "status": {"addresses": [
+                {"type": "Hostname", "address": "cp1"}, {"type": "InternalIP", "address": "192.168.10.95"},
+            ]}});
+            world.api.put_value(&crate::reach::Collection::of::<Node>(None), node);
+        } else {
+            let mut provider = crate::decisions::fixture::provider();
+            provider.metadata.name = Some("dc2".to_owned());
+            provider.spec.vsphere.as_mut().unwrap().server = "192.168.10.95".to_owned();
+            world.api.put(&provider);
+        }
+        world.cluster.spec.network.endpoint.address = Some("192.168.10.95".to_owned());
+        world.api.put(&world.cluster);
+        world.reconcile().await.unwrap();
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "AddressesMissing" && words.contains("192.168.10.95 is reserved"), "{reason} {words}");
+        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
     }
 }
 
