@@ -224,9 +224,8 @@ fn is_known(name: &str, body: &Body) {
         let known = required.iter().chain(*optional).chain(&OF_ANY).any(|known| given.key() == *known);
         assert!(known, "{name} has no {}", given.key());
     }
-    for missing in required.iter().filter(|key| attribute(body, key).is_none()) {
-        panic!("{name} lacks {missing}");
-    }
+    let missing: Vec<_> = required.iter().filter(|key| attribute(body, key).is_none()).collect();
+    assert!(missing.is_empty(), "{name} lacks {missing:?}");
     for block in body.blocks().filter(|block| !OF_ANY.contains(&block.identifier())) {
         is_known(&format!("{name}.{}", block.identifier()), block.body());
     }

@@ -52,6 +52,10 @@ pub struct Said {
     /// The IPPool that such an address is taken from.
     #[arg(long, value_name = "POOL", value_parser = name, conflicts_with = "endpoint")]
     pub(super) endpoint_pool: Option<String>,
+    /// A file with the public SSH keys of those who may log in to its nodes as `admin`, a line each. Nodes that nobody could log in to are
+    /// refused before the first VM; a file with the cluster may give a console password in place of keys.
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub(super) ssh_keys: Option<PathBuf>,
     /// How many workers, in one pool that is called as the cluster and `-workers`.
     #[arg(long, value_name = "NUMBER", requires = "worker_class", conflicts_with = "file")]
     pub(super) workers: Option<u32>,

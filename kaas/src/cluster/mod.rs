@@ -6,7 +6,8 @@ mod known;
 mod wanted;
 mod words;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -20,7 +21,7 @@ use zeroize::Zeroizing;
 
 use self::arguments::{Asks, Create, Delete, Get, Kubeconfig, Scale, Upgrade};
 use self::known::Known;
-use self::wanted::Wanted;
+use self::wanted::{Wanted, keys};
 use crate::confirm::{ask, by_name};
 use crate::control::{Arrived, Come, Control, Look, Place, Refused, Until, Waiter, text};
 use crate::output::{Output, json, result, say};
@@ -94,12 +95,22 @@ fn there(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Known
     Ok(Known::look(control, namespace, name)?.ok_or_else(gone)?)
 }
 
+/// The public keys of a file; none if there is no file.
+fn ssh_keys(file: Option<&Path>) -> anyhow::Result<Vec<String>> {
+    let Some(file) = file else { return Ok(Vec::new()) };
+    let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let keys = keys(&text);
+    ensure!(!keys.is_empty(), "{} has no SSH key: it is to have public keys, a line each", file.display());
+    Ok(keys)
+}
+
 fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     let (within, until) = (&arguments.within, &arguments.until);
     let wanted = match (&arguments.file, &arguments.name) {
         (Some(file), _) => Wanted::read(file, &within.namespace)?,
         (None, name) => {
-            Wanted::said(name.as_deref().context("give a name, or a file")?, &within.namespace, &arguments.said)
+            let name = name.as_deref().context("give a name, or a file")?;
+            Wanted::said(name, &within.namespace, &arguments.said, &ssh_keys(arguments.said.ssh_keys.as_deref())?)
         }
     };
     let control = Control::of(&within.at.kubeconfig)?;

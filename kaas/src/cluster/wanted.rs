@@ -20,8 +20,8 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What a few words come to.
-    pub fn said(name: &str, namespace: &str, said: &Said) -> Self {
+    /// What a few words come to, and who may log in.
+    pub fn said(name: &str, namespace: &str, said: &Said, ssh_keys: &[String]) -> Self {
         let object = |kind: &str, name: &str, spec: Value| {
             json!({
                 "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -39,6 +39,9 @@ impl Wanted {
             "version": said.kubernetes,
             "network": {"name": said.network, "endpoint": endpoint},
         });
+        if !ssh_keys.is_empty() {
+            spec["site"]["sshAuthorizedKeys"] = ssh_keys.into();
+        }
         if let Some(image) = &said.image {
             spec["image"] = image.as_str().into();
         }
@@ -101,6 +104,12 @@ impl Wanted {
     }
 }
 
+/// The keys of a file as `authorized_keys` has them: a line each, without empty ones and remarks.
+pub fn keys(text: &str) -> Vec<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use controller::objects::{NodePool, TenantCluster};
@@ -119,7 +128,7 @@ mod tests {
 
     #[test]
     fn few_words_come_to_objects_of_the_kinds_in_which_nothing_stands_that_nobody_has_said() {
-        let wanted = Wanted::said("shop", "team-blue", &said());
+        let wanted = Wanted::said("shop", "team-blue", &said(), &[]);
         let spec = json!({
             "providerRef": {"name": "dc1"},
             "version": "1.36",
@@ -136,9 +145,11 @@ mod tests {
             zone: vec!["a".to_owned(), "b".to_owned()],
             ..said()
         };
-        let wanted = Wanted::said("shop", "team-blue", &all);
+        let keys = keys("ssh-ed25519 AAAA anna\n\n# gone\nssh-ed25519 BBBB bob\n");
+        let wanted = Wanted::said("shop", "team-blue", &all, &keys);
         let cluster: TenantCluster = serde_json::from_value(wanted.cluster.clone()).unwrap();
         let pool: NodePool = serde_json::from_value(wanted.pools[0].clone()).unwrap();
+        assert_eq!(cluster.spec.site.ssh_authorized_keys, ["ssh-ed25519 AAAA anna", "ssh-ed25519 BBBB bob"]);
         assert_eq!(cluster.spec.control_plane.replicas, 3);
         assert_eq!(cluster.spec.control_plane.zones, ["a", "b"]);
         assert_eq!(cluster.spec.network.endpoint.pool_ref.unwrap().name, "api");

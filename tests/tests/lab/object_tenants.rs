@@ -58,7 +58,7 @@ pub mod long {
     pub fn a_tenants_worker_is_repaired_and_its_cluster_goes_to_another_image_and_back() {
         let directory = tempfile::tempdir().unwrap();
         let newer = built_ova::build_tenant("0.1.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
-        let site = Site::up("raised");
+        let site = Site::up("objup");
         let control = Described::one(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);
         let objects = Objects::of(&site, &control);

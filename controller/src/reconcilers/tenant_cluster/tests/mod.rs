@@ -2,6 +2,7 @@
 
 mod add_ons;
 mod api;
+mod contents;
 mod faults;
 mod nodes;
 mod place;

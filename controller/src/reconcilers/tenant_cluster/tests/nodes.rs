@@ -1,6 +1,5 @@
 //! The control nodes of the place in memory, as they are asked to be upgraded: what is on their data disks, and which VM has them.
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
@@ -16,41 +15,13 @@ use fleet::hypervisor::{PowerState, Vm};
 use fleet::upgrade::{Asked, Nodes};
 use uuid::Uuid;
 
+use super::contents::{Content, FIRST};
 use super::place::{InMemoryPlace, Made, State};
 
 /// How long a VM takes to come up that was given a node's disk.
 const BOOTS: Duration = Duration::from_secs(30);
 /// What the cluster is called.
 const CLUSTER: Uuid = Uuid::from_u128(0xc1);
-/// The Kubernetes that nodes are made with.
-const FIRST: &str = "1.36.2";
-
-/// What is on a control node's data disk.
-#[derive(Clone, Debug)]
-pub struct Content {
-    pub disk: Uuid,
-    pub swap: Option<SwapState>,
-    pub evacuation: Option<Uuid>,
-    pub kubernetes: String,
-    pub upgrade: Option<UpgradeState>,
-}
-
-impl Content {
-    pub fn on(disk: Uuid) -> Self {
-        Self { disk, swap: None, evacuation: None, kubernetes: FIRST.to_owned(), upgrade: None }
-    }
-}
-
-/// What is wrong with the control nodes.
-#[derive(Clone, Debug, Default)]
-pub struct Ill {
-    /// Those that are not found good on another image than their first one.
-    pub never_good: BTreeSet<String>,
-    /// Those that give up to go to another minor.
-    pub stuck: BTreeSet<String>,
-    /// Those whose pods do not move away.
-    pub undrained: BTreeSet<String>,
-}
 
 /// An image by its digest: version and build.
 pub fn image(digest: &str) -> swap::Image {
@@ -195,24 +166,21 @@ impl State {
     }
 }
 
-/// The nodes, for whoever has a kubeconfig.
-pub struct Upgradable(pub InMemoryPlace);
-
 #[async_trait]
-impl Nodes for Upgradable {
+impl Nodes for InMemoryPlace {
     async fn cluster(&self) -> anyhow::Result<Uuid> {
-        self.0.lock().serves().map(|()| CLUSTER)
+        self.lock().serves().map(|()| CLUSTER)
     }
 
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        let state = self.0.lock();
+        let state = self.lock();
         state.serves()?;
         Ok([state.control_nodes(), state.strangers.clone()].concat())
     }
 
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
         let told = {
-            let mut state = self.0.lock();
+            let mut state = self.lock();
             state.asked.insert(node);
             (!state.are_mute).then(|| state.told(node))
         };
@@ -223,7 +191,7 @@ impl Nodes for Upgradable {
     }
 
     async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         let all = state.control_nodes();
         if let Some((away, _)) = all.iter().find(|(node, _)| state.up(node).is_none()) {
             return Ok(Asked::Refused(Refused { code: "swap.quorum".to_owned(), reason: format!("{away} is away") }));
@@ -256,7 +224,7 @@ impl Nodes for Upgradable {
     }
 
     async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         let (_, _, content) = state.content(node)?;
         if content.swap.as_ref().is_some_and(|open| open.id == swap && open.stage != Stage::Taken) {
             content.swap = None;
@@ -265,17 +233,17 @@ impl Nodes for Upgradable {
     }
 
     async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
-        self.0.lock().content(node)?.2.evacuation = Some(request.id);
+        self.lock().content(node)?.2.evacuation = Some(request.id);
         Ok(Asked::Done)
     }
 
     async fn cancel_evacuation(&self, node: Ipv4Addr, _: Uuid) -> anyhow::Result<Asked> {
-        self.0.lock().content(node)?.2.evacuation = None;
+        self.lock().content(node)?.2.evacuation = None;
         Ok(Asked::Done)
     }
 
     async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         let (_, _, content) = state.content(node)?;
         if let Some(open) = content.swap.take() {
             ensure!(open.id == swap && open.stage == Stage::Taken, "another swap, or it is not taken");
@@ -284,7 +252,7 @@ impl Nodes for Upgradable {
     }
 
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         let stuck = state.ill.stuck.clone();
         let (name, _, content) = state.content(node)?;
         if request.check {
@@ -300,28 +268,25 @@ impl Nodes for Upgradable {
     }
 
     async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: u64) -> anyhow::Result<u64> {
-        self.0.lock().answering(node)?;
+        self.lock().answering(node)?;
         std::fs::write(to, "a store")?;
         Ok(7)
     }
 
     async fn publish(&self, _: &str) -> anyhow::Result<()> {
-        self.0.lock().serves()
+        self.lock().serves()
     }
 }
 
-/// Snapshots that are kept, by their names.
-pub struct Kept(pub InMemoryPlace);
-
 #[async_trait]
-impl Snapshots for Kept {
+impl Snapshots for InMemoryPlace {
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
-        Ok(self.0.lock().snapshots.get(name).cloned())
+        Ok(self.lock().snapshots.get(name).cloned())
     }
 
     async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
         assert_eq!(std::fs::read_to_string(file)?, "a store");
-        self.0.lock().snapshots.insert(name.to_owned());
+        self.lock().snapshots.insert(name.to_owned());
         Ok(name.to_owned())
     }
 }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::nodes::{Content, Ill, Kept, Upgradable};
+use super::contents::{Content, Ill};
 use crate::objects::Provider;
 use crate::reach::Placeable;
 use crate::reach::providers::{Place, Unavailable, Why};
@@ -282,11 +282,11 @@ impl Placeable for InMemoryPlace {
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn fleet::upgrade::Nodes>> {
         self.lock().asked_by.insert(kubeconfig.to_owned());
-        Ok(Arc::new(Upgradable(self.clone())))
+        Ok(Arc::new(self.clone()))
     }
 
     fn snapshots(&self, _: &str, _: &str) -> Box<dyn Snapshots> {
-        Box::new(Kept(self.clone()))
+        Box::new(self.clone())
     }
 
     async fn clears(&self, _: &str, _: &str) -> anyhow::Result<()> {
