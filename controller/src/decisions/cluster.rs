@@ -262,8 +262,8 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
     }
     // One that was let go is somebody else's to keep, as is a Secret that was asked to go: asking again changes nothing.
     let is_ours = |machine: &&Machine| {
-        let finalizers = machine.metadata.finalizers.iter().flatten();
-        machine.metadata.deletion_timestamp.is_none() || finalizers.into_iter().any(|it| it == MACHINE_FINALIZER)
+        let is_kept = machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == MACHINE_FINALIZER);
+        machine.metadata.deletion_timestamp.is_none() || is_kept
     };
     if let Some(machine) = leaving.machines.iter().find(is_ours) {
         return Going::Forget(Box::new(machine.clone()));

@@ -106,8 +106,8 @@ impl Tenants {
     }
 
     /// What is taken before a cluster for which no VM was begun: all workers, all whose cluster is gone, and the control nodes of clusters
-    /// that were begun, or that have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the other is seen by it.
-    /// One that has begun to make its Machines counts as if it had all of them.
+    /// that were begun, or that have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the
+    /// other is seen by it. One that has begun to make its Machines counts as if it had all of them.
     pub fn taken_before(&self, cluster: &TenantCluster) -> Used {
         let (of_clusters, there) = (self.on(&cluster.spec.provider_ref.name), self.there());
         let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();

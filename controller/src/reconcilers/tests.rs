@@ -261,7 +261,8 @@ async fn a_cluster_of_a_namespace_that_is_not_allowed_keeps_nothing_unless_it_wa
         cluster.spec.provider_ref.name = provider.name_any();
         if is_begun {
             let deployment = serde_json::from_value(json!({"goal": "Up", "image": {"name": "a"}})).unwrap();
-            cluster.status = Some(TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() });
+            let status = TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() };
+            cluster.status = Some(status);
         }
         api.put(&cluster);
         for _ in 0..2 {

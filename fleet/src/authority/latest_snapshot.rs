@@ -95,17 +95,18 @@ fn others(directory: &Path) -> anyhow::Result<u64> {
 
 /// What a file has, or a directory with all that is in it, in bytes. What is removed meanwhile has nothing.
 fn weight(path: &Path) -> io::Result<u64> {
-    let there = |seen: io::Result<u64>| match seen {
+    match weighed(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        seen => seen,
-    };
-    there((|| {
-        let seen = fs::symlink_metadata(path)?;
-        if !seen.is_dir() {
-            return Ok(seen.len());
-        }
-        fs::read_dir(path)?.map(|entry| weight(&entry?.path())).sum()
-    })())
+        weighed => weighed,
+    }
+}
+
+fn weighed(path: &Path) -> io::Result<u64> {
+    let seen = fs::symlink_metadata(path)?;
+    if !seen.is_dir() {
+        return Ok(seen.len());
+    }
+    fs::read_dir(path)?.map(|entry| weight(&entry?.path())).sum()
 }
 
 #[async_trait]

@@ -214,7 +214,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let error = runtime.block_on(async {
             let http = reqwest::Client::builder().no_proxy().build().unwrap();
-            let pulled = tokio::time::timeout(limit, pull(&http, &address, &directory.path().join("s.db"), LARGEST)).await;
+            let output = directory.path().join("s.db");
+            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output, LARGEST)).await;
             pulled.ok().map(|pulled| format!("{:#}", pulled.unwrap_err()))
         });
         drop(runtime);

@@ -163,9 +163,10 @@ pub fn a_tenant_takes_no_finalizer_away(server: &ApiServer) {
 pub fn a_tenant_names_no_secret_that_he_may_not_read(server: &ApiServer) {
     let names = |secret: &Value| {
         let part = json!({"spec": {"backup": {"target": "https://backup.example/shop/", "credentialsRef": secret}}});
-        let (part, anna) = (part.to_string(), "--as=anna");
-        let words = [anna, "--namespace", "team-blue", "patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
-        server.kubectl(&words, "")
+        let part = part.to_string();
+        let who = ["--as=anna", "--namespace", "team-blue"];
+        let words = ["patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
+        server.kubectl(&[&who[..], &words[..]].concat(), "")
     };
     let secret = json!({"name": "superuser"});
     taken("a backup without an account", names(&Value::Null));

@@ -14,8 +14,8 @@ use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Allotted, Around, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec, Next,
-    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines, next, obstacles,
-    pool_of_nodes, resolved, workers_of,
+    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines, next,
+    obstacles, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
@@ -174,7 +174,8 @@ impl Work<'_> {
         };
         let machines = self.control_machines(cluster).await?;
         let limits = self.limits(cluster, around, &wanted).await?;
-        let Addresses { claiming, left_over, held } = self.claiming(cluster, around, &machines, limits.is_none()).await?;
+        let addresses = self.claiming(cluster, around, &machines, limits.is_none()).await?;
+        let Addresses { claiming, left_over, held } = addresses;
         let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
         Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, held, claiming, keys, place: None })
     }

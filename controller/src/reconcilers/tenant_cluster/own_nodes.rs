@@ -53,7 +53,7 @@ impl Nodes for OwnNodes {
         let strangers = seen.iter().filter(|(name, address)| self.own.get(name) != Some(address)).count();
         ensure!(
             strangers == 0,
-            "the cluster's API lists {strangers} control nodes that were not made for it, or have other addresses: remove them"
+            "the cluster's API lists {strangers} control nodes that were not made for it, or are elsewhere: remove them"
         );
         Ok(seen)
     }
