@@ -173,7 +173,7 @@ pub fn a_tenant_names_no_secret_that_he_may_not_read(server: &ApiServer) {
     let error = names(&secret).expect_err("a Secret is named that its reader may not read");
     assert!(format!("{error:#}").contains("named-secrets.kaas.local"), "{error:#}");
     let role = ["create", "role", "reader", "--verb=get", "--resource=secrets", "--resource-name=superuser"];
-    taken("a right on one Secret", server.kubectl(&[&["--namespace", "team-blue"], &role[..]].concat(), ""));
+    taken("a right on one Secret", server.kubectl(&[&["--namespace", "team-blue"][..], &role[..]].concat(), ""));
     let bind = ["--namespace", "team-blue", "create", "rolebinding", "reads", "--role=reader", "--user=anna"];
     taken("the right on it", server.kubectl(&bind, ""));
     obtain("the right to be known", MOMENT, || Ok(names(&secret).is_ok().then_some(())))
