@@ -1,6 +1,7 @@
 //! Control nodes on another image or minor, as a person sees it; and whatever fails and wherever a controller dies, the declared state
 //! in the end.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -511,7 +512,7 @@ async fn an_operation_that_somebody_else_keeps_is_waited_for_and_asked_once() {
 /// The API is its tenant's, and so is what it lists.
 #[tokio::test(start_paused = true)]
 async fn a_control_node_that_the_api_makes_up_is_asked_nothing() {
-    let [stranger, moved] = [[10, 0, 0, 5], [192, 168, 10, 1]].map(std::net::Ipv4Addr::from);
+    let (stranger, moved) = (Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(192, 168, 10, 1));
     for listed in [("shop-cp4", stranger), ("shop-cp1", moved)] {
         let world = World::upgradable().await;
         world.place.lock().strangers.push((listed.0.to_owned(), listed.1));
