@@ -122,6 +122,18 @@ pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> IPAddress {
     object
 }
 
+/// Pools that leave out further addresses, as if a person had reserved them where they are in a subnet: those that are known to be
+/// somebody's, whoever has forgotten to say so.
+pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
+    for pool in &mut pools {
+        // Of one that cannot be read it is told where it is needed.
+        let Ok((first, last, _)) = subnet(&pool.spec) else { continue };
+        let within = others.iter().filter(|other| (first..=last).contains(&u32::from(**other)));
+        pool.spec.reserved.extend(within.map(ToString::to_string));
+    }
+    pools
+}
+
 /// What an address in use is to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -319,6 +331,22 @@ mod tests {
         assert_eq!(decided(&[("a", &other), ("blue", &blue)], "10.0.0.78", &[]), Named::Make("a".to_owned()));
         let had = [claimed("blue", "10.0.0.77".parse().unwrap(), own.clone()).spec];
         assert_eq!(decided(&[("blue", &blue)], "10.0.0.77", &had), Named::Has("blue".to_owned()), "it was had before");
+    }
+
+    #[test]
+    fn an_address_that_is_known_to_be_somebodys_is_left_out_of_the_pools_of_its_subnet() {
+        let [inside, outside] = [Ipv4Addr::new(10, 0, 0, 11), Ipv4Addr::new(192, 168, 7, 7)];
+        let mut broken = IPPool::new("broken", pool());
+        broken.spec.subnet = "x".to_owned();
+        let before = [IPPool::new("p", pool()), broken.clone()];
+        let pools = leaving_out(before.to_vec(), &[inside, outside]);
+        assert_eq!(pools[0].spec.reserved, [before[0].spec.reserved.clone(), vec![inside.to_string()]].concat());
+        assert_eq!(pools[1].spec.reserved, broken.spec.reserved);
+        let decided = named(&[("p", &pools[0].spec)], &[], inside, &claimant("a")).unwrap();
+        assert_eq!(decided, Named::Reserved("p".to_owned()));
+        // Who has it keeps it.
+        let had = named(&[("p", &pools[0].spec)], &[held(&inside.to_string(), "a")], inside, &claimant("a")).unwrap();
+        assert_eq!(had, Named::Has("p".to_owned()));
     }
 
     #[test]

@@ -47,8 +47,18 @@ pub struct Allotted {
 pub enum Claiming {
     /// It has all of them.
     Has(Allotted),
-    /// This object is to be made.
-    Make(Box<IPAddress>),
+    /// This object is to be made, and it would have these in the end.
+    Make(Box<IPAddress>, Box<Allotted>),
+}
+
+impl Claiming {
+    /// The addresses that the cluster has, or would have in the end.
+    pub fn allotted(&self) -> &Allotted {
+        match self {
+            Self::Has(allotted) => allotted,
+            Self::Make(_, allotted) => allotted,
+        }
+    }
 }
 
 /// A Machine as the one that has its node's address.
@@ -176,7 +186,10 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec]) -> R
             Purpose::ServiceVip => allotted.service_vips.push(address),
         }
     }
-    Ok(next.map_or(Claiming::Has(allotted), |object| Claiming::Make(Box::new(object))))
+    Ok(match next {
+        Some(object) => Claiming::Make(Box::new(object), Box::new(allotted)),
+        None => Claiming::Has(allotted),
+    })
 }
 
 /// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
@@ -223,7 +236,7 @@ mod tests {
         loop {
             match claiming(&claims, pools, seen)? {
                 Claiming::Has(allotted) => return Ok(allotted),
-                Claiming::Make(object) => seen.push(object.spec),
+                Claiming::Make(object, _) => seen.push(object.spec),
             }
         }
     }

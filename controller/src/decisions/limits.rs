@@ -1,7 +1,7 @@
 //! What the clusters of a Provider may have together, and what of it is left: by all Machines that there are, before anything is made for a
 //! cluster or a further worker. Knows nothing of places: what a vCenter has room for is asked of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fleet::workers::{OUTDATED, Pool, UNHEALTHY};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -103,26 +103,31 @@ fn key_of(cluster: &TenantCluster) -> Key {
 }
 
 impl Tenants {
-    /// What the Machines on a Provider have, those alone of which `counts` holds.
+    /// What the Machines on a Provider have, those alone of which `counts` holds. One whose cluster is gone has its VM all the same, and
+    /// nobody knows where: it counts on each of them.
     pub fn used(&self, provider: &str, counts: impl Fn(&Machine) -> bool) -> Used {
-        let of_clusters = self.on(provider);
-        let is_on = |machine: &&Machine| of_clusters.contains_key(&cluster_of(machine));
+        let (of_clusters, there) = (self.on(provider), self.there());
+        let is_on = |machine: &&Machine| {
+            let of = cluster_of(machine);
+            of_clusters.contains_key(&of) || !there.contains(&of)
+        };
         Used::of(self.machines.iter().filter(is_on).filter(|machine| counts(machine)).map(|machine| &machine.spec))
     }
 
-    /// What is taken before a cluster for which no VM was begun: all workers, and the control nodes of clusters that were begun, or that
-    /// have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the other is seen by it.
-    /// One that has begun to make its Machines counts as if it had all of them.
+    /// What is taken before a cluster for which no VM was begun: all workers, all whose cluster is gone, and the control nodes of clusters
+    /// that were begun, or that have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the
+    /// other is seen by it. One that has begun to make its Machines counts as if it had all of them.
     pub fn taken_before(&self, cluster: &TenantCluster) -> Used {
-        let of_clusters = self.on(&cluster.spec.provider_ref.name);
+        let (of_clusters, there) = (self.on(&cluster.spec.provider_ref.name), self.there());
         let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();
         let mut taken = Used::default();
         for machine in &self.machines {
             let of = cluster_of(machine);
-            if !of_clusters.contains_key(&of) {
+            let is_lost = !there.contains(&of);
+            if !is_lost && !of_clusters.contains_key(&of) {
                 continue;
             }
-            if machine.spec.pool_ref.is_some() {
+            if is_lost || machine.spec.pool_ref.is_some() {
                 taken = taken.and(Used::of([&machine.spec]));
             } else {
                 control.entry(of).or_default().push(machine);
@@ -140,6 +145,11 @@ impl Tenants {
             }
         }
         taken
+    }
+
+    /// All clusters that there are.
+    fn there(&self) -> BTreeSet<Key> {
+        self.clusters.iter().map(key_of).collect()
     }
 
     fn on(&self, provider: &str) -> BTreeMap<Key, &TenantCluster> {
@@ -306,6 +316,15 @@ mod tests {
         assert_eq!(tenants(&begun).used("dc1", |_| true).nodes, 7);
         begun[1].0.spec.provider_ref = Reference::to("dc2");
         assert_eq!((nodes(&begun, 0), tenants(&begun).used("dc1", |_| true).nodes), (0, 3));
+    }
+
+    #[test]
+    fn a_machine_whose_cluster_is_gone_counts_wherever_its_vm_may_be() {
+        let all = [tenant("blue", 3, 60), tenant("red", 1, 50)];
+        let mut seen = tenants(&all);
+        seen.clusters.retain(|cluster| cluster.name_any() != "red");
+        assert_eq!([seen.used("dc1", |_| true).nodes, seen.used("dc2", |_| true).nodes], [4, 1]);
+        assert_eq!(seen.taken_before(&all[0].0).nodes, 1, "beside its own");
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod window;
 mod workers;
 
 pub use self::add_ons::add_ons;
-pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
+pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, leaving_out, named, total};
 pub use self::change::{Change, SeenCluster, blocked};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{

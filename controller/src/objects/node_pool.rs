@@ -272,6 +272,8 @@ reasons! {
         /// The namespace is none of those that the Provider allows any more, and there are fewer workers than are wanted: none is made.
         /// Those that are there stay.
         NamespaceNotAllowed = False,
+        /// The cluster has 16 older pools: no worker is made for this one. Make those larger, or delete one of them.
+        TooMany = False,
         /// The cluster is not there, or not Ready for workers yet.
         ClusterNotReady = False,
         /// Something that the spec names is not there, or no worker can be made of it; the message names it.

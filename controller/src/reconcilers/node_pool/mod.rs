@@ -33,6 +33,7 @@ use crate::objects::{
 };
 use crate::reach::providers::{Place, placement};
 use crate::reach::{Failure, PoolStore, kinds, tenants};
+use crate::reconcilers::NOW_AND_THEN;
 use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
 use crate::records::worker_of;
 
@@ -47,6 +48,8 @@ const SHOWING: Duration = Duration::from_secs(15);
 const AWAITING: Duration = Duration::from_secs(30);
 /// So often a pool that is as it is to be is looked at.
 const WATCHING: Duration = Duration::from_secs(60);
+/// So many pools a cluster has: each asks its Provider and its API as often as a large one.
+const MOST: usize = 16;
 
 /// Brings a pool to where it is to be, as far as that can be done now.
 ///
@@ -93,6 +96,15 @@ impl PoolWork<'_> {
         if is_leaving && machines.is_empty() {
             return self.let_go(&pool).await;
         }
+        // However many such pools there are, they ask nobody but the API server.
+        if machines.is_empty() && pool.spec.replicas == 0 {
+            return self.is_empty(&pool).await;
+        }
+        if machines.is_empty() && self.is_one_too_many(&pool).await? {
+            let words = format!("the cluster {} has {MOST} older pools", pool.spec.cluster_ref.name);
+            self.say(&pool, NodePoolReason::TooMany, &words).await?;
+            return Ok(Action::requeue(NOW_AND_THEN));
+        }
         let known = match self.known(&pool, &machines).await? {
             Ok(known) => known,
             Err((reason, words)) => {
@@ -100,7 +112,38 @@ impl PoolWork<'_> {
                 return Ok(Action::requeue(AWAITING));
             }
         };
+        if let Some(why) = known.held.why.clone().filter(|_| machines.is_empty() && known.wanted.count == 0) {
+            // There is no room for the first one: nobody has to be asked about the others.
+            return self.rest(&pool, why).await;
+        }
         self.go(&pool, machines, known).await
+    }
+
+    /// Says of a pool that wants no worker, and has none, that it is as it is to be.
+    async fn is_empty(&self, pool: &NodePool) -> Result<Action, Trouble> {
+        use NodePoolReason::{AllReady, Current, FewIll, RepairOff};
+        let (now, generation) = (self.0.clock.time(), pool.metadata.generation.unwrap_or_default());
+        let mut status = pool.status.clone().unwrap_or_default();
+        status.observed_generation = generation;
+        (status.replicas, status.ready_replicas, status.updated_replicas) = (0, 0, 0);
+        status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
+        let repairable = if pool.spec.repair.after_seconds == 0 { RepairOff } else { FewIll };
+        for reason in [AllReady, Current, repairable] {
+            set(&mut status.conditions, reason, "", generation, &now);
+        }
+        let noted = kinds::note(self.0.objects, pool, pool.status.as_ref(), &status).await;
+        noted.attempting("writing the pool's status")?;
+        Ok(Action::await_change())
+    }
+
+    /// Whether a cluster has so many older pools that no worker is made for this one.
+    async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, Trouble> {
+        let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), None).await;
+        let age = |pool: &NodePool| (pool.metadata.creation_timestamp.clone(), pool.name_any());
+        let own = age(pool);
+        let all = all.attempting("looking for the cluster's NodePools")?;
+        let of_cluster = all.iter().filter(|other| other.spec.cluster_ref.name == pool.spec.cluster_ref.name);
+        Ok(of_cluster.filter(|other| age(*other) < own).count() >= MOST)
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, Trouble> {

@@ -160,6 +160,56 @@ async fn a_pool_grows_and_shrinks_by_its_replicas() {
     );
 }
 
+/// Such pools are counted by no limit.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_wants_no_worker_and_has_none_asks_nobody() {
+    let pooled = Pooled::new(0).await;
+    // At first it is noted that it is kept.
+    pooled.reconcile().await.unwrap();
+    pooled.0.place.lock().asked_by.clear();
+    let opened = pooled.0.place.lock().opened;
+    for _ in 0..3 {
+        pooled.reconcile().await.unwrap();
+    }
+    assert!(pooled.0.place.lock().asked_by.is_empty());
+    assert_eq!(pooled.0.place.lock().opened, opened);
+    assert!(pooled.is_settled(0));
+    assert_eq!((pooled.condition("UpToDate").as_str(), pooled.condition("Repairable").as_str()), ("Current", "FewIll"));
+    pooled.scale(1);
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.scale(0);
+    pooled.until("none", |it| it.is_settled(0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_for_which_there_is_no_room_at_all_asks_nobody() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(3);
+    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
+    let opened = pooled.0.place.lock().opened;
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.0.place.lock().opened, opened);
+    pooled.limited(5);
+    pooled.until("two", |it| it.is_settled(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_has_workers_of_its_sixteen_oldest_pools_and_of_no_other_one() {
+    let pooled = Pooled::new(1).await;
+    let mut youngest = pooled.there();
+    youngest.metadata.creation_timestamp = Some(pooled.0.clock.time());
+    pooled.0.api.put(&youngest);
+    for number in 0..16 {
+        let mut older = pool(1);
+        older.metadata.name = Some(format!("shop-older{number}"));
+        pooled.0.api.put(&older);
+    }
+    pooled.until("one too many", |it| it.condition("Ready") == "TooMany").await;
+    assert!(pooled.workers().is_empty());
+    pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-older7");
+    pooled.until("one", |it| it.is_settled(1)).await;
+}
+
 /// What is under way heeds it, and says nothing of a spec that it has not judged.
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_is_scaled_while_a_worker_joins_is_gone_on_with_at_once() {

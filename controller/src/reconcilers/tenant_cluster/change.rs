@@ -12,6 +12,7 @@
 //! Where it stands is read anew each time. Nothing here is remembered.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use contract::minor::Minor;
 use contract::swap::Image;
@@ -33,6 +34,9 @@ use crate::objects::{
 };
 use crate::reach::{Collection, Failure, kinds};
 use crate::records::digits_of;
+
+/// How long it may take to look whether a change may begin.
+const JUDGING: Duration = Duration::from_secs(300);
 
 /// What was decided, and by what.
 pub(super) struct Changing {
@@ -164,7 +168,8 @@ impl Work<'_> {
     }
 
     /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is
-    /// left to do of it, that is pinned.
+    /// left to do of it, that is pinned. None once a person wants something else, or all that lasts is to end: who is asked may take as
+    /// long as he likes.
     pub(super) async fn with_obstacles(
         &self,
         cluster: &TenantCluster,
@@ -172,21 +177,37 @@ impl Work<'_> {
         changing: Changing,
         opened: &Opened,
         operator: &Operator<'_>,
-    ) -> Result<Changing, Trouble> {
-        let decided = match &changing.change {
-            Change::Judge(image, then) => self.judged_nodes(cluster, image, then, operator).await,
-            change => change.clone(),
+    ) -> Result<Option<Changing>, Trouble> {
+        let judging = async {
+            let decided = match &changing.change {
+                Change::Judge(image, then) => self.judged_nodes(cluster, image, then, operator).await,
+                change => change.clone(),
+            };
+            let obstacle = match &decided {
+                Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
+                Change::Raise(to, _) => {
+                    let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
+                    planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
+                }
+                _ => None,
+            };
+            Ok::<_, Trouble>(obstacle.unwrap_or(decided))
         };
-        let change = match &decided {
-            Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
-            Change::Raise(to, _) => {
-                let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
-                planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
+        // It changes nothing: it may be broken off anywhere.
+        let judged = tokio::select! {
+            judged = tokio::time::timeout(JUDGING, judging) => judged,
+            () = self.is_wanted_otherwise(cluster) => return Ok(None),
+            () = self.term.ended() => return Err(self.over()),
+        };
+        let change = match judged {
+            Ok(change) => change?,
+            Err(_) => {
+                let words = format!("its control nodes were not all looked at within {} s", JUDGING.as_secs());
+                Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))
             }
-            _ => None,
         };
         self.term.may()?;
-        Ok(Changing { change: change.unwrap_or(decided), ..changing })
+        Ok(Some(Changing { change, ..changing }))
     }
 
     /// What comes next, if all nodes run an image; else that they do not.

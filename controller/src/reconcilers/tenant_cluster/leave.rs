@@ -44,6 +44,10 @@ impl Work<'_> {
                 let of = Collection::of::<Operation>(namespace.as_deref());
                 gone(self.objects.delete(&of, &name).await, "removing an Operation")?;
             }
+            Going::AwaitOperations(left) => {
+                let words = format!("finalizers that are not the controller's keep Operations: {}", left.join(", "));
+                return self.waits(cluster, &words, WAITING).await;
+            }
             Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
             Going::LetGo => {
                 let name = cluster.name_any();
@@ -68,13 +72,17 @@ impl Work<'_> {
         let addresses = addresses.into_iter().filter(|address| owners.contains(&&address.spec.claimant.uid)).collect();
         let label = Some((CLUSTER, name.as_str()));
         let operations = kinds::list::<Operation>(self.objects, namespace.as_deref(), label).await;
-        let operations = operations.attempting("looking for Operations")?.iter().map(ResourceExt::name_any).collect();
+        let operations = operations.attempting("looking for Operations")?;
+        let is_going = |operation: &&Operation| operation.metadata.deletion_timestamp.is_some();
+        let (held, there): (Vec<_>, Vec<_>) = operations.iter().partition(is_going);
+        let names = |operations: Vec<&Operation>| operations.into_iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         Ok(Leaving {
             cluster,
             pools: self.pools(cluster).await?,
             addresses,
             secrets: self.own_secrets(cluster).await?,
-            operations,
+            operations: names(there),
+            held_operations: names(held),
             holds: self.holds(cluster).await?,
             machines,
         })
@@ -93,7 +101,7 @@ impl Work<'_> {
             Err(why) => return self.waits(cluster, &why.to_string(), AWAITING).await,
         };
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
-        let guests = self.places.guests(None);
+        let guests = self.guests(cluster, None);
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
         let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], also: &[] };
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");

@@ -10,6 +10,8 @@ mod leave;
 mod note;
 mod operate;
 mod operator;
+mod own_guests;
+mod own_nodes;
 mod place;
 mod run;
 mod secrets;

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use contract::kubeconfig::Kubeconfig;
 use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::World;
@@ -64,6 +67,38 @@ async fn a_cluster_that_is_ready_is_looked_at_and_nothing_is_written() {
     assert_eq!(world.api.object("tenantclusters"), before);
     assert_eq!((world.api.names("leases"), world.place.lock().changes.len()), (leases, changes));
     assert!(world.place.lock().given > given, "it is asked how it is");
+}
+
+/// Who takes it off would have the object go, and its VMs stay.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_was_taken_off_is_put_on_again() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let read = || world.api.read::<TenantCluster>(Some("team-blue"), "shop").unwrap();
+    let kept = read().metadata.finalizers;
+    assert!(kept.is_some());
+    let mut bare = read();
+    bare.metadata.finalizers = None;
+    world.api.put(&bare);
+    world.reconcile().await.unwrap();
+    assert_eq!(read().metadata.finalizers, kept);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("its VMs went first");
+}
+
+/// Asking again what is going already changes nothing, and costs as much each time.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_somebody_else_keeps_holds_no_cluster_up() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let mut kept = world.secret("shop-kubeconfig");
+    kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
+    world.api.put(&kept);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    assert_eq!(world.api.names("secrets"), ["shop-kubeconfig"]);
+    assert!(world.place.vms().is_empty() && world.api.names("machines").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,6 +337,61 @@ async fn two_clusters_never_have_the_same_address() {
         let machines = world.api.names("machines");
         assert_eq!(machines.len(), 3, "{what}: who cannot have it makes nothing: {machines:?}");
     }
+}
+
+/// Also where nobody has reserved them.
+#[tokio::test(start_paused = true)]
+async fn the_addresses_of_the_control_clusters_nodes_and_of_vcenters_are_no_clusters() {
+    for of_node in [true, false] {
+        let mut world = World::new();
+        if of_node {
+            let node = json!({"metadata": {"name": "cp1"}, "status": {"addresses": [
+                {"type": "Hostname", "address": "cp1"}, {"type": "InternalIP", "address": "192.168.10.95"},
+            ]}});
+            world.api.put_value(&crate::reach::Collection::of::<Node>(None), node);
+        } else {
+            let mut provider = crate::decisions::fixture::provider();
+            provider.metadata.name = Some("dc2".to_owned());
+            provider.spec.vsphere.as_mut().unwrap().server = "192.168.10.95".to_owned();
+            world.api.put(&provider);
+        }
+        world.cluster.spec.network.endpoint.address = Some("192.168.10.95".to_owned());
+        world.api.put(&world.cluster);
+        world.reconcile().await.unwrap();
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "AddressesMissing" && words.contains("192.168.10.95 is reserved"), "{reason} {words}");
+        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
+    }
+}
+
+/// Addresses are counted by no limit.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_have() {
+    let mut world = World::new();
+    // With its nodes' all that the pool has.
+    world.cluster.spec.network.service_vips =
+        Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(7) });
+    world.api.put(&world.cluster);
+    world.place.lock().lacks_template = true;
+    for _ in 0..10 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(world.condition("Preflight").1, "ImageUnsuitable");
+    assert_eq!(world.api.names("ipaddresses"), [""; 0]);
+    // A Secret that a person has put in the place of its own.
+    let name = ObjectMeta {
+        name: Some("shop-deployer".to_owned()),
+        namespace: Some("team-blue".to_owned()),
+        ..ObjectMeta::default()
+    };
+    world.api.put(&Secret { metadata: name, ..Secret::default() });
+    world.place.lock().lacks_template = false;
+    let other = beside(&world, crate::decisions::fixture::cluster(), 77);
+    both(&world, &other).await;
+    assert!(reasons(&world).iter().any(|reason| reason == "SecretMissing"), "{:?}", reasons(&world));
+    assert!(reasons(&other).iter().any(|reason| reason == "Serves"), "{:?}", reasons(&other));
+    assert_eq!(world.api.names("ipaddresses").len(), 6, "all are the other one's");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,11 @@
 //! Control nodes on another image or minor, as a person sees it; and whatever fails and wherever a controller dies, the declared state
 //! in the end.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use fleet::hypervisor::PowerState;
-use k8s_openapi::api::core::v1::{Node, NodeSpec};
+use k8s_openapi::api::core::v1::{Node, NodeSpec, Secret};
 
 use super::World;
 use super::api::Mortal;
@@ -699,6 +700,99 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37"));
     assert_eq!(raise(&world).status.unwrap().outcome.as_deref(), Some("done"));
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_somebody_else_keeps_is_waited_for_and_asked_once() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    let mut kept = world.operations().remove(0);
+    kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
+    world.api.put(&kept);
+    world.delete();
+    world.until("waited for", |world| world.condition("Progressing").2.contains("keep Operations")).await;
+    let calls = world.api.calls();
+    world.reconcile().await.unwrap();
+    assert!(world.api.calls() - calls < 40, "{} calls", world.api.calls() - calls);
+    let mut kept = world.operations().remove(0);
+    kept.metadata.finalizers = None;
+    world.api.put(&kept);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("nobody keeps anything");
+}
+
+/// The API is its tenant's, and so is what it lists.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_the_api_makes_up_is_asked_nothing() {
+    let (stranger, moved) = (Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(192, 168, 10, 1));
+    for listed in [("shop-cp4", stranger), ("shop-cp1", moved)] {
+        let world = World::upgradable().await;
+        world.place.lock().strangers.push((listed.0.to_owned(), listed.1));
+        world.goes_to(NEW);
+        world.rests().await;
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "NotKnown" && words.contains("not made for it"), "{reason} {words}");
+        assert!(!words.contains(&listed.1.to_string()), "{words}");
+        assert!(!world.place.lock().asked.contains(&listed.1) && world.operations().is_empty());
+        world.place.lock().strangers.clear();
+        world.until("committed", World::is_current).await;
+    }
+}
+
+/// Who is asked may take as long as he likes.
+#[tokio::test(start_paused = true)]
+async fn a_look_before_a_change_that_comes_to_no_end_heeds_whoever_wants_something_else_and_ends_by_itself() {
+    let mut world = World::upgradable().await;
+    world.place.lock().are_mute = true;
+    world.goes_to(NEW);
+    let look = tokio::time::timeout(Duration::from_secs(400), world.reconcile()).await;
+    look.expect("it has an end").unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "NotKnown" && words.contains("within 300 s"), "{reason} {words}");
+    let begun = tokio::time::Instant::now();
+    let closed = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.term.close();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), closed);
+    done.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    world.term = Term::unlimited("controller two");
+    let deleted = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.delete();
+    };
+    let (_, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(200), world.reconcile()), deleted);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was deleted while it was looked at");
+    assert!(begun.elapsed() < Duration::from_secs(400), "{:?}", begun.elapsed());
+}
+
+/// A control node is its tenant's: nobody is asked where it says.
+#[tokio::test(start_paused = true)]
+async fn a_kubeconfig_that_a_node_gives_and_that_leads_elsewhere_is_gone_by_nowhere() {
+    for server in ["https://127.0.0.1:10259", "https://10.0.0.5:6443", "https://192.168.10.20:2379"] {
+        let world = World::upgradable().await;
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        {
+            let mut state = world.place.lock();
+            state.elsewhere = Some(server);
+            state.asked_by.clear();
+        }
+        world.api.remove::<Secret>(Some("team-blue"), "shop-kubeconfig");
+        world.asks("rollback");
+        for _ in 0..10 {
+            let _ = world.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        assert!(world.place.lock().asked_by.is_empty(), "{:?}", world.place.lock().asked_by);
+        let said = format!("{:#} {:?}", world.api.object("tenantclusters"), world.operations());
+        assert!(!said.contains(&server["https://".len()..]), "{said}");
+        world.place.lock().elsewhere = None;
+        world.until("gone on with", |world| world.outcome().is_some()).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
