@@ -306,7 +306,7 @@ mod tests {
                 machines: self.machines.clone(),
                 limits: None,
                 left_over: left_over(&self.cluster, &claims, &self.addresses),
-                claiming: claiming(&claims, &[pool()], &seen),
+                claiming: claiming(&claims, &[pool()], &seen, 0),
                 keys: self.keys.clone(),
                 place: None,
             }

@@ -31,7 +31,7 @@ mod window;
 mod workers;
 
 pub use self::add_ons::add_ons;
-pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
+pub use self::addresses::{Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, named, passing, total};
 pub use self::change::{Change, SeenCluster};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{

@@ -13,9 +13,9 @@ use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Allotted, Around, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec, Next,
-    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, left_over, limits, machines, next, obstacles,
-    pool_of_nodes, resolved, workers_of,
+    Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec,
+    Next, Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, left_over, limits, machines, next,
+    obstacles, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
@@ -48,10 +48,10 @@ impl Surroundings {
 }
 
 impl Work<'_> {
-    /// Does the next thing.
-    pub(super) async fn begin(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    /// Does the next thing; somebody else had an address first so many times.
+    pub(super) async fn begin(&self, cluster: &TenantCluster, races: u32) -> Result<After, Trouble> {
         let around = self.around(cluster).await?;
-        let mut wished = self.wished(cluster, &around).await?;
+        let mut wished = self.wished(cluster, &around, races).await?;
         // The place is asked once all else is there, and before anything is drawn for it.
         if matches!(next(&wished), Next::Draw | Next::Deploy(_)) {
             wished.place = self.judged(cluster, &around, &wished).await?;
@@ -141,7 +141,12 @@ impl Work<'_> {
         Ok(all.into_iter().filter(|pool| pool.spec.cluster_ref.name == name).collect())
     }
 
-    async fn wished<'c>(&self, cluster: &'c TenantCluster, around: &Surroundings) -> Result<Wished<'c>, Trouble> {
+    async fn wished<'c>(
+        &self,
+        cluster: &'c TenantCluster,
+        around: &Surroundings,
+        races: u32,
+    ) -> Result<Wished<'c>, Trouble> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
         let named = NamedBySpec {
             images: &around.images,
@@ -158,7 +163,7 @@ impl Work<'_> {
         };
         let machines = self.control_machines(cluster).await?;
         let limits = self.limits(cluster, around, &wanted).await?;
-        let (claiming, left_over) = self.claiming(cluster, around, &machines, limits.is_none()).await?;
+        let (claiming, left_over) = self.claiming(cluster, around, &machines, (limits.is_none(), races)).await?;
         let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
         Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, claiming, keys, place: None })
     }
@@ -184,7 +189,7 @@ impl Work<'_> {
         cluster: &TenantCluster,
         around: &Surroundings,
         machines: &[Machine],
-        has_room: bool,
+        (has_room, races): (bool, u32),
     ) -> Result<(Result<Claiming, Obstacle>, Vec<IPAddress>), Trouble> {
         let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
         let Some(pool) = pool else {
@@ -198,7 +203,7 @@ impl Work<'_> {
         };
         let left_over = left_over(cluster, if has_room { &claims } else { &[] }, &seen);
         let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
-        Ok((claiming(&claims, &around.pools, &seen), left_over))
+        Ok((claiming(&claims, &around.pools, &seen, races), left_over))
     }
 
     /// What is in the way by the forms of nodes, and by the place itself.
@@ -230,13 +235,17 @@ impl Work<'_> {
 
     /// Removes a Machine for which no VM was begun.
     async fn unmake(&self, machine: &Machine) -> Result<(), Trouble> {
-        let addresses =
-            kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
-        let own = |address: &&IPAddress| Some(&address.spec.claimant.uid) == machine.metadata.uid.as_ref();
-        for address in addresses.iter().filter(own) {
+        for address in &self.addresses_of(machine.metadata.uid.as_deref()).await? {
             kinds::delete(self.objects, address).await.attempting("giving an address back")?;
         }
         self.forget(machine).await
+    }
+
+    /// The addresses of a claimant, by its UID.
+    pub(super) async fn addresses_of(&self, uid: Option<&str>) -> Result<Vec<IPAddress>, Trouble> {
+        let Some(uid) = uid else { return Ok(Vec::new()) };
+        let own = kinds::list::<IPAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
+        own.attempting("looking for IPAddresses")
     }
 
     /// Has a Machine go whose VM is gone, or was never begun.
