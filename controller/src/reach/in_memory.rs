@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use uuid::Uuid;
 
 use super::kinds::Kind;
@@ -25,11 +26,23 @@ pub(crate) enum Fault {
     Changed,
 }
 
+/// What became of an object, as a watch has it.
+pub(crate) struct Heard {
+    /// The plural of its kind.
+    pub(crate) plural: String,
+    /// As it is now, or was last.
+    pub(crate) object: Value,
+    /// Whether it is there.
+    pub(crate) is_there: bool,
+}
+
 type Key = (String, String, String);
 
 #[derive(Default)]
 struct Kept {
     objects: BTreeMap<Key, Value>,
+    /// Who hears of each change.
+    watch: Option<UnboundedSender<Heard>>,
     version: u64,
     calls: usize,
     fault: Option<(usize, Fault)>,
@@ -126,10 +139,15 @@ impl Kept {
         }
         object["metadata"]["resourceVersion"] = self.next().into();
         let is_going = object["metadata"]["deletionTimestamp"].is_string();
-        if is_going && object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
-            self.objects.remove(&key);
-        } else {
+        let is_there = !is_going || object["metadata"]["finalizers"].as_array().is_some_and(|kept| !kept.is_empty());
+        if let Some(watch) = &self.watch {
+            // Who has ended hears nothing.
+            let _ = watch.send(Heard { plural: key.0.clone(), object: object.clone(), is_there });
+        }
+        if is_there {
             self.objects.insert(key, object.clone());
+        } else {
+            self.objects.remove(&key);
         }
         object
     }
@@ -149,6 +167,19 @@ impl InMemory {
     /// Answers nobody, or everybody again.
     pub(crate) fn is_away(&self, is_away: bool) {
         self.kept().is_away = is_away;
+    }
+
+    /// All changes from now on, but for what somebody else writes by a [`Fault`]. For one who watches.
+    pub(crate) fn watched(&self) -> UnboundedReceiver<Heard> {
+        let (watch, heard) = unbounded_channel();
+        self.kept().watch = Some(watch);
+        heard
+    }
+
+    /// How many objects there are, and how many bytes they are as JSON: what etcd keeps of custom resources.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let kept = self.kept();
+        (kept.objects.len(), kept.objects.values().map(|object| object.to_string().len()).sum())
     }
 
     /// How many calls there were.
@@ -274,7 +305,8 @@ impl Objects for InMemory {
             let is_of = |(plural, namespace, _): &Key| {
                 *plural == of.plural && of.namespace.as_ref().is_none_or(|of| of == namespace)
             };
-            let all = kept.objects.iter().filter(|(key, _)| is_of(key)).map(|(_, object)| object);
+            // In the order of their keys: nothing of others is looked at.
+            let all = kept.objects.range(key(of, "")..).take_while(|(key, _)| is_of(key)).map(|(_, object)| object);
             let has = |object: &&Value| label.is_none_or(|(label, value)| object["metadata"]["labels"][label] == value);
             Ok(all.filter(has).cloned().collect())
         })

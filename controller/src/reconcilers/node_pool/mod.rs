@@ -6,7 +6,7 @@
 mod going;
 mod heed;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

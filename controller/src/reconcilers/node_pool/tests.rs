@@ -12,9 +12,20 @@ use serde_json::{Value, json};
 use super::*;
 use crate::objects::NodePoolSpec;
 use crate::reach::in_memory::Fault;
+use crate::reach::{Objects, Placeable};
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::World;
-use crate::term::Term;
+use crate::term::{Clock, Term};
+
+/// One reconcile of a pool, wherever its VMs are.
+pub(crate) async fn reconcile(
+    pool: &NodePool,
+    objects: &dyn Objects,
+    places: &dyn Placeable,
+    (term, clock): (&Term, &Clock),
+) -> Result<Action, Trouble> {
+    PoolWork(Work { objects, places, term, clock }).bring_on(pool).await
+}
 
 /// A cluster that is Ready, and a pool of it.
 struct Pooled(World);

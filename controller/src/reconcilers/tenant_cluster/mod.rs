@@ -14,7 +14,7 @@ mod place;
 mod run;
 mod secrets;
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 pub(super) use self::begin::told;
 pub(super) use self::place::deployment;
