@@ -163,6 +163,12 @@ pub struct Held {
     pub slow: Option<String>,
 }
 
+/// Whether a worker is on its way out: another one may come in its place.
+pub(super) fn goes(machine: &Machine) -> bool {
+    let phase = machine.status.as_ref().map(|status| status.phase);
+    machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
+}
+
 /// Holds a NodePool that wants `count` workers of a class, and `surge` more while it replaces some, against what its Provider permits its
 /// namespace, and against limits of which `used` is taken. Workers that are there stay, and are replaced within the limits: fewer are
 /// nobody's to refuse.
@@ -175,11 +181,7 @@ pub fn held(
 ) -> Held {
     let (namespace, machines) = pool;
     let one = Used::sized(1, class.processors, class.memory_mib);
-    let is_leaving = |machine: &&Machine| {
-        let phase = machine.status.as_ref().map(|status| status.phase);
-        machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
-    };
-    let staying = machines.len() - machines.iter().filter(is_leaving).count();
+    let staying = machines.iter().filter(|machine| !goes(machine)).count();
     let fit = limited(provider, used, one).into_iter().filter_map(|(_, most, used, one)| {
         let left = most?.saturating_sub(used);
         left.checked_div(one)

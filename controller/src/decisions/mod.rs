@@ -61,4 +61,4 @@ pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swapping::{Stage, Swapping, words};
 pub use self::template::Made;
-pub use self::workers::{Looked, kept, like, pool_status, shown_worker, site};
+pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

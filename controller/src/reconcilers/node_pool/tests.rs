@@ -426,6 +426,26 @@ async fn a_pool_grows_no_further_than_the_limits_of_its_provider() {
     assert!(pooled.is_settled(3));
 }
 
+/// All Machines that there are, of all clusters: not at each look at each pool.
+#[tokio::test(start_paused = true)]
+async fn what_others_have_is_read_only_where_something_may_be_made() {
+    async fn calls(pooled: &Pooled) -> usize {
+        let before = pooled.0.api.calls();
+        pooled.reconcile().await.unwrap();
+        pooled.0.api.calls() - before
+    }
+    let pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.reconcile().await.unwrap();
+    let without = calls(&pooled).await;
+    pooled.limited(5);
+    assert_eq!(calls(&pooled).await, without);
+    pooled.scale(3);
+    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
+    assert!(calls(&pooled).await > without);
+    assert_eq!(pooled.workers().len(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn workers_are_replaced_within_the_limits() {
     let pooled = Pooled::new(2).await;
