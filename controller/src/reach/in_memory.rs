@@ -2,9 +2,10 @@
 //! waits for finalizers; what a controller has no right for, or may not do with Secrets, which is refused; and what goes wrong at a call.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -13,7 +14,7 @@ use uuid::Uuid;
 use super::kinds::Kind;
 use super::objects::{Collection, Failure, Objects};
 use crate::documents::RIGHTS;
-use crate::objects::SYSTEM;
+use crate::objects::{SYSTEM, all};
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,24 @@ fn permitted(verb: &str, of: &Collection, part: &str) -> Result<(), Failure> {
     match RIGHTS.iter().any(|right| right.permits(verb, group, &resource, namespace)) {
         true => Ok(()),
         false => Err(Failure::Refused(format!("403 {verb} {resource} in {namespace:?} is forbidden"))),
+    }
+}
+
+/// Refuses to select by a field that no definition of the kind names, as an API server does.
+fn selectable(of: &Collection, by: Option<&str>) -> Result<(), Failure> {
+    /// Plurals with the paths of their fields.
+    static FIELDS: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
+        let mut fields = BTreeSet::new();
+        for CustomResourceDefinitionSpec { names, versions, .. } in all().into_iter().map(|kind| kind.definition.spec) {
+            let of_kind = versions.into_iter().flat_map(|version| version.selectable_fields.unwrap_or_default());
+            fields.extend(of_kind.map(|field| (names.plural.clone(), field.json_path)));
+        }
+        fields
+    });
+    let Some(field) = by.filter(|name| name.starts_with('.')) else { return Ok(()) };
+    match FIELDS.contains(&(of.plural.clone().into_owned(), field.to_owned())) {
+        true => Ok(()),
+        false => Err(Failure::Refused(format!("400 field label not supported: {field} of {}", of.plural))),
     }
 }
 
@@ -301,13 +320,19 @@ impl InMemory {
 impl Objects for InMemory {
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
         permitted("list", of, "")?;
+        selectable(of, label.map(|(name, _)| name))?;
         self.call(None, |kept| {
             let is_of = |(plural, namespace, _): &Key| {
                 *plural == of.plural && of.namespace.as_ref().is_none_or(|of| of == namespace)
             };
             // In the order of their keys: nothing of others is looked at.
             let all = kept.objects.range(key(of, "")..).take_while(|(key, _)| is_of(key)).map(|(_, object)| object);
-            let has = |object: &&Value| label.is_none_or(|(label, value)| object["metadata"]["labels"][label] == value);
+            let has = |object: &&Value| {
+                label.is_none_or(|(name, value)| match name.strip_prefix('.') {
+                    Some(field) => object.pointer(&format!("/{}", field.replace('.', "/"))) == Some(&json!(value)),
+                    None => object["metadata"]["labels"][name] == value,
+                })
+            };
             Ok(all.filter(has).cloned().collect())
         })
     }

@@ -25,6 +25,8 @@ use crate::reach::{Failure, kinds, tenants};
 
 /// How long is waited for what somebody else has to do.
 const AWAITING: Duration = Duration::from_secs(30);
+/// The field of a NodePool by which those of a cluster are found: people make them, and label them or not.
+const POOLS_CLUSTER: &str = ".spec.clusterRef.name";
 /// How long a paused cluster is left alone: it is looked at when it changes.
 const RESTING: Duration = Duration::from_secs(600);
 
@@ -135,10 +137,10 @@ impl Work<'_> {
 
     /// The NodePools of a cluster.
     pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, Trouble> {
-        let all = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), None).await;
         let name = cluster.name_any();
-        let all = all.attempting("looking for the cluster's NodePools")?;
-        Ok(all.into_iter().filter(|pool| pool.spec.cluster_ref.name == name).collect())
+        let of_cluster = Some((POOLS_CLUSTER, name.as_str()));
+        let own = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), of_cluster).await;
+        own.attempting("looking for the cluster's NodePools")
     }
 
     async fn wished<'c>(
