@@ -5,6 +5,8 @@
 mod announcer;
 mod attempts;
 mod health;
+#[cfg(test)]
+mod scale;
 mod task;
 mod triggers;
 

@@ -337,7 +337,7 @@ mod tests {
                 limits: None,
                 left_over: left_over(&self.cluster, &claims, &self.addresses),
                 held: left_over(&self.cluster, &[], &self.addresses),
-                claiming: claiming(&claims, &[pool()], &seen),
+                claiming: claiming(&claims, &[pool()], &seen, 0),
                 keys: self.keys.clone(),
                 place: None,
             }

@@ -196,6 +196,12 @@ impl Held {
     }
 }
 
+/// Whether a worker is on its way out: another one may come in its place.
+pub(super) fn goes(machine: &Machine) -> bool {
+    let phase = machine.status.as_ref().map(|status| status.phase);
+    machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
+}
+
 /// Holds a NodePool that wants `count` workers of a class, and `surge` more while it replaces some, against what its Provider permits its
 /// namespace, and against limits of which `used` is taken. Workers that are there stay, and are replaced within the limits: fewer are
 /// nobody's to refuse. One that leaves for another one to take its place keeps its room for that one.
@@ -208,15 +214,11 @@ pub fn held(
 ) -> Held {
     let (namespace, machines) = pool;
     let one = Used::sized(1, class.processors, class.memory_mib);
-    let is_leaving = |machine: &&Machine| {
-        let phase = machine.status.as_ref().map(|status| status.phase);
-        machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
-    };
     let is_replaced = |machine: &&&Machine| {
         let code = machine.status.as_ref().and_then(|status| status.journal.code.as_deref());
         code.is_some_and(|code| code == OUTDATED || code == UNHEALTHY)
     };
-    let (leaving, staying): (Vec<&Machine>, Vec<&Machine>) = machines.iter().partition(is_leaving);
+    let (leaving, staying): (Vec<&Machine>, Vec<&Machine>) = machines.iter().partition(|machine| goes(machine));
     let kept = staying.len() + leaving.iter().filter(is_replaced).count();
     let fit = limited(provider, used, one).into_iter().filter_map(|(_, most, used, one)| {
         let left = most?.saturating_sub(used);

@@ -32,7 +32,9 @@ mod window;
 mod workers;
 
 pub use self::add_ons::add_ons;
-pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, leaving_out, named, total};
+pub use self::addresses::{
+    Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, leaving_out, named, passing, total,
+};
 pub use self::change::{Change, SeenCluster, blocked};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
@@ -63,4 +65,4 @@ pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swapping::{Stage, Swapping, good, words};
 pub use self::template::Made;
-pub use self::workers::{Looked, kept, like, pool_status, shown_worker, site};
+pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

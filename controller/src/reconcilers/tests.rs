@@ -173,6 +173,7 @@ async fn an_address_is_given_back_once_its_claimant_is_gone_and_never_for_want_o
     settled(&api, &context, (None, name), ip_address::reconcile).await;
     let seen: IPAddress = now(&api, None, name).await.unwrap();
     assert_eq!(seen.labels().get("kaas.local/pool").map(String::as_str), Some("p"));
+    assert_eq!(seen.labels().get("kaas.local/claimant"), Some(&uid));
     // Each of its calls fails once, in each way.
     for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
         for call in 0..4 {

@@ -6,7 +6,7 @@
 mod going;
 mod heed;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
     Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, held, is_leaving, kept, like,
-    nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
+    may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
@@ -297,11 +297,11 @@ impl PoolWork<'_> {
         wanted: &Pool,
     ) -> Result<Held, Trouble> {
         let used = match provider.spec.limits {
-            Some(_) => {
+            Some(_) if may_make(wanted, machines) => {
                 let tenants = tenants(self.0.objects).await.attempting("looking at what a Provider's clusters have")?;
                 tenants.used(&provider.name_any(), |_| true)
             }
-            None => Used::default(),
+            _ => Used::default(),
         };
         let namespace = pool.namespace().unwrap_or_default();
         Ok(held(provider, (&namespace, machines), used, class, (wanted.count, wanted.rollout.max_surge)))

@@ -13,8 +13,8 @@ use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Allotted, Around, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec, Next,
-    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines, next,
+    Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec,
+    Next, Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines, next,
     obstacles, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
@@ -25,6 +25,8 @@ use crate::reach::{Failure, kinds, tenants};
 
 /// How long is waited for what somebody else has to do.
 const AWAITING: Duration = Duration::from_secs(30);
+/// The field of a NodePool by which those of a cluster are found: people make them, and label them or not.
+const POOLS_CLUSTER: &str = ".spec.clusterRef.name";
 /// How long a paused cluster is left alone: it is looked at when it changes.
 const RESTING: Duration = Duration::from_secs(600);
 
@@ -55,10 +57,10 @@ impl Surroundings {
 }
 
 impl Work<'_> {
-    /// Does the next thing.
-    pub(super) async fn begin(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    /// Does the next thing; somebody else had an address first so many times.
+    pub(super) async fn begin(&self, cluster: &TenantCluster, races: u32) -> Result<After, Trouble> {
         let around = self.around(cluster).await?;
-        let mut wished = self.wished(cluster, &around).await?;
+        let mut wished = self.wished(cluster, &around, races).await?;
         // The place is asked before the first address is claimed; and once all else is there, before anything is drawn for it.
         let begins = |next: &Next| matches!(next, Next::Claim(_)) && wished.held.is_empty();
         if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) {
@@ -151,13 +153,18 @@ impl Work<'_> {
 
     /// The NodePools of a cluster.
     pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, Trouble> {
-        let all = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), None).await;
         let name = cluster.name_any();
-        let all = all.attempting("looking for the cluster's NodePools")?;
-        Ok(all.into_iter().filter(|pool| pool.spec.cluster_ref.name == name).collect())
+        let of_cluster = Some((POOLS_CLUSTER, name.as_str()));
+        let own = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), of_cluster).await;
+        own.attempting("looking for the cluster's NodePools")
     }
 
-    async fn wished<'c>(&self, cluster: &'c TenantCluster, around: &Surroundings) -> Result<Wished<'c>, Trouble> {
+    async fn wished<'c>(
+        &self,
+        cluster: &'c TenantCluster,
+        around: &Surroundings,
+        races: u32,
+    ) -> Result<Wished<'c>, Trouble> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
         let named = NamedBySpec {
             images: &around.images,
@@ -174,7 +181,7 @@ impl Work<'_> {
         };
         let machines = self.control_machines(cluster).await?;
         let limits = self.limits(cluster, around, &wanted).await?;
-        let addresses = self.claiming(cluster, around, &machines, limits.is_none()).await?;
+        let addresses = self.claiming(cluster, around, &machines, limits.is_none(), races).await?;
         let Addresses { claiming, left_over, held } = addresses;
         let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
         Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, held, claiming, keys, place: None })
@@ -202,6 +209,7 @@ impl Work<'_> {
         around: &Surroundings,
         machines: &[Machine],
         has_room: bool,
+        races: u32,
     ) -> Result<Addresses, Trouble> {
         let none = |obstacle| Addresses { claiming: Err(obstacle), left_over: Vec::new(), held: Vec::new() };
         let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
@@ -216,8 +224,8 @@ impl Work<'_> {
         };
         let held = left_over(cluster, &[], &seen);
         let left_over = left_over(cluster, if has_room { &claims } else { &[] }, &seen);
-        let seen: Vec<_> = seen.iter().map(|address| address.spec.clone()).collect();
-        Ok(Addresses { claiming: claiming(&claims, &around.pools, &seen), left_over, held })
+        let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
+        Ok(Addresses { claiming: claiming(&claims, &around.pools, &seen, races), left_over, held })
     }
 
     /// What is in the way by the forms of nodes, with the addresses that they have or would have, and by the place itself.
@@ -252,13 +260,17 @@ impl Work<'_> {
 
     /// Removes a Machine for which no VM was begun.
     async fn unmake(&self, machine: &Machine) -> Result<(), Trouble> {
-        let addresses =
-            kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
-        let own = |address: &&IPAddress| Some(&address.spec.claimant.uid) == machine.metadata.uid.as_ref();
-        for address in addresses.iter().filter(own) {
+        for address in &self.addresses_of(machine.metadata.uid.as_deref()).await? {
             kinds::delete(self.objects, address).await.attempting("giving an address back")?;
         }
         self.forget(machine).await
+    }
+
+    /// The addresses of a claimant, by its UID.
+    pub(super) async fn addresses_of(&self, uid: Option<&str>) -> Result<Vec<IPAddress>, Trouble> {
+        let Some(uid) = uid else { return Ok(Vec::new()) };
+        let own = kinds::list::<IPAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
+        own.attempting("looking for IPAddresses")
     }
 
     /// Has a Machine go whose VM is gone, or was never begun.

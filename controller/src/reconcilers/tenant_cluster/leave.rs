@@ -64,12 +64,14 @@ impl Work<'_> {
     /// Looks at what there is of it.
     async fn leaving<'c>(&self, cluster: &'c TenantCluster) -> Result<Leaving<'c>, Trouble> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
-        let machines = self.machines(cluster).await?;
-        let mut owners: Vec<&String> = machines.iter().filter_map(|machine| machine.metadata.uid.as_ref()).collect();
-        owners.extend(&cluster.metadata.uid);
-        let addresses =
-            kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
-        let addresses = addresses.into_iter().filter(|address| owners.contains(&&address.spec.claimant.uid)).collect();
+        let (machines, pools) = (self.machines(cluster).await?, self.pools(cluster).await?);
+        let mut addresses: Vec<IPAddress> = Vec::new();
+        // Workers go first, with their addresses.
+        if pools.is_empty() {
+            for owner in machines.iter().map(|machine| &machine.metadata.uid).chain([&cluster.metadata.uid]) {
+                addresses.extend(self.addresses_of(owner.as_deref()).await?);
+            }
+        }
         let label = Some((CLUSTER, name.as_str()));
         let operations = kinds::list::<Operation>(self.objects, namespace.as_deref(), label).await;
         let operations = operations.attempting("looking for Operations")?;
@@ -78,7 +80,7 @@ impl Work<'_> {
         let names = |operations: Vec<&Operation>| operations.into_iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         Ok(Leaving {
             cluster,
-            pools: self.pools(cluster).await?,
+            pools,
             addresses,
             secrets: self.own_secrets(cluster).await?,
             operations: names(there),

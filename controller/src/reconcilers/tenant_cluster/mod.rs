@@ -16,7 +16,7 @@ mod place;
 mod run;
 mod secrets;
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 pub(super) use self::begin::told;
 pub(super) use self::place::deployment;
@@ -32,7 +32,7 @@ use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{is_begun, is_leaving};
 use crate::objects::TenantCluster;
 use crate::reach::kinds::Kind;
-use crate::reach::{Objects, Placeable, kinds};
+use crate::reach::{Failure, Objects, Placeable, kinds};
 use crate::term::{Clock, Term};
 
 /// So many things are done for a cluster in one go at most: what goes on in a circle is seen by it.
@@ -86,6 +86,8 @@ impl<'a> Work<'a> {
 impl Work<'_> {
     /// As far as it can be done now. `known` is the cluster as it was seen last: it may be otherwise by now.
     async fn bring_on(&self, known: &TenantCluster) -> Result<Action, Trouble> {
+        // How often somebody else had an address first.
+        let mut races = 0_u32;
         for _ in 0..STEPS {
             if self.term.is_closing() {
                 // Whoever leads next goes on.
@@ -97,14 +99,17 @@ impl Work<'_> {
             } else if is_begun(&cluster) {
                 self.run(&cluster).await
             } else {
-                self.begin(&cluster).await
+                self.begin(&cluster, races).await
             };
             match after {
                 Ok(After::Again) => {}
                 Ok(After::Rest(time)) => return Ok(Action::requeue(time)),
                 Ok(After::Gone) => return Ok(Action::await_change()),
                 // Somebody else has written what was to be written: it is looked at again.
-                Err(trouble) if trouble.is_race() => {}
+                Err(trouble) if trouble.is_race() => {
+                    let is_late = matches!(trouble, Trouble::Objects { failure: Failure::Exists, .. });
+                    races = races.saturating_add(u32::from(is_late));
+                }
                 Err(trouble) => return Err(trouble),
             }
         }

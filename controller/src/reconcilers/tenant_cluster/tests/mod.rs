@@ -17,14 +17,24 @@ use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 pub use self::api::Mortal;
-pub use self::place::Fault as VmFault;
-use self::place::InMemoryPlace;
+pub use self::place::{Fault as VmFault, InMemoryPlace};
 use super::Work;
 use crate::context::Trouble;
 use crate::decisions::fixture;
 use crate::objects::{TenantCluster, VMClass};
 use crate::reach::in_memory::InMemory;
+use crate::reach::{Objects, Placeable};
 use crate::term::{Clock, Term};
+
+/// One reconcile of a cluster, wherever its VMs are.
+pub async fn reconcile(
+    cluster: &TenantCluster,
+    objects: &dyn Objects,
+    places: &dyn Placeable,
+    (term, clock): (&Term, &Clock),
+) -> Result<Action, Trouble> {
+    Work { objects, places, term, clock }.bring_on(cluster).await
+}
 
 /// An API server and a place, with all that a cluster of three control nodes names.
 pub struct World {

@@ -144,6 +144,11 @@ impl InMemoryPlace {
         self.0.lock().unwrap()
     }
 
+    /// What the cluster here forms with.
+    pub fn authority(&self) -> Fingerprint {
+        self.lock().authority.as_ref().unwrap().1
+    }
+
     /// The names and UUIDs of all VMs.
     pub fn vms(&self) -> BTreeMap<String, Uuid> {
         self.lock().vms.iter().map(|(vm, ..)| (vm.name.clone(), vm.uuid())).collect()

@@ -520,6 +520,22 @@ async fn a_cluster_that_is_deleted_leaves_nothing_but_what_was_never_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pools_of_another_cluster_beside_it_are_none_of_its() {
+    let world = World::new();
+    let spec = serde_json::json!({"clusterRef": {"name": "shop-2"}, "vmClass": "medium", "replicas": 3});
+    let mut other = NodePool::new("shop-2-general", serde_json::from_value(spec).unwrap());
+    other.metadata.namespace = Some("team-blue".to_owned());
+    world.api.put(&other);
+    world.until("ready", World::is_ready).await;
+    assert_eq!(world.status()["nodes"]["wanted"].as_i64().unwrap_or_default(), 0, "{}", world.status());
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("another one has a pool");
+    let there: NodePool = world.api.read(Some("team-blue"), "shop-2-general").unwrap();
+    assert!(there.metadata.deletion_timestamp.is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn workers_go_before_control_nodes() {
     let world = World::new();
     world.until("ready", World::is_ready).await;
