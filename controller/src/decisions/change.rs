@@ -188,9 +188,7 @@ impl<'a> SeenCluster<'a> {
             Stage::NodeIsBack(_) if goes_back => Change::Go(name, Verb::Rollback),
             // What is wanted by now is planned anew.
             Stage::Goes
-                if swapping.is_untouched
-                    && swapping.direction == Direction::Forward
-                    && !self.is_wanted(operation) =>
+                if swapping.is_untouched && swapping.direction == Direction::Forward && !self.is_wanted(operation) =>
             {
                 Change::Go(name, Verb::Rollback)
             }
@@ -571,7 +569,8 @@ impl Change {
             }
             Self::Judge(image, _) => {
                 let image = image.metadata.name.as_deref().unwrap_or_default();
-                let words = format!("the last upgrade was abandoned: nobody knows now whether all control nodes run {image}");
+                let words =
+                    format!("the last upgrade was abandoned: nobody knows now whether all control nodes run {image}");
                 Some((ChangeFailed, words))
             }
             Self::Pin(resolved) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
@@ -773,7 +772,10 @@ mod tests {
         for word in ["resume", "rollback", "abandon", "hurry"] {
             rests.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
             let answer = next(&paused, Some(&rests));
-            assert!(matches!(&answer, Change::Answer(_, Some(words)) if words.contains("paused")), "{word}: {answer:?}");
+            assert!(
+                matches!(&answer, Change::Answer(_, Some(words)) if words.contains("paused")),
+                "{word}: {answer:?}"
+            );
         }
         let mut unsaid = swap(&[]);
         unsaid.status.as_mut().unwrap().step = None;

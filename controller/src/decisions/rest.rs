@@ -38,7 +38,9 @@ impl Rest {
     pub fn words(&self) -> String {
         match self {
             Self::Paused => "the cluster is paused".to_owned(),
-            Self::ControlCluster(why) => format!("the control cluster is being changed, and this goes on afterwards: {why}"),
+            Self::ControlCluster(why) => {
+                format!("the control cluster is being changed, and this goes on afterwards: {why}")
+            }
         }
     }
 

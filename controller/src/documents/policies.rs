@@ -70,7 +70,8 @@ fn named_secrets() -> [Value; 2] {
     };
     let expression = "variables.named.all(name, name in variables.before || \
                       authorizer.group('').resource('secrets').namespace(request.namespace).name(name).check('get').allowed())";
-    let message = "who names a Secret in the spec has to be allowed to get it: what it holds comes to the cluster's nodes";
+    let message =
+        "who names a Secret in the spec has to be allowed to get it: what it holds comes to the cluster's nodes";
     let validation = json!({"expression": expression, "message": message});
     let mut made = policy("named-secrets", GROUP, &["CREATE", "UPDATE"], "tenantclusters", vec![validation]);
     made[0]["spec"]["variables"] = json!([

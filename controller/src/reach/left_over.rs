@@ -20,10 +20,8 @@ use crate::objects::TenantCluster;
 /// When the clusters cannot be listed: nothing is removed then. Or something cannot be removed.
 pub async fn clear_left_over(objects: &dyn Objects, providers: &Providers) -> anyhow::Result<()> {
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
-    let there: BTreeSet<String> = clusters
-        .iter()
-        .map(|cluster| kept_as(&cluster.namespace().unwrap_or_default(), &cluster.name_any()))
-        .collect();
+    let there: BTreeSet<String> =
+        clusters.iter().map(|cluster| kept_as(&cluster.namespace().unwrap_or_default(), &cluster.name_any())).collect();
     let directory = providers.keeps().0.to_owned();
     let cleared = tokio::task::spawn_blocking(move || {
         clear(&directory, &there).with_context(|| format!("clearing {}", directory.display()))

@@ -23,7 +23,9 @@ pub(super) struct Upgraded {
 
 enum Hinders {
     /// One of the cluster itself; whether it takes no step before a person has spoken.
-    Open { is_at_rest: bool },
+    Open {
+        is_at_rest: bool,
+    },
     Another(OtherDeployment),
     Damaged(Damaged),
 }

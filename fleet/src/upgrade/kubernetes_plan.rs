@@ -88,9 +88,9 @@ pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<Kuber
     nodes.sort_by_key(|(last, node)| (!node.begun, *last, node.name.clone()));
     let nodes = nodes.into_iter().map(|(_, node)| node).collect();
     // One that has given up may have run the new API server for a while.
-    let begun = all.iter().any(|(_, facts)| {
-        facts.kubernetes.upgrade.is_some() || Minor::of(&facts.kubernetes.version) == Some(to)
-    });
+    let begun = all
+        .iter()
+        .any(|(_, facts)| facts.kubernetes.upgrade.is_some() || Minor::of(&facts.kubernetes.version) == Some(to));
     Ok(KubernetesPlan { to: to.to_string(), grounds: judged.grounds, nodes, begun })
 }
 

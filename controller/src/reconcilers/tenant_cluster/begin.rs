@@ -14,8 +14,8 @@ use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec,
-    Next, Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines, next,
-    obstacles, pool_of_nodes, resolved, workers_of,
+    Next, Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines,
+    next, obstacles, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
@@ -235,7 +235,8 @@ impl Work<'_> {
         around: &Surroundings,
         wished: &Wished<'_>,
     ) -> Result<Option<Obstacle>, Trouble> {
-        let (Some(provider), Ok(resolved), Ok(claiming)) = (&around.provider, &wished.resolved, &wished.claiming) else {
+        let (Some(provider), Ok(resolved), Ok(claiming)) = (&around.provider, &wished.resolved, &wished.claiming)
+        else {
             return Ok(None);
         };
         let allotted = claiming.allotted();

@@ -228,9 +228,7 @@ impl Work<'_> {
         }
         let has_arrived = matches!(&done, Done::Arrived(arrived) if *arrived != Arrived::Cancelled);
         let has_noted = |name: &str| match task {
-            Task::Go(verb, _) => {
-                operations.iter().any(|it| it.name_any() == name && is_noted(it, verb, has_arrived))
-            }
+            Task::Go(verb, _) => operations.iter().any(|it| it.name_any() == name && is_noted(it, verb, has_arrived)),
             Task::Swap(..) | Task::Raise(_) => last.is_some(),
         };
         // What is not noted is heard once more by whoever goes on.
