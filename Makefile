@@ -72,9 +72,10 @@ vcenter-program: setup root ## Build the vCenter that is tested against, for `ka
 	@$(IN_GO) go build -trimpath -o ../../build/ . ./govc
 
 # With something going wrong at each call to a vCenter or to an API server and at each entry of a journal, of which `test-fast` draws
-# a part.
-EACH := KAAS_TEST_VCENTER_EACH=1 KAAS_TEST_CONTROLLER_EACH=1 $(TEST) --no-fail-fast --lib -- --nocapture vcenter::tests::each_ \
-	tenant_cluster::tests::faults:: node_pool::tests::a_lost_answer
+# a part; and so many clusters of so many nodes at once, of which it makes a few.
+EACH := KAAS_TEST_VCENTER_EACH=1 KAAS_TEST_CONTROLLER_EACH=1 KAAS_TEST_CONTROLLER_SCALE=200x5 \
+	$(TEST) --no-fail-fast --lib -- --nocapture vcenter::tests::each_ \
+	tenant_cluster::tests::faults:: node_pool::tests::a_lost_answer run::scale::
 
 test-long: ova-earlier vcenter-program ## Pass the long scenarios as well, and the whole loop of what goes wrong on a vCenter
 	@failed=; \
@@ -104,8 +105,8 @@ scenario: named ova-earlier vcenter-program ## Run the scenarios whose names con
 named:
 	@test -n "$(NAME)" || { echo "give a part of a name: make scenario NAME=three_nodes::" >&2; exit 1; }
 
-# Swaps on one vCenter, of which `test-fast` does ten.
-SCALE := KAAS_TEST_VCENTER_SCALE=100 $(TEST) --lib -- --nocapture vcenter::tests::scale::
+# Swaps on one vCenter, of which `test-fast` does ten, and clusters of so many nodes as objects, of which it makes a few.
+SCALE := KAAS_TEST_VCENTER_SCALE=100 KAAS_TEST_CONTROLLER_SCALE=200x50 $(TEST) --lib -- --nocapture vcenter::tests::scale:: run::scale::
 
 bench: ova vcenter ## Measure speed and memory as ratios against other tools in the same run
 	$(TAKE) -p scenarios --bin bench

@@ -14,6 +14,9 @@ pub const RECORDS: &str = "/data/kaas";
 /// Snapshots of the cluster's store, on the data disk.
 pub const SNAPSHOTS: &str = "/data/snapshots";
 
+/// Snapshots of tenants' stores from before their upgrades, on the data disk of a control cluster's control node.
+pub const TENANTS: &str = "/data/tenants";
+
 /// SSH host keys, on the data disk.
 pub const SSH_HOST_KEYS: &str = "/data/ssh";
 
@@ -76,6 +79,11 @@ pub const TABLE: &[Written] = &[
     kept(DATA, Place::Data(Data::Direct), "the data partition"),
     kept(RECORDS, Place::Data(Data::Direct), "the agent's records: configuration, secret, plan, state"),
     kept(SNAPSHOTS, Place::Data(Data::Direct), "snapshots of the cluster's store, for root alone"),
+    kept(
+        TENANTS,
+        Place::Data(Data::Direct),
+        "snapshots of tenants' stores from before their upgrades, on control nodes of the control cluster, for its controller alone",
+    ),
     kept(SSH_HOST_KEYS, Place::Data(Data::Direct), "SSH host keys: clients keep trusting the node after a swap"),
     kept(
         LOCAL_VOLUMES,

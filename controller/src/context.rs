@@ -19,6 +19,8 @@ pub struct Context {
     pub term: Term,
     /// What time it is.
     pub clock: Clock,
+    /// Whether the controller is of the build that the control cluster's kinds are of, as far as that is told.
+    pub is_marked: bool,
 }
 
 /// Why an object was not brought to where it is to be. It is tried again, later and later.

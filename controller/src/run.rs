@@ -5,6 +5,8 @@
 mod announcer;
 mod attempts;
 mod health;
+#[cfg(test)]
+mod scale;
 mod task;
 mod triggers;
 
@@ -37,7 +39,7 @@ use crate::objects::{
     Condition, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, SYSTEM, TenantCluster, VMClass,
 };
 use crate::reach::providers::Providers;
-use crate::reach::{Api, Fenced, Objects};
+use crate::reach::{Api, Fenced, Objects, clear_left_over};
 use crate::reconcilers::{ip_address, ip_pool, node_image, node_pool, provider, tenant_cluster, vm_class};
 use crate::term::{Clock, Term, identity};
 
@@ -99,14 +101,18 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
     let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience);
-    let directory = settings.directory.clone();
+    // It waits for others just because it is of another build.
+    let (directory, node, is_marked) = (settings.directory.clone(), settings.node.clone(), settings.patience.is_zero());
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
     let begun = Arc::clone(&works);
     let work = |term: Term| async move {
         begun.store(true, Ordering::SeqCst);
         let objects: Arc<dyn Objects> = Arc::new(Fenced::new(objects, term.clone()));
-        let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory);
-        let context = Arc::new(Context { objects, providers, term, clock });
+        let providers = Providers::keeping(Arc::clone(&objects), term.clone(), clock.clone(), directory, &node);
+        let context = Arc::new(Context { objects, providers, term, clock, is_marked });
+        if let Err(error) = clear_left_over(&*context.objects, &context.providers).await {
+            log::warn!("what is kept here of clusters that are gone stays: {error:#}");
+        }
         looks_after_all(api.client(), &context, stopping).await;
     };
     let leading = candidate.lead(work);

@@ -39,7 +39,7 @@ pub struct Backup {
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let client = Client::of_kubeconfig(&arguments.kubeconfig)?;
     let limit = Duration::from_secs(arguments.limit * 60);
-    let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, limit))?;
+    let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, u64::MAX, limit))?;
     crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", arguments.output.display()));
     let kept = recovery::kept_in(&arguments.output)?;
     let to: BTreeSet<&str> = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str())).collect();

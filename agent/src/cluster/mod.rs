@@ -17,6 +17,7 @@ pub mod pod_network;
 pub mod records;
 pub mod rendezvous;
 pub mod surroundings;
+pub mod tenants;
 pub mod virtual_address;
 
 use std::time::Duration;

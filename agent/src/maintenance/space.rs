@@ -50,6 +50,7 @@ const DATA: Place = Place {
     users: &[
         ("etcd", "etcd"),
         ("snapshots", "snapshots of etcd"),
+        ("tenants", "snapshots of tenants' stores"),
         ("kaas", "the agent's records"),
         ("kubernetes", "certificates and manifests"),
     ],

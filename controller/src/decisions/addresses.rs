@@ -1,14 +1,24 @@
-//! Which address of an IPPool is taken next, and whose is one that a person has named. Whoever makes the IPAddress of that name has it; where the API server has one of that
-//! name already, it is read, added to what was seen, and decided again. So a request whose answer was lost is repeated with the
-//! same result: the object that it had made is the claimant's own.
+//! Which address of an IPPool is taken next, and whose is one that a person has named. Whoever makes the IPAddress of that name has it;
+//! where the API server has one of that name already, it is read, added to what was seen, and decided again. So a request whose answer
+//! was lost is repeated with the same result: the object that it had made is the claimant's own.
+//!
+//! Of many that see the same first free address one gets it. The others pass over the more the more often they were late ([`passing`]):
+//! else each of them would try again once for each one that is faster.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::net::Ipv4Addr;
 
 use crate::objects::{Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Reference};
 
 /// The label by which the addresses of a pool are found: its name.
 pub const POOL: &str = "kaas.local/pool";
+/// The label by which the addresses of a claimant are found: its UID.
+pub const CLAIMANT: &str = "kaas.local/claimant";
+
+/// From how many free addresses one is drawn at most: 4 to the power of this.
+const WIDEST: u32 = 6;
 
 /// What is to be done for an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +36,17 @@ pub enum Allocation {
 #[error("the pool has {0:?}, which is no IPv4 address")]
 pub struct Malformed(String);
 
+/// How many free addresses a claimant passes over to whom others came first so many times: none at first, then one of 4, of 16, of 64,
+/// drawn by its UID and the same again.
+pub fn passing(uid: &str, races: u32) -> usize {
+    let mut hasher = DefaultHasher::new();
+    (uid, races).hash(&mut hasher);
+    usize::try_from(hasher.finish() % 4_u64.pow(races.min(WIDEST))).unwrap_or_default()
+}
+
 /// Decides for a claimant of the pool `name` by the addresses of all pools that were seen, of which some may be gone by now, and others
-/// there. One that somebody has named counts wherever it was taken: ranges may have come to hold it since.
+/// there. One that somebody has named counts wherever it was taken: ranges may have come to hold it since. Of the free ones so many are
+/// passed over, as far as there are so many.
 ///
 /// # Errors
 /// When the pool cannot be read.
@@ -36,6 +55,7 @@ pub fn allocation(
     pool: &IPPoolSpec,
     seen: &[IPAddressSpec],
     claimant: &Claimant,
+    passing: usize,
 ) -> Result<Allocation, Malformed> {
     let of_pool = |seen: &&IPAddressSpec| seen.pool_ref.name == name;
     if let Some(own) = seen.iter().filter(of_pool).find(|seen| is_same(&seen.claimant, claimant)) {
@@ -45,13 +65,10 @@ pub fn allocation(
     for seen in seen {
         taken.insert(address(&seen.address)?);
     }
-    for (first, last) in ranges(pool)? {
-        let free = (first..=last).map(Ipv4Addr::from).find(|candidate| !taken.contains(candidate));
-        if let Some(free) = free {
-            return Ok(Allocation::Make(free));
-        }
-    }
-    Ok(Allocation::Exhausted)
+    let all = ranges(pool)?.into_iter().flat_map(|(first, last)| (first..=last).map(Ipv4Addr::from));
+    let free: Vec<Ipv4Addr> = all.filter(|candidate| !taken.contains(candidate)).take(passing + 1).collect();
+    let next = free.get(passing % free.len().max(1));
+    Ok(next.map_or(Allocation::Exhausted, |next| Allocation::Make(*next)))
 }
 
 /// What is to be done for an address that a person has named: an endpoint, or one of a cluster's own ranges.
@@ -118,8 +135,21 @@ pub fn claimed(pool: &str, address: Ipv4Addr, claimant: Claimant) -> IPAddress {
     let [a, b, c, d] = address.octets();
     let spec = IPAddressSpec { pool_ref: Reference::to(pool), address: address.to_string(), claimant, named: false };
     let mut object = IPAddress::new(&format!("{pool}-{a}-{b}-{c}-{d}"), spec);
-    object.metadata.labels = Some(BTreeMap::from([(POOL.to_owned(), pool.to_owned())]));
+    let of = object.spec.claimant.uid.clone();
+    object.metadata.labels = Some(BTreeMap::from([(POOL.to_owned(), pool.to_owned()), (CLAIMANT.to_owned(), of)]));
     object
+}
+
+/// Pools that leave out further addresses, as if a person had reserved them where they are in a subnet: those that are known to be
+/// somebody's, whoever has forgotten to say so.
+pub fn leaving_out(mut pools: Vec<IPPool>, others: &[Ipv4Addr]) -> Vec<IPPool> {
+    for pool in &mut pools {
+        // Of one that cannot be read it is told where it is needed.
+        let Ok((first, last, _)) = subnet(&pool.spec) else { continue };
+        let within = others.iter().filter(|other| (first..=last).contains(&u32::from(**other)));
+        pool.spec.reserved.extend(within.map(ToString::to_string));
+    }
+    pools
 }
 
 /// What an address in use is to a pool.
@@ -228,26 +258,63 @@ mod tests {
 
     #[test]
     fn the_first_free_address_that_a_host_can_have_is_next() {
-        let next = |seen: &[IPAddressSpec]| allocation("p", &pool(), seen, &claimant("new")).unwrap();
+        let next = |seen: &[IPAddressSpec]| allocation("p", &pool(), seen, &claimant("new"), 0).unwrap();
         assert_eq!(next(&[]), Allocation::Make("10.0.0.3".parse().unwrap()));
         assert_eq!(next(&[held("10.0.0.3", "a")]), Allocation::Make("10.0.0.254".parse().unwrap()));
         let all = [held("10.0.0.3", "a"), held("10.0.0.254", "b")];
         assert_eq!(next(&all), Allocation::Exhausted);
         assert_eq!(
-            allocation("p", &pool(), &all, &claimant("b")).unwrap(),
+            allocation("p", &pool(), &all, &claimant("b"), 0).unwrap(),
             Allocation::Has("10.0.0.254".parse().unwrap())
         );
         let other_kind = Claimant { kind: "TenantCluster".to_owned(), ..claimant("b") };
-        assert_eq!(allocation("p", &pool(), &all, &other_kind).unwrap(), Allocation::Exhausted);
+        assert_eq!(allocation("p", &pool(), &all, &other_kind, 0).unwrap(), Allocation::Exhausted);
         assert_eq!(total(&IPPool::new("p", pool())).unwrap(), 2);
         let broken = IPPoolSpec { gateway: Some("x".to_owned()), ..pool() };
-        assert_eq!(allocation("p", &broken, &[], &claimant("a")), Err(Malformed("x".to_owned())));
+        assert_eq!(allocation("p", &broken, &[], &claimant("a"), 0), Err(Malformed("x".to_owned())));
     }
 
     #[test]
     fn an_address_is_named_as_the_kinds_rule_has_it() {
         let object = claimed("blue-nodes", "192.168.10.21".parse().unwrap(), claimant("a"));
         assert_eq!(object.metadata.name.as_deref(), Some("blue-nodes-192-168-10-21"));
+    }
+
+    /// All look, then all make: of those that want the same one gets it, and the others look again.
+    #[test]
+    fn many_that_see_the_same_addresses_free_need_few_looks() {
+        let mut pool = pool();
+        pool.ranges = vec![range("10.0.0.10", "10.0.0.249")];
+        let mut names = Names::default();
+        let (mut waiting, mut looks): (Vec<String>, u32) = ((0..200).map(|number| format!("u{number}")).collect(), 0);
+        while !waiting.is_empty() {
+            let seen: Vec<_> = names.0.values().cloned().collect();
+            waiting.retain(|uid| {
+                let own = claimant(uid);
+                match allocation("p", &pool, &seen, &own, passing(uid, looks)).unwrap() {
+                    Allocation::Make(address) => names.make(&claimed("p", address, own)).is_err(),
+                    other => panic!("{other:?}"),
+                }
+            });
+            looks += 1;
+        }
+        assert!(looks <= 20, "{looks} looks");
+        assert_eq!(names.0.len(), 200);
+        assert_eq!((passing("u", 0), passing("u", 5)), (0, passing("u", 5)));
+        assert!((0..200).all(|number| passing(&format!("u{number}"), 2) < 16 && passing("u", number) < 4096));
+    }
+
+    #[test]
+    fn who_passes_over_more_than_are_free_gets_one_of_them() {
+        let next = |passing| allocation("p", &pool(), &[], &claimant("new"), passing).unwrap();
+        let all = ["10.0.0.3", "10.0.0.254"].map(|address| Allocation::Make(address.parse().unwrap()));
+        assert_eq!([0, 1, 2, 5].map(next), [&all[0], &all[1], &all[0], &all[1]].map(Clone::clone));
+    }
+
+    #[test]
+    fn an_address_is_found_by_its_pool_and_by_whose_it_is() {
+        let labels = claimed("p", "10.0.0.3".parse().unwrap(), claimant("u")).metadata.labels.unwrap();
+        assert_eq!((labels[POOL].as_str(), labels[CLAIMANT].as_str()), ("p", "u"));
     }
 
     /// Whose answers are all lost once, and who has forgotten what was decided: as after the death of a leader.
@@ -263,7 +330,7 @@ mod tests {
             taken.clear();
             for claimant in &wanted {
                 let seen: Vec<_> = names.0.values().cloned().collect();
-                taken.push(match allocation("p", &pool, &seen, claimant).unwrap() {
+                taken.push(match allocation("p", &pool, &seen, claimant, 0).unwrap() {
                     Allocation::Make(address) => {
                         names.make(&claimed("p", address, claimant.clone())).unwrap();
                         address
@@ -295,7 +362,7 @@ mod tests {
             assert_eq!(decided(&taken, "10.1.0.9", &other), Named::Taken(own.clone()));
         }
         assert_eq!(
-            allocation("green", &green, &taken, &claimant("m")).unwrap(),
+            allocation("green", &green, &taken, &claimant("m"), 0).unwrap(),
             Allocation::Exhausted,
             "no node is given it"
         );
@@ -322,6 +389,22 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_is_known_to_be_somebodys_is_left_out_of_the_pools_of_its_subnet() {
+        let [inside, outside] = [Ipv4Addr::new(10, 0, 0, 11), Ipv4Addr::new(192, 168, 7, 7)];
+        let mut broken = IPPool::new("broken", pool());
+        broken.spec.subnet = "x".to_owned();
+        let before = [IPPool::new("p", pool()), broken.clone()];
+        let pools = leaving_out(before.to_vec(), &[inside, outside]);
+        assert_eq!(pools[0].spec.reserved, [before[0].spec.reserved.clone(), vec![inside.to_string()]].concat());
+        assert_eq!(pools[1].spec.reserved, broken.spec.reserved);
+        let decided = named(&[("p", &pools[0].spec)], &[], inside, &claimant("a")).unwrap();
+        assert_eq!(decided, Named::Reserved("p".to_owned()));
+        // Who has it keeps it.
+        let had = named(&[("p", &pools[0].spec)], &[held(&inside.to_string(), "a")], inside, &claimant("a")).unwrap();
+        assert_eq!(had, Named::Has("p".to_owned()));
+    }
+
+    #[test]
     fn two_who_name_the_same_address_beside_all_ranges_make_the_same_object() {
         let (blue, own) = (pool(), of_cluster("u", Purpose::Endpoint, 0));
         let other = IPPoolSpec { ranges: vec![range("10.0.0.200", "10.0.0.210")], ..pool() };
@@ -333,7 +416,7 @@ mod tests {
         // Ranges that come to hold it give it to nobody else, in whichever pool it was taken.
         let taken = [claimed("api", "10.0.0.20".parse().unwrap(), own).spec];
         let grown = IPPoolSpec { ranges: vec![range("10.0.0.20", "10.0.0.21")], ..pool() };
-        let next = allocation("blue", &grown, &taken, &claimant("m")).unwrap();
+        let next = allocation("blue", &grown, &taken, &claimant("m"), 0).unwrap();
         assert_eq!(next, Allocation::Make("10.0.0.21".parse().unwrap()));
     }
 
@@ -365,7 +448,7 @@ mod tests {
             let mut seen = Vec::new();
             let mut losses = number % 3;
             let got = loop {
-                match allocation("p", &pool, &seen, &own).unwrap() {
+                match allocation("p", &pool, &seen, &own, 0).unwrap() {
                     Allocation::Has(address) => break address,
                     Allocation::Make(address) => match names.make(&claimed("p", address, own.clone())) {
                         // It was made, and nobody was told.

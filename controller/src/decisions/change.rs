@@ -4,13 +4,18 @@
 //! | What is so | What follows |
 //! |---|---|
 //! | a swap is open | it goes on; a person's word turns it, and so does the former image, named again before the commit |
+//! | nothing of it has moved, and its image is not wanted any more | it ends there, and what is wanted by now is planned |
 //! | it has come to the new image | it is committed once all is good for ten minutes (`commit: Auto`), or by a person's word |
+//! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image is pinned: pools see it from then on |
 //! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
+//! | it was abandoned, and the pinned image is wanted | nodes are asked whether they run that |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
-//! What is paused is planned and not begun; a swap comes to a step at which no node is away.
+//! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
+//! it there is refused: it would be done at the unpausing, which may be somebody else's. While the control cluster is being changed it is
+//! the same, and nothing is planned: another version of the controller may lead afterwards.
 
 use contract::minor::Minor;
 use contract::version::{allows, is_older};
@@ -21,6 +26,7 @@ use semver::VersionReq;
 use super::health::Doing;
 use super::obstacle::Obstacle;
 use super::resolved::suits;
+use super::rest::{Rest, is_at_rest, swap_reasons};
 use super::swapping::{Ending, Stage, Swapping};
 use super::window;
 use crate::objects::{
@@ -43,6 +49,8 @@ pub struct SeenCluster<'a> {
     pub images: &'a [NodeImage],
     /// The lowest minor of Kubernetes that a control node is at.
     pub minor: Option<Minor>,
+    /// Why nothing is begun now; none if it may be.
+    pub rests: Option<Rest>,
     /// What time it is.
     pub now: Timestamp,
 }
@@ -67,6 +75,9 @@ pub enum Change {
     Swap(Box<NodeImage>, Option<String>),
     /// The swap of this Operation goes on.
     Go(String, Verb),
+    /// Nodes are asked whether all of them run this image, which is the pinned one: then comes this. The last swap was abandoned, and
+    /// what it has left is in no object.
+    Judge(Box<NodeImage>, Box<Change>),
     /// Control nodes are taken to this minor of Kubernetes. With the Operation, if a person wants it tried again.
     Raise(Minor, Option<String>),
     /// The Operation that raises Kubernetes ends where it stands.
@@ -140,7 +151,7 @@ impl<'a> SeenCluster<'a> {
             Wanted::Other(image, named) => self.begins(image, named, current),
             Wanted::Same => match self.answered() {
                 Some(answer) => answer,
-                None => self.raises(current),
+                None => self.stays(current, self.raises(current)),
             },
         }
     }
@@ -148,9 +159,15 @@ impl<'a> SeenCluster<'a> {
     /// What comes next of a swap that has not ended.
     fn open(&self, operation: &Operation, swapping: &Swapping, current: &str) -> Change {
         let (name, spec) = (name(operation), &self.cluster.spec);
-        let at_rest = swapping.stage != Stage::Goes || (swapping.direction == Direction::Forward && !swapping.is_away);
-        if spec.paused && at_rest {
-            return self.shown(operation, swapping, TenantClusterReason::Changing, "the cluster is paused");
+        if let Some(rest) = self.rests.as_ref().filter(|_| is_at_rest(swapping)) {
+            if word(operation).is_some() {
+                return Change::Answer(name, Some(rest.refuses()));
+            }
+            let (reason, words) = match &swapping.stage {
+                Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
+                _ => (TenantClusterReason::Changing, rest.words()),
+            };
+            return self.shown(operation, swapping, reason, &words);
         }
         match word(operation) {
             Some(Err(words)) => return Change::Answer(name, Some(words)),
@@ -169,6 +186,12 @@ impl<'a> SeenCluster<'a> {
             // All nodes, whatever was on the way.
             _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Verb::Rollback),
             Stage::NodeIsBack(_) if goes_back => Change::Go(name, Verb::Rollback),
+            // What is wanted by now is planned anew.
+            Stage::Goes
+                if swapping.is_untouched && swapping.direction == Direction::Forward && !self.is_wanted(operation) =>
+            {
+                Change::Go(name, Verb::Rollback)
+            }
             Stage::Goes => Change::Go(name, Verb::Resume),
             Stage::NodeIsBack(_) => {
                 let words = swapping.reasons()[0].1.clone();
@@ -179,9 +202,27 @@ impl<'a> SeenCluster<'a> {
         }
     }
 
+    /// Whether the image of a swap is still what the spec asks for. One that a person had named and has taken out is not.
+    fn is_wanted(&self, operation: &Operation) -> bool {
+        match &self.cluster.spec.image {
+            Some(image) => operation.spec.to_image.as_ref() == Some(image),
+            None => self.cluster.spec.maintenance.auto_update,
+        }
+    }
+
     fn awaits_commit(&self, operation: &Operation, swapping: &Swapping) -> Change {
         let name = name(operation);
         let to = operation.spec.to_image.as_deref().unwrap_or_default();
+        if !self.is_wanted(operation) {
+            let wanted = match &self.cluster.spec.image {
+                Some(image) => format!("the spec names {image} by now"),
+                None => "the spec does not name it any more".to_owned(),
+            };
+            let words = format!(
+                "all control nodes run {to}, and {wanted}: {DO} on the Operation {name}, with commit or rollback"
+            );
+            return self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words);
+        }
         if self.cluster.spec.upgrade.commit == Commit::Manual {
             let words = format!("all control nodes run {to}: {DO} on the Operation {name}, with commit or rollback");
             return self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words);
@@ -203,7 +244,11 @@ impl<'a> SeenCluster<'a> {
 
     /// Waits, once the Operation says where it stands.
     fn shown(&self, operation: &Operation, swapping: &Swapping, reason: TenantClusterReason, words: &str) -> Change {
-        if is_shown(operation, swapping) {
+        let stands = swap_reasons(self.rests.as_ref(), swapping)[0].0;
+        let mut resting = [OperationReason::Paused, OperationReason::ControlClusterChanges].into_iter();
+        let says_so = says(operation, OperationReason::NotToBeHad).is_some()
+            || resting.all(|reason| says(operation, reason).is_some() == (stands == reason));
+        if is_shown(operation, swapping) && says_so {
             Change::Waits(reason, words.to_owned())
         } else {
             Change::Show(name(operation))
@@ -295,6 +340,9 @@ impl<'a> SeenCluster<'a> {
                 None => {}
             }
         }
+        if let Some(rest @ Rest::ControlCluster(_)) = &self.rests {
+            return Change::Waits(TenantClusterReason::Changing, rest.words());
+        }
         let window = self.cluster.spec.maintenance.window.as_deref().filter(|_| !named && again.is_none());
         if let Some(window) = window.filter(|window| !window::is_open(window, self.now)) {
             let image = image.metadata.name.as_deref().unwrap_or_default();
@@ -308,11 +356,15 @@ impl<'a> SeenCluster<'a> {
         let ended = swapping.ending().map_or("", Ending::words);
         let why = swapping.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
         let former = operation.spec.from_image.as_deref().unwrap_or_default();
+        let other = match swapping.ending() {
+            // Some nodes may run the new one, and there is no way back for these.
+            Some(Ending::Abandoned) => "the image that all control nodes are to run".to_owned(),
+            _ => format!("{former} or another image"),
+        };
         Change::Waits(
             TenantClusterReason::ChangeFailed,
             format!(
-                "the upgrade to {to} was {ended}{why}. Ask for it again with {DO}: resume on the Operation {name}, or name {former} \
-                 or another image"
+                "the upgrade to {to} was {ended}{why}. Ask for it again with {DO}: resume on the Operation {name}, or name {other}"
             ),
         )
     }
@@ -330,6 +382,21 @@ impl<'a> SeenCluster<'a> {
     fn answered(&self) -> Option<Change> {
         let (operation, swapping) = self.swap.as_ref()?;
         Some(Change::Answer(name(operation), ended(word(operation)?, swapping.ending())))
+    }
+
+    /// What comes next where the pinned image is wanted.
+    fn stays(&self, current: &str, then: Change) -> Change {
+        let ending = self.swap.as_ref().and_then(|(_, swapping)| swapping.ending());
+        if ending != Some(Ending::Abandoned) {
+            return then;
+        }
+        match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
+            Some(image) => Change::Judge(Box::new(image.clone()), Box::new(then)),
+            None => {
+                let words = format!("there is no NodeImage {current}, by which nodes are judged");
+                Change::Blocked(Obstacle::new(TenantClusterReason::ReferenceMissing, words))
+            }
+        }
     }
 
     /// Kubernetes is raised, or why it is not.
@@ -364,8 +431,11 @@ impl<'a> SeenCluster<'a> {
                 None => {}
             }
         }
-        if spec.paused {
-            return Change::Waits(TenantClusterReason::Changing, "the cluster is paused".to_owned());
+        if let Some(rest) = &self.rests {
+            return match again {
+                Some(name) => Change::Answer(name, Some(rest.refuses())),
+                None => Change::Waits(TenantClusterReason::Changing, rest.words()),
+            };
         }
         Change::Raise(to, again)
     }
@@ -374,8 +444,16 @@ impl<'a> SeenCluster<'a> {
     fn raising(&self, operation: &Operation) -> Change {
         let to = operation.spec.to_version.as_deref().and_then(|to| to.parse::<Minor>().ok());
         let Some(to) = to else { return Change::Abandon(name(operation)) };
-        if self.cluster.spec.paused {
-            return Change::Waits(TenantClusterReason::Changing, "the cluster is paused".to_owned());
+        if let Some(rest) = &self.rests {
+            let says_so = [rest.reason(), OperationReason::NotToBeHad].map(|it| says(operation, it).is_some());
+            return match (word(operation), blocked(operation)) {
+                // Nothing moves by that.
+                (Some(Ok(Word::Abandon)), _) => Change::Abandon(name(operation)),
+                (Some(_), _) => Change::Answer(name(operation), Some(rest.refuses())),
+                (None, Some(words)) => Change::Waits(TenantClusterReason::ChangeFailed, words),
+                (None, None) if !says_so.contains(&true) => Change::Show(name(operation)),
+                (None, None) => Change::Waits(TenantClusterReason::Changing, rest.words()),
+            };
         }
         match word(operation) {
             Some(Ok(Word::Resume)) => return Change::Raise(to, Some(name(operation))),
@@ -410,8 +488,12 @@ fn outcome(operation: &Operation) -> Option<&str> {
 }
 
 /// Why an Operation waits for a person; none if it does not.
-fn blocked(operation: &Operation) -> Option<String> {
-    let reason = OperationReason::Blocked;
+pub fn blocked(operation: &Operation) -> Option<String> {
+    says(operation, OperationReason::Blocked)
+}
+
+/// What an Operation says with a reason; none if it is another one.
+fn says(operation: &Operation, reason: OperationReason) -> Option<String> {
     let mut conditions = operation.status.iter().flat_map(|status| &status.conditions);
     let is_it = |about: &str, because: &str| (about, because) == (reason.condition(), reason.word());
     let found = conditions.find(|condition| is_it(&condition.about, &condition.reason));
@@ -476,7 +558,7 @@ fn with_image_of(pinned: &Resolved, operation: &Operation, swapping: &Swapping) 
 impl Change {
     /// Why `UpToDate` is as it is; none if all is as the spec has it.
     pub fn said(&self) -> Option<(TenantClusterReason, String)> {
-        use TenantClusterReason::{ChangeBlocked, Changing};
+        use TenantClusterReason::{ChangeBlocked, ChangeFailed, Changing};
         let changing = |words: String| Some((Changing, words));
         match self {
             Self::Nothing => None,
@@ -484,6 +566,12 @@ impl Change {
             Self::Waits(reason, words) => Some((*reason, words.clone())),
             Self::Show(name) | Self::Go(name, _) | Self::Abandon(name) | Self::Answer(name, _) => {
                 changing(name.clone())
+            }
+            Self::Judge(image, _) => {
+                let image = image.metadata.name.as_deref().unwrap_or_default();
+                let words =
+                    format!("the last upgrade was abandoned: nobody knows now whether all control nodes run {image}");
+                Some((ChangeFailed, words))
             }
             Self::Pin(resolved) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
             Self::Swap(image, _) => changing(format!("to {}", image.metadata.name.as_deref().unwrap_or_default())),
@@ -597,10 +685,35 @@ mod tests {
     }
 
     fn next(cluster: &TenantCluster, operation: Option<&Operation>) -> Change {
+        next_beside(cluster, operation, None)
+    }
+
+    /// The same where this says that the control cluster is being changed.
+    fn next_beside(cluster: &TenantCluster, operation: Option<&Operation>, change: Option<&str>) -> Change {
         let images = images();
         let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
         let minor = "1.36".parse().ok();
-        SeenCluster { cluster, swap, raise: None, images: &images, minor, now: now().0 }.next()
+        let rests = Rest::of(cluster, change.map(str::to_owned));
+        SeenCluster { cluster, swap, raise: None, images: &images, minor, rests, now: now().0 }.next()
+    }
+
+    #[test]
+    fn while_the_control_cluster_is_being_changed_nothing_is_planned_and_what_is_under_way_rests() {
+        let beside = |operation: Option<&Operation>| next_beside(&names(Some(NEW)), operation, Some("cp2"));
+        let waits = |change: &Change| matches!(change, Change::Waits(TenantClusterReason::Changing, words) if words.contains("cp2"));
+        assert!(waits(&beside(None)), "{:?}", beside(None));
+        let mut open = swap(&[]);
+        assert_eq!(beside(Some(&open)), Change::Show("shop-1".to_owned()));
+        let rest = Rest::ControlCluster("cp2".to_owned());
+        for (reason, words) in swap_reasons(Some(&rest), &Swapping::of(&open).unwrap().unwrap()) {
+            set(&mut open.status.as_mut().unwrap().conditions, reason, &words, 1, &now());
+        }
+        assert!(says(&open, OperationReason::ControlClusterChanges).is_some() && waits(&beside(Some(&open))));
+        let mut upgraded = swap(&ended("upgraded"));
+        let long_ago = k8s_openapi::jiff::Timestamp::from_second(now().0.as_second() - 6000).unwrap();
+        upgraded.status.as_mut().unwrap().good_since = Some(Time(long_ago));
+        assert!(!matches!(beside(Some(&upgraded)), Change::Go(..)), "it is not committed meanwhile");
+        assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Verb::Resume), "afterwards");
     }
 
     #[test]
@@ -629,7 +742,14 @@ mod tests {
         let go = |verb| Change::Go("shop-1".to_owned(), verb);
         let open = swap(&[]);
         assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Verb::Resume));
-        assert_eq!(next(&names(Some("another")), Some(&open)), go(Verb::Resume), "one after the other");
+        let moves = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
+        assert_eq!(next(&names(Some("another")), Some(&moves)), go(Verb::Resume), "one after the other");
+        assert_eq!(next(&names(Some("another")), Some(&open)), go(Verb::Rollback), "nothing of it has moved");
+        assert_eq!(next(&names(None), Some(&open)), go(Verb::Rollback), "it is named no more");
+        assert_eq!(next(&names(Some("another")), Some(&swap(&[turned("back")]))), go(Verb::Resume), "it is turned");
+        let mut automatic = names(None);
+        automatic.spec.maintenance.auto_update = true;
+        assert_eq!(next(&automatic, Some(&open)), go(Verb::Resume), "nobody had named it");
         assert_eq!(next(&names(Some(FORMER)), Some(&open)), go(Verb::Rollback));
         assert_eq!(
             next(&names(Some(FORMER)), Some(&swap(&[turned("back")]))),
@@ -640,7 +760,23 @@ mod tests {
         assert_eq!(next(&names(Some(FORMER)), Some(&committing)), go(Verb::Resume));
         let mut paused = names(Some(NEW));
         paused.spec.paused = true;
-        assert!(matches!(next(&paused, Some(&open)), Change::Waits(TenantClusterReason::Changing, _)));
+        assert_eq!(next(&paused, Some(&open)), Change::Show("shop-1".to_owned()), "it says that it rests");
+        let mut rests = open.clone();
+        let swapping = Swapping::of(&rests).unwrap().unwrap();
+        for (reason, words) in swap_reasons(Some(&Rest::Paused), &swapping) {
+            set(&mut rests.status.as_mut().unwrap().conditions, reason, &words, 1, &now());
+        }
+        assert!(says(&rests, OperationReason::Paused).is_some());
+        assert!(matches!(next(&paused, Some(&rests)), Change::Waits(TenantClusterReason::Changing, _)));
+        assert_eq!(next(&names(Some(NEW)), Some(&rests)), go(Verb::Resume), "it is not paused any more");
+        for word in ["resume", "rollback", "abandon", "hurry"] {
+            rests.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
+            let answer = next(&paused, Some(&rests));
+            assert!(
+                matches!(&answer, Change::Answer(_, Some(words)) if words.contains("paused")),
+                "{word}: {answer:?}"
+            );
+        }
         let mut unsaid = swap(&[]);
         unsaid.status.as_mut().unwrap().step = None;
         assert_eq!(next(&paused, Some(&unsaid)), Change::Show("shop-1".to_owned()));
@@ -662,6 +798,13 @@ mod tests {
         let mut manual = names(Some(NEW));
         manual.spec.upgrade.commit = Commit::Manual;
         assert!(waits(&next(&manual, Some(&since(6000)))));
+        for wanted in [Some("another"), None] {
+            let change = next(&names(wanted), Some(&since(6000)));
+            assert!(waits(&change) && change.said().unwrap().1.contains("commit or rollback"), "{change:?}");
+        }
+        let mut automatic = names(None);
+        automatic.spec.maintenance.auto_update = true;
+        assert_eq!(next(&automatic, Some(&since(600))), Change::Go("shop-1".to_owned(), Verb::Commit));
         assert_eq!(next(&names(Some(FORMER)), Some(&since(6000))), Change::Go("shop-1".to_owned(), Verb::Rollback));
     }
 
@@ -684,6 +827,25 @@ mod tests {
         assert!(matches!(next(&names(Some(NEW)), Some(&back)), Change::Swap(_, Some(of)) if of == "shop-1"));
         back.metadata.annotations = Some([(DO.to_owned(), "rollback".to_owned())].into());
         assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Answer("shop-1".to_owned(), None), "so it is");
+    }
+
+    /// Some of its nodes may be on the new image for good, and no object says which.
+    #[test]
+    fn after_what_was_abandoned_nodes_are_asked_whether_they_run_the_pinned_image() {
+        let abandoned = swap(&[vec![turned("abandon")], ended("abandoned")].concat());
+        let is_asked = |change: &Change, then: &Change| {
+            let Change::Judge(image, comes) = change else { return false };
+            image.metadata.name.as_deref() == Some(FORMER) && **comes == *then
+        };
+        for cluster in [names(Some(FORMER)), names(None)] {
+            let change = next(&cluster, Some(&abandoned));
+            assert!(is_asked(&change, &Change::Nothing) && change.is_to_do(), "{change:?}");
+            assert_eq!(change.said().unwrap().0, TenantClusterReason::ChangeFailed, "not current before that is known");
+        }
+        let Change::Waits(_, words) = next(&names(Some(NEW)), Some(&abandoned)) else { panic!("it is tried again") };
+        assert!(!words.contains(FORMER), "{words}");
+        let back = swap(&[vec![turned("back")], ended("rolled-back")].concat());
+        assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Nothing);
     }
 
     #[test]
@@ -719,8 +881,8 @@ mod tests {
         let mut cluster = names(None);
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
-            SeenCluster { cluster, swap: None, raise: None, images: &images, minor: minor.parse().ok(), now: now().0 }
-                .next()
+            let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
+            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, now: now().0 }.next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

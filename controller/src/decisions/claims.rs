@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::addresses::{Allocation, Malformed, Named, allocation, claimed, named};
+use super::addresses::{Allocation, Malformed, Named, allocation, claimed, named, passing};
 use super::obstacle::Obstacle;
 use crate::objects::{
     Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Machine, Purpose, ServiceVips, TenantCluster,
@@ -47,8 +47,18 @@ pub struct Allotted {
 pub enum Claiming {
     /// It has all of them.
     Has(Allotted),
-    /// This object is to be made.
-    Make(Box<IPAddress>),
+    /// This object is to be made, and it would have these in the end.
+    Make(Box<IPAddress>, Box<Allotted>),
+}
+
+impl Claiming {
+    /// The addresses that the cluster has, or would have in the end.
+    pub fn allotted(&self) -> &Allotted {
+        match self {
+            Self::Has(allotted) => allotted,
+            Self::Make(_, allotted) => allotted,
+        }
+    }
 }
 
 /// A Machine as the one that has its node's address.
@@ -124,12 +134,12 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
     text.parse().map_err(|_| why())
 }
 
-/// What comes next for claims, by the pools and by the addresses that were seen of all of them. Who cannot have all of them is given
-/// none.
+/// What comes next for claims, by the pools and by the addresses that were seen of all of them, for who was late so many times. Who
+/// cannot have all of them is given none.
 ///
 /// # Errors
 /// When a pool is missing, exhausted or cannot be read, or a named address is somebody else's or nobody's to have.
-pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec]) -> Result<Claiming, Obstacle> {
+pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], races: u32) -> Result<Claiming, Obstacle> {
     let malformed = |error: Malformed| Obstacle::new(TenantClusterReason::PreflightNotKnown, error.to_string());
     let names: Vec<(&str, &IPPoolSpec)> =
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
@@ -155,7 +165,7 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec]) -> R
                 let not_there =
                     || Obstacle::new(TenantClusterReason::ReferenceMissing, format!("there is no IPPool {pool}"));
                 let (_, spec) = names.iter().find(|(name, _)| name == pool).ok_or_else(not_there)?;
-                match allocation(pool, spec, &seen, claimant).map_err(malformed)? {
+                match allocation(pool, spec, &seen, claimant, passing(&claimant.uid, races)).map_err(malformed)? {
                     Allocation::Has(address) => (address, None),
                     Allocation::Make(address) => (address, Some(pool.clone())),
                     Allocation::Exhausted => {
@@ -176,7 +186,10 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec]) -> R
             Purpose::ServiceVip => allotted.service_vips.push(address),
         }
     }
-    Ok(next.map_or(Claiming::Has(allotted), |object| Claiming::Make(Box::new(object))))
+    Ok(match next {
+        Some(object) => Claiming::Make(Box::new(object), Box::new(allotted)),
+        None => Claiming::Has(allotted),
+    })
 }
 
 /// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
@@ -221,9 +234,9 @@ mod tests {
     ) -> Result<Allotted, Obstacle> {
         let claims = claims(cluster, &own(cluster), "blue-nodes")?;
         loop {
-            match claiming(&claims, pools, seen)? {
+            match claiming(&claims, pools, seen, 0)? {
                 Claiming::Has(allotted) => return Ok(allotted),
-                Claiming::Make(object) => seen.push(object.spec),
+                Claiming::Make(object, _) => seen.push(object.spec),
             }
         }
     }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::claims::{Allotted, Claiming};
 use super::obstacle::Obstacle;
-use super::owned::CLUSTER_FINALIZER;
+use super::owned::{CLUSTER_FINALIZER, MACHINE_FINALIZER};
 use crate::objects::{
     Goal, IPAddress, Machine, NodePool, Resolved, TenantCluster, TenantClusterReason, TenantClusterSpec,
 };
@@ -25,6 +25,8 @@ pub struct Wished<'a> {
     pub limits: Option<Obstacle>,
     /// The addresses that are given back: those that it does not claim any more, and without room all of its own.
     pub left_over: Vec<IPAddress>,
+    /// The addresses that it has for itself, beside those of its Machines.
+    pub held: Vec<IPAddress>,
     /// What comes next for its addresses; or why none can be had.
     pub claiming: Result<Claiming, Obstacle>,
     /// What nodes prove themselves with.
@@ -59,6 +61,8 @@ pub enum Next {
     Unmake(Box<Machine>),
     /// An address is given back.
     Release(Box<IPAddress>),
+    /// All of its own addresses are given back, for something is in the way: others could have them meanwhile.
+    GiveBack(Vec<IPAddress>, Obstacle),
     /// A Machine is made.
     Make(Box<Machine>),
     /// An address is claimed.
@@ -132,9 +136,17 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if let Some(missing) = wished.wanted.iter().find(|wanted| !is_there(wanted)) {
         return Next::Make(Box::new(missing.clone()));
     }
+    if let Some(obstacle) = in_the_way(wished) {
+        // What is not known may be well in a moment.
+        let is_known = obstacle.reason != TenantClusterReason::PreflightNotKnown;
+        return match wished.held.is_empty() || !is_known {
+            true => Next::Await(obstacle),
+            false => Next::GiveBack(wished.held.clone(), obstacle),
+        };
+    }
     let allotted = match &wished.claiming {
         Err(obstacle) => return Next::Await(obstacle.clone()),
-        Ok(Claiming::Make(address)) => return Next::Claim(address.clone()),
+        Ok(Claiming::Make(address, _)) => return Next::Claim(address.clone()),
         Ok(Claiming::Has(allotted)) => allotted,
     };
     let with_addresses = Resolved {
@@ -145,14 +157,20 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if pinned != Some(&with_addresses) {
         return Next::Pin(Box::new(with_addresses));
     }
-    if let Some(obstacle) = &wished.place {
-        return Next::Await(obstacle.clone());
-    }
     match &wished.keys {
-        KeysSeen::Missing => Next::Draw,
-        KeysSeen::Damaged(why) => Next::Await(Obstacle::new(TenantClusterReason::SecretMissing, why)),
+        KeysSeen::Missing | KeysSeen::Damaged(_) => Next::Draw,
         KeysSeen::There => Next::Deploy(allotted.clone()),
     }
+}
+
+/// What would keep a cluster from its first VM once it has all addresses.
+fn in_the_way(wished: &Wished<'_>) -> Option<Obstacle> {
+    let damaged = match &wished.keys {
+        // None is drawn over another one.
+        KeysSeen::Damaged(why) => Some(Obstacle::new(TenantClusterReason::SecretMissing, why)),
+        KeysSeen::Missing | KeysSeen::There => None,
+    };
+    wished.place.clone().or(damaged)
 }
 
 /// Whether a Machine is as it is wanted, and not about to go.
@@ -177,6 +195,8 @@ pub struct Leaving<'a> {
     pub secrets: Vec<String>,
     /// The Operations that were made for it, by name.
     pub operations: Vec<String>,
+    /// Those that were asked to go, and that a finalizer of somebody else keeps.
+    pub held_operations: Vec<String>,
     /// The numbers of its holds, the lowest first: removed in that order, those that are left have no gaps.
     pub holds: Vec<u64>,
 }
@@ -199,6 +219,8 @@ pub enum Going {
     RemoveSecret(String),
     /// An Operation goes.
     RemoveOperation(String),
+    /// Somebody else keeps Operations: another cluster of this name would take them for its own.
+    AwaitOperations(Vec<String>),
     /// A hold goes: nobody takes one any more.
     RemoveHold(u64),
     /// Nothing is left: the object goes.
@@ -238,7 +260,12 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
     if let Some(address) = leaving.addresses.iter().find(|it| it.metadata.deletion_timestamp.is_none()) {
         return Going::Release(Box::new(address.clone()));
     }
-    if let Some(machine) = leaving.machines.first() {
+    // One that was let go is somebody else's to keep, as is a Secret that was asked to go: asking again changes nothing.
+    let is_ours = |machine: &&Machine| {
+        let is_kept = machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == MACHINE_FINALIZER);
+        machine.metadata.deletion_timestamp.is_none() || is_kept
+    };
+    if let Some(machine) = leaving.machines.iter().find(is_ours) {
         return Going::Forget(Box::new(machine.clone()));
     }
     if let Some(secret) = leaving.secrets.first() {
@@ -246,6 +273,9 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
     }
     if let Some(operation) = leaving.operations.first() {
         return Going::RemoveOperation(operation.clone());
+    }
+    if !leaving.held_operations.is_empty() {
+        return Going::AwaitOperations(leaving.held_operations.clone());
     }
     match leaving.holds.first() {
         Some(hold) => Going::RemoveHold(*hold),
@@ -306,7 +336,8 @@ mod tests {
                 machines: self.machines.clone(),
                 limits: None,
                 left_over: left_over(&self.cluster, &claims, &self.addresses),
-                claiming: claiming(&claims, &[pool()], &seen),
+                held: left_over(&self.cluster, &[], &self.addresses),
+                claiming: claiming(&claims, &[pool()], &seen, 0),
                 keys: self.keys.clone(),
                 place: None,
             }
@@ -326,7 +357,7 @@ mod tests {
                 Next::Claim(address) => self.addresses.push(*address),
                 Next::Release(address) => self.addresses.retain(|other| other.spec != address.spec),
                 Next::Draw => self.keys = KeysSeen::There,
-                Next::Await(_) | Next::Rest | Next::Deploy(_) => return false,
+                Next::Await(_) | Next::GiveBack(..) | Next::Rest | Next::Deploy(_) => return false,
             }
             true
         }
@@ -362,9 +393,16 @@ mod tests {
         assert_eq!(next(&blocked), Next::Await(why(TenantClusterReason::ProviderNotReady)));
         while world.step() {}
         let place = Some(why(TenantClusterReason::CapacityMissing));
-        assert_eq!(next(&Wished { place, ..world.wished() }), Next::Await(why(TenantClusterReason::CapacityMissing)));
+        let given_back = next(&Wished { place: place.clone(), ..world.wished() });
+        let Next::GiveBack(addresses, obstacle) = given_back else { panic!("{given_back:?}") };
+        assert_eq!((addresses.len(), obstacle), (3, why(TenantClusterReason::CapacityMissing)), "nodes keep theirs");
+        let unknown = Some(why(TenantClusterReason::PreflightNotKnown));
+        assert!(matches!(next(&Wished { place: unknown, ..world.wished() }), Next::Await(_)), "it may pass at once");
+        let without = Wished { place, held: Vec::new(), ..world.wished() };
+        assert_eq!(next(&without), Next::Await(why(TenantClusterReason::CapacityMissing)));
         let keys = KeysSeen::Damaged("the Secret holds no key".to_owned());
-        assert!(matches!(next(&Wished { keys, ..world.wished() }), Next::Await(_)), "no key is drawn over another one");
+        let damaged = Wished { keys, held: Vec::new(), ..world.wished() };
+        assert!(matches!(next(&damaged), Next::Await(_)), "no key is drawn over another one");
         world.machines.clear();
         let claiming = Err(why(TenantClusterReason::AddressesMissing));
         let taken = Wished { claiming, ..world.wished() };
@@ -443,6 +481,7 @@ mod tests {
             addresses: vec![crate::decisions::claimed("blue-nodes", Ipv4Addr::new(192, 168, 10, 20), claimant)],
             secrets: vec!["shop-kubeconfig".to_owned()],
             operations: vec!["shop-1".to_owned()],
+            held_operations: Vec::new(),
             holds: vec![3, 4],
         }
     }
@@ -462,11 +501,17 @@ mod tests {
         assert!(matches!(going(&seen), Going::Release(_)));
         seen.addresses.clear();
         assert!(matches!(going(&seen), Going::Forget(_)));
-        seen.machines.clear();
+        let machine = &mut seen.machines[0].metadata;
+        (machine.deletion_timestamp, machine.finalizers) = (Some(now()), Some(vec![MACHINE_FINALIZER.to_owned()]));
+        assert!(matches!(going(&seen), Going::Forget(_)));
+        seen.machines[0].metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
         assert_eq!(going(&seen), Going::RemoveSecret("shop-kubeconfig".to_owned()));
         seen.secrets.clear();
         assert_eq!(going(&seen), Going::RemoveOperation("shop-1".to_owned()));
         seen.operations.clear();
+        seen.held_operations.push("shop-1".to_owned());
+        assert_eq!(going(&seen), Going::AwaitOperations(vec!["shop-1".to_owned()]));
+        seen.held_operations.clear();
         assert_eq!(going(&seen), Going::RemoveHold(3));
         seen.holds.clear();
         assert_eq!(going(&seen), Going::LetGo);

@@ -1,8 +1,9 @@
 //! What the clusters of a Provider may have together, and what of it is left: by all Machines that there are, before anything is made for a
 //! cluster or a further worker. Knows nothing of places: what a vCenter has room for is asked of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use fleet::workers::{OUTDATED, Pool, UNHEALTHY};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
@@ -34,6 +35,14 @@ impl Used {
     /// What so many Machines of one size have.
     fn sized(count: u64, processors: u32, memory_mib: u32) -> Self {
         Self { nodes: count, processors: count * u64::from(processors), memory_mib: count * u64::from(memory_mib) }
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.saturating_sub(other.nodes),
+            processors: self.processors.saturating_sub(other.processors),
+            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
+        }
     }
 
     fn and(self, other: Self) -> Self {
@@ -94,26 +103,31 @@ fn key_of(cluster: &TenantCluster) -> Key {
 }
 
 impl Tenants {
-    /// What the Machines on a Provider have, those alone of which `counts` holds.
+    /// What the Machines on a Provider have, those alone of which `counts` holds. One whose cluster is gone has its VM all the same, and
+    /// nobody knows where: it counts on each of them.
     pub fn used(&self, provider: &str, counts: impl Fn(&Machine) -> bool) -> Used {
-        let of_clusters = self.on(provider);
-        let is_on = |machine: &&Machine| of_clusters.contains_key(&cluster_of(machine));
+        let (of_clusters, there) = (self.on(provider), self.there());
+        let is_on = |machine: &&Machine| {
+            let of = cluster_of(machine);
+            of_clusters.contains_key(&of) || !there.contains(&of)
+        };
         Used::of(self.machines.iter().filter(is_on).filter(|machine| counts(machine)).map(|machine| &machine.spec))
     }
 
-    /// What is taken before a cluster for which no VM was begun: all workers, and the control nodes of clusters that were begun, or that
-    /// have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the other is seen by it.
-    /// One that has begun to make its Machines counts as if it had all of them.
+    /// What is taken before a cluster for which no VM was begun: all workers, all whose cluster is gone, and the control nodes of clusters
+    /// that were begun, or that have had Machines for longer than it. Of two that wait, one waits for nobody: who has seen no Machine of the
+    /// other is seen by it. One that has begun to make its Machines counts as if it had all of them.
     pub fn taken_before(&self, cluster: &TenantCluster) -> Used {
-        let of_clusters = self.on(&cluster.spec.provider_ref.name);
+        let (of_clusters, there) = (self.on(&cluster.spec.provider_ref.name), self.there());
         let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();
         let mut taken = Used::default();
         for machine in &self.machines {
             let of = cluster_of(machine);
-            if !of_clusters.contains_key(&of) {
+            let is_lost = !there.contains(&of);
+            if !is_lost && !of_clusters.contains_key(&of) {
                 continue;
             }
-            if machine.spec.pool_ref.is_some() {
+            if is_lost || machine.spec.pool_ref.is_some() {
                 taken = taken.and(Used::of([&machine.spec]));
             } else {
                 control.entry(of).or_default().push(machine);
@@ -131,6 +145,11 @@ impl Tenants {
             }
         }
         taken
+    }
+
+    /// All clusters that there are.
+    fn there(&self) -> BTreeSet<Key> {
+        self.clusters.iter().map(key_of).collect()
     }
 
     fn on(&self, provider: &str) -> BTreeMap<Key, &TenantCluster> {
@@ -161,11 +180,31 @@ pub struct Held {
     pub why: Option<(NodePoolReason, String)>,
     /// Why fewer are replaced at once than might be; none if they are not.
     pub slow: Option<String>,
+    /// Why nobody that is there may go for another one: who went would have no successor. None if there is room for one.
+    pub stands: Option<String>,
+}
+
+impl Held {
+    /// Has a pool want no more than that. Who is not held already is one of those that may be missing: a pool that has lost one for want
+    /// of room loses no other one by being replaced.
+    pub fn holds(&self, pool: &mut Pool) {
+        let missing = pool.count.saturating_sub(self.count);
+        pool.count = self.count;
+        pool.rollout.max_surge = self.surge;
+        pool.rollout.max_unavailable = pool.rollout.max_unavailable.saturating_sub(missing);
+        pool.rollout.paused |= self.stands.is_some();
+    }
+}
+
+/// Whether a worker is on its way out: another one may come in its place.
+pub(super) fn goes(machine: &Machine) -> bool {
+    let phase = machine.status.as_ref().map(|status| status.phase);
+    machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
 }
 
 /// Holds a NodePool that wants `count` workers of a class, and `surge` more while it replaces some, against what its Provider permits its
 /// namespace, and against limits of which `used` is taken. Workers that are there stay, and are replaced within the limits: fewer are
-/// nobody's to refuse.
+/// nobody's to refuse. One that leaves for another one to take its place keeps its room for that one.
 pub fn held(
     provider: &Provider,
     pool: (&str, &[Machine]),
@@ -175,17 +214,18 @@ pub fn held(
 ) -> Held {
     let (namespace, machines) = pool;
     let one = Used::sized(1, class.processors, class.memory_mib);
-    let is_leaving = |machine: &&Machine| {
-        let phase = machine.status.as_ref().map(|status| status.phase);
-        machine.metadata.deletion_timestamp.is_some() || phase == Some(Phase::Leaving)
+    let is_replaced = |machine: &&&Machine| {
+        let code = machine.status.as_ref().and_then(|status| status.journal.code.as_deref());
+        code.is_some_and(|code| code == OUTDATED || code == UNHEALTHY)
     };
-    let staying = machines.len() - machines.iter().filter(is_leaving).count();
+    let (leaving, staying): (Vec<&Machine>, Vec<&Machine>) = machines.iter().partition(|machine| goes(machine));
+    let kept = staying.len() + leaving.iter().filter(is_replaced).count();
     let fit = limited(provider, used, one).into_iter().filter_map(|(_, most, used, one)| {
         let left = most?.saturating_sub(used);
         left.checked_div(one)
     });
     let room = fit.min().map_or(usize::MAX, |fit| usize::try_from(fit).unwrap_or(usize::MAX));
-    let missing = count.saturating_sub(staying);
+    let missing = count.saturating_sub(kept);
     let forbidden = permission(provider, namespace).filter(|_| missing > 0);
     let (further, why) = match forbidden {
         Some(obstacle) => (0, Some((NodePoolReason::NamespaceNotAllowed, obstacle.message))),
@@ -200,7 +240,11 @@ pub fn held(
     let many = |count: usize| Used::sized(count as u64, class.processors, class.memory_mib);
     let over = |left: usize| limits(provider, used.and(many(room - left)), many(surge));
     let slow = (surge > left).then(|| over(left).map(|obstacle| obstacle.message)).flatten();
-    Held { count: count.min(staying.saturating_add(further)), surge: surge.min(left), why, slow }
+    // Of workers of several sizes some may have a successor: those are let go by the limits as they are by then.
+    let refused = staying.iter().map(|machine| limits(provider, used.without(Used::of([&machine.spec])), one));
+    let stands = refused.reduce(|all, next| all.and(next)).flatten();
+    let stands = stands.map(|why| format!("who went would have no successor: {}", why.message));
+    Held { count: count.min(kept.saturating_add(further)), surge: surge.min(left), why, slow, stands }
 }
 
 #[cfg(test)]
@@ -277,13 +321,22 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_whose_cluster_is_gone_counts_wherever_its_vm_may_be() {
+        let all = [tenant("blue", 3, 60), tenant("red", 1, 50)];
+        let mut seen = tenants(&all);
+        seen.clusters.retain(|cluster| cluster.name_any() != "red");
+        assert_eq!([seen.used("dc1", |_| true).nodes, seen.used("dc2", |_| true).nodes], [4, 1]);
+        assert_eq!(seen.taken_before(&all[0].0).nodes, 1, "beside its own");
+    }
+
+    #[test]
     fn a_pool_has_no_more_than_its_provider_permits_and_keeps_what_is_there() {
         let (mut provider, machines) = (provider(), tenant("shop", 4, 60).1);
         let mut machines = machines;
         machines[3].metadata.deletion_timestamp = Some(now());
         let used = Used { nodes: 7, processors: 28, memory_mib: 7 * 16384 };
         let of = |provider: &Provider, count| held(provider, ("team-blue", &machines), used, &class(), (count, 2));
-        let free = Held { count: 9, surge: 2, why: None, slow: None };
+        let free = Held { count: 9, surge: 2, why: None, slow: None, stands: None };
         assert_eq!(of(&provider, 9), free, "without limits");
         provider.spec.limits = Some(Limits { nodes: Some(10), processors: None, memory_mib: None });
         let whole = of(&provider, 6);
@@ -309,5 +362,55 @@ mod tests {
         assert_eq!(cut.why.unwrap().0, NodePoolReason::NamespaceNotAllowed);
         let enough = held(&provider, ("team-blue", &machines), used, &class(), (2, 1));
         assert_eq!((enough.count, enough.why), (2, None));
+    }
+
+    /// Otherwise each worker that leaves gives its room away, and the pool wants one less from then on.
+    #[test]
+    fn who_leaves_for_another_one_keeps_its_room_and_where_none_is_left_nobody_goes() {
+        let (mut provider, mut machines) = (provider(), tenant("shop", 2, 60).1);
+        let limited = |nodes| Some(Limits { nodes: Some(nodes), processors: None, memory_mib: None });
+        let used = Used { nodes: 5, ..Used::default() };
+        let of = |provider: &Provider, machines: &[Machine], used| {
+            held(provider, ("team-blue", machines), used, &class(), (2, 1))
+        };
+        provider.spec.limits = limited(5);
+        let full = of(&provider, &machines, used);
+        assert_eq!((full.count, full.surge, full.stands), (2, 0, None), "one may go for another one");
+        provider.spec.limits = limited(4);
+        let over = of(&provider, &machines, used);
+        assert_eq!((over.count, over.surge), (2, 0));
+        assert!(over.stands.unwrap().contains("may have 4 nodes: 4 are taken, and 1 wanted"));
+        for (code, count) in [(OUTDATED, 2), (UNHEALTHY, 2), ("workers.surplus", 1), ("workers.asked", 1)] {
+            let mut status = MachineStatus { phase: Phase::Leaving, ..MachineStatus::default() };
+            status.journal.code = Some(code.to_owned());
+            machines[0].status = Some(status);
+            assert_eq!(of(&provider, &machines, used).count, count, "{code}");
+        }
+        // Its room is gone all the same: no other one goes.
+        let left = of(&provider, &machines[1..], Used { nodes: 4, ..Used::default() });
+        assert_eq!((left.count, &left.stands), (1, &None));
+        let template = fleet::workers::Template {
+            image: fleet::workers::Image { digest: String::new(), name: String::new() },
+            kubernetes: "1.36".to_owned(),
+            size: fleet::hypervisor::Size { processors: 1, memory: 1, data_disk: None },
+            labels: BTreeMap::new(),
+            taints: Default::default(),
+        };
+        let mut pool = Pool {
+            name: "general".to_owned(),
+            prefix: "shop-general".to_owned(),
+            count: 2,
+            template,
+            ova: "a.ova".into(),
+            carries: Vec::new(),
+            addresses: None,
+            rollout: fleet::workers::Rollout { max_unavailable: 1, ..Default::default() },
+            made: 2,
+            powers_on: false,
+            keeps_lost: true,
+        };
+        assert_eq!(pool.floor(), 1);
+        left.holds(&mut pool);
+        assert_eq!((pool.count, pool.rollout.max_surge, pool.floor()), (1, 0, 1), "one of two is missing already");
     }
 }

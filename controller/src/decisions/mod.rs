@@ -23,6 +23,7 @@ mod preflight;
 pub mod provider;
 mod repair;
 mod resolved;
+mod rest;
 mod sizes;
 mod spread;
 mod swapping;
@@ -31,8 +32,10 @@ mod window;
 mod workers;
 
 pub use self::add_ons::add_ons;
-pub use self::addresses::{Allocation, Malformed, Named, POOL, allocation, claimed, named, total};
-pub use self::change::{Change, SeenCluster};
+pub use self::addresses::{
+    Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, leaving_out, named, passing, total,
+};
+pub use self::change::{Change, SeenCluster, blocked};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
     Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,
@@ -57,8 +60,9 @@ pub use self::preflight::{
 pub use self::provider::{SeenVCenter, SeenZone};
 pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
+pub use self::rest::{Rest, control_cluster, swap_reasons};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, words};
+pub use self::swapping::{Stage, Swapping, good, words};
 pub use self::template::Made;
-pub use self::workers::{Looked, kept, like, pool_status, shown_worker, site};
+pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

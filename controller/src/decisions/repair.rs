@@ -23,6 +23,18 @@ pub struct Repairs {
     pub now: Vec<String>,
 }
 
+impl Repairs {
+    /// Nobody is repaired where there is no room for who would come in his place; with why there is none.
+    pub fn with_room(self, lacks: Option<&str>) -> Self {
+        match lacks {
+            Some(words) if !self.now.is_empty() => {
+                Self { reason: NodePoolReason::NoRoom, words: words.to_owned(), now: Vec::new() }
+            }
+            _ => self,
+        }
+    }
+}
+
 /// What is done about workers that are ill, by their Machines, which have since when each is, and by what was seen now.
 pub fn repairs(policy: &Repair, machines: &[Machine], seen: &WorkersStatus, now: &Time) -> Repairs {
     use NodePoolReason::{FewIll, ManyIll, RepairNotKnown, RepairOff, RepairStopped};
@@ -192,6 +204,20 @@ mod tests {
         let failed = Wait { worker: Some("shop-general-w9".to_owned()), reason, lasting: true, token: false };
         let stopped = WorkersStatus { stopped: vec![failed], ..seen };
         assert_eq!(decided(&policy, &(machines, stopped)), (NodePoolReason::RepairStopped, Vec::new()));
+    }
+
+    #[test]
+    fn nobody_is_repaired_where_there_is_no_room_for_another_one() {
+        let policy = Repair { after_seconds: 300, max_unhealthy_percent: 40 };
+        let decided = |seconds| {
+            let (machines, seen) = pool(3, &[(2, seconds)]);
+            repairs(&policy, &machines, &seen, &now())
+        };
+        let stopped = decided(300).with_room(Some("there is no room"));
+        let said = (stopped.reason, stopped.words.as_str(), stopped.now.len());
+        assert_eq!(said, (NodePoolReason::NoRoom, "there is no room", 0));
+        assert_eq!(decided(299).with_room(Some("there is no room")), decided(299), "nobody is to be repaired");
+        assert_eq!(decided(300).with_room(None), decided(300));
     }
 
     /// Otherwise all would be repaired, a few at a time.

@@ -1,10 +1,28 @@
 //! How far a swap of control nodes is, by the plan and the journal that its Operation has. Pure: `fleet` says what comes next in it.
 
 use fleet::upgrade::{Direction, Entry, Next, Outcome, Plan, Progress, Step};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
 
-use crate::objects::{Operation, OperationReason};
+use crate::objects::{Operation, OperationReason, OperationStatus};
 use crate::records::{Mismatch, entry_of};
+
+/// For how long nobody may have looked at control nodes that count as good, in seconds; and how often it is noted that somebody has.
+const UNSEEN: i64 = 120;
+const NOTED: i64 = 60;
+
+/// Since when all control nodes are good, and when that was seen last, now that they are: for as long as nobody has looked nobody knows it.
+pub fn good(before: &OperationStatus, now: &Time) -> (Time, Time) {
+    let ago = |time: &Time| now.0.as_second() - time.0.as_second();
+    match (&before.good_since, &before.good_seen) {
+        // A clock that was set back says nothing either.
+        (Some(since), Some(seen)) if (-UNSEEN..=UNSEEN).contains(&ago(seen)) => {
+            let seen = if ago(seen) < NOTED { seen } else { now };
+            (since.clone(), seen.clone())
+        }
+        _ => (now.clone(), now.clone()),
+    }
+}
 
 /// How far a swap is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +33,14 @@ pub struct Swapping {
     pub stage: Stage,
     /// The way that it goes.
     pub direction: Direction,
+    /// Whether all nodes go it, and not one alone.
+    pub is_of_all: bool,
     /// Whether a node's swap may have been made final: there is no way back then.
     pub is_final: bool,
     /// Whether a control node is off, or not found good yet, on the way forward: it cannot stay so.
     pub is_away: bool,
+    /// Whether nothing was begun of any node: it ends without anything having moved if it is turned.
+    pub is_untouched: bool,
     /// Why it waits, if it does; or why it has turned.
     pub why: Option<String>,
     /// Whether the former is so.
@@ -111,8 +133,11 @@ impl Swapping {
             id: plan.id,
             stage,
             direction: progress.direction,
+            is_of_all: progress.only.is_none(),
             is_final: progress.is_final(),
             is_away: progress.is_any_away(plan),
+            // No node has this number: all of them are others.
+            is_untouched: !progress.touches_others(usize::MAX),
             why: progress.paused.as_ref().or(progress.reason.as_ref()).map(ToString::to_string),
             waits,
             step,
@@ -166,5 +191,30 @@ pub fn words(plan: &Plan, step: Step) -> String {
     match step.node.and_then(|node| plan.nodes.get(node)) {
         Some(node) => format!("{action} {}", node.name),
         None => action,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::super::fixture::now;
+    use super::*;
+
+    #[test]
+    fn how_long_control_nodes_are_good_counts_for_as_long_as_somebody_looks() {
+        let ago = |seconds: i64| Time(Timestamp::from_second(now().0.as_second() - seconds).unwrap());
+        let of = |since: Option<i64>, seen: Option<i64>| {
+            let (good_since, good_seen) = (since.map(ago), seen.map(ago));
+            good(&OperationStatus { good_since, good_seen, ..OperationStatus::default() }, &now())
+        };
+        let anew = (now(), now());
+        assert_eq!(of(None, None), anew);
+        assert_eq!(of(Some(500), Some(59)), (ago(500), ago(59)), "it is noted once a minute");
+        assert_eq!(of(Some(500), Some(60)), (ago(500), now()));
+        assert_eq!(of(Some(500), Some(120)), (ago(500), now()));
+        assert_eq!(of(Some(500), Some(121)), anew, "nobody has looked");
+        assert_eq!(of(Some(500), Some(-121)), anew, "the clock was set back");
+        assert_eq!(of(Some(500), None), anew, "another version has noted it");
     }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
-use super::limits::Held;
+use super::limits::{Held, goes};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
 use super::template::Made;
@@ -62,6 +62,15 @@ pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMC
         ..ObjectMeta::default()
     };
     Machine { metadata, spec, status: None }
+}
+
+/// Whether something may have to be made for a pool: fewer workers stay than are wanted, or one is outdated. If not, it is nothing to the
+/// pool what others have.
+pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
+    let staying = machines.iter().filter(|machine| !goes(machine)).count();
+    let is_outdated =
+        |machine: &Machine| worker_of(machine).map_or(true, |worker| wanted.template.outdates(&worker.template));
+    staying < wanted.count || machines.iter().any(is_outdated)
 }
 
 /// What is kept of a pool's workers by their Machines. One that a person has deleted leaves; of a pool that goes as a whole, all leave,
@@ -147,6 +156,8 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
         (DrainBlocked, words(&blocked))
     } else if staying.iter().all(|worker| worker.up_to_date) {
         awaited.clone().map_or((Current, String::new()), |words| (AwaitsControlPlane, words))
+    } else if let Some(words) = held.stands.clone().filter(|_| !pool.spec.rollout.paused) {
+        (Replacing, words)
     } else if seen.paused {
         (Paused, String::new())
     } else {

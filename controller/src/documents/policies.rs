@@ -12,6 +12,7 @@ pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
         ("confirm-delete", confirmation()),
         ("controller-secrets", secrets()),
         ("kept-finalizers", finalizers()),
+        ("named-secrets", named_secrets()),
         ("node-labels", labels()),
     ]
 }
@@ -51,6 +52,33 @@ fn finalizers() -> [Value; 2] {
     let [mut policy, binding] = policy("kept-finalizers", GROUP, &["UPDATE"], &resources, vec![validation]);
     policy["spec"]["matchConditions"] = by_controller("not-of-the-controller", "!=");
     [policy, binding]
+}
+
+/// Where the spec of a cluster names a Secret of its namespace.
+const REFERENCES: [(&str, &str); 3] =
+    [("site", "consolePasswordRef"), ("backup", "credentialsRef"), ("restore", "recoveryKeyRef")];
+
+/// A controller reads each Secret that a cluster names, and what it holds comes to the cluster's nodes, and to the server of its backups: so
+/// who names one there may read it himself. One that was named before stays named, whoever else changes the cluster.
+fn named_secrets() -> [Value; 2] {
+    let names = |of: &str| {
+        let name = |(part, field)| {
+            let place = format!("{of}.spec.{part}");
+            format!("(has({place}) && has({place}.{field}) ? [{place}.{field}.name] : [])")
+        };
+        REFERENCES.map(name).join(" + ")
+    };
+    let expression = "variables.named.all(name, name in variables.before || \
+                      authorizer.group('').resource('secrets').namespace(request.namespace).name(name).check('get').allowed())";
+    let message =
+        "who names a Secret in the spec has to be allowed to get it: what it holds comes to the cluster's nodes";
+    let validation = json!({"expression": expression, "message": message});
+    let mut made = policy("named-secrets", GROUP, &["CREATE", "UPDATE"], &["tenantclusters"], vec![validation]);
+    made[0]["spec"]["variables"] = json!([
+        {"name": "named", "expression": names("object")},
+        {"name": "before", "expression": format!("request.operation == 'CREATE' ? [] : {}", names("oldObject"))},
+    ]);
+    made
 }
 
 /// A domain (RFC 1035, section 2.3.4) and a slash or nothing, then a name.

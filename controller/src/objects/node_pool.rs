@@ -272,6 +272,8 @@ reasons! {
         /// The namespace is none of those that the Provider allows any more, and there are fewer workers than are wanted: none is made.
         /// Those that are there stay.
         NamespaceNotAllowed = False,
+        /// The cluster has 16 older pools: no worker is made for this one. Make those larger, or delete one of them.
+        TooMany = False,
         /// The cluster is not there, or not Ready for workers yet.
         ClusterNotReady = False,
         /// Something that the spec names is not there, or no worker can be made of it; the message names it.
@@ -302,6 +304,8 @@ reasons! {
         ManyIll = False,
         /// Some did not join: none would take the place of one that is ill. Their Machines say why.
         RepairStopped as JoinFailed = False,
+        /// There is no room for one that would take the place of one that is ill; the message has the numbers. It stays meanwhile.
+        NoRoom as CapacityMissing = False,
         /// `repair.afterSeconds` is 0.
         RepairOff = False,
         /// The cluster or its Provider does not answer: nobody knows who is ill.

@@ -164,6 +164,9 @@ pub struct OperationStatus {
     /// committed ten minutes later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_since: Option<Time>,
+    /// When control nodes were last seen to be good: where nobody could look for more than two minutes `goodSince` begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good_seen: Option<Time>,
     /// How it has ended; none while it goes on, or has a way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"committed")]
@@ -239,7 +242,7 @@ reasons! {
         NotToBeHad = False,
         /// It has ended.
         Ended = False,
-        /// The control cluster itself is being upgraded: it goes on afterwards.
+        /// The control cluster itself is being upgraded, or a control node of it takes no pods: it goes on afterwards.
         ControlClusterChanges = False,
     }
     /// What it was for is done.

@@ -96,10 +96,18 @@ fn of(of: &Collection, object: &Value) -> String {
     format!("{}/{}", path(of), object["metadata"]["name"].as_str().unwrap_or_default())
 }
 
+/// The part of a query that selects by a label, or by a field whose path begins with a dot (Kubernetes, "Field Selectors").
+fn selector(name: &str, value: &str) -> String {
+    match name.strip_prefix('.') {
+        Some(field) => format!("&fieldSelector={field}%3D{value}"),
+        None => format!("&labelSelector={}%3D{value}", name.replace('/', "%2F")),
+    }
+}
+
 #[async_trait]
 impl Objects for Api {
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
-        let label = label.map(|(label, value)| format!("&labelSelector={}%3D{value}", label.replace('/', "%2F")));
+        let label = label.map(|(label, value)| selector(label, value));
         let (mut all, mut next) = (Vec::new(), String::new());
         loop {
             let label = label.as_deref().unwrap_or_default();
@@ -148,5 +156,16 @@ impl Objects for Api {
         let preconditions = json!({"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]});
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         self.ask(Method::DELETE, &of(collection, object), Some(&options)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_of_a_label_or_of_a_field() {
+        assert_eq!(selector("kaas.local/cluster", "shop"), "&labelSelector=kaas.local%2Fcluster%3Dshop");
+        assert_eq!(selector(".spec.clusterRef.name", "shop"), "&fieldSelector=spec.clusterRef.name%3Dshop");
     }
 }

@@ -2,17 +2,19 @@
 //! waits for finalizers; what a controller has no right for, or may not do with Secrets, which is refused; and what goes wrong at a call.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use uuid::Uuid;
 
 use super::kinds::Kind;
 use super::objects::{Collection, Failure, Objects};
 use crate::documents::RIGHTS;
-use crate::objects::SYSTEM;
+use crate::objects::{SYSTEM, all};
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +27,23 @@ pub(crate) enum Fault {
     Changed,
 }
 
+/// What became of an object, as a watch has it.
+pub(crate) struct Heard {
+    /// The plural of its kind.
+    pub(crate) plural: String,
+    /// As it is now, or was last.
+    pub(crate) object: Value,
+    /// Whether it is there.
+    pub(crate) is_there: bool,
+}
+
 type Key = (String, String, String);
 
 #[derive(Default)]
 struct Kept {
     objects: BTreeMap<Key, Value>,
+    /// Who hears of each change.
+    watch: Option<UnboundedSender<Heard>>,
     version: u64,
     calls: usize,
     fault: Option<(usize, Fault)>,
@@ -55,6 +69,24 @@ fn permitted(verb: &str, of: &Collection, part: &str) -> Result<(), Failure> {
     match RIGHTS.iter().any(|right| right.permits(verb, group, &resource, namespace)) {
         true => Ok(()),
         false => Err(Failure::Refused(format!("403 {verb} {resource} in {namespace:?} is forbidden"))),
+    }
+}
+
+/// Refuses to select by a field that no definition of the kind names, as an API server does.
+fn selectable(of: &Collection, by: Option<&str>) -> Result<(), Failure> {
+    /// Plurals with the paths of their fields.
+    static FIELDS: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
+        let mut fields = BTreeSet::new();
+        for CustomResourceDefinitionSpec { names, versions, .. } in all().into_iter().map(|kind| kind.definition.spec) {
+            let of_kind = versions.into_iter().flat_map(|version| version.selectable_fields.unwrap_or_default());
+            fields.extend(of_kind.map(|field| (names.plural.clone(), field.json_path)));
+        }
+        fields
+    });
+    let Some(field) = by.filter(|name| name.starts_with('.')) else { return Ok(()) };
+    match FIELDS.contains(&(of.plural.clone().into_owned(), field.to_owned())) {
+        true => Ok(()),
+        false => Err(Failure::Refused(format!("400 field label not supported: {field} of {}", of.plural))),
     }
 }
 
@@ -126,10 +158,15 @@ impl Kept {
         }
         object["metadata"]["resourceVersion"] = self.next().into();
         let is_going = object["metadata"]["deletionTimestamp"].is_string();
-        if is_going && object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
-            self.objects.remove(&key);
-        } else {
+        let is_there = !is_going || object["metadata"]["finalizers"].as_array().is_some_and(|kept| !kept.is_empty());
+        if let Some(watch) = &self.watch {
+            // Who has ended hears nothing.
+            let _ = watch.send(Heard { plural: key.0.clone(), object: object.clone(), is_there });
+        }
+        if is_there {
             self.objects.insert(key, object.clone());
+        } else {
+            self.objects.remove(&key);
         }
         object
     }
@@ -149,6 +186,19 @@ impl InMemory {
     /// Answers nobody, or everybody again.
     pub(crate) fn is_away(&self, is_away: bool) {
         self.kept().is_away = is_away;
+    }
+
+    /// All changes from now on, but for what somebody else writes by a [`Fault`]. For one who watches.
+    pub(crate) fn watched(&self) -> UnboundedReceiver<Heard> {
+        let (watch, heard) = unbounded_channel();
+        self.kept().watch = Some(watch);
+        heard
+    }
+
+    /// How many objects there are, and how many bytes they are as JSON: what etcd keeps of custom resources.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let kept = self.kept();
+        (kept.objects.len(), kept.objects.values().map(|object| object.to_string().len()).sum())
     }
 
     /// How many calls there were.
@@ -270,12 +320,19 @@ impl InMemory {
 impl Objects for InMemory {
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
         permitted("list", of, "")?;
+        selectable(of, label.map(|(name, _)| name))?;
         self.call(None, |kept| {
             let is_of = |(plural, namespace, _): &Key| {
                 *plural == of.plural && of.namespace.as_ref().is_none_or(|of| of == namespace)
             };
-            let all = kept.objects.iter().filter(|(key, _)| is_of(key)).map(|(_, object)| object);
-            let has = |object: &&Value| label.is_none_or(|(label, value)| object["metadata"]["labels"][label] == value);
+            // In the order of their keys: nothing of others is looked at.
+            let all = kept.objects.range(key(of, "")..).take_while(|(key, _)| is_of(key)).map(|(_, object)| object);
+            let has = |object: &&Value| {
+                label.is_none_or(|(name, value)| match name.strip_prefix('.') {
+                    Some(field) => object.pointer(&format!("/{}", field.replace('.', "/"))) == Some(&json!(value)),
+                    None => object["metadata"]["labels"][name] == value,
+                })
+            };
             Ok(all.filter(has).cloned().collect())
         })
     }

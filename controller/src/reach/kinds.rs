@@ -33,7 +33,8 @@ pub async fn find<K: Kind>(objects: &dyn Objects, namespace: Option<&str>, name:
     }
 }
 
-/// All of a namespace, or of all namespaces; with a label those that carry it with this value.
+/// All of a namespace, or of all namespaces; with a label those that carry it with this value, with the path of a field those that have
+/// the value there ([`Objects::list`]).
 ///
 /// # Errors
 /// When they cannot be read: one that is not understood makes the whole list unknown.

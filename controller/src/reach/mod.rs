@@ -6,6 +6,7 @@ mod fenced;
 #[cfg(test)]
 pub(crate) mod in_memory;
 pub mod kinds;
+mod left_over;
 mod objects;
 mod placeable;
 mod pool_store;
@@ -15,6 +16,7 @@ mod tenants;
 
 pub use self::api::Api;
 pub use self::fenced::Fenced;
+pub use self::left_over::clear_left_over;
 pub use self::objects::{Collection, Failure, Objects};
 pub use self::placeable::Placeable;
 pub use self::pool_store::PoolStore;

@@ -50,7 +50,8 @@ pub enum Failure {
 /// An API server, or one in memory.
 #[async_trait]
 pub trait Objects: Send + Sync {
-    /// All that carry a label with this value; all without one.
+    /// All that carry a label with this value; all without one. A name that begins with a dot is no label, but the path of a field that is
+    /// selectable for the kind, as its definition has it in `selectableFields` (`.spec.clusterRef.name`).
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure>;
 
     /// One by its name.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use contract::deployer::PrivateKey;
-use fleet::authority::{LatestSnapshot, Snapshots};
+use fleet::authority::{Budget, LatestSnapshot, Snapshots};
 use fleet::deploy::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
 use fleet::node::{AddOnSeen, Client, Credentials, Deployer};
@@ -72,19 +72,19 @@ impl Placeable for Providers {
     }
 
     fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
-        Ok(Box::new(Client::new(&Credentials::parse(kubeconfig)?)?))
+        Ok(Box::new(self.client(kubeconfig)?))
     }
 
     async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>> {
-        Client::new(&Credentials::parse(kubeconfig)?)?.add_ons().await
+        self.client(kubeconfig)?.add_ons().await
     }
 
     fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
-        Box::new(ByKey(key.map(Deployer::new)))
+        Box::new(ByKey(key.map(|key| Deployer::new(key).within(self.bodies().clone()))))
     }
 
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {
-        Ok(Arc::new(Client::new(&Credentials::parse(kubeconfig)?)?))
+        Ok(Arc::new(self.client(kubeconfig)?))
     }
 
     fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots> {
@@ -96,6 +96,23 @@ impl Placeable for Providers {
     }
 }
 
+impl Providers {
+    /// A client of a tenant's cluster: all of them share the room for what they answer.
+    fn client(&self, kubeconfig: &str) -> anyhow::Result<Client> {
+        Ok(Client::new(&Credentials::parse(kubeconfig)?)?.within(self.bodies().clone()))
+    }
+}
+
+/// What snapshots of all clusters may have on one node, and how much of its disk stays free: etcd is there as well, which does not survive
+/// a full one, and its own snapshots go once a tenth is left.
+const BUDGET: Budget = Budget { most: 8 << 30, reserve: 25 };
+
+/// What the directory of a cluster is called: neither name has a dot.
+pub(super) fn kept_as(namespace: &str, cluster: &str) -> String {
+    format!("{namespace}.{cluster}")
+}
+
 fn latest(providers: &Providers, namespace: &str, cluster: &str) -> LatestSnapshot {
-    LatestSnapshot::at(providers.directory().join(format!("{namespace}.{cluster}")))
+    let (directory, node) = providers.keeps();
+    LatestSnapshot::at(directory.join(kept_as(namespace, cluster)), BUDGET, node)
 }

@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
@@ -23,14 +24,17 @@ use super::objects::{Collection, Failure, Objects};
 use super::store::ClusterStore;
 use super::tenants::tenants;
 use crate::decisions::{
-    Allocation, MACHINE_FINALIZER, NODE_POOL, Used, allocation, claimant, claimed, limits, permission, zone_of_next,
+    Allocation, CLAIMANT, MACHINE_FINALIZER, NODE_POOL, Used, allocation, claimant, claimed, limits, passing,
+    permission, zone_of_next,
 };
-use crate::objects::{IPAddress, IPPool, Machine, NodePool, Provider};
+use crate::objects::{Claimant, IPAddress, IPAddressSpec, IPPool, Machine, NodePool, Provider};
 use crate::records::noted;
 use crate::term::Term;
 
 /// So often a write is tried again that somebody else's came before.
 const TRIES: usize = 10;
+/// After so many addresses that somebody else had meanwhile all of them are looked at again.
+const STALE: usize = 3;
 
 /// The holds and journals of one NodePool.
 pub struct PoolStore<'a> {
@@ -47,6 +51,10 @@ pub struct PoolStore<'a> {
     made: Mutex<BTreeMap<String, String>>,
     /// The Provider as it was when the pool was held against it; none where nothing is made.
     provider: Option<&'a Provider>,
+    /// The addresses that are in use, as far as it was seen: all are looked at once, and not for each worker.
+    seen: Mutex<Option<Vec<IPAddressSpec>>>,
+    /// How often somebody else came first to an address.
+    races: AtomicU32,
 }
 
 impl<'a> PoolStore<'a> {
@@ -58,8 +66,18 @@ impl<'a> PoolStore<'a> {
         like: &'a Machine,
         addresses: Option<&'a IPPool>,
     ) -> Self {
-        let holds = Self::holds(objects, pool, term);
-        Self { objects, holds, pool, like, addresses, zones: &[], made: Mutex::default(), provider: None }
+        Self {
+            objects,
+            holds: Self::holds(objects, pool, term),
+            pool,
+            like,
+            addresses,
+            zones: &[],
+            made: Mutex::default(),
+            provider: None,
+            seen: Mutex::default(),
+            races: AtomicU32::default(),
+        }
     }
 
     /// Has further workers spread over these zones.
@@ -136,7 +154,7 @@ impl<'a> PoolStore<'a> {
     pub async fn forget(&self, name: &str) -> anyhow::Result<()> {
         let Some(machine) = self.found(name).await? else { return Ok(()) };
         let uid = machine.metadata.uid.clone().unwrap_or_default();
-        for address in self.addresses().await?.iter().filter(|address| address.spec.claimant.uid == uid) {
+        for address in &self.addresses(Some((CLAIMANT, &uid))).await? {
             if address.metadata.deletion_timestamp.is_none() {
                 kinds::delete(self.objects, address).await.context("giving an address back")?;
             }
@@ -151,8 +169,12 @@ impl<'a> PoolStore<'a> {
         kinds::releases(self.objects, &machine, MACHINE_FINALIZER).await.map(drop).with_context(attempt)
     }
 
-    async fn addresses(&self) -> anyhow::Result<Vec<IPAddress>> {
-        kinds::list::<IPAddress>(self.objects, None, None).await.context("looking for IPAddresses")
+    async fn addresses(&self, label: Option<(&str, &str)>) -> anyhow::Result<Vec<IPAddress>> {
+        kinds::list::<IPAddress>(self.objects, None, label).await.context("looking for IPAddresses")
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Option<Vec<IPAddressSpec>>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The address of a Machine for which nothing was begun, once it is found that it may be there; none where it asks for one by DHCP.
@@ -191,20 +213,59 @@ impl<'a> PoolStore<'a> {
     async fn address(&self, machine: &Machine) -> anyhow::Result<Option<Ipv4Addr>> {
         let Some(pool) = self.addresses else { return Ok(None) };
         let (name, claimant) = (pool.name_any(), claimant(machine));
-        for _ in 0..TRIES {
-            let seen: Vec<_> = self.addresses().await?.into_iter().map(|address| address.spec).collect();
-            match allocation(&name, &pool.spec, &seen, &claimant)? {
+        let (mut late, mut has_looked) = (0, false);
+        while late < TRIES {
+            if self.seen().is_none() {
+                let all = self.addresses(None).await?;
+                *self.seen() = Some(all.into_iter().map(|address| address.spec).collect());
+                has_looked = true;
+            }
+            let passing = passing(&claimant.uid, self.races.load(Ordering::Relaxed));
+            let next = allocation(&name, &pool.spec, self.seen().as_deref().unwrap_or_default(), &claimant, passing)?;
+            match next {
                 Allocation::Has(address) => return Ok(Some(address)),
-                Allocation::Exhausted => bail!("the IPPool {name} has no free address for {}", machine.name_any()),
+                Allocation::Exhausted if has_looked => {
+                    bail!("the IPPool {name} has no free address for {}", machine.name_any())
+                }
+                // Some may have been given back since.
+                Allocation::Exhausted => *self.seen() = None,
                 Allocation::Make(address) => {
-                    match kinds::create(self.objects, &claimed(&name, address, claimant.clone())).await {
-                        Ok(_) | Err(Failure::Exists) => {}
+                    let object = claimed(&name, address, claimant.clone());
+                    match kinds::create(self.objects, &object).await {
+                        Ok(_) => {
+                            self.is_taken(object.spec);
+                            return Ok(Some(address));
+                        }
+                        Err(Failure::Exists) => self.was_late(&object.spec, &mut late).await?,
                         Err(failure) => return Err(failure).context("claiming an address"),
                     }
                 }
             }
         }
         bail!("claiming an address for {}: others are faster again and again", machine.name_any())
+    }
+
+    fn is_taken(&self, spec: IPAddressSpec) {
+        if let Some(seen) = self.seen().as_mut() {
+            seen.push(spec);
+        }
+    }
+
+    /// Somebody has the address that was to be claimed: another one, or the claimant itself by a call whose answer was lost.
+    async fn was_late(&self, wanted: &IPAddressSpec, late: &mut usize) -> anyhow::Result<()> {
+        let own = self.addresses(Some((CLAIMANT, &wanted.claimant.uid))).await?;
+        if own.iter().all(|own| own.spec.address != wanted.address) {
+            // Whose it is nobody has asked: it is not this claimant's.
+            let claimant = Claimant { uid: String::new(), ..wanted.claimant.clone() };
+            self.is_taken(IPAddressSpec { claimant, ..wanted.clone() });
+        }
+        own.into_iter().for_each(|address| self.is_taken(address.spec));
+        self.races.fetch_add(1, Ordering::Relaxed);
+        *late += 1;
+        if late.is_multiple_of(STALE) {
+            *self.seen() = None;
+        }
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::NOW_AND_THEN;
 use crate::context::{Attempt, Context, Trouble};
-use crate::decisions::POOL;
+use crate::decisions::{CLAIMANT, POOL};
 use crate::objects::{Claimant, IPAddress, Machine, TenantCluster};
 use crate::reach::{Collection, Failure, Objects, kinds};
 
@@ -31,10 +31,11 @@ pub async fn reconcile(address: Arc<IPAddress>, context: Arc<Context>) -> Result
         kinds::delete(objects, &*address).await.attempting("giving the address back")?;
         return Ok(Action::await_change());
     }
-    if address.labels().get(POOL) != Some(&address.spec.pool_ref.name) {
-        // By that its pool finds it.
+    let (of, by) = (&address.spec.pool_ref.name, &claimant.uid);
+    if address.labels().get(POOL) != Some(of) || address.labels().get(CLAIMANT) != Some(by) {
+        // By these its pool finds it, and whose it is.
         let part = json!({"metadata": {
-            "resourceVersion": address.metadata.resource_version, "labels": {POOL: address.spec.pool_ref.name},
+            "resourceVersion": address.metadata.resource_version, "labels": {POOL: of, CLAIMANT: by},
         }});
         let patched = objects.patch(&Collection::of::<IPAddress>(None), &address.name_any(), &part).await;
         patched.attempting("labelling the address")?;

@@ -8,7 +8,7 @@ use fleet::hypervisor::Placement;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN};
+use super::{IN_USE, NOW_AND_THEN, full_name, keeps};
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{Found, judged, next_phase, phase};
 use crate::objects::{NodeImage, NodeImageStatus, Provider, Template, TenantCluster, set};
@@ -90,13 +90,14 @@ async fn templates(providers: &Providers, provider: &Provider, digest: &str, fou
 async fn goes(image: &NodeImage, context: &Context) -> Result<Action, Trouble> {
     let (objects, name) = (&*context.objects, image.name_any());
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
+    let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
     let has = |cluster: &&TenantCluster| {
         let resolved =
             cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(|one| one.image.as_ref());
-        cluster.spec.image.as_ref() == Some(&name) || resolved == Some(&name)
+        (cluster.spec.image.as_ref() == Some(&name) || resolved == Some(&name)) && keeps(cluster, &providers)
     };
     if let Some(user) = clusters.iter().find(has) {
-        log::info!("the NodeImage {name} is to go, and stays for now: the TenantCluster {} has it", user.name_any());
+        log::info!("the NodeImage {name} is to go, and stays for now: the TenantCluster {} has it", full_name(user));
         return Ok(Action::requeue(NOW_AND_THEN));
     }
     kinds::releases(objects, image, IN_USE).await.attempting("letting the NodeImage go")?;

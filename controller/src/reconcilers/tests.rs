@@ -13,7 +13,7 @@ use crate::decisions::claimed;
 use crate::objects::fixture::worker;
 use crate::objects::{
     AddressRange, Claimant, IPAddress, IPPool, IPPoolSpec, Lifecycle, LifecyclePhase, Machine, NodeImage,
-    NodeImageSpec, Purpose, Reservation, TenantCluster, VMClass, VMClassSpec,
+    NodeImageSpec, Purpose, Reservation, TenantCluster, TenantClusterStatus, VMClass, VMClassSpec,
 };
 use crate::reach::in_memory::{Fault, InMemory};
 use crate::reach::kinds::Kind;
@@ -24,7 +24,7 @@ use crate::term::{Clock, Term};
 pub(crate) fn context(api: &InMemory) -> Arc<Context> {
     let (objects, term, clock) = (Arc::new(api.clone()), Term::unlimited("controller of a test"), Clock::of_tests());
     let providers = Providers::new(objects.clone(), term.clone(), clock.clone());
-    Arc::new(Context { objects, providers, term, clock })
+    Arc::new(Context { objects, providers, term, clock, is_marked: true })
 }
 
 /// An object as it is now.
@@ -173,6 +173,7 @@ async fn an_address_is_given_back_once_its_claimant_is_gone_and_never_for_want_o
     settled(&api, &context, (None, name), ip_address::reconcile).await;
     let seen: IPAddress = now(&api, None, name).await.unwrap();
     assert_eq!(seen.labels().get("kaas.local/pool").map(String::as_str), Some("p"));
+    assert_eq!(seen.labels().get("kaas.local/claimant"), Some(&uid));
     // Each of its calls fails once, in each way.
     for fault in [Fault::NotDone, Fault::Done, Fault::Changed] {
         for call in 0..4 {
@@ -241,6 +242,41 @@ async fn a_class_and_an_image_stay_for_as_long_as_a_cluster_has_them() {
     settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
     settled(&api, &context, (None, "i1"), node_image::reconcile).await;
     assert!(now::<VMClass>(&api, None, "medium").await.is_none() && now::<NodeImage>(&api, None, "i1").await.is_none());
+}
+
+/// Anybody makes such a cluster.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_of_a_namespace_that_is_not_allowed_keeps_nothing_unless_it_was_begun() {
+    for is_begun in [false, true] {
+        let api = InMemory::default();
+        let context = context(&api);
+        let mut provider = crate::decisions::fixture::provider();
+        provider.spec.allowed_namespaces.names.clear();
+        api.put(&provider);
+        let spec =
+            VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None, reservation: Reservation::default() };
+        api.put(&VMClass::new("medium", spec));
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        api.put(&NodeImage::new("i1", NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() }));
+        let mut cluster = cluster("shop", "i1", "medium");
+        cluster.spec.provider_ref.name = provider.name_any();
+        if is_begun {
+            let deployment = serde_json::from_value(json!({"goal": "Up", "image": {"name": "a"}})).unwrap();
+            let status = TenantClusterStatus { deployment: Some(deployment), ..TenantClusterStatus::default() };
+            cluster.status = Some(status);
+        }
+        api.put(&cluster);
+        for _ in 0..2 {
+            settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
+            settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+            api.remove::<VMClass>(None, "medium");
+            api.remove::<NodeImage>(None, "i1");
+        }
+        settled(&api, &context, (None, "medium"), vm_class::reconcile).await;
+        settled(&api, &context, (None, "i1"), node_image::reconcile).await;
+        assert_eq!(now::<VMClass>(&api, None, "medium").await.is_some(), is_begun);
+        assert_eq!(now::<NodeImage>(&api, None, "i1").await.is_some(), is_begun);
+    }
 }
 
 /// By the clock alone: nobody touches the object.

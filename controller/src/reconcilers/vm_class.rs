@@ -5,9 +5,9 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
-use super::{IN_USE, NOW_AND_THEN};
+use super::{IN_USE, NOW_AND_THEN, full_name, keeps};
 use crate::context::{Attempt, Context, Trouble};
-use crate::objects::{NodePool, TenantCluster, VMClass};
+use crate::objects::{NodePool, Provider, TenantCluster, VMClass};
 use crate::reach::kinds;
 
 /// # Errors
@@ -20,10 +20,19 @@ pub async fn reconcile(class: Arc<VMClass>, context: Arc<Context>) -> Result<Act
     }
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
     let pools = kinds::list::<NodePool>(objects, None, None).await.attempting("listing NodePools")?;
+    let providers = kinds::list::<Provider>(objects, None, None).await.attempting("listing Providers")?;
+    let clusters: Vec<_> = clusters.into_iter().filter(|cluster| keeps(cluster, &providers)).collect();
     let cluster = clusters.iter().find(|cluster| cluster.spec.control_plane.vm_class == name);
-    let user = cluster.map(|cluster| format!("TenantCluster {}", cluster.name_any()));
-    let pool = pools.iter().find(|pool| pool.spec.vm_class == name);
-    if let Some(user) = user.or_else(|| pool.map(|pool| format!("NodePool {}", pool.name_any()))) {
+    let user = cluster.map(|cluster| format!("TenantCluster {}", full_name(cluster)));
+    let is_theirs = |pool: &&NodePool| {
+        let of = |cluster: &TenantCluster| {
+            (cluster.namespace(), cluster.name_any()) == (pool.namespace(), pool.spec.cluster_ref.name.clone())
+        };
+        pool.spec.vm_class == name && clusters.iter().any(of)
+    };
+    let pool = pools.iter().find(is_theirs);
+    let pool = pool.map(|pool| format!("NodePool {}/{}", pool.namespace().unwrap_or_default(), pool.name_any()));
+    if let Some(user) = user.or(pool) {
         log::info!("the VMClass {name} is to go, and stays for now: the {user} names it");
         return Ok(Action::requeue(NOW_AND_THEN));
     }

@@ -1,29 +1,68 @@
 //! Snapshots of one cluster in a directory of this machine, of which the newest alone is kept: for who looks after many clusters, and
-//! has not the room for all that ever was. Nobody else may read them.
+//! has not the room for all that ever was. Such directories lie beside each other, and what is in all of them together is bounded. Nobody
+//! else may read them.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use async_trait::async_trait;
+use nix::sys::statvfs::statvfs;
 use tempfile::TempDir;
 
 use super::{DirectoryStore, Snapshots};
 
+/// What directories beside each other may have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// In bytes. What is about to be replaced does not count.
+    pub most: u64,
+    /// How much of the file system stays free for others, in per cent.
+    pub reserve: u64,
+}
+
+impl Budget {
+    /// How many bytes there are for one more file where a file system has `size` bytes in all and `free` ones, and the other directories
+    /// have `others`.
+    fn room(self, size: u64, free: u64, others: u64) -> u64 {
+        let reserved = size / 100 * self.reserve;
+        free.saturating_sub(reserved).min(self.most.saturating_sub(others))
+    }
+}
+
 /// A directory with the newest snapshot.
 #[derive(Clone, Debug)]
-pub struct LatestSnapshot(PathBuf);
+pub struct LatestSnapshot {
+    directory: PathBuf,
+    budget: Budget,
+    /// The machine, as people know it.
+    machine: String,
+}
 
 impl LatestSnapshot {
-    /// That of a directory, which is made when something is first kept.
-    pub fn at(directory: PathBuf) -> Self {
-        Self(directory)
+    /// That of a directory, which is made when something is first kept: on a machine that people know by this name, beside the others for
+    /// which there is this budget.
+    pub fn at(directory: PathBuf, budget: Budget, machine: &str) -> Self {
+        Self { directory, budget, machine: machine.to_owned() }
     }
 
     fn store(&self) -> DirectoryStore {
-        DirectoryStore::at(self.0.clone())
+        DirectoryStore::at(self.directory.clone())
+    }
+
+    fn place(&self, path: &str) -> String {
+        format!("{path} on {}", self.machine)
+    }
+
+    /// Does something to the directory where blocking disturbs nobody.
+    async fn within<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Path) -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let directory = self.directory.clone();
+        tokio::task::spawn_blocking(move || act(&directory)).await.context("the thread that does it has ended")?
     }
 
     /// Removes the directory, with what is in it.
@@ -31,68 +70,132 @@ impl LatestSnapshot {
     /// # Errors
     /// When it cannot be removed; one that is not there is no error.
     pub async fn clear(&self) -> anyhow::Result<()> {
-        let directory = self.0.clone();
-        let removed = tokio::task::spawn_blocking(move || match fs::remove_dir_all(&directory) {
+        self.within(|directory| match fs::remove_dir_all(directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("removing {}", directory.display()))
             }
             _ => Ok(()),
-        });
-        removed.await.context("the thread that does it has ended")?
+        })
+        .await
     }
+}
+
+/// What the directories beside one have, in bytes.
+fn others(directory: &Path) -> anyhow::Result<u64> {
+    let shared = directory.parent().context("a directory without one above")?;
+    let mut bytes = 0;
+    for entry in fs::read_dir(shared).with_context(|| format!("reading {}", shared.display()))? {
+        let other = entry?.path();
+        if other != directory {
+            bytes += weight(&other).with_context(|| format!("measuring {}", other.display()))?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// What a file has, or a directory with all that is in it, in bytes. What is removed meanwhile has nothing.
+fn weight(path: &Path) -> io::Result<u64> {
+    match weighed(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        weighed => weighed,
+    }
+}
+
+fn weighed(path: &Path) -> io::Result<u64> {
+    let seen = fs::symlink_metadata(path)?;
+    if !seen.is_dir() {
+        return Ok(seen.len());
+    }
+    fs::read_dir(path)?.map(|entry| weight(&entry?.path())).sum()
 }
 
 #[async_trait]
 impl Snapshots for LatestSnapshot {
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
-        self.store().kept(name).await
+        Ok(self.store().kept(name).await?.map(|path| self.place(&path)))
     }
 
     async fn spool(&self) -> anyhow::Result<TempDir> {
-        let directory = self.0.clone();
-        let made = tokio::task::spawn_blocking(move || {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        self.within(|directory| {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
             made.with_context(|| format!("making {}", directory.display()))
-        });
-        made.await.context("the thread that does it has ended")??;
+        })
+        .await?;
         self.store().spool().await
     }
 
-    async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
-        let place = self.store().keep(name, file).await?;
-        let (directory, name) = (self.0.clone(), name.to_owned());
-        // It is kept: what stays of those before takes room, and no more.
-        let pruned = tokio::task::spawn_blocking(move || {
-            for entry in fs::read_dir(&directory)?.filter_map(Result::ok) {
-                if entry.file_type()?.is_file() && *entry.file_name() != *name {
-                    fs::remove_file(entry.path())?;
-                }
-            }
-            io::Result::Ok(())
-        });
-        if let Ok(Err(error)) = pruned.await {
-            log::warn!("snapshots before {place} stay: {error}");
-        }
-        Ok(place)
+    async fn room(&self) -> anyhow::Result<u64> {
+        let budget = self.budget;
+        self.within(move |directory| {
+            let seen = statvfs(directory).with_context(|| format!("measuring {}", directory.display()))?;
+            let block = seen.fragment_size();
+            Ok(budget.room(seen.blocks() * block, seen.blocks_available() * block, others(directory)?))
+        })
+        .await
     }
+
+    /// The file gets another name: there is no room for two of it.
+    async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
+        let (budget, file, name) = (self.budget, file.to_owned(), name.to_owned());
+        let kept = self.within(move |directory| {
+            // Others may have been kept since it was begun.
+            let (bytes, others) = (fs::metadata(&file)?.len(), others(directory)?);
+            ensure!(
+                others.saturating_add(bytes) <= budget.most,
+                "all snapshots may have {} bytes: others have {others}, and this one {bytes}",
+                budget.most
+            );
+            let path = directory.join(&name);
+            fs::rename(&file, &path)
+                .and_then(|()| File::open(directory)?.sync_all())
+                .with_context(|| format!("keeping {}", path.display()))?;
+            // It is kept: what stays of those before takes room, and no more.
+            if let Err(error) = prune(directory, &name) {
+                log::warn!("snapshots before {} stay: {error}", path.display());
+            }
+            Ok(path.display().to_string())
+        });
+        Ok(self.place(&kept.await?))
+    }
+}
+
+/// Removes all files but one.
+fn prune(directory: &Path, name: &str) -> io::Result<()> {
+    for entry in fs::read_dir(directory)?.filter_map(Result::ok) {
+        if entry.file_type()?.is_file() && *entry.file_name() != *name {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
+
+    const MB: u64 = 1_000_000;
+
+    fn of(directory: &Path, most: u64) -> LatestSnapshot {
+        LatestSnapshot::at(directory.to_owned(), Budget { most, reserve: 0 }, "cp2")
+    }
 
     #[tokio::test]
     async fn the_newest_is_kept_for_its_owner_alone_until_all_is_cleared() {
         let directory = tempfile::tempdir().unwrap();
         let own = directory.path().join("team.shop");
-        let snapshots = LatestSnapshot::at(own.clone());
+        let snapshots = of(&own, MB);
         assert_eq!(snapshots.kept("a.db").await.unwrap(), None);
         for name in ["a.db", "b.db"] {
             let spool = snapshots.spool().await.unwrap();
-            fs::write(spool.path().join(name), name).unwrap();
-            snapshots.keep(name, &spool.path().join(name)).await.unwrap();
+            let pulled = spool.path().join(name);
+            fs::write(&pulled, name).unwrap();
+            let inode = fs::metadata(&pulled).unwrap().ino();
+            let place = snapshots.keep(name, &pulled).await.unwrap();
+            assert_eq!(place, format!("{} on cp2", own.join(name).display()));
+            assert_eq!(snapshots.kept(name).await.unwrap(), Some(place));
+            assert_eq!(fs::metadata(own.join(name)).unwrap().ino(), inode, "it was copied");
         }
         assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(
@@ -102,5 +205,36 @@ mod tests {
         snapshots.clear().await.unwrap();
         snapshots.clear().await.unwrap();
         assert!(!own.exists());
+    }
+
+    #[tokio::test]
+    async fn all_clusters_together_have_no_more_than_there_is_for_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, other] = ["team.shop", "team.bank"].map(|name| of(&directory.path().join(name), 3 * MB));
+        let keeps = async |snapshots: &LatestSnapshot, name: &str| {
+            let spool = snapshots.spool().await.unwrap();
+            let pulled = spool.path().join(name);
+            fs::write(&pulled, vec![1; 2 * MB as usize]).unwrap();
+            snapshots.keep(name, &pulled).await
+        };
+        keeps(&one, "a.db").await.unwrap();
+        drop(other.spool().await.unwrap());
+        assert_eq!(other.room().await.unwrap(), MB);
+        let error = format!("{:#}", keeps(&other, "a.db").await.unwrap_err());
+        assert!(error.contains("others have 2000000"), "{error}");
+        assert_eq!(fs::read_dir(directory.path().join("team.bank")).unwrap().count(), 0, "something of it stays");
+        // The one before is no obstacle to its successor, and makes room once it goes.
+        keeps(&one, "b.db").await.unwrap();
+        one.clear().await.unwrap();
+        keeps(&other, "a.db").await.unwrap();
+    }
+
+    #[test]
+    fn a_part_of_the_file_system_stays_free_for_others() {
+        let budget = Budget { most: 60, reserve: 25 };
+        assert_eq!(budget.room(1000, 1000, 0), 60);
+        assert_eq!(budget.room(1000, 1000, 50), 10);
+        assert_eq!(budget.room(1000, 290, 0), 40);
+        assert_eq!((budget.room(1000, 240, 0), budget.room(1000, 1000, 70)), (0, 0));
     }
 }

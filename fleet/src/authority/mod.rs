@@ -28,7 +28,7 @@ pub use directory_store::DirectoryStore;
 pub(crate) use hold::Unsaid;
 pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
 pub use holder::{Holder, Process};
-pub use latest_snapshot::LatestSnapshot;
+pub use latest_snapshot::{Budget, LatestSnapshot};
 pub use standing::{Held, Lost, Standing, standing};
 pub(crate) use standing::{is_of_hold, sorted};
 pub(crate) use store::name_of;

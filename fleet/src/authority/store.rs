@@ -124,7 +124,15 @@ pub trait Snapshots: Send + Sync {
         Ok(tempfile::tempdir()?)
     }
 
-    /// Keeps a file, whole, and says where.
+    /// How many bytes there are for what is about to be kept.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    async fn room(&self) -> anyhow::Result<u64> {
+        Ok(u64::MAX)
+    }
+
+    /// Keeps a file of a [`Snapshots::spool`], whole, and says where. The file may be gone from there.
     ///
     /// # Errors
     /// When there is no room; nothing of it is kept then.

@@ -12,7 +12,7 @@ use crate::hypervisor::{Hypervisor, PowerState, Vm};
 use crate::upgrade::Noted;
 use crate::workers::Trouble;
 
-/// Looks at the VMs, and asks the nodes once all of them are on. What cannot be seen is never taken for absent: then there
+/// Looks at the VMs, and asks the nodes once all of them are on; of a cluster that has formed those that are on. What cannot be seen is never taken for absent: then there
 /// is no look at all. `upgraded` is what an upgrade has noted of the cluster. With what was seen comes the kubeconfig that a node
 /// has given.
 pub(super) async fn look(
@@ -49,7 +49,9 @@ pub(super) async fn look(
     }
     let mut given = None;
     let on: Vec<(&Node, Vm)> = kept.nodes.iter().filter_map(|node| Some((node, running(kept, node, &seen)?))).collect();
-    if kept.goal == Goal::Up && on.len() == kept.nodes.len() {
+    // Any node of a cluster that has formed speaks for it.
+    let is_asked = if kept.formed { !on.is_empty() } else { on.len() == kept.nodes.len() };
+    if kept.goal == Goal::Up && is_asked {
         let mut shown = Vec::new();
         for (node, vm) in on {
             let of_node = hypervisor.fingerprints(&vm.reference).await?;

@@ -92,7 +92,12 @@ fn begins(node: &Node, seen: &Seen, next: &mut Next) -> bool {
 fn goes_on(kept: &Kept, node: &Node, seen: &Seen, next: &mut Next) -> bool {
     match seen.later_vm(node) {
         Found::Vm(vm) if vm.power == PowerState::On => return true,
-        Found::Vm(vm) if seen.is_noted(kept, vm) => powered(node, vm, next),
+        Found::Vm(vm) if seen.is_noted(kept, vm) => {
+            if vm.power == PowerState::Off {
+                next.waits.push(Wait::passing(&node.name, reason::VM_STATE, "its VM is off"));
+            }
+            powered(node, vm, next);
+        }
         Found::Vm(vm) => next.waits.push(unknown(vm)),
         Found::Nothing => {
             let words = "none of its VMs is there with a data disk: a node that is lost is replaced by the others";

@@ -9,7 +9,7 @@ codes! {
     VM_ODD, "deploy.vm-odd", "A control node's VM was copied, or its stamp was changed, or a VM carries the deployment's stamp that is no node's. It is named, and left alone.";
     VM_UNNOTED, "deploy.vm-unnoted", "A VM carries the deployment's stamp, and nothing is noted of having made it: it was adopted, took another one's place by hand, is a clone, or somebody has stamped it. It is named, and left alone; it goes as well once a person names its BIOS UUID.";
     VM_SNAPSHOT, "deploy.vm-snapshot", "A VM of a cluster that is to go has a snapshot, such as a backup's, which may name disks that would go with it. Nothing is powered off or removed while there is one.";
-    VM_STATE, "deploy.vm-state", "A control node's VM is suspended, or nobody knows whether it runs.";
+    VM_STATE, "deploy.vm-state", "A control node's VM is off or suspended, or nobody knows whether it runs. Going on powers on what is off.";
     VM_GONE, "deploy.vm-gone", "The VM of a control node that was powered on is gone. Before the cluster has formed, destroy it and deploy anew; afterwards, replace the node.";
     AUTHORITY, "deploy.authority", "A control node shows another cluster's authority than the others, or than the cluster has formed with: its guestinfo was changed, or it is another cluster's. No node is asked for credentials.";
     API, "deploy.api-silent", "The cluster's API does not answer, or refuses.";

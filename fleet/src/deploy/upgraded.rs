@@ -22,7 +22,10 @@ pub(super) struct Upgraded {
 }
 
 enum Hinders {
-    Open,
+    /// One of the cluster itself; whether it takes no step before a person has spoken.
+    Open {
+        is_at_rest: bool,
+    },
     Another(OtherDeployment),
     Damaged(Damaged),
 }
@@ -49,7 +52,7 @@ impl Upgraded {
         let hinders = match &last {
             LastUpgrade::Unknown { damage, .. } => damage.clone().map(Hinders::Damaged),
             LastUpgrade::Nothing | LastUpgrade::Known(_) => open.map(|open| match open.deployment {
-                noted if noted == deployment => Hinders::Open,
+                noted if noted == deployment => Hinders::Open { is_at_rest: open.is_at_rest },
                 noted => {
                     let whose = "that of an upgrade".to_owned();
                     Hinders::Another(OtherDeployment { whose, noted, here: deployment })
@@ -59,11 +62,13 @@ impl Upgraded {
         Ok(Self { id, own, stays, hinders })
     }
 
-    /// Refuses to make a cluster, or to go on making one, while VMs may be an upgrade's.
-    pub(super) fn permits_deploy(&self) -> anyhow::Result<()> {
+    /// Refuses to make a cluster, or to go on making one, while VMs may be an upgrade's. One that has formed is only powered on: that
+    /// may be where an upgrade has come to its end, and is only to be made final or taken back.
+    pub(super) fn permits_deploy(&self, has_formed: bool) -> anyhow::Result<()> {
         match &self.hinders {
             None => Ok(()),
-            Some(Hinders::Open) => bail!("an upgrade of this cluster is open: end it first"),
+            Some(Hinders::Open { is_at_rest: true }) if has_formed => Ok(()),
+            Some(Hinders::Open { .. }) => bail!("an upgrade of this cluster is open: end it first"),
             Some(Hinders::Another(other)) => Err(other.clone().into()),
             Some(Hinders::Damaged(damage)) => Err(damage.clone().into()),
         }

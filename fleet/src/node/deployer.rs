@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::network::Network;
-use super::{Answer, Client, Credentials};
+use super::{Answer, Bodies, Client, Credentials};
 
 /// How long asking may take in all.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -40,6 +40,8 @@ pub struct Deployer {
     key: Arc<PrivateKey>,
     /// Where its connections live; none if that is wherever it is asked from.
     network: Option<Arc<Network>>,
+    /// The room that large answers share by the credentials that he was given; none where clusters are his own.
+    bodies: Option<Bodies>,
     port: u16,
 }
 
@@ -62,7 +64,7 @@ pub enum DeployerError {
 impl Deployer {
     /// A deployer for a program that has a runtime: his connections live there.
     pub fn new(key: PrivateKey) -> Self {
-        Self { key: Arc::new(key), network: None, port: ports::NODE }
+        Self { key: Arc::new(key), network: None, bodies: None, port: ports::NODE }
     }
 
     /// The same, asking from inside a network namespace: a lab's.
@@ -78,7 +80,13 @@ impl Deployer {
     /// # Errors
     /// When the credentials are no certificate and its key.
     pub fn client(&self, credentials: &Credentials) -> anyhow::Result<Client> {
-        Ok(Client { network: self.network.clone(), ..Client::new(credentials)? })
+        Ok(Client { network: self.network.clone(), bodies: self.bodies.clone(), ..Client::new(credentials)? })
+    }
+
+    /// The same, whose clusters' large answers wait for room that others share with them.
+    #[must_use]
+    pub fn within(self, bodies: Bodies) -> Self {
+        Self { bodies: Some(bodies), ..self }
     }
 
     /// Waits for an answer, for callers that are not asynchronous.

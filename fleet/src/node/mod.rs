@@ -3,6 +3,7 @@
 //! not what.
 
 mod add_ons;
+mod bodies;
 mod credentials;
 mod deployer;
 mod network;
@@ -19,12 +20,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use vsphere::{Clock, Until};
 
+use bodies::SMALL;
 use credentials::GONE;
 use network::Network;
 
 use crate::authority::MARGIN;
 
 pub use add_ons::AddOnSeen;
+pub use bodies::Bodies;
 pub use credentials::Credentials;
 pub use deployer::{Deployer, DeployerError};
 pub use reqwest::Method;
@@ -54,6 +57,8 @@ pub struct Client {
     network: Option<Arc<Network>>,
     /// How long a question and its whole answer may take.
     limit: Duration,
+    /// The room that large answers share; none where whoever is asked is the asker's own.
+    bodies: Option<Bodies>,
     /// What this is counted by, beside Tokio's timers, which stand still while the machine sleeps.
     clock: Clock,
 }
@@ -183,6 +188,7 @@ impl Client {
             http: credentials.client()?,
             network: None,
             limit: LIMIT,
+            bodies: None,
             clock: Clock::default(),
         })
     }
@@ -201,6 +207,12 @@ impl Client {
         let most = MARGIN.saturating_sub(GONE);
         assert!(limit < most, "a request may take less than {} s, not {}", most.as_secs(), limit.as_secs());
         Self { limit, ..self }
+    }
+
+    /// The same client, whose large answers wait for room that others share with it. That is part of the time which an answer may take.
+    #[must_use]
+    pub fn within(self, bodies: Bodies) -> Self {
+        Self { bodies: Some(bodies), ..self }
     }
 
     /// Waits for an answer, for callers that are not asynchronous.
@@ -263,13 +275,18 @@ impl Client {
             // A header that is there stays.
             request = request.header(CONTENT_TYPE, form).json(body);
         }
-        let asking = async {
+        let (bodies, whose) = (self.bodies.clone(), self.server.clone());
+        let asking = async move {
+            let mut room = None;
             let mut answer = request.send().await.map_err(unanswered)?;
             let mut body = Vec::new();
             while let Some(part) = answer.chunk().await.map_err(Answered::cut)? {
                 body.extend_from_slice(&part);
                 if body.len() > LARGEST {
                     return Err(Answered::too_long().into());
+                }
+                if let Some(bodies) = bodies.as_ref().filter(|_| body.len() > SMALL && room.is_none()) {
+                    room = Some(bodies.room(&whose).await?);
                 }
             }
             if nested(&body) > MOST {
@@ -309,7 +326,7 @@ pub(crate) mod tests {
     pub(crate) fn client(server: String) -> Client {
         let network = Some(Arc::new(Network::start(None).unwrap()));
         let clock = Clock::default();
-        Client { server, http: credentials::transport().build().unwrap(), network, limit: LIMIT, clock }
+        Client { server, http: credentials::transport().build().unwrap(), network, limit: LIMIT, bodies: None, clock }
     }
 
     /// What comes of a question when who is asked says this, over a connection that is trusted, and closes it.
@@ -364,6 +381,33 @@ pub(crate) mod tests {
         // What is within texts takes no more than its length.
         assert!(answered(r#""\"{[{[\\""#, 400_000).is_ok());
         assert_eq!(nested(br#"{"a{":[1,{"b\"[":"\\"}]}"#), 3);
+    }
+
+    #[test]
+    fn a_large_answer_waits_for_room_and_a_small_one_does_not() {
+        let bodies = Bodies::new(1);
+        let asked = |length: usize| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let client = client(format!("http://{}", listener.local_addr().unwrap())).within(bodies.clone());
+            let client = client.with_limit(Duration::from_secs(2));
+            let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    let _ = stream.read(&mut [0; 1024]);
+                    let _ = stream.write_all(head.as_bytes());
+                    // Who asks may have given up.
+                    let _ = stream.write_all(&vec![b'x'; length]);
+                });
+                client.wait(client.ask_api(Method::GET, "/api/v1/nodes", None)).map(|answer| answer.body.len())
+            })
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let room = runtime.block_on(bodies.room("somebody else")).unwrap();
+        assert_eq!(asked(SMALL).unwrap(), SMALL);
+        assert!(asked(4 * SMALL).is_err());
+        drop(room);
+        assert_eq!(asked(4 * SMALL).unwrap(), 4 * SMALL);
     }
 
     #[tokio::test]

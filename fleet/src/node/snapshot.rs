@@ -1,15 +1,20 @@
 //! Pulls a fresh snapshot of the cluster's store from a node.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
 use reqwest::{Response, StatusCode};
 use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
 use super::{Client, told};
 use crate::files;
@@ -20,22 +25,23 @@ const PACE: Duration = Duration::from_secs(1);
 impl Client {
     /// Lets a node take a snapshot and keeps it in `output`, for its owner's
     /// eyes only. The output is there whole and verified, or not at all.
-    /// Returns its size in bytes.
+    /// It may have `most` bytes. Returns its size in bytes.
     ///
     /// # Errors
-    /// The node cannot be reached or trusted, refuses, takes longer than `limit` for it and for sending it, or what came
-    /// is not what it sent.
+    /// The node cannot be reached or trusted, refuses, takes longer than `limit` for it and for sending it, promises more than
+    /// `most`, or what came is not what it sent.
     pub async fn pull_snapshot(
         &self,
         node: Ipv4Addr,
         port: u16,
         output: &Path,
+        most: u64,
         limit: Duration,
     ) -> anyhow::Result<u64> {
         let address = format!("https://{}/v1/snapshot", SocketAddr::from((node, port)));
         let (http, output) = (self.http.clone(), output.to_owned());
         let pulled = self.run(async move {
-            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output)).await;
+            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output, most)).await;
             pulled.unwrap_or_else(|_| bail!("the snapshot is not here after {} s", limit.as_secs()))
         });
         pulled.await.with_context(|| format!("pulling a snapshot from {node}"))
@@ -43,11 +49,11 @@ impl Client {
 }
 
 /// Asks until the snapshot comes.
-async fn pull(http: &reqwest::Client, address: &str, output: &Path) -> anyhow::Result<u64> {
+async fn pull(http: &reqwest::Client, address: &str, output: &Path, most: u64) -> anyhow::Result<u64> {
     loop {
         let answer = http.get(address).send().await?;
         match answer.status() {
-            StatusCode::OK => return keep(answer, output).await,
+            StatusCode::OK => return keep(answer, output, most).await,
             StatusCode::ACCEPTED => tokio::time::sleep(PACE).await,
             status => bail!("the node answers {status}: {}", words(answer).await),
         }
@@ -72,37 +78,85 @@ const WORDS: usize = 4096;
 /// What a snapshot may have at most, in bytes: twice what etcd's maintainers advise for a store.
 const LARGEST: u64 = 16 << 30;
 
+/// So many parts of an answer wait to be written.
+const AHEAD: usize = 8;
+
 /// Writes the answer beside its place, verifies it, and renames it.
-async fn keep(mut answer: Response, output: &Path) -> anyhow::Result<u64> {
+async fn keep(answer: Response, output: &Path, most: u64) -> anyhow::Result<u64> {
     let promised = answer.content_length().context("the node does not say how long the snapshot is")?;
     let digest = answer.headers().get("repr-digest").and_then(|digest| digest.to_str().ok()).unwrap_or_default();
     let digest = digest.strip_prefix("sha-256=:").and_then(|rest| rest.strip_suffix(':'));
     let digest = digest.context("the node does not say which SHA-256 the snapshot has")?.to_owned();
     let kept: anyhow::Result<u64> = async {
-        let mut file = files::create(output)?;
-        let (mut size, mut sum) = (0, Sha256::new());
         if promised > LARGEST {
             bail!("the snapshot has {promised} bytes; more than {LARGEST} is no store of etcd");
         }
-        while let Some(part) = answer.chunk().await? {
-            if size + part.len() as u64 > promised {
-                bail!("the snapshot has {promised} bytes, and more came");
-            }
-            file.write_all(&part)?;
-            sum.update(&part);
-            size += part.len() as u64;
+        if promised > most {
+            bail!("the snapshot has {promised} bytes, and there is room for {most}");
         }
-        if size != promised {
-            bail!("the snapshot has {promised} bytes, and {size} came");
-        }
+        let place = output.to_owned();
+        let made = spawn_blocking(move || {
+            let file = files::create(&place)?;
+            reserve(&file, promised)?;
+            io::Result::Ok(file)
+        });
+        let file = made.await.context("the thread that makes it has ended")??;
+        let (file, sum) = written(answer, promised, file).await?;
         if BASE64_STANDARD.encode(sum.finalize()) != digest {
             bail!("the snapshot's SHA-256 is not the one that the node said");
         }
-        file.commit()?;
-        Ok(size)
+        spawn_blocking(move || file.commit()).await.context("the thread that flushes it has ended")??;
+        Ok(promised)
     }
     .await;
     kept.with_context(|| format!("keeping {}", output.display()))
+}
+
+/// Takes the room before anything comes: who looks meanwhile sees how much is left. A file system that cannot do so is written as it is.
+fn reserve(file: &impl AsFd, bytes: u64) -> io::Result<()> {
+    let bytes = i64::try_from(bytes).map_err(io::Error::other)?;
+    // An empty range is refused.
+    if bytes == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+        taken => Ok(taken?),
+    }
+}
+
+/// Writes what is promised of an answer, and its sum with it: where blocking disturbs nobody, for a disk may be slow.
+async fn written<W: Write + Send + 'static>(
+    mut answer: Response,
+    promised: u64,
+    mut file: W,
+) -> anyhow::Result<(W, Sha256)> {
+    let (parts, mut taken) = mpsc::channel::<Vec<u8>>(AHEAD);
+    let writing = spawn_blocking(move || {
+        let mut sum = Sha256::new();
+        while let Some(part) = taken.blocking_recv() {
+            file.write_all(&part)?;
+            sum.update(&part);
+        }
+        io::Result::Ok((file, sum))
+    });
+    let mut size = 0;
+    while let Some(part) = answer.chunk().await? {
+        size += part.len() as u64;
+        if size > promised {
+            bail!("the snapshot has {promised} bytes, and more came");
+        }
+        // Who writes has ended: why, he says himself.
+        if parts.send(part.to_vec()).await.is_err() {
+            break;
+        }
+    }
+    drop(parts);
+    let written = writing.await.context("the thread that writes it has ended")??;
+    if size != promised {
+        bail!("the snapshot has {promised} bytes, and {size} came");
+    }
+    Ok(written)
 }
 
 #[cfg(test)]
@@ -114,6 +168,15 @@ mod tests {
 
     /// What comes of an answer with this header and body.
     fn kept(header: &str, body: &str, output: &Path) -> anyhow::Result<u64> {
+        answered(header, body, async |answer| keep(answer, output, 7).await)
+    }
+
+    /// What is made of an answer with this header and body, by a runtime of one thread.
+    fn answered<T>(
+        header: &str,
+        body: &str,
+        done: impl AsyncFnOnce(Response) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
         let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{header}\r\n{body}");
@@ -125,7 +188,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let kept = runtime.block_on(async {
             let answer = reqwest::Client::builder().no_proxy().build()?.get(address).send().await?;
-            keep(answer, output).await
+            done(answer).await
         });
         serving.join().unwrap();
         kept
@@ -151,7 +214,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let error = runtime.block_on(async {
             let http = reqwest::Client::builder().no_proxy().build().unwrap();
-            let pulled = tokio::time::timeout(limit, pull(&http, &address, &directory.path().join("s.db"))).await;
+            let output = directory.path().join("s.db");
+            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output, LARGEST)).await;
             pulled.ok().map(|pulled| format!("{:#}", pulled.unwrap_err()))
         });
         drop(runtime);
@@ -187,5 +251,43 @@ mod tests {
         assert_eq!(fs::read_to_string(&output).unwrap(), "a store");
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&output).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_promises_more_than_there_is_room_for_is_refused_before_anything_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let output = directory.path().join("s.db");
+        let digest = "Repr-Digest: sha-256=:TBNxem9gT9Qm4t1hqLut8mZi/y18DV2kyNd/WaOcKC4=:\r\n";
+        let header = format!("{digest}Content-Length: 8\r\n");
+        let error = format!("{:#}", kept(&header, "a store", &output).unwrap_err());
+        assert!(error.contains("8 bytes, and there is room for 7"), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    /// A disk that takes nothing before somebody else had a turn.
+    struct Slow(std::sync::mpsc::Receiver<()>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.recv_timeout(Duration::from_secs(20)).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn others_have_their_turn_while_a_slow_disk_is_written_to() {
+        let (turn, waits) = std::sync::mpsc::channel();
+        let written = answered("Content-Length: 7\r\n", "a store", async move |answer| {
+            // Turns for all parts that it may come in.
+            let other = tokio::spawn(async move { (0..7).try_for_each(|_| turn.send(())) });
+            let written = written(answer, 7, Slow(waits)).await.map(drop);
+            other.await??;
+            written
+        });
+        written.unwrap();
     }
 }

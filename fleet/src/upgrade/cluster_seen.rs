@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use contract::node::Node;
 use serde::Serialize;
 use uuid::Uuid;
@@ -14,6 +14,10 @@ use super::progress::Progress;
 use super::{Nodes, salvage};
 use crate::authority::{Hold, Store, standing};
 use crate::deploy::ended_with_its_cluster;
+
+/// A cluster has as many control nodes as etcd has members, of which its maintainers advise against more than seven; and two of those that are
+/// replaced may be listed beside their successors.
+const MOST: usize = 9;
 
 /// What was seen of a cluster.
 #[derive(Clone, Debug, Serialize)]
@@ -63,8 +67,15 @@ impl ClusterSeen {
     /// # Errors
     /// When the Kubernetes API or the store does not answer. That a node does not is part of what was seen.
     pub async fn take(nodes: &dyn Nodes, store: &dyn Store, own: Option<&Hold<'_>>) -> anyhow::Result<Self> {
+        let listed = nodes.control_nodes().await?;
+        // Each may take as long as a node has to answer.
+        ensure!(
+            listed.len() <= MOST,
+            "the API lists {} control nodes, and no cluster has more than {MOST}: none of them is asked",
+            listed.len()
+        );
         let mut seen = Vec::new();
-        for (name, address) in nodes.control_nodes().await? {
+        for (name, address) in listed {
             let facts = nodes.facts(address).await.map_err(|error| format!("{error:#}"));
             seen.push(SeenNode { name, address, facts });
         }

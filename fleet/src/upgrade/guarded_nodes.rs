@@ -80,8 +80,8 @@ impl Nodes for GuardedNodes<'_> {
         self.nodes.upgrade_kubernetes(node, request).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
-        self.nodes.snapshot(node, to).await
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
+        self.nodes.snapshot(node, to, most).await
     }
 
     async fn publish(&self, status: &str) -> anyhow::Result<()> {

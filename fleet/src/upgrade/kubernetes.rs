@@ -135,13 +135,18 @@ impl Deployment<'_> {
         Ok(unless_cancelled(&self.cancelled, hold.still()).await??)
     }
 
-    /// What the whole cluster can be turned back to: one for each run, for what the cluster was weeks ago helps nobody.
+    /// What the whole cluster can be turned back to: as it was right before its first node began. A run that goes on has no better one to
+    /// give, and leaves that in its place; one that begins takes a fresh one, for what the cluster was weeks ago helps nobody.
     async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Hold<'_>) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
+        let name = format!("before-kubernetes-{}.db", plan.to);
+        if plan.begun && self.snapshots.kept(&name).await.context("looking for the snapshot")?.is_some() {
+            return Ok(());
+        }
         let directory = self.snapshots.spool().await.context("making room for the snapshot")?;
-        let name = format!("before-kubernetes-{}-{}.db", plan.to, hold.number());
         let pulled = directory.path().join(&name);
-        let pulling = self.nodes.snapshot(node.address, &pulled);
+        let most = self.snapshots.room().await.context("looking for room for the snapshot")?;
+        let pulling = self.nodes.snapshot(node.address, &pulled, most);
         let bytes = unless_ended(pulling, self.pace, || self.may_go_on(hold)).await?;
         let bytes = bytes.context("taking a snapshot of etcd")?;
         let place = self.snapshots.keep(&name, &pulled).await?;

@@ -21,6 +21,9 @@ pub struct KubernetesPlan {
     pub grounds: Vec<Evidence>,
     /// The nodes that are not there yet, in order.
     pub nodes: Vec<KubernetesNode>,
+    /// Whether one has begun by now, or is there: the store is no longer what it was before.
+    #[serde(skip)]
+    pub begun: bool,
 }
 
 /// A node that is to be upgraded.
@@ -84,7 +87,11 @@ pub fn plan_kubernetes(seen: &ClusterSeen, wanted: Option<&str>) -> Result<Kuber
     // What was begun is ended first; who leads etcd or holds the address comes last.
     nodes.sort_by_key(|(last, node)| (!node.begun, *last, node.name.clone()));
     let nodes = nodes.into_iter().map(|(_, node)| node).collect();
-    Ok(KubernetesPlan { to: to.to_string(), grounds: judged.grounds, nodes })
+    // One that has given up may have run the new API server for a while.
+    let begun = all
+        .iter()
+        .any(|(_, facts)| facts.kubernetes.upgrade.is_some() || Minor::of(&facts.kubernetes.version) == Some(to));
+    Ok(KubernetesPlan { to: to.to_string(), grounds: judged.grounds, nodes, begun })
 }
 
 fn carried(judged: &mut Judged, all: &[(&SeenNode, &Node)], to: Minor) {

@@ -38,6 +38,8 @@ pub struct Noted {
     pub deployment: Uuid,
     /// Whether it has not come to an end after which nothing follows.
     pub is_open: bool,
+    /// Whether it is open and takes no step by itself: all nodes run the new image, and it is to be made final or taken back.
+    pub is_at_rest: bool,
     /// BIOS UUIDs of the VMs.
     pub vms: BTreeSet<Uuid>,
     /// The nodes' data disks, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
@@ -83,10 +85,12 @@ impl Noted {
             _ => None,
         });
         let nodes = plan.nodes.iter().enumerate();
+        let outcome = Progress::of(plan, entries).outcome;
         Self {
             id: plan.id,
             deployment: plan.deployment,
-            is_open: matches!(Progress::of(plan, entries).outcome, None | Some(Outcome::Upgraded)),
+            is_open: matches!(outcome, None | Some(Outcome::Upgraded)),
+            is_at_rest: outcome == Some(Outcome::Upgraded),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).collect(),
             disks: nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone()).collect(),
         }

@@ -102,11 +102,11 @@ pub trait Nodes: Send + Sync {
     /// When it does not answer.
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
 
-    /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
+    /// Pulls a fresh snapshot of etcd, of `most` bytes, into a file and returns its size in bytes.
     ///
     /// # Errors
-    /// When none comes whole.
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64>;
+    /// When none comes whole, or it has more than that.
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64>;
 
     /// Lets the cluster show people how far the upgrade is, as JSON. Nobody reads it to decide anything.
     ///
@@ -157,8 +157,8 @@ impl Nodes for Client {
         asked(&self.ask_node(node, Method::POST, "/v1/kubernetes", Some(&serde_json::to_value(request)?)).await?)
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
-        self.pull_snapshot(node, ports::NODE, to, SNAPSHOT).await
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
+        self.pull_snapshot(node, ports::NODE, to, most, SNAPSHOT).await
     }
 
     async fn publish(&self, status: &str) -> anyhow::Result<()> {

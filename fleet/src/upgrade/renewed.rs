@@ -184,8 +184,8 @@ impl Nodes for Renewed<'_> {
         self.at_hand()?.upgrade_kubernetes(node, request).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
-        self.nodes().await?.snapshot(node, to).await
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
+        self.nodes().await?.snapshot(node, to, most).await
     }
 
     async fn publish(&self, status: &str) -> anyhow::Result<()> {

@@ -69,7 +69,7 @@ impl Nodes for Unasked {
         self.is_not_asked()
     }
 
-    async fn snapshot(&self, _: Ipv4Addr, _: &Path) -> anyhow::Result<u64> {
+    async fn snapshot(&self, _: Ipv4Addr, _: &Path, _: u64) -> anyhow::Result<u64> {
         self.is_not_asked()
     }
 

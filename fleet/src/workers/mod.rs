@@ -53,7 +53,7 @@ pub use decide::{Next, next};
 pub use discards::Discards;
 pub use machine::{Machine, State};
 pub use pool::{Addresses, Image, OvaImage, Pool, Rollout, Template};
-pub use reason::{REASONS, UNHEALTHY};
+pub use reason::{OUTDATED, REASONS, UNHEALTHY};
 pub use records::{Kept, Noted, Records, noted};
 pub use rounds::{Round, Rounds};
 pub use seen::Seen;

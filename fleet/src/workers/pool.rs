@@ -68,7 +68,7 @@ pub struct Template {
 impl Template {
     /// Whether a worker that was made like another template is outdated by this one: an older minor than is wanted counts, a
     /// newer one does not.
-    pub(super) fn outdates(&self, made: &Self) -> bool {
+    pub fn outdates(&self, made: &Self) -> bool {
         let minor = |template: &Self| template.kubernetes.parse::<Minor>().ok();
         let is_older = match (minor(made), minor(self)) {
             (Some(made), Some(wanted)) => made < wanted,

@@ -1,5 +1,5 @@
 //! What the controller's account may do with Secrets at a real API server, by its rights and by a policy, and what tenants may not do with
-//! its finalizers: a part of the story of the kinds.
+//! its finalizers, nor by Secrets that they may not read: a part of the story of the kinds.
 
 use std::time::Duration;
 
@@ -157,4 +157,28 @@ pub fn a_tenant_takes_no_finalizer_away(server: &ApiServer) {
     let error = patch(&anna, &Value::Null).expect_err("the finalizer is taken away by a tenant");
     assert!(format!("{error:#}").contains("kept-finalizers.kaas.local"), "{error:#}");
     taken("by who runs the control cluster", patch(&[], &Value::Null));
+}
+
+/// What a Secret holds that a cluster's spec names comes to the cluster's nodes: nobody names one that he may not read.
+pub fn a_tenant_names_no_secret_that_he_may_not_read(server: &ApiServer) {
+    let names = |secret: &Value| {
+        let part = json!({"spec": {"backup": {"target": "https://backup.example/shop/", "credentialsRef": secret}}});
+        let part = part.to_string();
+        let who = ["--as=anna", "--namespace", "team-blue"];
+        let words = ["patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
+        server.kubectl(&[&who[..], &words[..]].concat(), "")
+    };
+    let secret = json!({"name": "superuser"});
+    taken("a backup without an account", names(&Value::Null));
+    let error = names(&secret).expect_err("a Secret is named that its reader may not read");
+    assert!(format!("{error:#}").contains("named-secrets.kaas.local"), "{error:#}");
+    let role = ["create", "role", "reader", "--verb=get", "--resource=secrets", "--resource-name=superuser"];
+    taken("a right on one Secret", server.kubectl(&[&["--namespace", "team-blue"][..], &role[..]].concat(), ""));
+    let bind = ["--namespace", "team-blue", "create", "rolebinding", "reads", "--role=reader", "--user=anna"];
+    taken("the right on it", server.kubectl(&bind, ""));
+    obtain("the right to be known", MOMENT, || Ok(names(&secret).is_ok().then_some(())))
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    let none = json!({"spec": {"backup": null}}).to_string();
+    let words = ["--namespace", "team-blue", "patch", "tenantcluster", "shop", "--type=merge", "--patch", &none];
+    taken("as it was", server.kubectl(&words, ""));
 }

@@ -15,6 +15,7 @@ use crate::cluster::kubernetes::kubeadm;
 use crate::cluster::payload::{self, Containerd, Payload};
 use crate::cluster::rendezvous::Record;
 use crate::cluster::surroundings;
+use crate::cluster::tenants;
 use crate::host::disk::{self, DataDisk, DiskState, Identity, MachineId, Owner};
 use crate::host::files;
 use crate::host::kept;
@@ -137,8 +138,14 @@ impl StepContext {
             wanted.extend(payload.carry(name).map_err(anyhow::Error::from)?);
         }
         wanted.push(image::reference("pause", &tag(&self.node.image.pause)));
+        let laid = match &self.node.config {
+            Config::ControlPlane(config) if addons::has_controller(config, &self.node.image) => {
+                tenants::ensure(self.node.root())?
+            }
+            _ => false,
+        };
         let loaded = payload::ensure(&payload, &Containerd::default(), self.node.runner(), &wanted);
-        Ok((!loaded.map_err(anyhow::Error::from)?.is_empty()).into())
+        Ok((!loaded.map_err(anyhow::Error::from)?.is_empty() || laid).into())
     }
 
     pub(super) fn host_name(&mut self) -> Result<StepOutcome, StepError> {

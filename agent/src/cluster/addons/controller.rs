@@ -5,6 +5,7 @@
 //! a node that is cut off. It knows by which build the cluster's kinds were made, and by which its node's image was.
 
 use contract::image;
+use contract::paths;
 use contract::ports;
 use serde_json::{Value, json};
 
@@ -19,10 +20,6 @@ const NAME: &str = "kaas-controller";
 const NAMESPACE: &str = "kaas-system";
 /// The authorities that the node trusts, those of its properties included: vCenters prove themselves by these.
 const AUTHORITIES: &str = "/etc/ssl/certs";
-/// Where it keeps the snapshot of a tenant's store that comes before its upgrade: of its node alone, and of this pod.
-const KEPT: &str = "/var/lib/kaas-controller";
-/// How much of the node's scratch that may take.
-const KEPT_SIZE: &str = "8Gi";
 /// Seconds: it ends what is under way, and gives the Lease back.
 const GRACE: u32 = 45;
 
@@ -60,6 +57,7 @@ fn pod() -> Value {
             format!("--health=127.0.0.1:{}", ports::CONTROLLER_HEALTH),
             format!("--image={}", image::PATH),
             "--marked=$(MARKED_BUILD)",
+            format!("--directory={}", paths::TENANTS),
         ],
         "env": [
             field("NODE_NAME", "spec.nodeName"),
@@ -76,13 +74,16 @@ fn pod() -> Value {
         "volumeMounts": [
             {"name": "authorities", "mountPath": AUTHORITIES, "readOnly": true},
             {"name": "image", "mountPath": image::PATH, "readOnly": true},
-            {"name": "kept", "mountPath": KEPT},
+            // Under the node's own path, by which people are told where a snapshot is.
+            {"name": "kept", "mountPath": paths::TENANTS},
         ],
     });
     let volumes = json!([
         {"name": "authorities", "hostPath": {"path": AUTHORITIES, "type": "Directory"}},
         {"name": "image", "hostPath": {"path": image::PATH, "type": "File"}},
-        {"name": "kept", "emptyDir": {"sizeLimit": KEPT_SIZE}},
+        // The snapshot of a tenant's store from before its upgrade is the way back: it outlives pods, and swaps of this node. The agent
+        // makes the directory, and the pod waits for that.
+        {"name": "kept", "hostPath": {"path": paths::TENANTS, "type": "Directory"}},
     ]);
     let mut pod = on_control_nodes(NAME, &container, &volumes);
     pod["hostNetwork"] = true.into();

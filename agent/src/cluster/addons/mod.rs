@@ -125,7 +125,8 @@ pub fn wanted(config: &ControlPlane, image: &ImageFacts) -> Vec<AddOn> {
     wanted
 }
 
-fn has_controller(config: &ControlPlane, image: &ImageFacts) -> bool {
+/// Whether the controller of tenant clusters runs on a control node of this image.
+pub fn has_controller(config: &ControlPlane, image: &ImageFacts) -> bool {
     config.role == Role::ControlPlane && image.carries(controller::IMAGE)
 }
 
@@ -305,6 +306,23 @@ mod tests {
             namespace.contains("pod-security.kubernetes.io/enforce: \"privileged\"")
                 && namespace.contains(&home.to_string())
         );
+    }
+
+    /// What it keeps there is a way back: it outlives pods and image swaps.
+    #[test]
+    fn what_the_controller_keeps_is_on_the_nodes_data_disk_and_its_users() {
+        let pods = controllers().objects.pop().unwrap();
+        let pod = &pods["spec"]["template"]["spec"];
+        let volumes = pod["volumes"].as_array().unwrap();
+        assert!(volumes.iter().all(|volume| volume["emptyDir"].is_null()), "{volumes:?}");
+        let kept = volumes.iter().find(|volume| volume["name"] == "kept").unwrap();
+        assert_eq!(kept["hostPath"], serde_json::json!({"path": contract::paths::TENANTS, "type": "Directory"}));
+        let container = &pod["containers"][0];
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        assert!(mounts.iter().any(|mount| mount["name"] == "kept" && mount["mountPath"] == contract::paths::TENANTS));
+        let told = format!("--directory={}", contract::paths::TENANTS);
+        assert!(container["args"].as_array().unwrap().contains(&told.into()));
+        assert_eq!(pod["securityContext"]["runAsUser"], crate::cluster::tenants::USER);
     }
 
     /// The API server would refuse the pods, or kill what needs it most.

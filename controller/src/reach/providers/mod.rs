@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fleet::hypervisor::{self, Hypervisor};
+use fleet::node::Bodies;
 use fleet::vcenter::{Library, VcenterHypervisor};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -47,6 +48,10 @@ struct Inner {
     clock: Clock,
     /// Where this process keeps what is of its node alone.
     directory: PathBuf,
+    /// That node, as people know it.
+    node: String,
+    /// The room for what tenants' clusters answer.
+    bodies: Bodies,
     /// By the UID of the Provider. Each is locked for as long as a login takes: whoever needs it meanwhile waits for that one.
     known: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Known>>>>,
 }
@@ -54,6 +59,10 @@ struct Inner {
 /// Where this process keeps what is of its node alone, if nothing else is said: snapshots of clusters' stores, which come before their
 /// upgrades.
 pub const DIRECTORY: &str = "/var/lib/kaas-controller";
+
+/// So many large answers of tenants' clusters are in memory at once. One has up to 16 MiB, of which it takes twice as much while it grows: the
+/// pod may have 1 GiB.
+const LARGE: usize = 8;
 
 /// What is known of a Provider.
 #[derive(Default)]
@@ -100,16 +109,23 @@ pub fn vsphere(provider: &Provider) -> Result<&VSphere, Unavailable> {
 impl Providers {
     /// Those that an API server has, for a leader.
     pub fn new(objects: Arc<dyn Objects>, term: Term, clock: Clock) -> Self {
-        Self::keeping(objects, term, clock, PathBuf::from(DIRECTORY))
+        Self::keeping(objects, term, clock, PathBuf::from(DIRECTORY), "this node")
     }
 
-    /// The same, which keeps what is of this node alone in a directory.
-    pub fn keeping(objects: Arc<dyn Objects>, term: Term, clock: Clock, directory: PathBuf) -> Self {
-        Self(Arc::new(Inner { objects, term, clock, directory, known: Mutex::default() }))
+    /// The same, which keeps what is of a node of this name alone in a directory.
+    pub fn keeping(objects: Arc<dyn Objects>, term: Term, clock: Clock, directory: PathBuf, node: &str) -> Self {
+        let (node, bodies, known) = (node.to_owned(), Bodies::new(LARGE), Mutex::default());
+        Self(Arc::new(Inner { objects, term, clock, directory, node, bodies, known }))
     }
 
-    pub(super) fn directory(&self) -> &Path {
-        &self.0.directory
+    /// The room that what tenants' clusters answer shares.
+    pub(super) fn bodies(&self) -> &Bodies {
+        &self.0.bodies
+    }
+
+    /// Where it keeps what is of its node alone, and that node.
+    pub(super) fn keeps(&self) -> (&Path, &str) {
+        (&self.0.directory, &self.0.node)
     }
 
     /// The session on a Provider's vCenter, with the credentials that its Secret has now. Opened if there is none.

@@ -6,7 +6,7 @@
 mod going;
 mod heed;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +26,14 @@ use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
     Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, held, is_leaving, kept, like,
-    nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
+    may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
 };
 use crate::reach::providers::{Place, placement};
 use crate::reach::{Failure, PoolStore, kinds, tenants};
+use crate::reconcilers::NOW_AND_THEN;
 use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
 use crate::records::worker_of;
 
@@ -47,6 +48,8 @@ const SHOWING: Duration = Duration::from_secs(15);
 const AWAITING: Duration = Duration::from_secs(30);
 /// So often a pool that is as it is to be is looked at.
 const WATCHING: Duration = Duration::from_secs(60);
+/// So many pools a cluster has: each asks its Provider and its API as often as a large one.
+const MOST: usize = 16;
 
 /// Brings a pool to where it is to be, as far as that can be done now.
 ///
@@ -93,6 +96,15 @@ impl PoolWork<'_> {
         if is_leaving && machines.is_empty() {
             return self.let_go(&pool).await;
         }
+        // However many such pools there are, they ask nobody but the API server.
+        if machines.is_empty() && pool.spec.replicas == 0 {
+            return self.is_empty(&pool).await;
+        }
+        if machines.is_empty() && self.is_one_too_many(&pool).await? {
+            let words = format!("the cluster {} has {MOST} older pools", pool.spec.cluster_ref.name);
+            self.say(&pool, NodePoolReason::TooMany, &words).await?;
+            return Ok(Action::requeue(NOW_AND_THEN));
+        }
         let known = match self.known(&pool, &machines).await? {
             Ok(known) => known,
             Err((reason, words)) => {
@@ -100,7 +112,38 @@ impl PoolWork<'_> {
                 return Ok(Action::requeue(AWAITING));
             }
         };
+        if let Some(why) = known.held.why.clone().filter(|_| machines.is_empty() && known.wanted.count == 0) {
+            // There is no room for the first one: nobody has to be asked about the others.
+            return self.rest(&pool, why).await;
+        }
         self.go(&pool, machines, known).await
+    }
+
+    /// Says of a pool that wants no worker, and has none, that it is as it is to be.
+    async fn is_empty(&self, pool: &NodePool) -> Result<Action, Trouble> {
+        use NodePoolReason::{AllReady, Current, FewIll, RepairOff};
+        let (now, generation) = (self.0.clock.time(), pool.metadata.generation.unwrap_or_default());
+        let mut status = pool.status.clone().unwrap_or_default();
+        status.observed_generation = generation;
+        (status.replicas, status.ready_replicas, status.updated_replicas) = (0, 0, 0);
+        status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
+        let repairable = if pool.spec.repair.after_seconds == 0 { RepairOff } else { FewIll };
+        for reason in [AllReady, Current, repairable] {
+            set(&mut status.conditions, reason, "", generation, &now);
+        }
+        let noted = kinds::note(self.0.objects, pool, pool.status.as_ref(), &status).await;
+        noted.attempting("writing the pool's status")?;
+        Ok(Action::await_change())
+    }
+
+    /// Whether a cluster has so many older pools that no worker is made for this one.
+    async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, Trouble> {
+        let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), None).await;
+        let age = |pool: &NodePool| (pool.metadata.creation_timestamp.clone(), pool.name_any());
+        let own = age(pool);
+        let all = all.attempting("looking for the cluster's NodePools")?;
+        let of_cluster = all.iter().filter(|other| other.spec.cluster_ref.name == pool.spec.cluster_ref.name);
+        Ok(of_cluster.filter(|other| age(*other) < own).count() >= MOST)
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, Trouble> {
@@ -239,7 +282,7 @@ impl PoolWork<'_> {
         wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
         wanted.rollout.paused |= cluster.spec.paused;
         let held = self.held(pool, machines, &provider, &class.spec, &wanted).await?;
-        (wanted.count, wanted.rollout.max_surge) = (held.count, held.surge);
+        held.holds(&mut wanted);
         let like = like(&cluster, pool, &wanted, &class.spec, zones.first().map_or("", String::as_str));
         Ok(Ok(Known { cluster, provider, wanted, like, zones, addresses, site, api, held, goes: false }))
     }
@@ -254,11 +297,11 @@ impl PoolWork<'_> {
         wanted: &Pool,
     ) -> Result<Held, Trouble> {
         let used = match provider.spec.limits {
-            Some(_) => {
+            Some(_) if may_make(wanted, machines) => {
                 let tenants = tenants(self.0.objects).await.attempting("looking at what a Provider's clusters have")?;
                 tenants.used(&provider.name_any(), |_| true)
             }
-            None => Used::default(),
+            _ => Used::default(),
         };
         let namespace = pool.namespace().unwrap_or_default();
         Ok(held(provider, (&namespace, machines), used, class, (wanted.count, wanted.rollout.max_surge)))
@@ -320,6 +363,7 @@ impl PoolWork<'_> {
         work.term.may()?;
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let ill = repairs(&pool.spec.repair, &machines, &seen, &work.clock.time());
+        let ill = ill.with_room(known.held.stands.as_deref());
         if !is_going {
             repaired(&mut kept, &ill, &pool.spec.repair, seconds());
         }
@@ -485,9 +529,14 @@ impl PoolWork<'_> {
     async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
         let now = self.0.clock.time();
         let machines = self.machines(judged).await?;
-        let ill = repairs(&judged.spec.repair, &machines, seen, &now);
+        let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
+        // While nobody is repaired no time of an illness counts: who was off meanwhile, as for a host's maintenance, may come back first.
+        let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused;
         for machine in machines {
-            let status = shown_worker(&machine, seen, &now);
+            let mut status = shown_worker(&machine, seen, &now);
+            if !is_counted {
+                status.unhealthy_since = None;
+            }
             match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
                 // It is shown at the next look.
                 Err(Failure::Changed | Failure::Missing) => {}

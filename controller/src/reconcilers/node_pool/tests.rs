@@ -4,6 +4,7 @@ mod deaths;
 mod repair;
 mod rollout;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use fleet::workers::PodSeen;
@@ -12,9 +13,20 @@ use serde_json::{Value, json};
 use super::*;
 use crate::objects::NodePoolSpec;
 use crate::reach::in_memory::Fault;
+use crate::reach::{Objects, Placeable};
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::World;
-use crate::term::Term;
+use crate::term::{Clock, Term};
+
+/// One reconcile of a pool, wherever its VMs are.
+pub(crate) async fn reconcile(
+    pool: &NodePool,
+    objects: &dyn Objects,
+    places: &dyn Placeable,
+    (term, clock): (&Term, &Clock),
+) -> Result<Action, Trouble> {
+    PoolWork(Work { objects, places, term, clock, is_marked: true }).bring_on(pool).await
+}
 
 /// A cluster that is Ready, and a pool of it.
 struct Pooled(World);
@@ -89,7 +101,7 @@ impl Pooled {
 
     async fn reconcile(&self) -> Result<Action, Trouble> {
         let World { api, place, clock, term, .. } = &self.0;
-        PoolWork(Work { objects: api, places: place, term, clock }).bring_on(&self.there()).await
+        PoolWork(Work { objects: api, places: place, term, clock, is_marked: true }).bring_on(&self.there()).await
     }
 
     async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
@@ -158,6 +170,56 @@ async fn a_pool_grows_and_shrinks_by_its_replicas() {
         (form["role"].as_str(), form["node-pool"].as_str(), form["api-vip"].as_str()),
         ("worker", "general", "192.168.10.10")
     );
+}
+
+/// Such pools are counted by no limit.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_wants_no_worker_and_has_none_asks_nobody() {
+    let pooled = Pooled::new(0).await;
+    // At first it is noted that it is kept.
+    pooled.reconcile().await.unwrap();
+    pooled.0.place.lock().asked_by.clear();
+    let opened = pooled.0.place.lock().opened;
+    for _ in 0..3 {
+        pooled.reconcile().await.unwrap();
+    }
+    assert!(pooled.0.place.lock().asked_by.is_empty());
+    assert_eq!(pooled.0.place.lock().opened, opened);
+    assert!(pooled.is_settled(0));
+    assert_eq!((pooled.condition("UpToDate").as_str(), pooled.condition("Repairable").as_str()), ("Current", "FewIll"));
+    pooled.scale(1);
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.scale(0);
+    pooled.until("none", |it| it.is_settled(0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_for_which_there_is_no_room_at_all_asks_nobody() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(3);
+    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
+    let opened = pooled.0.place.lock().opened;
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.0.place.lock().opened, opened);
+    pooled.limited(5);
+    pooled.until("two", |it| it.is_settled(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_has_workers_of_its_sixteen_oldest_pools_and_of_no_other_one() {
+    let pooled = Pooled::new(1).await;
+    let mut youngest = pooled.there();
+    youngest.metadata.creation_timestamp = Some(pooled.0.clock.time());
+    pooled.0.api.put(&youngest);
+    for number in 0..16 {
+        let mut older = pool(1);
+        older.metadata.name = Some(format!("shop-older{number}"));
+        pooled.0.api.put(&older);
+    }
+    pooled.until("one too many", |it| it.condition("Ready") == "TooMany").await;
+    assert!(pooled.workers().is_empty());
+    pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-older7");
+    pooled.until("one", |it| it.is_settled(1)).await;
 }
 
 /// What is under way heeds it, and says nothing of a spec that it has not judged.
@@ -415,6 +477,26 @@ async fn a_pool_grows_no_further_than_the_limits_of_its_provider() {
     assert!(pooled.is_settled(3));
 }
 
+/// All Machines that there are, of all clusters: not at each look at each pool.
+#[tokio::test(start_paused = true)]
+async fn what_others_have_is_read_only_where_something_may_be_made() {
+    async fn calls(pooled: &Pooled) -> usize {
+        let before = pooled.0.api.calls();
+        pooled.reconcile().await.unwrap();
+        pooled.0.api.calls() - before
+    }
+    let pooled = Pooled::new(2).await;
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.reconcile().await.unwrap();
+    let without = calls(&pooled).await;
+    pooled.limited(5);
+    assert_eq!(calls(&pooled).await, without);
+    pooled.scale(3);
+    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
+    assert!(calls(&pooled).await > without);
+    assert_eq!(pooled.workers().len(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn workers_are_replaced_within_the_limits() {
     let pooled = Pooled::new(2).await;
@@ -442,7 +524,7 @@ async fn pools_that_grow_at_the_same_time_share_what_there_is_room_for() {
     other.metadata.name = Some("shop-other".to_owned());
     pooled.0.api.put(&other);
     let World { api, place, clock, term, .. } = &pooled.0;
-    let work = PoolWork(Work { objects: api, places: place, term, clock });
+    let work = PoolWork(Work { objects: api, places: place, term, clock, is_marked: true });
     for _ in 0..6 {
         let _ = tokio::join!(pooled.reconcile(), work.bring_on(&other));
         assert!(pooled.workers().len() <= 2, "{:?}", pooled.workers());
@@ -503,6 +585,32 @@ async fn each_further_worker_is_held_against_the_provider_as_it_is_by_then() {
     pooled.limited(5);
     store(&permits).draw(1, "shop-general-w4", None).await.unwrap();
     assert_eq!(api.names("machines").len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() {
+    let pooled = Pooled::new(0).await;
+    let there = pooled.there();
+    let mut like = Machine::new("", crate::objects::fixture::worker());
+    (like.metadata.namespace, like.spec.cluster_ref.name) = (Some("team-blue".to_owned()), "shop".to_owned());
+    let addresses = crate::decisions::fixture::pool();
+    let World { api, term, .. } = &pooled.0;
+    let store = PoolStore::new(api, &there, term, &like, Some(&addresses));
+    let draw = async |name: &str| {
+        let before = api.calls();
+        let address = store.draw(1, name, None).await.unwrap().address.unwrap();
+        (api.calls() - before, address)
+    };
+    let (first, one) = draw("shop-general-w1").await;
+    let (second, other) = draw("shop-general-w2").await;
+    assert_eq!((second, other), (first - 1, Ipv4Addr::from(u32::from(one) + 1)));
+    // Another cluster has taken the next one meanwhile.
+    let taken = Ipv4Addr::from(u32::from(other) + 1);
+    let claimant = crate::decisions::claimant(&Machine::new("other-cp1", crate::objects::fixture::worker()));
+    api.put(&crate::decisions::claimed("blue-nodes", taken, claimant));
+    let (_, third) = draw("shop-general-w3").await;
+    assert!(third > taken, "{third}");
+    assert_eq!(api.names("ipaddresses").len(), 6 + 3 + 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 
 use self::conditions::conditions;
-use super::IN_USE;
+use super::{IN_USE, keeps};
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::provider::{free_storage, moved, zones};
 use crate::objects::{Machine, Provider, ProviderStatus, TenantCluster, set};
@@ -30,7 +30,10 @@ pub async fn reconcile(provider: Arc<Provider>, context: Arc<Context>) -> Result
     let objects = &*context.objects;
     let name = provider.name_any();
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.attempting("listing TenantClusters")?;
-    let clusters: Vec<_> = clusters.into_iter().filter(|cluster| cluster.spec.provider_ref.name == name).collect();
+    let is_on = |cluster: &TenantCluster| {
+        cluster.spec.provider_ref.name == name && keeps(cluster, std::slice::from_ref(&*provider))
+    };
+    let clusters: Vec<_> = clusters.into_iter().filter(is_on).collect();
     if provider.metadata.deletion_timestamp.is_some() && clusters.is_empty() {
         context.providers.forget(&provider).await;
         secrets::release(objects, Some(&name)).await?;

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::context::{Attempt, Trouble};
 use crate::objects::{Provider, SYSTEM, TenantCluster};
 use crate::reach::{Collection, Objects, kinds};
+use crate::reconcilers::keeps;
 
 /// The finalizer of a Secret that is kept, and the label by which those are found.
 const KEPT: &str = "kaas.local/credentials";
@@ -51,7 +52,10 @@ pub async fn release(objects: &dyn Objects, leaving: Option<&str>) -> Result<(),
     for secret in kept {
         let needs = |provider: &&Provider| {
             let name = provider.name_any();
-            let is_used = clusters.iter().any(|cluster| cluster.spec.provider_ref.name == name);
+            let is_on = |cluster: &TenantCluster| {
+                cluster.spec.provider_ref.name == name && keeps(cluster, std::slice::from_ref(*provider))
+            };
+            let is_used = clusters.iter().any(is_on);
             is_used && provider.spec.credentials_ref.name == secret.name_any() && leaving != Some(name.as_str())
         };
         if !providers.iter().any(|provider| needs(&provider)) {

@@ -177,7 +177,9 @@ async fn a_provider_and_its_secret_are_kept_for_as_long_as_clusters_are_on_it() 
     let api = InMemory::default();
     let context = context(&api);
     api.put(&secret(ADMINISTRATOR, PASSWORD));
-    api.put(&bed.provider(&json!({})));
+    let mut provider = bed.provider(&json!({}));
+    provider.spec.allowed_namespaces.names.push("team-blue".to_owned());
+    api.put(&provider);
     api.put(&cluster("shop", "i1", "auto"));
     looked(&api, &context).await;
     api.remove::<Secret>(Some(SYSTEM), "dc1");

@@ -13,9 +13,9 @@ use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Allotted, Around, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec, Next,
-    Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, left_over, limits, machines, next, obstacles,
-    pool_of_nodes, resolved, workers_of,
+    Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec,
+    Next, Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines,
+    next, obstacles, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
@@ -25,6 +25,8 @@ use crate::reach::{Failure, kinds, tenants};
 
 /// How long is waited for what somebody else has to do.
 const AWAITING: Duration = Duration::from_secs(30);
+/// The field of a NodePool by which those of a cluster are found: people make them, and label them or not.
+const POOLS_CLUSTER: &str = ".spec.clusterRef.name";
 /// How long a paused cluster is left alone: it is looked at when it changes.
 const RESTING: Duration = Duration::from_secs(600);
 
@@ -40,6 +42,13 @@ pub(in crate::reconcilers) struct Surroundings {
     controllers: Vec<String>,
 }
 
+/// What there is of a cluster's addresses.
+struct Addresses {
+    claiming: Result<Claiming, Obstacle>,
+    left_over: Vec<IPAddress>,
+    held: Vec<IPAddress>,
+}
+
 impl Surroundings {
     /// The pool of the addresses of a cluster's control nodes.
     pub(in crate::reconcilers) fn pool_of_nodes(&self, cluster: &TenantCluster) -> Option<&IPPool> {
@@ -48,12 +57,13 @@ impl Surroundings {
 }
 
 impl Work<'_> {
-    /// Does the next thing.
-    pub(super) async fn begin(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    /// Does the next thing; somebody else had an address first so many times.
+    pub(super) async fn begin(&self, cluster: &TenantCluster, races: u32) -> Result<After, Trouble> {
         let around = self.around(cluster).await?;
-        let mut wished = self.wished(cluster, &around).await?;
-        // The place is asked once all else is there, and before anything is drawn for it.
-        if matches!(next(&wished), Next::Draw | Next::Deploy(_)) {
+        let mut wished = self.wished(cluster, &around, races).await?;
+        // The place is asked before the first address is claimed; and once all else is there, before anything is drawn for it.
+        let begins = |next: &Next| matches!(next, Next::Claim(_)) && wished.held.is_empty();
+        if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) {
             wished.place = self.judged(cluster, &around, &wished).await?;
         }
         match next(&wished) {
@@ -77,6 +87,13 @@ impl Work<'_> {
             Next::Release(address) => {
                 kinds::delete(self.objects, &*address).await.attempting("giving an address back")?;
             }
+            Next::GiveBack(addresses, obstacle) => {
+                for address in &addresses {
+                    kinds::delete(self.objects, address).await.attempting("giving an address back")?;
+                }
+                self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                return Ok(After::Rest(AWAITING));
+            }
             Next::Make(machine) => return self.make(cluster, &machine).await,
             Next::Claim(address) => {
                 kinds::create(self.objects, &*address).await.map(drop).attempting("claiming an address")?;
@@ -91,6 +108,11 @@ impl Work<'_> {
     pub(in crate::reconcilers) async fn around(&self, cluster: &TenantCluster) -> Result<Surroundings, Trouble> {
         let provider = self.provider(cluster).await?;
         let pools = kinds::list::<IPPool>(self.objects, None, None).await.attempting("looking for IPPools")?;
+        let own = self.own_addresses().await?;
+        let providers = kinds::list::<Provider>(self.objects, None, None).await.attempting("looking for Providers")?;
+        // Whoever asks at one of these answers for the control cluster or a vCenter, also where nobody has reserved it.
+        let others: Vec<Ipv4Addr> = own.iter().copied().chain(providers.iter().filter_map(server)).collect();
+        let pools = leaving_out(pools, &others);
         let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
         let class = self.class(cluster).await?;
         let (keys, secrets) = self.named_secrets(cluster).await?;
@@ -103,23 +125,19 @@ impl Work<'_> {
         });
         let workers = workers_of(&self.pools(cluster).await?).wanted;
         let workers = u32::try_from(workers).unwrap_or_default();
-        let controllers = self.controllers(cluster).await?;
+        let is_bounded = !cluster.spec.site.admin_cidrs.is_empty();
+        let controllers = own.iter().filter(|_| is_bounded).map(|address| format!("{address}/32")).collect();
         Ok(Surroundings { provider, pools, images, class, secrets, obstacles, workers, controllers })
     }
 
-    /// Where nodes are asked from, as networks, if not everybody may ask them: the addresses of the control cluster's nodes, on which
-    /// controllers run.
-    async fn controllers(&self, cluster: &TenantCluster) -> Result<Vec<String>, Trouble> {
-        if cluster.spec.site.admin_cidrs.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// The addresses of the control cluster's nodes, on which controllers run, and from which nodes are asked.
+    async fn own_addresses(&self) -> Result<Vec<Ipv4Addr>, Trouble> {
         let nodes = kinds::list::<Node>(self.objects, None, None)
             .await
             .attempting("looking for the control cluster's nodes")?;
         let addresses = nodes.into_iter().filter_map(|node| node.status?.addresses).flatten();
-        let own =
-            addresses.filter(|address| address.type_ == "InternalIP" && address.address.parse::<Ipv4Addr>().is_ok());
-        let mut own: Vec<String> = own.map(|address| format!("{}/32", address.address)).collect();
+        let own = addresses.filter(|address| address.type_ == "InternalIP");
+        let mut own: Vec<Ipv4Addr> = own.filter_map(|address| address.address.parse().ok()).collect();
         own.sort();
         own.dedup();
         Ok(own)
@@ -135,13 +153,18 @@ impl Work<'_> {
 
     /// The NodePools of a cluster.
     pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, Trouble> {
-        let all = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), None).await;
         let name = cluster.name_any();
-        let all = all.attempting("looking for the cluster's NodePools")?;
-        Ok(all.into_iter().filter(|pool| pool.spec.cluster_ref.name == name).collect())
+        let of_cluster = Some((POOLS_CLUSTER, name.as_str()));
+        let own = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), of_cluster).await;
+        own.attempting("looking for the cluster's NodePools")
     }
 
-    async fn wished<'c>(&self, cluster: &'c TenantCluster, around: &Surroundings) -> Result<Wished<'c>, Trouble> {
+    async fn wished<'c>(
+        &self,
+        cluster: &'c TenantCluster,
+        around: &Surroundings,
+        races: u32,
+    ) -> Result<Wished<'c>, Trouble> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref());
         let named = NamedBySpec {
             images: &around.images,
@@ -158,9 +181,10 @@ impl Work<'_> {
         };
         let machines = self.control_machines(cluster).await?;
         let limits = self.limits(cluster, around, &wanted).await?;
-        let (claiming, left_over) = self.claiming(cluster, around, &machines, limits.is_none()).await?;
+        let addresses = self.claiming(cluster, around, &machines, limits.is_none(), races).await?;
+        let Addresses { claiming, left_over, held } = addresses;
         let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
-        Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, claiming, keys, place: None })
+        Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, held, claiming, keys, place: None })
     }
 
     /// Why the Provider's limits have no room for control nodes. Judged again after each thing that is done for them: of several that
@@ -178,43 +202,50 @@ impl Work<'_> {
         Ok(limits(provider, tenants.taken_before(cluster), wanted))
     }
 
-    /// What comes next for a cluster's addresses, and which of its own are given back.
+    /// What comes next for a cluster's addresses, which of its own are given back, and which it has.
     async fn claiming(
         &self,
         cluster: &TenantCluster,
         around: &Surroundings,
         machines: &[Machine],
         has_room: bool,
-    ) -> Result<(Result<Claiming, Obstacle>, Vec<IPAddress>), Trouble> {
+        races: u32,
+    ) -> Result<Addresses, Trouble> {
+        let none = |obstacle| Addresses { claiming: Err(obstacle), left_over: Vec::new(), held: Vec::new() };
         let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
         let Some(pool) = pool else {
             let words = "the network of the control nodes has no IPPool";
-            return Ok((Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words)), Vec::new()));
+            return Ok(none(Obstacle::new(TenantClusterReason::ReferenceMissing, words)));
         };
         let seen = kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
         let claims = match claims(cluster, machines, &pool.name_any()) {
             Ok(claims) => claims,
-            Err(obstacle) => return Ok((Err(obstacle), Vec::new())),
+            Err(obstacle) => return Ok(none(obstacle)),
         };
+        let held = left_over(cluster, &[], &seen);
         let left_over = left_over(cluster, if has_room { &claims } else { &[] }, &seen);
         let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
-        Ok((claiming(&claims, &around.pools, &seen), left_over))
+        Ok(Addresses { claiming: claiming(&claims, &around.pools, &seen, races), left_over, held })
     }
 
-    /// What is in the way by the forms of nodes, and by the place itself.
+    /// What is in the way by the forms of nodes, with the addresses that they have or would have, and by the place itself.
     async fn judged(
         &self,
         cluster: &TenantCluster,
         around: &Surroundings,
         wished: &Wished<'_>,
     ) -> Result<Option<Obstacle>, Trouble> {
-        let (Some(provider), Ok(resolved), Ok(Claiming::Has(allotted))) =
-            (&around.provider, &wished.resolved, &wished.claiming)
+        let (Some(provider), Ok(resolved), Ok(claiming)) = (&around.provider, &wished.resolved, &wished.claiming)
         else {
             return Ok(None);
         };
+        let allotted = claiming.allotted();
         let nodes = nodes(&wished.machines, allotted);
-        let pinned = pinned(cluster, resolved);
+        let pinned = Resolved {
+            endpoint: allotted.endpoint.map(|address| address.to_string()),
+            service_vips: allotted.service_vips.iter().map(ToString::to_string).collect(),
+            ..pinned(cluster, resolved)
+        };
         let carried = around.images.iter().find(|image| Some(image.name_any()) == resolved.image);
         let carried = carried.and_then(|image| image.status.as_ref()).map(|status| status.kubernetes.clone());
         let refused = told(cluster, around, &pinned, &nodes)
@@ -230,13 +261,17 @@ impl Work<'_> {
 
     /// Removes a Machine for which no VM was begun.
     async fn unmake(&self, machine: &Machine) -> Result<(), Trouble> {
-        let addresses =
-            kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
-        let own = |address: &&IPAddress| Some(&address.spec.claimant.uid) == machine.metadata.uid.as_ref();
-        for address in addresses.iter().filter(own) {
+        for address in &self.addresses_of(machine.metadata.uid.as_deref()).await? {
             kinds::delete(self.objects, address).await.attempting("giving an address back")?;
         }
         self.forget(machine).await
+    }
+
+    /// The addresses of a claimant, by its UID.
+    pub(super) async fn addresses_of(&self, uid: Option<&str>) -> Result<Vec<IPAddress>, Trouble> {
+        let Some(uid) = uid else { return Ok(Vec::new()) };
+        let own = kinds::list::<IPAddress>(self.objects, None, Some((CLAIMANT, uid))).await;
+        own.attempting("looking for IPAddresses")
     }
 
     /// Has a Machine go whose VM is gone, or was never begun.
@@ -298,10 +333,16 @@ impl Work<'_> {
         let (nodes, pinned) = (nodes(&wished.machines, allotted), pinned(cluster, resolved));
         let Some(told) = told(cluster, around, &pinned, &nodes) else { return Ok(After::Again) };
         let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
-        let guests = self.places.guests(Some(keys.deployer));
+        let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, &opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, &wished.machines, ran).await
     }
+}
+
+/// The address of a Provider's vCenter; none if it is named otherwise.
+fn server(provider: &Provider) -> Option<Ipv4Addr> {
+    let server = &provider.spec.vsphere.as_ref()?.server;
+    server.split(':').next()?.parse().ok()
 }
 
 /// What is pinned, with the addresses.

@@ -12,10 +12,12 @@
 //! Where it stands is read anew each time. Nothing here is remembered.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use contract::minor::Minor;
 use contract::swap::Image;
 use fleet::upgrade::{KubernetesOptions, Mode, OnFailure, Options, Refusals, Target};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -23,13 +25,18 @@ use super::operator::{KUBERNETES, Operator};
 use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Obstacle, SeenCluster, Stage, Swapping};
+use crate::decisions::{
+    CLUSTER, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, swap_reasons,
+};
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
     TenantClusterReason, UpgradeMode,
 };
 use crate::reach::{Collection, Failure, kinds};
 use crate::records::digits_of;
+
+/// How long it may take to look whether a change may begin.
+const JUDGING: Duration = Duration::from_secs(300);
 
 /// What was decided, and by what.
 pub(super) struct Changing {
@@ -44,6 +51,11 @@ impl Changing {
     /// Whether a swap is open: nobody makes or powers VMs on but its Operation.
     pub(super) fn is_open(&self) -> bool {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
+    }
+
+    /// Whether one is open, and has come to the new image: it is only to be committed or taken back.
+    pub(super) fn is_upgraded(&self) -> bool {
+        self.swap.as_ref().is_some_and(|(_, swapping)| swapping.stage == Stage::Upgraded)
     }
 }
 
@@ -75,6 +87,13 @@ impl Work<'_> {
         Ok(all.into_iter().filter(|operation| operation.spec.cluster_ref.name == name).collect())
     }
 
+    /// Why nothing is begun of a cluster's control nodes now, and what is under way rests; none if nothing keeps it.
+    pub(super) async fn rest(&self, cluster: &TenantCluster) -> Result<Option<Rest>, Trouble> {
+        let nodes = kinds::list::<Node>(self.objects, None, None).await;
+        let nodes = nodes.attempting("looking for the control cluster's nodes")?;
+        Ok(Rest::of(cluster, control_cluster(self.is_marked, &nodes)))
+    }
+
     /// Decides what comes next, by objects alone.
     pub(super) async fn changing(&self, cluster: &TenantCluster, machines: &[Machine]) -> Result<Changing, Trouble> {
         let operations = self.operations(cluster).await?;
@@ -102,6 +121,7 @@ impl Work<'_> {
             raise,
             images: &images,
             minor: lowest(machines),
+            rests: self.rest(cluster).await?,
             now: self.clock.time().0,
         };
         let of_raise = raise.filter(is_open);
@@ -134,21 +154,22 @@ impl Work<'_> {
         let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
         let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
-        let before = operation.status.as_ref().and_then(|status| status.good_since.clone());
-        let since = match (&swapping.stage, &before) {
-            (Stage::Upgraded, Some(before)) if are_good => Some(before.clone()),
-            (Stage::Upgraded, None) if are_good => Some(self.clock.time()),
-            _ => None,
-        };
-        if since == before {
+        let before = operation.status.unwrap_or_default();
+        let is_counted = are_good && swapping.stage == Stage::Upgraded;
+        let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
+        if since == before.good_since && seen == before.good_seen {
             return Ok(changing);
         }
-        self.note_operation(cluster, name, &[], |status| status.good_since.clone_from(&since)).await?;
+        self.note_operation(cluster, name, &[], |status| {
+            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
+        })
+        .await?;
         self.changing(cluster, machines).await
     }
 
     /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is
-    /// left to do of it, that is pinned.
+    /// left to do of it, that is pinned. None once a person wants something else, or all that lasts is to end: who is asked may take as
+    /// long as he likes.
     pub(super) async fn with_obstacles(
         &self,
         cluster: &TenantCluster,
@@ -156,20 +177,64 @@ impl Work<'_> {
         changing: Changing,
         opened: &Opened,
         operator: &Operator<'_>,
-    ) -> Result<Changing, Trouble> {
-        let change = match &changing.change {
-            Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
-            Change::Raise(to, _) => {
-                let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
-                planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
+    ) -> Result<Option<Changing>, Trouble> {
+        let judging = async {
+            let decided = match &changing.change {
+                Change::Judge(image, then) => self.judged_nodes(cluster, image, then, operator).await,
+                change => change.clone(),
+            };
+            let obstacle = match &decided {
+                Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
+                Change::Raise(to, _) => {
+                    let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
+                    planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
+                }
+                _ => None,
+            };
+            Ok::<_, Trouble>(obstacle.unwrap_or(decided))
+        };
+        // It changes nothing: it may be broken off anywhere.
+        let judged = tokio::select! {
+            judged = tokio::time::timeout(JUDGING, judging) => judged,
+            () = self.is_wanted_otherwise(cluster) => return Ok(None),
+            () = self.term.ended() => return Err(self.over()),
+        };
+        let change = match judged {
+            Ok(change) => change?,
+            Err(_) => {
+                let words = format!("its control nodes were not all looked at within {} s", JUDGING.as_secs());
+                Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))
             }
-            _ => None,
         };
         self.term.may()?;
-        Ok(match change {
-            Some(change) => Changing { change, ..changing },
-            None => changing,
-        })
+        Ok(Some(Changing { change, ..changing }))
+    }
+
+    /// What comes next, if all nodes run an image; else that they do not.
+    async fn judged_nodes(
+        &self,
+        cluster: &TenantCluster,
+        image: &NodeImage,
+        then: &Change,
+        operator: &Operator<'_>,
+    ) -> Change {
+        use TenantClusterReason::{ControlNodesUnfit, PreflightNotKnown};
+        let name = image.name_any();
+        let Some(target) = target(image) else {
+            let words = format!("nobody has said yet which build the NodeImage {name} is");
+            return Change::Blocked(Obstacle::new(PreflightNotKnown, words));
+        };
+        match operator.plans(&target, &options(cluster)).await {
+            Err(error) if is_done(&error) => then.clone(),
+            // It could be swapped to: it runs another one.
+            Ok(()) => {
+                let words = format!(
+                    "the last upgrade was abandoned, and not all control nodes run {name}: name the image that they are to run"
+                );
+                Change::Blocked(Obstacle::new(ControlNodesUnfit, words))
+            }
+            Err(error) => Change::Blocked(unfit(&error)),
+        }
     }
 
     async fn judged_swap(
@@ -261,15 +326,20 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Has an Operation say where its swap stands.
+    /// Has an Operation say where its swap stands; or, if it raises Kubernetes, that it rests.
     pub(super) async fn show_operation(&self, cluster: &TenantCluster, operation: &Operation) -> Result<(), Trouble> {
+        let rest = self.rest(cluster).await?;
+        if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::RaiseKubernetes) {
+            let said = [(rest.reason(), String::new())];
+            return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
+        }
         let Ok(Some(swapping)) = Swapping::of(operation) else { return Ok(()) };
         let outcome = swapping.ending().map(|ending| ending.words().to_owned());
         let done = i32::try_from(swapping.done).unwrap_or(i32::MAX);
-        self.note_operation(cluster, &operation.name_any(), &swapping.reasons(), |status| {
+        self.note_operation(cluster, &operation.name_any(), &swap_reasons(rest.as_ref(), &swapping), |status| {
             (status.done, status.step, status.outcome) = (done, swapping.step.clone(), outcome.clone());
             if swapping.stage != Stage::Upgraded {
-                status.good_since = None;
+                (status.good_since, status.good_seen) = (None, None);
             }
         })
         .await

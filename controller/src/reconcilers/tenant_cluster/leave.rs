@@ -44,6 +44,10 @@ impl Work<'_> {
                 let of = Collection::of::<Operation>(namespace.as_deref());
                 gone(self.objects.delete(&of, &name).await, "removing an Operation")?;
             }
+            Going::AwaitOperations(left) => {
+                let words = format!("finalizers that are not the controller's keep Operations: {}", left.join(", "));
+                return self.waits(cluster, &words, WAITING).await;
+            }
             Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
             Going::LetGo => {
                 let name = cluster.name_any();
@@ -60,21 +64,27 @@ impl Work<'_> {
     /// Looks at what there is of it.
     async fn leaving<'c>(&self, cluster: &'c TenantCluster) -> Result<Leaving<'c>, Trouble> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
-        let machines = self.machines(cluster).await?;
-        let mut owners: Vec<&String> = machines.iter().filter_map(|machine| machine.metadata.uid.as_ref()).collect();
-        owners.extend(&cluster.metadata.uid);
-        let addresses =
-            kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
-        let addresses = addresses.into_iter().filter(|address| owners.contains(&&address.spec.claimant.uid)).collect();
+        let (machines, pools) = (self.machines(cluster).await?, self.pools(cluster).await?);
+        let mut addresses: Vec<IPAddress> = Vec::new();
+        // Workers go first, with their addresses.
+        if pools.is_empty() {
+            for owner in machines.iter().map(|machine| &machine.metadata.uid).chain([&cluster.metadata.uid]) {
+                addresses.extend(self.addresses_of(owner.as_deref()).await?);
+            }
+        }
         let label = Some((CLUSTER, name.as_str()));
         let operations = kinds::list::<Operation>(self.objects, namespace.as_deref(), label).await;
-        let operations = operations.attempting("looking for Operations")?.iter().map(ResourceExt::name_any).collect();
+        let operations = operations.attempting("looking for Operations")?;
+        let is_going = |operation: &&Operation| operation.metadata.deletion_timestamp.is_some();
+        let (held, there): (Vec<_>, Vec<_>) = operations.iter().partition(is_going);
+        let names = |operations: Vec<&Operation>| operations.into_iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         Ok(Leaving {
             cluster,
-            pools: self.pools(cluster).await?,
+            pools,
             addresses,
             secrets: self.own_secrets(cluster).await?,
-            operations,
+            operations: names(there),
+            held_operations: names(held),
             holds: self.holds(cluster).await?,
             machines,
         })
@@ -93,7 +103,7 @@ impl Work<'_> {
             Err(why) => return self.waits(cluster, &why.to_string(), AWAITING).await,
         };
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
-        let guests = self.places.guests(None);
+        let guests = self.guests(cluster, None);
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
         let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], also: &[] };
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");

@@ -10,11 +10,13 @@ mod leave;
 mod note;
 mod operate;
 mod operator;
+mod own_guests;
+mod own_nodes;
 mod place;
 mod run;
 mod secrets;
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 pub(super) use self::begin::told;
 pub(super) use self::place::deployment;
@@ -30,7 +32,7 @@ use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{is_begun, is_leaving};
 use crate::objects::TenantCluster;
 use crate::reach::kinds::Kind;
-use crate::reach::{Objects, Placeable, kinds};
+use crate::reach::{Failure, Objects, Placeable, kinds};
 use crate::term::{Clock, Term};
 
 /// So many things are done for a cluster in one go at most: what goes on in a circle is seen by it.
@@ -53,6 +55,8 @@ pub(super) struct Work<'a> {
     pub(super) places: &'a dyn Placeable,
     pub(super) term: &'a Term,
     pub(super) clock: &'a Clock,
+    /// Whether the controller is of the build that the control cluster's kinds are of.
+    pub(super) is_marked: bool,
 }
 
 /// What comes after something was done for a cluster.
@@ -69,13 +73,21 @@ enum After {
 impl<'a> Work<'a> {
     /// With what all reconcilers share.
     pub(super) fn of(context: &'a Context) -> Self {
-        Self { objects: &*context.objects, places: &context.providers, term: &context.term, clock: &context.clock }
+        Self {
+            objects: &*context.objects,
+            places: &context.providers,
+            term: &context.term,
+            clock: &context.clock,
+            is_marked: context.is_marked,
+        }
     }
 }
 
 impl Work<'_> {
     /// As far as it can be done now. `known` is the cluster as it was seen last: it may be otherwise by now.
     async fn bring_on(&self, known: &TenantCluster) -> Result<Action, Trouble> {
+        // How often somebody else had an address first.
+        let mut races = 0_u32;
         for _ in 0..STEPS {
             if self.term.is_closing() {
                 // Whoever leads next goes on.
@@ -87,14 +99,17 @@ impl Work<'_> {
             } else if is_begun(&cluster) {
                 self.run(&cluster).await
             } else {
-                self.begin(&cluster).await
+                self.begin(&cluster, races).await
             };
             match after {
                 Ok(After::Again) => {}
                 Ok(After::Rest(time)) => return Ok(Action::requeue(time)),
                 Ok(After::Gone) => return Ok(Action::await_change()),
                 // Somebody else has written what was to be written: it is looked at again.
-                Err(trouble) if trouble.is_race() => {}
+                Err(trouble) if trouble.is_race() => {
+                    let is_late = matches!(trouble, Trouble::Objects { failure: Failure::Exists, .. });
+                    races = races.saturating_add(u32::from(is_late));
+                }
                 Err(trouble) => return Err(trouble),
             }
         }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use contract::minor::Minor;
-use fleet::upgrade::{Action, Arrived, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
+use fleet::upgrade::{Action, Arrived, Direction, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
 use kube::ResourceExt;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -16,7 +16,7 @@ use super::deploy::is_of_api;
 use super::operator::{OVER, Operator};
 use super::{After, HEEDING, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Swapping, words};
+use crate::decisions::{CLUSTER, Change, Swapping, blocked, words};
 use crate::objects::{
     Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
     TenantCluster, TenantClusterReason,
@@ -31,6 +31,7 @@ const TELLING: Duration = Duration::from_secs(5);
 const SETTLES: Duration = Duration::from_secs(60);
 
 /// What is done.
+#[derive(Clone, Copy)]
 enum Task<'t> {
     Swap(&'t Target, &'t Options),
     Go(Verb, Uuid),
@@ -57,8 +58,10 @@ struct Doing {
     words: Mutex<String>,
     /// Whether a data disk is on its way from one VM to another one: nothing but the journal leads to it then.
     moves_disk: AtomicBool,
-    /// Whether the journal has what was asked for.
+    /// Whether the journal has what was asked for: a step is told of afterwards, and that it turns before.
     is_noted: AtomicBool,
+    /// Whether it ends at the next step at which no node is away.
+    is_to_rest: AtomicBool,
 }
 
 impl Doing {
@@ -81,7 +84,7 @@ impl Doing {
             let moves = [Action::Detach, Action::DetachNew, Action::Attach, Action::AttachOld].contains(&step.action);
             self.moves_disk.store(moves, Ordering::SeqCst);
         }
-        if matches!(notice, Notice::Step { .. } | Notice::DirectionChanged { .. } | Notice::Kubernetes { .. }) {
+        if matches!(notice, Notice::Step { .. } | Notice::Kubernetes { .. }) {
             self.is_noted.store(true, Ordering::SeqCst);
         }
         *self.words.lock().unwrap_or_else(PoisonError::into_inner) = told;
@@ -121,7 +124,7 @@ impl Work<'_> {
         operator: Operator<'_>,
     ) -> Result<After, Trouble> {
         match &changing.change {
-            Change::Nothing | Change::Blocked(_) | Change::Waits(..) => Ok(After::Rest(WAITING)),
+            Change::Nothing | Change::Blocked(_) | Change::Waits(..) | Change::Judge(..) => Ok(After::Rest(WAITING)),
             Change::Show(name) => {
                 if let Some(operation) = self.operation(cluster, name).await? {
                     self.show_operation(cluster, &operation).await?;
@@ -130,7 +133,13 @@ impl Work<'_> {
             }
             Change::Answer(name, refused) => {
                 if let Some(words) = refused {
-                    let said = (OperationReason::NotToBeHad, words.clone());
+                    let operation = self.operation(cluster, name).await?;
+                    let raises = operation.filter(|it| it.spec.kind == OperationKind::RaiseKubernetes);
+                    let said = match raises.as_ref().and_then(blocked) {
+                        // It is not gone on with by itself: nothing else says so.
+                        Some(why) => (OperationReason::Blocked, format!("{why} ({words})")),
+                        None => (OperationReason::NotToBeHad, words.clone()),
+                    };
                     self.note_operation(cluster, name, &[said], |_| ()).await?;
                 }
                 self.take_away(cluster, name).await?;
@@ -206,28 +215,37 @@ impl Work<'_> {
             Task::Go(verb, _) => word_of(verb),
             Task::Swap(..) | Task::Raise(_) => RESUME,
         };
+        let before = last_swap(&self.operations(cluster).await?).map(ResourceExt::name_any);
         let done = self.runs(cluster, asked_of, word, task, &operator).await?;
         let operations = self.operations(cluster).await?;
-        let last = last_swap(&operations);
+        // Of a swap that did not come to begin there is none: the last one is one before it.
+        let is_its = |last: &&Operation| matches!(task, Task::Go(..)) || before.as_ref() != Some(&last.name_any());
+        let last = last_swap(&operations).filter(is_its);
         if let Some(last) = last {
             self.show_operation(cluster, last).await?;
             let name = last.name_any();
             self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
         }
-        // Nobody knows whether what came to no end had noted the word: whoever goes on hears it once more. Of an Operation that is over
-        // nothing is to be had any more.
-        let is_under_way = |name: &str| operations.iter().any(|it| it.name_any() == name && is_open(&it));
-        let is_unheard = matches!(done, Done::Cancelled | Done::Failed(_));
-        if let Some(name) = asked_of.filter(|name| !(is_unheard && is_under_way(name))) {
+        let has_arrived = matches!(&done, Done::Arrived(arrived) if *arrived != Arrived::Cancelled);
+        let has_noted = |name: &str| match task {
+            Task::Go(verb, _) => operations.iter().any(|it| it.name_any() == name && is_noted(it, verb, has_arrived)),
+            Task::Swap(..) | Task::Raise(_) => last.is_some(),
+        };
+        // What is not noted is heard once more by whoever goes on.
+        if let Some(name) = asked_of.filter(|name| has_noted(name)) {
             self.answered(cluster, name, word).await?;
         }
         Ok(match done {
             Done::Arrived(Arrived::Paused(_)) => After::Rest(WAITING),
             Done::Failed(words) | Done::GaveUp(words) => {
                 log::warn!("{}/{}: {words}", cluster.namespace().unwrap_or_default(), cluster.name_any());
-                if let Some(last) = last {
-                    self.note_operation(cluster, &last.name_any(), &[(OperationReason::Waiting, words)], |_| ())
-                        .await?;
+                match last.filter(is_open) {
+                    Some(last) => {
+                        let said = [(OperationReason::Waiting, words)];
+                        self.note_operation(cluster, &last.name_any(), &said, |_| ()).await?;
+                    }
+                    // There is no Operation that could say it.
+                    None => self.note(cluster, &[(TenantClusterReason::Changing, words)], |_| ()).await?,
                 }
                 After::Rest(WAITING)
             }
@@ -301,10 +319,11 @@ impl Work<'_> {
             Task::Swap(..) => (None, None),
             Task::Go(..) | Task::Raise(_) => (asked_of, Some(word)),
         };
-        let ((end, cancelled), doing, paused) = (watch::channel(false), Doing::default(), cluster.spec.paused);
+        let ((end, cancelled), doing) = (watch::channel(false), Doing::default());
+        doing.is_to_rest.store(self.rest(cluster).await?.is_some(), Ordering::SeqCst);
         let told = |notice: &Notice<'_>| {
             doing.told(notice);
-            if paused && rests(notice) {
+            if doing.is_to_rest.load(Ordering::SeqCst) && rests(notice) {
                 end.send_replace(true);
             }
         };
@@ -334,6 +353,9 @@ impl Work<'_> {
                 }
                 () = self.is_wanted_otherwise(cluster), if !is_heard => is_heard = true,
                 () = self.is_asked_otherwise(cluster, under_way, done_already), if !is_heard => is_heard = true,
+                () = self.has_to_rest(cluster), if !doing.is_to_rest.load(Ordering::SeqCst) => {
+                    doing.is_to_rest.store(true, Ordering::SeqCst);
+                }
                 () = doing.settles(), if is_heard && !is_ending => {
                     is_ending = true;
                     end.send_replace(true);
@@ -363,6 +385,17 @@ impl Work<'_> {
                 None => last_swap(&operations).filter(is_open),
             };
             if under_way.and_then(asked).is_some_and(|now| Some(now) != before) {
+                return;
+            }
+        }
+    }
+
+    /// Returns once what is under way has to rest.
+    async fn has_to_rest(&self, cluster: &TenantCluster) {
+        loop {
+            tokio::time::sleep(HEEDING).await;
+            // What is not known is no reason to end.
+            if let Ok(Some(_)) = self.rest(cluster).await {
                 return;
             }
         }
@@ -414,6 +447,19 @@ fn word_of(verb: Verb) -> &'static str {
         Verb::Commit => "commit",
         Verb::Abandon => "abandon",
     }
+}
+
+/// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more.
+fn is_noted(operation: &Operation, verb: Verb, has_arrived: bool) -> bool {
+    let Ok(Some(swapping)) = Swapping::of(operation) else { return false };
+    let goes = match verb {
+        Verb::Resume => has_arrived,
+        Verb::Rollback | Verb::RollbackAtOnce => swapping.direction == Direction::Back && swapping.is_of_all,
+        Verb::Commit => swapping.direction == Direction::Commit,
+        Verb::Abandon => swapping.direction == Direction::Abandon,
+    };
+    // Of one that is over nothing is to be had any more.
+    goes || !swapping.is_open()
 }
 
 /// Whether a swap has not ended.

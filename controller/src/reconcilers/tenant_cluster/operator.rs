@@ -1,6 +1,7 @@
 //! What the nodes and the VMs of one cluster are worked on with by `fleet`'s upgrades: how nodes are asked, where journals and snapshots
 //! are kept, and how long is waited. Knows nothing of what is to be done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::Work;
+use super::own_nodes::OwnNodes;
 use super::place::Opened;
 use crate::context::Trouble;
 use crate::objects::TenantCluster;
@@ -79,19 +81,19 @@ impl Work<'_> {
     /// What a cluster's nodes and VMs are worked on with. `guests` knows its deployer's key.
     pub(super) async fn operator<'o>(
         &'o self,
-        cluster: &TenantCluster,
+        cluster: &'o TenantCluster,
         opened: &'o Opened,
         guests: &'o dyn Guests,
         kept: &'o Kept,
     ) -> Result<Operator<'o>, Trouble> {
         let first = match self.kubeconfig(cluster).await? {
-            Some(kubeconfig) => self.given(&kubeconfig, "the Secret of the kubeconfig").ok(),
+            Some(kubeconfig) => self.given(cluster, &kubeconfig, "the Secret of the kubeconfig").ok(),
             None => None,
         };
         let renew = move || -> Asking<'o> {
             Box::pin(async move {
                 let kubeconfig = issued(opened, guests, kept).await?;
-                self.given(&kubeconfig, "a control node")
+                self.given(cluster, &kubeconfig, "a control node")
             })
         };
         let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
@@ -103,9 +105,10 @@ impl Work<'_> {
         })
     }
 
-    fn given(&self, kubeconfig: &str, whence: &str) -> anyhow::Result<Given> {
+    fn given(&self, cluster: &TenantCluster, kubeconfig: &str, whence: &str) -> anyhow::Result<Given> {
         let ends = Credentials::parse(kubeconfig)?.ends().context("its certificate does not say when it ends")?;
-        Ok(Given { nodes: self.places.nodes(kubeconfig)?, ends, whence: whence.to_owned() })
+        let nodes = Arc::new(OwnNodes::new(self.places.nodes(kubeconfig)?, cluster));
+        Ok(Given { nodes, ends, whence: whence.to_owned() })
     }
 }
 

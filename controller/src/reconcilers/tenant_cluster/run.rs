@@ -14,9 +14,12 @@ use super::deploy::Ran;
 use super::operator::issued;
 use super::place::{Opened, unavailable};
 use super::{After, Work};
-use crate::context::Trouble;
-use crate::decisions::{Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged,
+};
 use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
+use crate::reach::kinds;
 use crate::records::kept_of;
 
 /// How long after a run that waits for something the next one is.
@@ -36,6 +39,10 @@ impl Work<'_> {
             // Nobody takes a deletion back: what is read here is older than what was done.
             let words = "its control nodes were being removed, and nobody deletes it";
             return self.stuck(cluster, TenantClusterReason::Drifted, words).await;
+        }
+        // Who has taken it off would have the object go, and its VMs stay with nobody to see to them.
+        if kinds::keeps(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("noting that the cluster is kept")? {
+            return Ok(After::Again);
         }
         let machines = self.control_machines(cluster).await?;
         let Some(provider) = self.provider(cluster).await? else {
@@ -75,7 +82,7 @@ impl Work<'_> {
             Ok(wanted) => wanted,
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
-        let guests = self.places.guests(Some(keys.deployer));
+        let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran).await
     }
@@ -91,14 +98,17 @@ impl Work<'_> {
     ) -> Result<After, Trouble> {
         let wanted = again(cluster, deployment, &keys)?;
         let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
-        let guests = self.places.guests(Some(keys.deployer));
+        let guests = self.guests(cluster, Some(keys.deployer));
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
         let changing = self.changing(cluster, machines).await?;
-        // While a swap is open its Operation alone makes VMs and powers them on.
-        if !cluster.spec.paused && !changing.is_open() && (is_off(&seen) || is_due) {
+        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit: there it takes no
+        // step, and may wait for days. What is asked of it comes first.
+        let is_left = changing.is_upgraded() && !changing.change.is_to_do() && is_off(&seen);
+        let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
+        if !cluster.spec.paused && (is_left || is_wanting) {
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran).await;
         }
@@ -112,7 +122,9 @@ impl Work<'_> {
         let changing = self.counts_good(cluster, changing, machines, are_good).await?;
         let (changing, operator) = if changing.change.is_to_do() {
             let operator = self.operator(cluster, opened, &*guests, &kept).await?;
-            (self.with_obstacles(cluster, machines, changing, opened, &operator).await?, Some(operator))
+            let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;
+            let Some(judged) = judged else { return Ok(After::Again) };
+            (judged, Some(operator))
         } else {
             (changing, None)
         };
@@ -146,7 +158,7 @@ impl Work<'_> {
                 format!("the Secret {name} is gone: put it back, for nodes know nobody by another one")
             }
         };
-        let guests = self.places.guests(None);
+        let guests = self.guests(cluster, None);
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
         self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand).await?;

@@ -1,7 +1,7 @@
 //! The Secrets of a cluster: those that its spec names, what its nodes prove themselves with, and its kubeconfig for others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use contract::deployer::{Fingerprint, PrivateKey};
 use contract::ports;
@@ -137,11 +137,13 @@ impl Work<'_> {
         kinds::create(self.objects, &secret).await.map(|_| true).attempting(attempt)
     }
 
-    /// The Secrets that were made for a cluster, by name.
+    /// The Secrets that were made for a cluster and were not asked to go, by name. Whoever keeps one of those has it: nobody goes by it.
     pub(super) async fn own_secrets(&self, cluster: &TenantCluster) -> Result<Vec<String>, Trouble> {
         let mut own = Vec::new();
         for name in [kubeconfig_secret(&cluster.name_any()), keys_secret(&cluster.name_any())] {
-            if self.secret(cluster, &name).await?.is_some_and(|secret| is_own_secret(&secret, cluster)) {
+            let is_own =
+                |secret: Secret| secret.metadata.deletion_timestamp.is_none() && is_own_secret(&secret, cluster);
+            if self.secret(cluster, &name).await?.is_some_and(is_own) {
                 own.push(name);
             }
         }
@@ -170,17 +172,19 @@ fn metadata(cluster: &TenantCluster, name: String) -> ObjectMeta {
 /// formed with and by no other one.
 fn leads_to(cluster: &TenantCluster, kubeconfig: &str) -> bool {
     let Ok(credentials) = Credentials::parse(kubeconfig) else { return false };
-    let status = cluster.status.as_ref();
-    let deployment = status.and_then(|status| status.deployment.as_ref());
-    let endpoint = status.and_then(|status| status.resolved.as_ref()?.endpoint.as_deref());
-    let nodes = deployment.into_iter().flat_map(|deployment| &deployment.nodes).map(|node| node.address.as_str());
-    let is_own = |server: SocketAddrV4| {
-        let own = endpoint.into_iter().chain(nodes).any(|address| address.parse() == Ok(*server.ip()));
-        own && server.port() == ports::API
-    };
+    let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
+    let is_own = |server: SocketAddrV4| server.port() == ports::API && is_of(cluster, *server.ip());
     let authority = deployment.and_then(|deployment| deployment.authority.as_ref()?.parse::<Fingerprint>().ok());
     credentials.address().is_some_and(is_own)
         && authority.is_some_and(|formed| credentials.authorities().is_ok_and(|known| known == [formed]))
+}
+
+/// Whether an address is the cluster's endpoint or that of one of its control nodes.
+pub(super) fn is_of(cluster: &TenantCluster, address: Ipv4Addr) -> bool {
+    let Some(status) = &cluster.status else { return false };
+    let endpoint = status.resolved.as_ref().and_then(|resolved| resolved.endpoint.as_deref());
+    let nodes = status.deployment.iter().flat_map(|deployment| &deployment.nodes).map(|node| node.address.as_str());
+    endpoint.into_iter().chain(nodes).any(|own| own.parse() == Ok(address))
 }
 
 fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {

@@ -122,7 +122,10 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
     new.stamp.as_mut().unwrap().swap = Some(Uuid::from_u128(7));
     let upgraded = [Uuid::from_u128(9)].into();
     let both = Seen { upgraded, ..seen(vec![old.clone(), new.clone()]) };
-    assert_eq!(next(&kept, &both).actions, [Action::PowerOn("cp1".to_owned())]);
+    let off = next(&kept, &both);
+    assert_eq!(off.actions, [Action::PowerOn("cp1".to_owned())]);
+    let waits: Vec<_> = off.waits.iter().map(ToString::to_string).collect();
+    assert_eq!(waits, ["cp1: its VM is off [deploy.vm-state]"]);
     // Not one that nobody has noted, which may hold anything.
     let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
     assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-unnoted"));

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Machine, World, destroy_shown, wanted};
 use super::stories::{also, shown, stopped_by};
 use crate::deploy::{Arrived, Goal, Wish, authority};
-use crate::hypervisor::{DiskRef, Vm};
+use crate::hypervisor::{DiskRef, PowerState, Vm};
 use crate::journals::beginning;
 use crate::upgrade::{AbandonedUnread, LastUpgrade, OpenUpgrade};
 
@@ -347,4 +347,24 @@ async fn an_upgrade_that_has_ended_with_its_cluster_stands_against_the_next_one_
         let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
         assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
     }
+}
+
+/// Whoever waits for a commit, which may be for days, has a node that was off powered on.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_off_is_powered_on_where_an_upgrade_only_waits_for_its_commit() {
+    let world = World::with(3).await;
+    let own = upgrade_of_its_own(&world);
+    let off = |world: &World| {
+        let uuid = shown(world, "cp2").uuid();
+        change(world, uuid, |vm| vm.power = PowerState::Off);
+    };
+    put(&world, "journal.jsonl", &own);
+    off(&world);
+    let refused = world.give(Wish::Deploy(&wanted(3))).await.failed();
+    assert!(refused.contains("an upgrade of this cluster is open"), "{refused}");
+    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"upgraded\"}\n"));
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    assert_eq!(shown(&world, "cp2").power, PowerState::On);
+    assert!(OpenUpgrade::find(&world).await.unwrap().is_some_and(|open| open.upgraded), "it is open as before");
 }

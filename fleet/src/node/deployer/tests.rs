@@ -99,7 +99,7 @@ fn answer(status: &str, body: &str) -> String {
 fn deployer(key: &PrivateKey, port: u16) -> Deployer {
     let network = Some(Arc::new(Network::start(None).unwrap()));
     let key = Arc::new(PrivateKey::of_pem(key.pem().expose()).unwrap());
-    Deployer { key, network, port }
+    Deployer { key, network, bodies: None, port }
 }
 
 /// What a deployer makes of a node that says `said`, when the hypervisor shows `shown`; and what it was sent.

@@ -64,7 +64,9 @@ fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, fa
             return None;
         }
         ([], [vm]) => {
-            let reason = format!("its VM {vm} is not stamped as this deployment's");
+            // The node says by itself which VM is its: whoever runs it learns no names of others' by that.
+            log::warn!("{} says that it is the VM {vm}, which is not stamped as this deployment's", node.name);
+            let reason = format!("its VM, by the BIOS UUID {holder}, is not stamped as this deployment's");
             judged.refuse(codes::VM_NOT_OURS, &node.name, reason);
             return None;
         }

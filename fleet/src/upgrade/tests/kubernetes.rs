@@ -100,15 +100,32 @@ async fn what_was_broken_off_is_gone_on_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_snapshot_before_a_kubernetes_upgrade_is_one_for_each_run() {
+async fn the_snapshot_before_a_kubernetes_upgrade_is_of_before_its_first_node_however_often_it_is_tried() {
+    const NAME: &str = "before-kubernetes-1.36.db";
     let world = world();
+    // One of an upgrade that never began is of no use.
+    world.lock().store.files.insert(NAME.to_owned(), b"weeks ago".to_vec());
     world.lock().stuck = Some("cp3");
     let error = upgraded(&world).await.unwrap_err();
     assert!(error.is::<GaveUp>(), "{error:#}");
+    assert_eq!(world.store().files, [(NAME.to_owned(), b"a store".to_vec())].into());
+    world.lock().store.files.insert(NAME.to_owned(), b"as it was before".to_vec());
+    upgraded(&world).await.unwrap_err();
     world.lock().stuck = None;
     upgraded(&world).await.unwrap();
-    let kept: Vec<String> = world.store().files.into_keys().collect();
-    assert_eq!(kept, ["before-kubernetes-1.36-1.db", "before-kubernetes-1.36-2.db"]);
+    assert_eq!(world.store().files, [(NAME.to_owned(), b"as it was before".to_vec())].into());
+    assert_eq!(world.called("snapshot"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubernetes_upgrade_that_has_begun_without_a_snapshot_takes_one() {
+    let world = world();
+    world.lock().stuck = Some("cp3");
+    upgraded(&world).await.unwrap_err();
+    world.lock().store.files.clear();
+    world.lock().stuck = None;
+    upgraded(&world).await.unwrap();
+    assert_eq!(world.store().files.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,6 +139,15 @@ async fn a_command_that_was_overtaken_upgrades_no_further_node() {
     let error = deployment(&world, &overtaking).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await;
     assert!(format!("{:#}", error.unwrap_err()).contains("nothing more is done here"));
     assert_eq!(runs(&world).await, ["1.35.4", "1.36.3", "1.35.4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_that_lists_more_control_nodes_than_a_cluster_has_has_none_of_them_asked() {
+    let world = world();
+    world.lock().nodes = vec!["cp1"; 10];
+    let error = format!("{:#}", planned_to(&world, None).await.unwrap_err());
+    assert!(error.contains("lists 10 control nodes"), "{error}");
+    assert_eq!(world.called("facts"), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ impl Pooled {
     /// A reconcile by a controller that may die: none if it has.
     async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, Trouble>> {
         let World { place, clock, term, .. } = &self.0;
-        let (work, there) = (PoolWork(Work { objects, places: place, term, clock }), self.there());
+        let (work, there) = (PoolWork(Work { objects, places: place, term, clock, is_marked: true }), self.there());
         tokio::select! {
             biased;
             () = objects.died.notified() => None,

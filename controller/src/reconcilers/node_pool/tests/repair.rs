@@ -148,6 +148,9 @@ async fn where_repair_is_off_or_the_cluster_paused_nothing_is_repaired() {
     cluster = serde_json::from_value(pooled.0.api.object("tenantclusters")).unwrap();
     cluster.spec.paused = false;
     pooled.0.api.put(&cluster);
+    // It was off for longer than it may be, and has its time to come back.
+    pooled.for_seconds(100).await;
+    assert_eq!(pooled.phase("shop-general-w1"), "Member");
     pooled.until("repaired", |it| it.is_whole(2)).await;
 }
 

@@ -240,3 +240,55 @@ async fn workers_are_spread_over_zones_and_those_that_take_their_places_as_well(
     all.sort();
     assert_eq!(all, ["a", "a", "b", "b", "b"]);
 }
+
+/// Who went would have no successor.
+#[tokio::test(start_paused = true)]
+async fn where_more_is_taken_than_there_may_be_nobody_is_replaced_or_repaired() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(5);
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.limited(4);
+    pooled.change(|pool| {
+        pool.spec.labels.insert("example.com/tier".to_owned(), "front".to_owned());
+        pool.spec.rollout.max_unavailable = 1;
+    });
+    let (fewest, most) = pooled.watched(pooled.for_seconds(600)).await;
+    assert_eq!((fewest, most), (2, 2));
+    assert!(pooled.is_settled(2));
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"]);
+    let words = pooled.message("UpToDate");
+    assert!(pooled.condition("UpToDate") == "Replacing" && words.contains("may have 4 nodes"), "{words}");
+    pooled.0.place.lock().unready.insert("shop-general-w1".to_owned());
+    pooled.for_seconds(1200).await;
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"], "it may come back");
+    let words = pooled.message("Repairable");
+    assert!(pooled.condition("Repairable") == "CapacityMissing" && words.contains("may have 4 nodes"), "{words}");
+    pooled.0.place.lock().unready.clear();
+    pooled.limited(5);
+    let is_anew = |it: &Pooled| it.is_settled(2) && it.condition("UpToDate") == "Current";
+    let (fewest, _) = pooled.watched(pooled.until("replaced once there is room", is_anew)).await;
+    assert_eq!(fewest, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_loses_its_room_while_one_leaves_loses_no_other_one() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(5);
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.sticks_to("shop-general-w1", false);
+    pooled.change(|pool| {
+        pool.spec.labels.insert("example.com/tier".to_owned(), "front".to_owned());
+        pool.spec.rollout.max_unavailable = 1;
+    });
+    pooled.until("one leaves", |it| it.condition("UpToDate") == "DrainBlocked").await;
+    pooled.limited(4);
+    pooled.0.place.lock().stuck.clear();
+    let (fewest, _) = pooled.watched(pooled.for_seconds(1200)).await;
+    assert_eq!(fewest, 1, "the other one serves");
+    assert_eq!(pooled.workers(), ["shop-general-w2"]);
+    assert_eq!(pooled.condition("Ready"), "CapacityMissing");
+    pooled.limited(5);
+    let is_anew = |it: &Pooled| it.is_settled(2) && it.condition("UpToDate") == "Current";
+    pooled.until("whole again", is_anew).await;
+    pooled.is_consistent("whole again");
+}

@@ -34,4 +34,6 @@ pub struct Ill {
     pub stuck: BTreeSet<String>,
     /// Those whose pods do not move away.
     pub undrained: BTreeSet<String>,
+    /// After so many further calls it is once not said which control nodes there are.
+    pub silent_after: Option<usize>,
 }

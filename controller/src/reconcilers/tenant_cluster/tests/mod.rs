@@ -17,14 +17,24 @@ use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 pub use self::api::Mortal;
-pub use self::place::Fault as VmFault;
-use self::place::InMemoryPlace;
+pub use self::place::{Fault as VmFault, InMemoryPlace};
 use super::Work;
 use crate::context::Trouble;
 use crate::decisions::fixture;
 use crate::objects::{TenantCluster, VMClass};
 use crate::reach::in_memory::InMemory;
+use crate::reach::{Objects, Placeable};
 use crate::term::{Clock, Term};
+
+/// One reconcile of a cluster, wherever its VMs are.
+pub async fn reconcile(
+    cluster: &TenantCluster,
+    objects: &dyn Objects,
+    places: &dyn Placeable,
+    (term, clock): (&Term, &Clock),
+) -> Result<Action, Trouble> {
+    Work { objects, places, term, clock, is_marked: true }.bring_on(cluster).await
+}
 
 /// An API server and a place, with all that a cluster of three control nodes names.
 pub struct World {
@@ -33,6 +43,8 @@ pub struct World {
     pub clock: Clock,
     pub term: Term,
     pub cluster: TenantCluster,
+    /// Whether the controller is of the build that the control cluster's kinds are of.
+    pub is_marked: bool,
 }
 
 impl World {
@@ -44,7 +56,7 @@ impl World {
         api.put(&VMClass::new("medium", fixture::class()));
         let cluster = fixture::cluster();
         api.put(&cluster);
-        Self { api, place, clock, term: Term::unlimited("controller one"), cluster }
+        Self { api, place, clock, term: Term::unlimited("controller one"), cluster, is_marked: true }
     }
 
     /// One reconcile.
@@ -54,7 +66,8 @@ impl World {
 
     /// The same by a controller that may die: none if it has.
     pub async fn reconcile_at(&self, objects: &Mortal) -> Option<Result<Action, Trouble>> {
-        let work = Work { objects, places: &self.place, term: &self.term, clock: &self.clock };
+        let (places, is_marked) = (&self.place, self.is_marked);
+        let work = Work { objects, places, term: &self.term, clock: &self.clock, is_marked };
         tokio::select! {
             biased;
             () = objects.died.notified() => None,

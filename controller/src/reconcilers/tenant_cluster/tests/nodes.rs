@@ -173,13 +173,25 @@ impl Nodes for InMemoryPlace {
     }
 
     async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
-        let state = self.lock();
+        let mut state = self.lock();
         state.serves()?;
-        Ok(state.control_nodes())
+        if let Some(left) = state.ill.silent_after {
+            state.ill.silent_after = left.checked_sub(1);
+            ensure!(left > 0, "the API does not answer");
+        }
+        Ok([state.control_nodes(), state.strangers.clone()].concat())
     }
 
     async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
-        self.lock().told(node)
+        let told = {
+            let mut state = self.lock();
+            state.asked.insert(node);
+            (!state.are_mute).then(|| state.told(node))
+        };
+        match told {
+            Some(told) => told,
+            None => std::future::pending().await,
+        }
     }
 
     async fn begin_swap(&self, node: Ipv4Addr, request: &swap::Request) -> anyhow::Result<Asked> {
@@ -259,7 +271,7 @@ impl Nodes for InMemoryPlace {
         Ok(Asked::Done)
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: u64) -> anyhow::Result<u64> {
         self.lock().answering(node)?;
         std::fs::write(to, "a store")?;
         Ok(7)

@@ -96,6 +96,15 @@ pub struct State {
     pub is_slow: bool,
     /// Whether no kubeconfig is good for asking.
     pub is_unusable: bool,
+    /// What the cluster's API lists as control nodes beside its own.
+    pub strangers: Vec<(String, Ipv4Addr)>,
+    /// The control nodes that were asked how they are, and whether none ever answers.
+    pub asked: BTreeSet<Ipv4Addr>,
+    pub are_mute: bool,
+    /// Where control nodes say that the API is, if not where they are.
+    pub elsewhere: Option<&'static str>,
+    /// How often somebody has asked for what runs VMs.
+    pub opened: usize,
     /// The kubeconfigs by which clusters were asked.
     pub asked_by: BTreeSet<String>,
 }
@@ -133,6 +142,11 @@ impl InMemoryPlace {
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
+    }
+
+    /// What the cluster here forms with.
+    pub fn authority(&self) -> Fingerprint {
+        self.lock().authority.as_ref().unwrap().1
     }
 
     /// The names and UUIDs of all VMs.
@@ -238,6 +252,7 @@ impl Placeable for InMemoryPlace {
         place: &Place<'_>,
         _make: bool,
     ) -> std::result::Result<Box<dyn Hypervisor>, Unavailable> {
+        self.lock().opened += 1;
         if self.lock().is_away {
             let provider = provider.metadata.name.clone().unwrap();
             return Err(Unavailable { provider, why: Why::NoAnswer("the vCenter does not answer".to_owned()) });
@@ -270,7 +285,8 @@ impl Placeable for InMemoryPlace {
         Box::new(Nodes { place: self.clone(), key })
     }
 
-    fn nodes(&self, _: &str) -> anyhow::Result<Arc<dyn fleet::upgrade::Nodes>> {
+    fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn fleet::upgrade::Nodes>> {
+        self.lock().asked_by.insert(kubeconfig.to_owned());
         Ok(Arc::new(self.clone()))
     }
 
@@ -381,7 +397,7 @@ impl Guests for Nodes {
         certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + DAY;
         let certificate = certificate.self_signed(&pair)?.pem();
         let kubeconfig = Kubeconfig {
-            server: format!("https://{node}:6443"),
+            server: state.elsewhere.map_or_else(|| format!("https://{node}:6443"), str::to_owned),
             server_name: None,
             authority: state.authority.clone().unwrap().0,
             certificate,
@@ -390,8 +406,9 @@ impl Guests for Nodes {
         Ok(kubeconfig.render("deployer"))
     }
 
-    async fn ready(&self, _: &str) -> anyhow::Result<BTreeSet<String>> {
-        let state = self.place.lock();
+    async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
+        let mut state = self.place.lock();
+        state.asked_by.insert(kubeconfig.to_owned());
         let on = state.vms.iter().filter(|(vm, ..)| state.is_node(vm));
         Ok(on.map(|(vm, ..)| state.name_of(vm)).collect())
     }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use contract::kubeconfig::Kubeconfig;
 use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState};
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use serde_json::json;
 use uuid::Uuid;
 
-use super::World;
+use super::{Mortal, World};
 use crate::objects::{
     AddressRange, Limits, Machine, NodePool, ProviderReason, Reference, ServiceVips, TenantCluster, VMClass, set,
 };
@@ -64,6 +67,38 @@ async fn a_cluster_that_is_ready_is_looked_at_and_nothing_is_written() {
     assert_eq!(world.api.object("tenantclusters"), before);
     assert_eq!((world.api.names("leases"), world.place.lock().changes.len()), (leases, changes));
     assert!(world.place.lock().given > given, "it is asked how it is");
+}
+
+/// Who takes it off would have the object go, and its VMs stay.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_was_taken_off_is_put_on_again() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let read = || world.api.read::<TenantCluster>(Some("team-blue"), "shop").unwrap();
+    let kept = read().metadata.finalizers;
+    assert!(kept.is_some());
+    let mut bare = read();
+    bare.metadata.finalizers = None;
+    world.api.put(&bare);
+    world.reconcile().await.unwrap();
+    assert_eq!(read().metadata.finalizers, kept);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("its VMs went first");
+}
+
+/// Asking again what is going already changes nothing, and costs as much each time.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_somebody_else_keeps_holds_no_cluster_up() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let mut kept = world.secret("shop-kubeconfig");
+    kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
+    world.api.put(&kept);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    assert_eq!(world.api.names("secrets"), ["shop-kubeconfig"]);
+    assert!(world.place.vms().is_empty() && world.api.names("machines").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,8 +170,9 @@ async fn a_control_node_that_is_off_is_powered_on_unless_the_cluster_is_paused()
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
     world.reconcile().await.unwrap();
     assert_eq!(world.condition("Progressing").1, "Paused");
-    // Nobody is asked as long as a VM is off: what is not known is not taken for good.
-    assert_eq!(world.condition("ControlPlaneReady").0, "Unknown");
+    let (_, reason, words) = world.condition("ControlPlaneReady");
+    assert!(reason == "Degraded" && words.contains("shop-cp2: its VM is off"), "{reason}: {words}");
+    assert!(world.is_ready(), "the others serve");
     put(&world.cluster);
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
 }
@@ -238,6 +274,7 @@ fn beside(world: &World, mut cluster: TenantCluster, number: u128) -> World {
         place: world.place.clone(),
         clock: world.clock.clone(),
         term: world.term.clone(),
+        is_marked: world.is_marked,
     }
 }
 
@@ -303,6 +340,63 @@ async fn two_clusters_never_have_the_same_address() {
     }
 }
 
+/// Also where nobody has reserved them.
+#[tokio::test(start_paused = true)]
+async fn the_addresses_of_the_control_clusters_nodes_and_of_vcenters_are_no_clusters() {
+    for of_node in [true, false] {
+        let mut world = World::new();
+        if of_node {
+            let node = json!({"metadata": {"name": "cp1"}, "status": {"addresses": [
+                {"type": "Hostname", "address": "cp1"}, {"type": "InternalIP", "address": "192.168.10.95"},
+            ]}});
+            world.api.put_value(&crate::reach::Collection::of::<Node>(None), node);
+        } else {
+            let mut provider = crate::decisions::fixture::provider();
+            provider.metadata.name = Some("dc2".to_owned());
+            provider.spec.vsphere.as_mut().unwrap().server = "192.168.10.95".to_owned();
+            world.api.put(&provider);
+        }
+        world.cluster.spec.network.endpoint.address = Some("192.168.10.95".to_owned());
+        world.api.put(&world.cluster);
+        world.reconcile().await.unwrap();
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "AddressesMissing" && words.contains("192.168.10.95 is reserved"), "{reason} {words}");
+        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
+    }
+}
+
+/// Addresses are counted by no limit.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_have() {
+    let mut world = World::new();
+    // With its nodes' all that the pool has.
+    world.cluster.spec.network.service_vips =
+        Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(7) });
+    world.api.put(&world.cluster);
+    world.place.lock().lacks_template = true;
+    for _ in 0..10 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(world.condition("Preflight").1, "ImageUnsuitable");
+    assert_eq!(world.api.names("ipaddresses"), [""; 0]);
+    // A Secret that a person has put in the place of its own.
+    let name = ObjectMeta {
+        name: Some("shop-deployer".to_owned()),
+        namespace: Some("team-blue".to_owned()),
+        ..ObjectMeta::default()
+    };
+    world.api.put(&Secret { metadata: name, ..Secret::default() });
+    world.place.lock().lacks_template = false;
+    world.reconcile().await.unwrap();
+    assert!(reasons(&world).iter().any(|reason| reason == "SecretMissing"), "{:?}", reasons(&world));
+    let other = beside(&world, crate::decisions::fixture::cluster(), 77);
+    both(&world, &other).await;
+    assert!(reasons(&world).iter().any(|reason| reason == "AddressesMissing"), "{:?}", reasons(&world));
+    assert!(reasons(&other).iter().any(|reason| reason == "Serves"), "{:?}", reasons(&other));
+    assert_eq!(world.api.names("ipaddresses").len(), 6, "all are the other one's");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_pool_reserves_is_no_clusters() {
     for address in ["192.168.10.95", "192.168.10.25", "192.168.10.2", "192.168.10.1"] {
@@ -342,20 +436,27 @@ fn held_by(world: &World) -> (usize, usize) {
     (machines, all.unwrap().unwrap().iter().filter(is_own).count())
 }
 
+/// Has controllers die until the cluster has its Machines and addresses, and no VM.
+async fn has_all_before_its_first_vm(world: &World) {
+    for calls in 0..100 {
+        let _ = world.reconcile_at(&Mortal::new(&world.api, Some((calls, false)))).await;
+        if held_by(world) == (3, 6) {
+            break;
+        }
+    }
+    assert_eq!((held_by(world), world.place.vms().len()), ((3, 6), 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_there_is_room_for_one_of_two_the_first_one_has_it_and_the_other_comes_after() {
     let world = World::new();
     let mut other = world.cluster.clone();
     other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
     let other = beside(&world, other, 77);
-    // Both have made all that they can before their first VM.
-    world.place.lock().is_away = true;
     for one in [&world, &other] {
-        one.reconcile().await.unwrap();
-        assert_eq!(held_by(one), (3, 6));
+        has_all_before_its_first_vm(one).await;
     }
     limited(&world, 5);
-    world.place.lock().is_away = false;
     both(&other, &world).await;
     assert!(is_so(&world, "Serves") && is_so(&other, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&other));
     assert_eq!((held_by(&other), world.place.vms().len()), ((0, 0), 3), "who waits holds nothing");
@@ -401,9 +502,8 @@ async fn a_cluster_takes_no_addresses_of_another_networks_pool() {
 #[tokio::test(start_paused = true)]
 async fn what_is_named_otherwise_before_the_first_vm_is_given_back() {
     let mut world = World::new();
+    has_all_before_its_first_vm(&world).await;
     world.place.lock().is_away = true;
-    world.reconcile().await.unwrap();
-    assert_eq!(held_by(&world), (3, 6));
     let there = world.api.object("tenantclusters");
     world.cluster = serde_json::from_value(there).unwrap();
     world.cluster.spec.network.service_vips = None;
@@ -426,6 +526,22 @@ async fn a_cluster_that_is_deleted_leaves_nothing_but_what_was_never_its_own() {
     world.until("gone", World::is_gone).await;
     world.is_clean("it was deleted");
     assert!(world.place.lock().disks.contains_key(&volume.uuid), "a volume stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_of_another_cluster_beside_it_are_none_of_its() {
+    let world = World::new();
+    let spec = serde_json::json!({"clusterRef": {"name": "shop-2"}, "vmClass": "medium", "replicas": 3});
+    let mut other = NodePool::new("shop-2-general", serde_json::from_value(spec).unwrap());
+    other.metadata.namespace = Some("team-blue".to_owned());
+    world.api.put(&other);
+    world.until("ready", World::is_ready).await;
+    assert_eq!(world.status()["nodes"]["wanted"].as_i64().unwrap_or_default(), 0, "{}", world.status());
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("another one has a pool");
+    let there: NodePool = world.api.read(Some("team-blue"), "shop-2-general").unwrap();
+    assert!(there.metadata.deletion_timestamp.is_none());
 }
 
 #[tokio::test(start_paused = true)]

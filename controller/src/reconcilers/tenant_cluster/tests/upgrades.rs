@@ -1,7 +1,11 @@
 //! Control nodes on another image or minor, as a person sees it; and whatever fails and wherever a controller dies, the declared state
 //! in the end.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
+
+use fleet::hypervisor::PowerState;
+use k8s_openapi::api::core::v1::{Node, NodeSpec, Secret};
 
 use super::World;
 use super::api::Mortal;
@@ -146,8 +150,37 @@ async fn another_image_in_the_spec_swaps_the_control_nodes_and_is_committed_once
     let changes = world.place.lock().changes.len();
     world.rests().await;
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
-    world.place.change(&new_vms("0b")[0], |vm| vm.power = fleet::hypervisor::PowerState::Off);
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
     world.until("all are on", |world| world.condition("ControlPlaneReady").1 == "AllReady").await;
+}
+
+/// Nobody knows how the nodes were meanwhile, and whoever comes to say `rollback` has his ten minutes.
+#[tokio::test(start_paused = true)]
+async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() {
+    for is_there in [true, false] {
+        let world = World::upgradable().await;
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        for _ in 0..2 {
+            world.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        // The vCenter does not answer, or no controller runs.
+        world.place.lock().is_away = is_there;
+        for _ in 0..60 {
+            if is_there {
+                let _ = world.reconcile().await;
+            }
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        world.place.lock().is_away = false;
+        let back = tokio::time::Instant::now();
+        world.reconcile().await.unwrap();
+        assert_eq!((world.outcome(), world.up_to_date().as_str()), (None, "AwaitsCommit"), "{is_there}");
+        world.until("committed", World::is_current).await;
+        assert!(back.elapsed() >= Duration::from_secs(9 * 60), "{is_there}: {:?}", back.elapsed());
+        world.all_run(NEW, "it is committed");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,6 +194,19 @@ async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
     world.rests().await;
     assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
     assert_eq!(world.reason_of_operation("Progressing"), "AwaitsCommit");
+    // A host has failed meanwhile, and the commit may be days away.
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
+    let are_on = |world: &World| {
+        let state = world.place.lock();
+        let mut nodes = state.vms.iter().filter(|(vm, ..)| vm.data_disks().next().is_some());
+        nodes.all(|(vm, ..)| vm.power == PowerState::On)
+    };
+    world.until("all are on", are_on).await;
+    world.rests().await;
+    assert_eq!(
+        (world.condition("ControlPlaneReady").1.as_str(), world.up_to_date().as_str()),
+        ("AllReady", "AwaitsCommit")
+    );
     world.asks("cimmot");
     world
         .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
@@ -268,6 +314,25 @@ async fn what_is_abandoned_stays_where_it_stands_and_is_taken_for_what_it_is_whe
     assert_eq!(world.operations().len(), 1, "nothing was left to do");
 }
 
+/// An abandoned swap is final where a node was found good on the new image: the former one does not become true by being named.
+#[tokio::test(start_paused = true)]
+async fn the_former_image_named_after_an_abandoned_upgrade_is_not_current_while_nodes_run_the_new_one() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.asks("abandon");
+    world.until("abandoned", |world| world.outcome().is_some()).await;
+    world.goes_to(FORMER);
+    world.rests().await;
+    let (_, reason, words) = world.condition("UpToDate");
+    assert!(reason == "ChangeBlocked" && words.contains("upgrade.downgrade"), "{reason}: {words}");
+    assert_eq!(world.status()["controlPlane"]["updated"], 0);
+    world.goes_to(NEW);
+    world.until("taken for what it is", World::is_current).await;
+    world.rests().await;
+    assert!(world.is_current() && world.status()["resolved"]["image"] == NEW, "and stays so");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_word_in_the_middle_of_an_upgrade_is_heard_at_once() {
     let world = World::upgradable().await;
@@ -336,6 +401,60 @@ async fn a_term_that_ends_in_an_upgrade_stops_it_and_another_controller_goes_on(
     world.until("committed", World::is_current).await;
     world.all_run(NEW, "another one went on");
     assert_eq!(world.operations().len(), 1);
+}
+
+/// A run that ends before it has turned the journal leaves the word to the next one.
+#[tokio::test(start_paused = true)]
+async fn a_way_back_that_no_run_has_noted_is_heard_by_the_next_one() {
+    let mut world = World::upgradable().await;
+    world.goes_to(NEW);
+    let term = world.term.clone();
+    let ends = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        term.end();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), ends);
+    assert!(done.is_err(), "{done:?}");
+    // The hold of the one before is waited for, and meanwhile somebody wants something else.
+    world.term = Term::unlimited("controller two");
+    world.asks("rollback");
+    let edits = async {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        world.edit(|spec| spec.upgrade.gate_seconds += 1);
+    };
+    let (_, ()) = tokio::join!(world.reconcile(), edits);
+    world.until("ended", |world| world.outcome().is_some()).await;
+    assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+    world.rests().await;
+    world.all_run(FORMER, "it was taken back");
+    assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
+}
+
+/// Wherever a swap fails that is tried again by a person's word, before it has an Operation of its own.
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_is_asked_for_again_is_begun_whatever_is_in_the_way_for_a_moment() {
+    // It is judged, and planned before and under the hold.
+    for call in 0..3 {
+        let world = World::upgradable().await;
+        world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
+        world.goes_to(NEW);
+        world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+        let told = world.operations()[0].status.clone().unwrap().conditions;
+        {
+            let mut state = world.place.lock();
+            state.ill.never_good.clear();
+            state.ill.silent_after = Some(call);
+        }
+        world.asks("resume");
+        world.until(&format!("committed: {call}"), World::is_current).await;
+        world.all_run(NEW, &format!("it was tried again: {call}"));
+        assert_eq!((world.operations().len(), world.place.lock().ill.silent_after), (2, None), "{call}");
+        let first = world.operations().remove(1);
+        assert!(first.metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "{call}: it is noted");
+        assert_eq!(first.status.unwrap().conditions, told, "{call}: what has ended says nothing else");
+    }
 }
 
 /// Pods that do not move away are waited for; whoever does not want to wait goes back.
@@ -410,6 +529,13 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     let operation = world.operations().remove(0);
     assert!(operation.spec.steps.len() > 20 && operation.spec.plan.is_some(), "it can be read");
     assert_eq!((world.place.lock().changes.len(), world.condition("Progressing").1.as_str()), (changes, "Paused"));
+    assert_eq!(world.reason_of_operation("Progressing"), "Paused");
+    // Whoever unpauses it later wants it to go on.
+    world.asks("rollback");
+    world
+        .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
+        .await;
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("NotToBeHad", None));
     world.edit(|spec| spec.paused = false);
     let paused = async {
         while !world.place.lock().changes.contains(&"detach") {
@@ -427,6 +553,96 @@ async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away
     world.edit(|spec| spec.paused = false);
     world.until("committed", World::is_current).await;
     world.all_run(NEW, "it went on");
+}
+
+/// Who has read the plan and corrected it gets what he has named, and no node has moved before.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_corrected_while_it_is_paused_is_not_carried_out() {
+    const OTHER: &str = "kaas-tenant-0.4.0";
+    for wanted in [Some(OTHER), None] {
+        let world = World::upgradable().await;
+        world.api.put(&image(OTHER, "0.4.0", "0c", &["1.36"]));
+        world.edit(|spec| {
+            spec.paused = true;
+            spec.image = Some(NEW.to_owned());
+        });
+        world.rests().await;
+        let read = world.operations().remove(0);
+        assert_eq!(read.spec.to_image.as_deref(), Some(NEW));
+        let changes = world.place.lock().changes.len();
+        world.edit(|spec| spec.image = wanted.map(str::to_owned));
+        world.edit(|spec| spec.paused = false);
+        if wanted.is_none() {
+            world.until("as it was", World::is_current).await;
+            world.rests().await;
+            world.all_run(FORMER, "it is named no more");
+            assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
+            assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+            continue;
+        }
+        world.until("planned anew", |world| world.operations().len() == 2).await;
+        assert_eq!(world.operations().remove(0).spec.to_image.as_deref(), Some(OTHER));
+        let first: Operation = world.api.read(Some("team-blue"), &read.metadata.name.clone().unwrap()).unwrap();
+        assert_eq!(first.status.unwrap().outcome.as_deref(), Some("rolled back"));
+        world.until("committed", |world| world.status()["resolved"]["image"] == OTHER).await;
+        let of_new = world.place.lock().images.values().filter(|digest| digest.starts_with("0b")).count();
+        assert_eq!(of_new, 0, "no VM was ever made of the image that was corrected");
+    }
+}
+
+/// What was named in the middle follows, and the one before it is no person's wish any more.
+#[tokio::test(start_paused = true)]
+async fn an_image_that_is_named_no_more_is_committed_by_a_persons_word_alone() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.goes_to("kaas-tenant-0.3.1");
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.place.vms().len()), ("AwaitsCommit", 6));
+    assert!(world.condition("UpToDate").2.contains("kaas-tenant-0.3.1"), "{:?}", world.condition("UpToDate"));
+    world.asks("commit");
+    world.until("committed", |world| world.outcome().as_deref() == Some("committed")).await;
+}
+
+/// Another version of the controller may lead for a while, and go again: nothing is begun by it, or left to it with a node away.
+#[tokio::test(start_paused = true)]
+async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_on_afterwards() {
+    let mut world = World::upgradable().await;
+    world.is_marked = false;
+    world.goes_to(NEW);
+    world.rests().await;
+    assert_eq!((world.operations().len(), world.up_to_date().as_str()), (0, "Changing"));
+    assert!(world.condition("UpToDate").2.contains("control cluster"), "{:?}", world.condition("UpToDate"));
+    world.is_marked = true;
+    // A control node of the control cluster is drained to be swapped, while a tenant's node is away.
+    let cordoned = |unschedulable: bool| {
+        let mut node = Node::default();
+        node.metadata.name = Some("control-cp1".to_owned());
+        let label = "node-role.kubernetes.io/control-plane".to_owned();
+        node.metadata.labels = Some([(label, String::new())].into());
+        node.spec = Some(NodeSpec { unschedulable: Some(unschedulable), ..NodeSpec::default() });
+        world.api.put(&node);
+    };
+    let drained = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        cordoned(true);
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), drained);
+    done.unwrap();
+    world.rests().await;
+    assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "no node is away");
+    let attached = || world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+    assert!((1..3).contains(&attached()), "{} nodes were swapped", attached());
+    assert_eq!(world.reason_of_operation("Progressing"), "ControlClusterChanges");
+    let entries = world.operations()[0].status.clone().unwrap().entries.len();
+    world.rests().await;
+    assert_eq!(world.operations()[0].status.clone().unwrap().entries.len(), entries, "nothing is noted meanwhile");
+    cordoned(false);
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it went on");
+    assert_eq!(world.operations().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -484,6 +700,99 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37"));
     assert_eq!(raise(&world).status.unwrap().outcome.as_deref(), Some("done"));
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_somebody_else_keeps_is_waited_for_and_asked_once() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    let mut kept = world.operations().remove(0);
+    kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
+    world.api.put(&kept);
+    world.delete();
+    world.until("waited for", |world| world.condition("Progressing").2.contains("keep Operations")).await;
+    let calls = world.api.calls();
+    world.reconcile().await.unwrap();
+    assert!(world.api.calls() - calls < 40, "{} calls", world.api.calls() - calls);
+    let mut kept = world.operations().remove(0);
+    kept.metadata.finalizers = None;
+    world.api.put(&kept);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("nobody keeps anything");
+}
+
+/// The API is its tenant's, and so is what it lists.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_the_api_makes_up_is_asked_nothing() {
+    let (stranger, moved) = (Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(192, 168, 10, 1));
+    for listed in [("shop-cp4", stranger), ("shop-cp1", moved)] {
+        let world = World::upgradable().await;
+        world.place.lock().strangers.push((listed.0.to_owned(), listed.1));
+        world.goes_to(NEW);
+        world.rests().await;
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "NotKnown" && words.contains("not made for it"), "{reason} {words}");
+        assert!(!words.contains(&listed.1.to_string()), "{words}");
+        assert!(!world.place.lock().asked.contains(&listed.1) && world.operations().is_empty());
+        world.place.lock().strangers.clear();
+        world.until("committed", World::is_current).await;
+    }
+}
+
+/// Who is asked may take as long as he likes.
+#[tokio::test(start_paused = true)]
+async fn a_look_before_a_change_that_comes_to_no_end_heeds_whoever_wants_something_else_and_ends_by_itself() {
+    let mut world = World::upgradable().await;
+    world.place.lock().are_mute = true;
+    world.goes_to(NEW);
+    let look = tokio::time::timeout(Duration::from_secs(400), world.reconcile()).await;
+    look.expect("it has an end").unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "NotKnown" && words.contains("within 300 s"), "{reason} {words}");
+    let begun = tokio::time::Instant::now();
+    let closed = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.term.close();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), closed);
+    done.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    world.term = Term::unlimited("controller two");
+    let deleted = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.delete();
+    };
+    let (_, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(200), world.reconcile()), deleted);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was deleted while it was looked at");
+    assert!(begun.elapsed() < Duration::from_secs(400), "{:?}", begun.elapsed());
+}
+
+/// A control node is its tenant's: nobody is asked where it says.
+#[tokio::test(start_paused = true)]
+async fn a_kubeconfig_that_a_node_gives_and_that_leads_elsewhere_is_gone_by_nowhere() {
+    for server in ["https://127.0.0.1:10259", "https://10.0.0.5:6443", "https://192.168.10.20:2379"] {
+        let world = World::upgradable().await;
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        {
+            let mut state = world.place.lock();
+            state.elsewhere = Some(server);
+            state.asked_by.clear();
+        }
+        world.api.remove::<Secret>(Some("team-blue"), "shop-kubeconfig");
+        world.asks("rollback");
+        for _ in 0..10 {
+            let _ = world.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        assert!(world.place.lock().asked_by.is_empty(), "{:?}", world.place.lock().asked_by);
+        let said = format!("{:#} {:?}", world.api.object("tenantclusters"), world.operations());
+        assert!(!said.contains(&server["https://".len()..]), "{said}");
+        world.place.lock().elsewhere = None;
+        world.until("gone on with", |world| world.outcome().is_some()).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -284,7 +284,7 @@ impl Nodes for World {
         .await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path) -> anyhow::Result<u64> {
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, _: u64) -> anyhow::Result<u64> {
         if self.lock().no_snapshot {
             return std::future::pending().await;
         }

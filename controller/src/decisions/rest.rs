@@ -1,0 +1,107 @@
+//! Why nothing is begun of a cluster's control nodes, and what is under way rests where no node is away: somebody has paused it, or the
+//! control cluster itself is being changed. Pure.
+
+use fleet::upgrade::Direction;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use super::swapping::{Stage, Swapping};
+use crate::objects::{OperationReason, TenantCluster};
+
+/// The label of control nodes (Kubernetes, "Well-Known Labels, Annotations and Taints").
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// Why it rests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// A person has paused the cluster.
+    Paused,
+    /// The control cluster is being changed; by what that is seen.
+    ControlCluster(String),
+}
+
+impl Rest {
+    /// Why a cluster rests, if it does. `control_cluster` is by what a change of the control cluster is seen.
+    pub fn of(cluster: &TenantCluster, control_cluster: Option<String>) -> Option<Self> {
+        if cluster.spec.paused { Some(Self::Paused) } else { control_cluster.map(Self::ControlCluster) }
+    }
+
+    /// The same as an Operation has it.
+    pub fn reason(&self) -> OperationReason {
+        match self {
+            Self::Paused => OperationReason::Paused,
+            Self::ControlCluster(_) => OperationReason::ControlClusterChanges,
+        }
+    }
+
+    /// The same for people.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Paused => "the cluster is paused".to_owned(),
+            Self::ControlCluster(why) => {
+                format!("the control cluster is being changed, and this goes on afterwards: {why}")
+            }
+        }
+    }
+
+    /// Why what is asked of an Operation is refused meanwhile: it would be done later, when somebody else may have said that it goes on.
+    pub fn refuses(&self) -> String {
+        format!("{}; ask for it once that is over", self.words())
+    }
+}
+
+/// By what it is seen that the control cluster is being changed: the controller that leads is of another build than that which the
+/// cluster's kinds are of (`is_marked`), or a control node takes no pods, as while its image is swapped. None if it is not.
+pub fn control_cluster(is_marked: bool, nodes: &[Node]) -> Option<String> {
+    if !is_marked {
+        return Some("the image that the controller is of is not committed".to_owned());
+    }
+    let is_cordoned = |node: &&Node| {
+        let is_control = node.labels().contains_key(CONTROL_PLANE);
+        is_control && node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+    };
+    let node = nodes.iter().find(is_cordoned)?;
+    Some(format!("its control node {} takes no pods", node.name_any()))
+}
+
+/// Whether no node is away as long as a swap takes no step.
+pub fn is_at_rest(swapping: &Swapping) -> bool {
+    swapping.stage != Stage::Goes || (swapping.direction == Direction::Forward && !swapping.is_away)
+}
+
+/// Why the conditions of a swap's Operation are as they are, in a cluster that may rest.
+pub fn swap_reasons(rest: Option<&Rest>, swapping: &Swapping) -> [(OperationReason, String); 2] {
+    let [progressing, succeeded] = swapping.reasons();
+    // One whose node is back waits for a person, whether or not the cluster rests.
+    let rests = matches!(swapping.stage, Stage::Goes | Stage::Upgraded) && is_at_rest(swapping);
+    match rest.filter(|_| rests) {
+        Some(rest) => [(rest.reason(), swapping.step.clone().unwrap_or_default()), succeeded],
+        None => [progressing, succeeded],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decisions::fixture::cluster;
+
+    #[test]
+    fn a_control_cluster_is_being_changed_while_a_control_node_takes_no_pods_or_its_image_is_not_committed() {
+        let node = |name: &str, control: bool, unschedulable: Option<bool>| {
+            let mut node = Node::default();
+            node.metadata.name = Some(name.to_owned());
+            node.metadata.labels = control.then(|| [(CONTROL_PLANE.to_owned(), String::new())].into());
+            node.spec = Some(k8s_openapi::api::core::v1::NodeSpec { unschedulable, ..Default::default() });
+            node
+        };
+        let well = [node("cp1", true, None), node("cp2", true, Some(false)), node("w1", false, Some(true))];
+        assert_eq!(control_cluster(true, &well), None, "a worker is nobody's matter");
+        assert!(control_cluster(false, &well).is_some());
+        let swapped = [node("cp1", true, None), node("cp2", true, Some(true))];
+        assert!(control_cluster(true, &swapped).unwrap().contains("cp2"));
+        let mut paused = cluster();
+        paused.spec.paused = true;
+        assert_eq!(Rest::of(&paused, Some("x".to_owned())), Some(Rest::Paused), "who unpauses it is told the other");
+        assert_eq!(Rest::of(&cluster(), None), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! A cluster's control nodes as they are asked for credentials. A node is its tenant's and says what it likes: only what leads to the cluster
+//! itself is taken, for whoever went by anything else would ask where the tenant says, from where the controller is.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use anyhow::ensure;
+use async_trait::async_trait;
+use contract::deployer::{Fingerprints, PrivateKey};
+use contract::ports;
+use fleet::deploy::Guests;
+use fleet::node::Credentials;
+use zeroize::Zeroizing;
+
+use super::Work;
+use super::secrets::is_of;
+use crate::objects::TenantCluster;
+
+/// The control nodes of one cluster.
+struct OwnGuests<'a> {
+    guests: Box<dyn Guests>,
+    cluster: &'a TenantCluster,
+}
+
+#[async_trait]
+impl Guests for OwnGuests<'_> {
+    async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
+        let given = self.guests.kubeconfig(node, shown).await?;
+        let server = Credentials::parse(&given).ok().and_then(|given| given.address());
+        let is_own = server.is_some_and(|server| {
+            server.port() == ports::API && (*server.ip() == node || is_of(self.cluster, *server.ip()))
+        });
+        // Where it leads is not said: who is told that asks about addresses by it.
+        ensure!(is_own, "it gives a kubeconfig that leads elsewhere than to the cluster");
+        Ok(given)
+    }
+
+    async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
+        self.guests.ready(kubeconfig).await
+    }
+}
+
+impl Work<'_> {
+    /// The control nodes of a cluster, by its deployer's key; without it they cannot be asked.
+    pub(super) fn guests<'c>(&self, cluster: &'c TenantCluster, key: Option<PrivateKey>) -> Box<dyn Guests + 'c> {
+        Box::new(OwnGuests { guests: self.places.guests(key), cluster })
+    }
+}

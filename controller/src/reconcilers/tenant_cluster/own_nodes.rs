@@ -1,0 +1,96 @@
+//! A cluster's control nodes as they are asked to be upgraded. Which ones there are says the cluster's API, which is its tenant's: none is
+//! asked but those that were made for it, at the addresses that they were given.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::ensure;
+use async_trait::async_trait;
+use contract::kubernetes_upgrade;
+use contract::node::Node;
+use contract::swap;
+use fleet::upgrade::{Asked, Nodes};
+use uuid::Uuid;
+
+use crate::objects::TenantCluster;
+
+/// The control nodes of one cluster.
+pub(super) struct OwnNodes {
+    nodes: Arc<dyn Nodes>,
+    own: BTreeMap<String, Ipv4Addr>,
+}
+
+impl OwnNodes {
+    /// Those that were made for a cluster, which `nodes` asks.
+    pub(super) fn new(nodes: Arc<dyn Nodes>, cluster: &TenantCluster) -> Self {
+        let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
+        let made = deployment.into_iter().flat_map(|deployment| &deployment.nodes);
+        let own = made.filter_map(|node| Some((node.name.clone(), node.address.parse().ok()?))).collect();
+        Self { nodes, own }
+    }
+
+    /// Who is told why asks about addresses by it: none is named.
+    fn of(&self, node: Ipv4Addr) -> anyhow::Result<&dyn Nodes> {
+        ensure!(self.own.values().any(|own| *own == node), "no control node was made for the cluster at that address");
+        Ok(&*self.nodes)
+    }
+}
+
+#[async_trait]
+impl Nodes for OwnNodes {
+    async fn ready(&self) -> anyhow::Result<()> {
+        self.nodes.ready().await
+    }
+
+    async fn cluster(&self) -> anyhow::Result<Uuid> {
+        self.nodes.cluster().await
+    }
+
+    async fn control_nodes(&self) -> anyhow::Result<Vec<(String, Ipv4Addr)>> {
+        let seen = self.nodes.control_nodes().await?;
+        let strangers = seen.iter().filter(|(name, address)| self.own.get(name) != Some(address)).count();
+        ensure!(
+            strangers == 0,
+            "the cluster's API lists {strangers} control nodes that were not made for it, or are elsewhere: remove them"
+        );
+        Ok(seen)
+    }
+
+    async fn facts(&self, node: Ipv4Addr) -> anyhow::Result<Node> {
+        self.of(node)?.facts(node).await
+    }
+
+    async fn begin_swap(&self, node: Ipv4Addr, swap: &swap::Request) -> anyhow::Result<Asked> {
+        self.of(node)?.begin_swap(node, swap).await
+    }
+
+    async fn cancel_swap(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        self.of(node)?.cancel_swap(node, swap).await
+    }
+
+    async fn evacuate(&self, node: Ipv4Addr, request: &swap::EvacuationRequest) -> anyhow::Result<Asked> {
+        self.of(node)?.evacuate(node, request).await
+    }
+
+    async fn cancel_evacuation(&self, node: Ipv4Addr, id: Uuid) -> anyhow::Result<Asked> {
+        self.of(node)?.cancel_evacuation(node, id).await
+    }
+
+    async fn commit(&self, node: Ipv4Addr, swap: Uuid) -> anyhow::Result<Asked> {
+        self.of(node)?.commit(node, swap).await
+    }
+
+    async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked> {
+        self.of(node)?.upgrade_kubernetes(node, request).await
+    }
+
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
+        self.of(node)?.snapshot(node, to, most).await
+    }
+
+    async fn publish(&self, status: &str) -> anyhow::Result<()> {
+        self.nodes.publish(status).await
+    }
+}

@@ -1,0 +1,118 @@
+//! Many clusters' places in memory, each its own: VMs and nodes of one are nothing to another. They are told apart as by a vCenter and by
+//! the network: by the cluster's name, and by the authority that it has formed with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use async_trait::async_trait;
+use contract::deployer::{Fingerprint, Fingerprints, PrivateKey};
+use fleet::authority::Snapshots;
+use fleet::deploy::Guests;
+use fleet::hypervisor::Hypervisor;
+use fleet::node::{AddOnSeen, Credentials};
+use fleet::upgrade::Nodes;
+use fleet::workers::Cluster;
+use zeroize::Zeroizing;
+
+use crate::objects::Provider;
+use crate::reach::Placeable;
+use crate::reach::providers::{Place, Unavailable};
+use crate::reconcilers::tenant_cluster::tests::InMemoryPlace;
+
+#[derive(Default)]
+struct All {
+    by_name: BTreeMap<String, InMemoryPlace>,
+    by_authority: BTreeMap<Fingerprint, InMemoryPlace>,
+}
+
+/// Places by the names of clusters. Clones are the same ones.
+#[derive(Clone, Default)]
+pub struct Places(Arc<Mutex<All>>);
+
+impl Places {
+    /// The place of a cluster, which is there from the first question on.
+    pub fn of(&self, cluster: &str) -> InMemoryPlace {
+        let mut all = self.0.lock().unwrap();
+        if let Some(there) = all.by_name.get(cluster) {
+            return there.clone();
+        }
+        let place = InMemoryPlace::new();
+        all.by_name.insert(cluster.to_owned(), place.clone());
+        all.by_authority.insert(place.authority(), place.clone());
+        place
+    }
+
+    /// How many VMs there are of all clusters.
+    pub fn vms(&self) -> usize {
+        self.0.lock().unwrap().by_name.values().map(|place| place.lock().vms.len()).sum()
+    }
+
+    fn formed_with(&self, authority: Fingerprint) -> anyhow::Result<InMemoryPlace> {
+        self.0.lock().unwrap().by_authority.get(&authority).cloned().context("nobody has formed with that authority")
+    }
+
+    fn led_to(&self, kubeconfig: &str) -> anyhow::Result<InMemoryPlace> {
+        let authorities = Credentials::parse(kubeconfig)?.authorities()?;
+        self.formed_with(*authorities.first().context("a kubeconfig without an authority")?)
+    }
+}
+
+#[async_trait]
+impl Placeable for Places {
+    async fn hypervisor(
+        &self,
+        provider: &Provider,
+        place: &Place<'_>,
+        make: bool,
+    ) -> Result<Box<dyn Hypervisor>, Unavailable> {
+        self.of(place.cluster).hypervisor(provider, place, make).await
+    }
+
+    fn cluster(&self, kubeconfig: &str) -> anyhow::Result<Box<dyn Cluster>> {
+        Placeable::cluster(&self.led_to(kubeconfig)?, kubeconfig)
+    }
+
+    async fn add_ons(&self, kubeconfig: &str) -> anyhow::Result<Vec<AddOnSeen>> {
+        self.led_to(kubeconfig)?.add_ons(kubeconfig).await
+    }
+
+    fn guests(&self, key: Option<PrivateKey>) -> Box<dyn Guests> {
+        Box::new(GuestsOfAll { places: self.clone(), key })
+    }
+
+    fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>> {
+        self.led_to(kubeconfig)?.nodes(kubeconfig)
+    }
+
+    fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots> {
+        self.of(cluster).snapshots(namespace, cluster)
+    }
+
+    async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()> {
+        self.of(cluster).clears(namespace, cluster).await
+    }
+}
+
+/// The control nodes of whichever cluster is asked for.
+struct GuestsOfAll {
+    places: Places,
+    key: Option<PrivateKey>,
+}
+
+#[async_trait]
+impl Guests for GuestsOfAll {
+    async fn kubeconfig(&self, node: Ipv4Addr, shown: &Fingerprints) -> anyhow::Result<Zeroizing<String>> {
+        let place = self.places.formed_with(shown.authority)?;
+        let key = match &self.key {
+            Some(key) => Some(PrivateKey::of_pem(key.pem().expose())?),
+            None => None,
+        };
+        place.guests(key).kubeconfig(node, shown).await
+    }
+
+    async fn ready(&self, kubeconfig: &str) -> anyhow::Result<BTreeSet<String>> {
+        self.places.led_to(kubeconfig)?.guests(None).ready(kubeconfig).await
+    }
+}

@@ -1,0 +1,200 @@
+//! The reconcilers of clusters, of their pools and of addresses, all at work at once as [`crate::run`] has them: the same queues, waits,
+//! tasks and triggers. Watches are of an API server in memory: they lose nothing and never break off. Providers, classes and images are
+//! few, however many clusters there are, and are looked after by nobody here.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, LocalBoxFuture, join_all};
+use futures_util::{FutureExt, StreamExt, stream};
+use kube::ResourceExt;
+use kube::runtime::applier;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::counted::{Whose, as_of};
+use super::places::Places;
+use crate::context::{Context, Trouble};
+use crate::objects::{IPAddress, IPPool, Machine, NodePool, TenantCluster};
+use crate::reach::in_memory::{Heard, InMemory};
+use crate::reach::kinds::Kind;
+use crate::reconcilers::{ip_address, ip_pool, node_pool, tenant_cluster};
+use crate::run::attempts::Attempts;
+use crate::run::{ALL_AT_ONCE, AT_ONCE, GATHERED, at_most, claimed, named, task, triggers};
+
+/// What all reconcilers share.
+pub struct Shared {
+    pub api: InMemory,
+    pub places: Places,
+    pub context: Arc<Context>,
+}
+
+type Reconciling = BoxFuture<'static, Result<Action, Trouble>>;
+type Asked<K> = (Store<K>, UnboundedReceiver<ObjectRef<K>>);
+
+fn cluster(cluster: Arc<TenantCluster>, shared: Arc<Shared>) -> Reconciling {
+    async move {
+        let Context { objects, term, clock, .. } = &*shared.context;
+        tenant_cluster::tests::reconcile(&cluster, &**objects, &shared.places, (term, clock)).await
+    }
+    .boxed()
+}
+
+fn pool(pool: Arc<NodePool>, shared: Arc<Shared>) -> Reconciling {
+    async move {
+        let Context { objects, term, clock, .. } = &*shared.context;
+        node_pool::tests::reconcile(&pool, &**objects, &shared.places, (term, clock)).await
+    }
+    .boxed()
+}
+
+fn address(address: Arc<IPAddress>, shared: Arc<Shared>) -> Reconciling {
+    ip_address::reconcile(address, Arc::clone(&shared.context)).boxed()
+}
+
+fn ranges(pool: Arc<IPPool>, shared: Arc<Shared>) -> Reconciling {
+    ip_pool::reconcile(pool, Arc::clone(&shared.context)).boxed()
+}
+
+fn namespace<K: Kind>(object: &K) -> String {
+    object.namespace().unwrap_or_default()
+}
+
+fn namespace_of_claimant(address: &IPAddress) -> String {
+    address.spec.claimant.namespace.clone()
+}
+
+/// All at work, on what is put into the API server from now on; for ever.
+pub fn all(shared: &Arc<Shared>) -> LocalBoxFuture<'static, ()> {
+    let heard = shared.api.watched();
+    let (clusters, of_clusters) = Watched::<TenantCluster>::new();
+    let (pools, of_pools) = Watched::<NodePool>::new();
+    let (addresses, of_addresses) = Watched::<IPAddress>::new();
+    let (ip_pools, of_ip_pools) = Watched::<IPPool>::new();
+    let gathered = at_most(ALL_AT_ONCE).debounce(GATHERED);
+    let watches = Watches { clusters, pools, addresses, ip_pools };
+    let all = vec![
+        works(shared, of_clusters, gathered.clone(), namespace, cluster),
+        works(shared, of_pools, gathered, namespace, pool),
+        works(shared, of_addresses, at_most(AT_ONCE), namespace_of_claimant, address),
+        works(shared, of_ip_pools, at_most(AT_ONCE).debounce(GATHERED), namespace, ranges),
+        watches.hear(heard).boxed_local(),
+    ];
+    join_all(all).map(drop).boxed_local()
+}
+
+/// Reconciles what is asked for, as `Work::works` has it.
+fn works<K: Kind + 'static>(
+    shared: &Arc<Shared>,
+    (store, queue): Asked<K>,
+    config: Config,
+    of: fn(&K) -> String,
+    reconcile: fn(Arc<K>, Arc<Shared>) -> Reconciling,
+) -> LocalBoxFuture<'static, ()> {
+    let attempts = Attempts::<K>::default();
+    let counted = attempts.clone();
+    let reconcile = move |object: Arc<K>, shared: Arc<Shared>| {
+        let attempts = attempts.clone();
+        let whose = Whose { namespace: of(&object), reconciler: K::plural(&()).into_owned() };
+        async move {
+            let reconciled = task::alone(as_of(whose, reconcile(Arc::clone(&object), shared))).await;
+            attempts.note(&object, reconciled.as_ref().err());
+            reconciled
+        }
+        .boxed()
+    };
+    let again = move |object: Arc<K>, trouble: &Trouble, _: Arc<Shared>| trouble.again(counted.of(&object));
+    let queue = stream::unfold(queue, |mut queue| async move {
+        let next = queue.recv().await?;
+        Some((Ok::<_, Infallible>(next), queue))
+    });
+    let done = applier(reconcile, again, Arc::clone(shared), store, queue, config);
+    done.for_each(|_| std::future::ready(())).boxed_local()
+}
+
+/// A kind's watch: what there is of it, and who is asked for.
+struct Watched<K: Kind + 'static> {
+    writer: Writer<K>,
+    store: Store<K>,
+    queue: UnboundedSender<ObjectRef<K>>,
+}
+
+impl<K: Kind + 'static> Watched<K> {
+    fn new() -> (Self, Asked<K>) {
+        let mut writer = Writer::<K>::new(());
+        // There is nothing of it yet.
+        writer.apply_watcher_event(&Event::Init);
+        writer.apply_watcher_event(&Event::InitDone);
+        let (queue, asked) = unbounded_channel();
+        let store = writer.as_reader();
+        (Self { writer, store: store.clone(), queue }, (store, asked))
+    }
+
+    fn hears(&mut self, object: &K, is_there: bool) {
+        if is_there {
+            self.writer.apply_watcher_event(&Event::Apply(object.clone()));
+            self.ask([ObjectRef::from_obj(object)]);
+        } else {
+            self.writer.apply_watcher_event(&Event::Delete(object.clone()));
+        }
+    }
+
+    fn ask(&self, these: impl IntoIterator<Item = ObjectRef<K>>) {
+        for one in these {
+            // All end together.
+            let _ = self.queue.send(one);
+        }
+    }
+}
+
+struct Watches {
+    clusters: Watched<TenantCluster>,
+    pools: Watched<NodePool>,
+    addresses: Watched<IPAddress>,
+    ip_pools: Watched<IPPool>,
+}
+
+fn read<K: Kind>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
+}
+
+impl Watches {
+    async fn hear(mut self, mut heard: UnboundedReceiver<Heard>) {
+        while let Some(Heard { plural, object, is_there }) = heard.recv().await {
+            match plural.as_str() {
+                "tenantclusters" => self.hears_cluster(&read(object), is_there),
+                "nodepools" => self.hears_pool(&read(object), is_there),
+                "machines" => self.hears_machine(&read(object)),
+                "ipaddresses" => self.hears_address(&read(object), is_there),
+                "ippools" => self.ip_pools.hears(&read(object), is_there),
+                _ => {}
+            }
+        }
+    }
+
+    fn hears_cluster(&mut self, cluster: &TenantCluster, is_there: bool) {
+        self.clusters.hears(cluster, is_there);
+        self.pools.ask(named(&self.pools.store, |pool| triggers::concerns(cluster, pool)));
+        self.addresses.ask(claimed(&self.addresses.store, cluster));
+    }
+
+    fn hears_pool(&mut self, pool: &NodePool, is_there: bool) {
+        self.pools.hears(pool, is_there);
+        self.clusters.ask([triggers::cluster_of_pool(pool)]);
+    }
+
+    fn hears_machine(&mut self, machine: &Machine) {
+        self.clusters.ask(triggers::cluster_of_machine(machine));
+        self.pools.ask(triggers::pool_of_machine(machine));
+        self.addresses.ask(claimed(&self.addresses.store, machine));
+    }
+
+    fn hears_address(&mut self, address: &IPAddress, is_there: bool) {
+        self.addresses.hears(address, is_there);
+        self.ip_pools.ask([ObjectRef::new(&address.spec.pool_ref.name)]);
+    }
+}
