@@ -143,7 +143,7 @@ impl PoolWork<'_> {
         let own = age(pool);
         let all = all.attempting("looking for the cluster's NodePools")?;
         let of_cluster = all.iter().filter(|other| other.spec.cluster_ref.name == pool.spec.cluster_ref.name);
-        Ok(of_cluster.filter(|other| age(*other) < own).count() >= MOST)
+        Ok(of_cluster.filter(|other| age(other) < own).count() >= MOST)
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, Trouble> {
