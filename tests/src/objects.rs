@@ -241,7 +241,11 @@ spec: {{processors: 2, memoryMiB: 2048}}
     /// # Panics
     /// They cannot be listed.
     pub fn files(&self) -> Vec<String> {
-        self.control.files().into_iter().filter(|file| !file.contains("/cp1") && !file.contains(" cp1")).collect()
+        let control: Vec<String> = self.control.vms().into_iter().map(|(vm, _)| vm).collect();
+        let is_of_control = |file: &str| {
+            control.iter().any(|vm| [" ", "/"].iter().any(|before| file.contains(&format!("{before}{vm}"))))
+        };
+        self.control.files().into_iter().filter(|file| !is_of_control(file)).collect()
     }
 
     /// A client of a tenant's API, by the kubeconfig that its administrator has.

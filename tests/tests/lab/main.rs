@@ -55,6 +55,7 @@ const SCENARIOS: &[Entry] = entries![
     bad_input::short::bad_properties_are_named_and_nothing_is_formatted,
     bad_input::short::wrong_disks_networks_and_clocks_are_named,
     bad_input::short::a_second_adapter_gets_its_address_and_routes,
+    object_tenants::short::a_tenant_is_declared_serves_and_is_deleted,
     objects::short::an_api_server_takes_and_refuses_objects_as_their_rules_say,
     qemu::long::a_node_loses_its_power_in_its_swap_and_after_it_and_goes_back,
     qemu::long::a_node_on_vsphere_hardware_forms_a_cluster,

@@ -1,4 +1,4 @@
-//! The node whose controller leads is cut off, again and again, while tenant clusters are made, changed and deleted by their objects.
+//! The node whose controller leads is cut off, again and again, while a tenant cluster is made, upgraded and deleted by its objects.
 
 pub mod long {
     use super::*;
@@ -6,16 +6,19 @@ pub mod long {
     /// Three control nodes and a small tenant. At drawn moments of each change the leader's VM loses its power: another one goes on, and in
     /// the end all is as declared, with one VM for each Machine and nothing left of what was deleted.
     pub fn whichever_moment_the_leader_is_cut_off_at_all_is_as_declared_at_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let newer = built_ova::build_tenant("0.1.9", directory.path()).unwrap_or_else(|error| panic!("{error:#}"));
         let site = Site::up("leader");
         let control = Described::three(&site, &find_ova(&named_ova()).unwrap());
         control.run(&["deploy"]);
         let objects = Objects::of(&site, &control);
         objects.provide();
-        let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
-        let file = objects.file("shop.yaml", &small_cluster("shop", &image, 1));
+        let [former, newer] = [find_ova_of(&named_ova(), "kaas-tenant").unwrap(), newer].map(|ova| objects.push(&ova));
+        let file = objects.file("shop.yaml", &small_cluster("shop", &former, 1));
         let file = file.to_str().unwrap();
         let (files, secrets) = (objects.files(), objects.secrets());
         let create = ["cluster", "create", "--file", file];
+        let upgrade = ["cluster", "upgrade", "shop", "--image", &newer];
         let delete = ["cluster", "delete", "shop", "--confirm", "shop"];
         let is_there = || {
             let vms = objects.vms();
@@ -25,6 +28,12 @@ pub mod long {
                 "{vms:?}"
             );
             assert_eq!(objects.made(), objects.machines(), "a VM is its Machine's, and no other one");
+        };
+        // The former VM is kept for the way back.
+        let is_newer = || {
+            let vms = objects.vms();
+            let (on, off): (Vec<_>, Vec<_>) = vms.iter().partition(|(_, is_on)| *is_on);
+            assert!(on.len() == 2 && off.len() == 1 && off[0].0 == "shop-cp1", "{vms:?}");
         };
         let is_gone = || {
             assert_eq!(objects.vms(), []);
@@ -36,6 +45,8 @@ pub mod long {
         // How long each takes when nothing happens.
         let (_, making) = objects.run(&create);
         is_there();
+        let (_, upgrading) = objects.run(&upgrade);
+        is_newer();
         let (_, deleting) = objects.run(&delete);
         is_gone();
 
@@ -48,9 +59,9 @@ pub mod long {
             of.mul_f64(f64::from(drawn) / f64::from(u32::MAX))
         };
         for _ in 0..CUTS {
-            for (change, lasts, is_so) in
-                [(&create[..], making, &is_there as &dyn Fn()), (&delete[..], deleting, &is_gone as &dyn Fn())]
-            {
+            let changes: [(&[&str], _, &dyn Fn()); 3] =
+                [(&create, making, &is_there), (&upgrade, upgrading, &is_newer), (&delete, deleting, &is_gone)];
+            for (change, lasts, is_so) in changes {
                 let after = moment(lasts);
                 let leader = objects.leader().expect("a controller leads");
                 let changing = objects.begin(change);
@@ -73,6 +84,7 @@ pub mod long {
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lab::{find_ova, find_ova_of};
+use scenarios::built_ova;
 use scenarios::described::{CLUSTER, Described};
 use scenarios::objects::{Objects, small_cluster};
 use scenarios::places::named_ova;
@@ -80,4 +92,4 @@ use scenarios::scenario::{ALL, FORMING};
 use scenarios::vcenter::Site;
 
 /// How often each change is cut: twelve cuts in all.
-const CUTS: usize = 6;
+const CUTS: usize = 4;

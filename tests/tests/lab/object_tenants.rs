@@ -1,5 +1,32 @@
 //! Tenant clusters as objects of a control cluster on a vCenter to test against, whose machines are system containers.
 
+pub mod short {
+    use super::*;
+
+    /// From two OVAs on a vCenter to a server that answers, and to nothing again.
+    pub fn a_tenant_is_declared_serves_and_is_deleted() {
+        let site = Site::up("declared");
+        let control = Described::one(&site, &find_ova(&named_ova()).unwrap());
+        control.run(&["deploy"]);
+        let objects = Objects::of(&site, &control);
+        objects.provide();
+        let image = objects.push(&find_ova_of(&named_ova(), "kaas-tenant").unwrap());
+        let file = objects.file("shop.yaml", &small_cluster("shop", &image, 1));
+        let (before, secrets) = (objects.files(), objects.secrets());
+        let (_, took) = objects.run(&["cluster", "create", "--file", file.to_str().unwrap()]);
+        site.reached(&format!("a cluster of one control node and one worker is Ready after {} s", took.as_secs()));
+        let page = serves(&site, &objects.client("shop"));
+        let figures = while_requested(&site, page, "a server on its worker", &|| {
+            objects.run(&["cluster", "get", "shop"]);
+        });
+        assert_eq!(figures.failed, 0, "{figures}");
+        objects.run(&["cluster", "delete", "shop", "--confirm", "shop"]);
+        assert_eq!((objects.vms(), objects.parts()), (Vec::new(), Vec::new()));
+        assert_eq!((objects.secrets(), objects.files()), (secrets, before));
+        site.down();
+    }
+}
+
 pub mod long {
     use super::*;
 
