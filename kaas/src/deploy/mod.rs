@@ -96,9 +96,11 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.may_destroy()?;
     let (name, over) = (&file.name.value, arguments.work.over.take());
     let run = Run::working(&file, &site, "destroy", &arguments.work);
-    let also = run.named(&place, &arguments.also_vm)?;
+    // Until the name is confirmed it only looks: who asks it to end now has not said that anything goes.
+    let looks = Run { ending: Ending::AtOnce, ..run };
+    let also = looks.named(&place, &arguments.also_vm)?;
     let left = if arguments.data_disks {
-        run.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
+        looks.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
     } else {
         Vec::new()
     };
@@ -116,17 +118,21 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
-    // A command that was killed may have made the place alone.
-    let removed = match run.with(&place, None, async |deploy| deploy.remove_empty(over).await) {
-        Err(error) if error.is::<Cancelled>() => return Ok(asked_to_end(&error)),
-        removed => removed?,
-    };
-    if removed {
-        run.output.tell(&format!("there is nothing of the cluster {name} any more"));
-        return Ok(ExitCode::SUCCESS);
-    }
     let wish = Wish::Destroy { cluster: name, disks: arguments.data_disks, left: &left, also: &also };
-    run.go(&place, None, wish, over)
+    // One run: who asks it to end while it looks whether there is only the place has asked all of it.
+    let gone = run.with(&place, None, async |deploy| {
+        // A command that was killed may have made the place alone.
+        if deploy.remove_empty(over).await? { Ok(None) } else { deploy.go(wish, over).await.map(Some) }
+    });
+    match gone {
+        Err(error) if error.is::<Cancelled>() => Ok(asked_to_end(&error)),
+        Err(error) => Err(advised(error)),
+        Ok(Some(gone)) => run.arrived(&gone),
+        Ok(None) => {
+            run.output.tell(&format!("there is nothing of the cluster {name} any more"));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 /// `kaas status`. Exit statuses: 0 when the cluster is as it is to be, 3 when it is not.
