@@ -1,5 +1,7 @@
 //! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
 
+use std::sync::Mutex;
+
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -168,13 +170,13 @@ impl Deploy<'_> {
         Ok(Applied { kept, before, upgraded })
     }
 
-    /// The same once it was seen what has become of the removals that a command before had asked for: where disks stay now, none is named
-    /// as left that has gone. What cannot be seen stays as it is noted.
+    /// The same once it was looked for the disks whose removal a command before had asked for: of one that is there nothing has come of it,
+    /// one that is not there may be gone or elsewhere, and is named as left. What cannot be seen stays as it is noted.
     async fn without_doubt(&self, mut kept: Kept) -> Kept {
         for disk in kept.in_doubt() {
             match self.hypervisor.has_disk(&disk).await {
                 Ok(true) => kept = kept.not_removing(&disk),
-                Ok(false) => kept = kept.removed(&disk, true),
+                Ok(false) => kept = kept.missing(&disk),
                 Err(error) => log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path),
             }
         }
@@ -215,6 +217,7 @@ impl Deploy<'_> {
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
             upgrade: upgraded.id,
             upgraded: upgraded.own,
+            asked: Mutex::default(),
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;

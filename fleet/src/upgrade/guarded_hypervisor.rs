@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -54,6 +55,33 @@ impl Permit for Call<'_> {
                 Ok(())
             }
         }
+    }
+}
+
+/// Notes what is about to be asked for: it is kept when this returns.
+pub(crate) type Noting<'n> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'n>>;
+
+/// The permit of one call that is noted before: once all that it looks at has been looked at, so that what is refused by then leaves no
+/// note.
+struct NotedCall<'c, 'n> {
+    call: Call<'c>,
+    note: &'c (dyn Fn() -> Noting<'n> + Send + Sync),
+    is_noted: AtomicBool,
+}
+
+#[async_trait]
+impl Permit for NotedCall<'_, '_> {
+    async fn still(&self) -> Result<()> {
+        if !self.is_noted.load(Ordering::Relaxed) {
+            (self.note)().await.map_err(|error| match error.is::<Lost>() {
+                true => Error::new(Kind::Fenced, error),
+                // Nothing was asked for.
+                false => Error::transient(error),
+            })?;
+            self.is_noted.store(true, Ordering::Relaxed);
+        }
+        // Last: a note takes its time.
+        self.call.still().await
     }
 }
 
@@ -298,12 +326,17 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.has_disk(disk).await
     }
 
-    /// As [`Hypervisor::delete_disk`].
+    /// As [`Hypervisor::delete_disk`]. It is noted right before the request, and not where the call is refused by then.
     ///
     /// # Errors
-    /// As there.
-    pub async fn delete_disk(&self, disk: &DiskRef) -> Result<()> {
-        self.hypervisor.delete_disk(disk, &self.call()).await
+    /// As there; or it cannot be noted.
+    pub(crate) async fn delete_disk<'n>(
+        &self,
+        disk: &DiskRef,
+        note: &(dyn Fn() -> Noting<'n> + Send + Sync),
+    ) -> Result<()> {
+        let call = NotedCall { call: self.call(), note, is_noted: AtomicBool::new(false) };
+        self.hypervisor.delete_disk(disk, &call).await
     }
 
     /// As [`Hypervisor::destroy`].

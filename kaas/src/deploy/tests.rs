@@ -232,7 +232,8 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
         formed: true,
         looked: true,
         nodes: Vec::new(),
-        left: vec![disk(1)],
+        left: vec![disk(1), disk(3)],
+        doubtful: vec![disk(3).uuid],
         discarded: vec![disk(2)],
         waits: Vec::new(),
         done: false,
@@ -240,4 +241,6 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     let text = status(&at);
     assert!(text.contains(&format!("  left: the data disk {} at [ds] 1.vmdk\n", disk(1).uuid)), "{text}");
     assert!(text.contains(&format!("  also to be removed: the data disk {} at [ds] 2.vmdk\n", disk(2).uuid)), "{text}");
+    let asked = format!("  left: the data disk {} at [ds] 3.vmdk; its removal was asked for: it is gone, or", disk(3).uuid);
+    assert!(text.contains(&asked), "{text}");
 }

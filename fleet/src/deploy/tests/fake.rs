@@ -98,8 +98,12 @@ pub struct State {
     pub removes_used: bool,
     /// Whether the hypervisor refuses to remove any.
     pub disks_stay: bool,
+    /// Whether somebody has locked all of them, so that none is removed now.
+    pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.
     pub store_hangs: bool,
+    /// Whether it is so from the moment on at which a disk's removal is noted.
+    pub hangs_once_removal_is_noted: bool,
     /// How often that was asked meanwhile.
     pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
@@ -502,6 +506,7 @@ impl Store for World {
             }
         }
         self.call("store.write", Does::Writes, move |state| {
+            state.store_hangs |= state.hangs_once_removal_is_noted && text.contains("\"removals\":");
             state.holds.get_mut(&number).context("no hold")?.insert(file, text);
             Ok(())
         })
