@@ -163,15 +163,23 @@ impl<'a> GuardedHypervisor<'a> {
         unless_begun(cancelled, &call, self.hypervisor.settle(&call)).await
     }
 
-    /// As [`Hypervisor::stamp`]. The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
+    /// As [`Hypervisor::stamp`], for who may be asked to end meanwhile. The VM carries no stamp yet: an operator has confirmed that it is this
+    /// deployment's.
     ///
     /// # Errors
-    /// As there; or the stamp is another deployment's.
-    pub async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()> {
+    /// As there, within; or the stamp is another deployment's. And [`Cancelled`] when the operator has asked to end before anything was
+    /// permitted.
+    pub(crate) async fn stamp_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+        vm: &Vm,
+        stamp: &Stamp,
+    ) -> std::result::Result<Result<()>, Cancelled> {
         if stamp.deployment != self.hypervisor.deployment() {
-            return Err(Error::refused("the stamp is another deployment's"));
+            return Ok(Err(Error::refused("the stamp is another deployment's")));
         }
-        self.hypervisor.stamp(vm, stamp, &self.call()).await
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.stamp(vm, stamp, &call)).await
     }
 
     /// As [`Hypervisor::staged`].

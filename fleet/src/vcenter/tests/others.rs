@@ -165,13 +165,18 @@ async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named
     let made = by_hand(&client, &ova, "by-hand", "elsewhere").await;
     let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
     let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
-    let error = hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Refused, "{error}");
-    assert!(error.to_string().contains("is in the folder elsewhere, which is not among the deployment's"), "{error}");
+    // Who only looks whether it may be stamped is told the same.
+    let told = [hypervisor.may_be_stamped(&vm).await, hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await];
+    for error in told.map(|told| told.unwrap_err()) {
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        let words = "is in the folder elsewhere, which is not among the deployment's";
+        assert!(error.to_string().contains(words), "{error}");
+    }
     assert_eq!(hypervisor.again(&vm).await, vm);
     // Named, it is searched, and the VM is stamped.
     let site = Site { other_folders: vec!["elsewhere".to_owned()], ..bed.site() };
     let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
+    hypervisor.may_be_stamped(&vm).await.unwrap();
     hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
     assert_eq!(hypervisor.of_uuid(uuid).await.stamp, Some(stamp("cp1", None)));
 }
