@@ -136,8 +136,11 @@ impl Deploy<'_> {
         Ok(!is_noted && self.hypervisor.vms().await?.is_empty())
     }
 
-    /// Refuses what cannot be wanted now.
-    async fn may_be_wanted(&self, wish: Wish<'_>) -> anyhow::Result<()> {
+    /// Refuses what cannot be wanted now, as [`Deploy::go`] does before it takes anything from anyone; changes nothing.
+    ///
+    /// # Errors
+    /// Why it is refused: [`super::MadeOtherwise`] where a VM was made of something else. Or it cannot be looked at.
+    pub async fn may_be_wanted(&self, wish: Wish<'_>) -> anyhow::Result<()> {
         if let Wish::Deploy(wanted) = wish {
             self.hypervisor.preflight(&self.placement).await?;
             for placement in wanted.nodes.iter().filter_map(|node| node.placement.as_ref()) {

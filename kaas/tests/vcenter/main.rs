@@ -190,6 +190,44 @@ fn who_asks_destroy_to_end_while_it_looks_keeps_his_cluster() {
 }
 
 #[test]
+fn what_was_begun_is_looked_at_before_anything_is_drawn_and_a_dry_run_refuses_what_deploy_does() {
+    let bed = Bed::start(&[]);
+    bed.make_folder("control");
+    let file = bed.described(&[]);
+    says(3, &["deploy", "--pause-limit", "1"], &file);
+    let refused = |file: &Path, words: &str| {
+        for command in [&["deploy", "--dry-run"][..], &["deploy", "--pause-limit", "1"]] {
+            let told = says(1, command, file);
+            assert!(told.contains(words), "{command:?}: {words} is not in {told}");
+        }
+    };
+    for (name, words) in [
+        ("control.key", "deployer-key of [cluster]: there is no "),
+        ("control.secret", "deployment-secret of [cluster]: there is no "),
+    ] {
+        let aside = bed.path("aside");
+        fs::rename(bed.path(name), &aside).unwrap();
+        refused(&file, words);
+        assert!(!bed.path(name).exists(), "{name} was drawn anew");
+        fs::rename(&aside, bed.path(name)).unwrap();
+    }
+    let other = bed.described(&[("processors = 2", "processors = 4")]);
+    refused(&other, "was made with other properties, of another size");
+    let other = bed.described(&[("address = \"10.20.30.13/24\"", "address = \"10.20.30.14/24\"")]);
+    refused(&other, "was begun with the control nodes cp1=10.20.30.11");
+    let file = bed.described(&[]);
+    assert!(says(0, &["deploy", "--dry-run"], &file).contains("is there already"));
+    // It cannot go while somebody has a snapshot of one of its VMs.
+    bed.vsphere(async |client| {
+        let vm = client.find("DC0/vm/control/cp1").await.unwrap();
+        client.changes(&vsphere::Unguarded).create_snapshot(&vm, "backup", "").await.unwrap();
+    });
+    says(3, &["destroy", "--confirm", "control", "--pause-limit", "1"], &file);
+    refused(&file, "the cluster control is being destroyed: go on with that");
+    assert_eq!((named(&bed.machines("cp")), bed.sessions()), (ON.to_vec(), 0));
+}
+
+#[test]
 fn what_the_vcenter_lacks_is_said_at_once_each_with_its_line_and_nothing_is_made() {
     let bed = Bed::start(&["-hosts", "2"]);
     let file = bed.described(&[
