@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::action::Action;
@@ -16,8 +16,8 @@ use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
 use crate::ending::{Cancelled, unless_cancelled};
-use crate::hypervisor::{self, Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, Noting};
+use crate::hypervisor::{Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, Noting, Unless};
 use crate::workers::Trouble;
 
 /// How long a node may take to shut down before its power is cut: its cluster goes with it.
@@ -54,9 +54,11 @@ impl Acting<'_> {
                 let vm = found(seen, vm)?;
                 let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
                 save(records, noted).await?;
-                Ok(self.hypervisor.detach(vm, disk).await?)
+                heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
-            Action::Destroy(vm) => Ok(self.hypervisor.destroy(found(seen, vm)?).await?),
+            Action::Destroy(vm) => {
+                heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await)
+            }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
                 let kept = records.kept().without_others(seen);
@@ -90,21 +92,19 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
-        let made = self.hypervisor.add(&addition).await?;
+        let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
 
     /// The image where a VM is put; until laying it ready has begun this only looks, for as long as this command is wanted.
     async fn staged(&self, wanted: &Wanted, placement: &Placement) -> Result<Staged, Trouble> {
-        let (digest, cancelled) = (&wanted.image.digest, &self.deploy.cancelled);
-        let is_to_end = |Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT);
+        let (digest, cancelled) = (&wanted.image.digest, self.cancelled());
         let ready = unless_cancelled(cancelled, self.hypervisor.staged(digest, None, placement)).await;
-        if let Some(ready) = ready.map_err(is_to_end)?? {
+        if let Some(ready) = heard(ready)? {
             return Ok(ready);
         }
         (self.deploy.watch)(&Notice::Staging);
-        let staged = self.hypervisor.stage_unless(cancelled, &wanted.ova, digest, None, placement).await;
-        Ok(staged.map_err(is_to_end)??)
+        heard(self.hypervisor.stage_unless(cancelled, &wanted.ova, digest, None, placement).await)
     }
 
     async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, node: Node) -> Result<(), Trouble> {
@@ -116,7 +116,7 @@ impl Acting<'_> {
             save(records, records.kept().with(Node { started: true, disk, ..node })).await?;
         }
         if vm.power == PowerState::Off {
-            self.hypervisor.power_on(vm).await?;
+            heard(self.hypervisor.power_on_unless(self.cancelled(), vm).await)?;
         }
         Ok(())
     }
@@ -126,12 +126,13 @@ impl Acting<'_> {
     /// who has moved the disk, and names it as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_asked = self.asked().contains(&disk.uuid);
-        if !self.hypervisor.has_disk(disk).await? {
+        if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
             return if was_asked { removed(records, disk).await } else { missing(records, disk).await };
         }
         // Nothing has come of it.
         self.asked().remove(&disk.uuid);
-        match self.ask_to_delete(records, disk).await {
+        let asked = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
+        match asked {
             // It was there a moment ago, and this call has not removed it.
             Err(error) if error.kind == Kind::NotFound => missing(records, disk).await,
             Err(error) if error.kind != Kind::InDoubt => Err(error.into()),
@@ -143,10 +144,14 @@ impl Acting<'_> {
         }
     }
 
-    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> hypervisor::Result<()> {
+    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Unless<()> {
         let records = Mutex::new(records);
         let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
-        self.hypervisor.delete_disk(disk, &note).await
+        self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
+    }
+
+    fn cancelled(&self) -> &watch::Receiver<bool> {
+        &self.deploy.cancelled
     }
 
     fn asked(&self) -> std::sync::MutexGuard<'_, BTreeSet<Uuid>> {
@@ -154,17 +159,26 @@ impl Acting<'_> {
     }
 
     async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {
-        let cancelled = &self.deploy.cancelled;
+        let cancelled = self.cancelled();
         match self.hypervisor.shut_down_unless(vm, SHUTTING_DOWN, cancelled).await? {
             ShutDown::Off => {}
             ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
-                let vm = self.hypervisor.vm(&vm.reference).await?;
+                let vm = heard(unless_cancelled(cancelled, self.hypervisor.vm(&vm.reference)).await)?;
                 self.hypervisor.cut_power(&vm).await?;
             }
         }
         Ok(())
     }
+}
+
+/// What came of a call, or of a look, that ends where the command is to.
+fn heard<T>(called: Unless<T>) -> Result<T, Trouble> {
+    Ok(called.map_err(is_to_end)??)
+}
+
+fn is_to_end(Cancelled: Cancelled) -> Trouble {
+    Trouble::is_to_end(HYPERVISOR_TRANSIENT)
 }
 
 async fn save(records: &mut Records<'_>, kept: Kept) -> Result<(), Trouble> {

@@ -45,7 +45,7 @@ impl Deploy<'_> {
             let stays = upgraded.stays;
             if stays.is_none() && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
                 // What is left of the journals of the cluster that was destroyed, an upgrade's among them.
-                journals::clear(&hold).await;
+                journals::clear(&hold, &self.cancelled).await;
             }
             let arrived = self.run(wish, &hold, &mut records, upgraded).await?;
             let status = self.last_status(records.kept()).await?;
@@ -53,7 +53,7 @@ impl Deploy<'_> {
                 _ if arrived != Arrived::Gone => {}
                 Some(why) => log::warn!("the journals stay: {why}"),
                 None => {
-                    journals::clear(&hold).await;
+                    journals::clear(&hold, &self.cancelled).await;
                     if status.left.is_empty() {
                         hold.confirm().await?;
                         (self.empties)()?;
@@ -231,7 +231,9 @@ impl Deploy<'_> {
                 Err(Cancelled) => return Ok(Arrived::Cancelled),
             }
             let round = self.round(&acting, records, &mut in_doubt).await?;
-            for wait in round.waits.iter().filter(|wait| !told.contains(wait)) {
+            // What a round met that was asked to end meanwhile is that it ends.
+            let is_to_end = *self.cancelled.borrow();
+            for wait in round.waits.iter().filter(|wait| !is_to_end && !told.contains(wait)) {
                 (self.watch)(&Notice::Waits(wait));
             }
             told.clone_from(&round.waits);
@@ -248,6 +250,9 @@ impl Deploy<'_> {
             }
             if round.needs_a_person && !round.changed {
                 return Ok(Arrived::Stopped(round.waits));
+            }
+            if is_to_end {
+                return Ok(Arrived::Cancelled);
             }
             if changed_last.elapsed() >= self.pause_limit {
                 return Ok(Arrived::Paused(round.waits));

@@ -95,6 +95,9 @@ pub(crate) async fn may(hold: &Hold<'_>) -> Result<()> {
     }
 }
 
+/// What becomes of a call that ends with [`Cancelled`] where the operator asks to end before it was permitted anything.
+pub(crate) type Unless<T> = std::result::Result<Result<T>, Cancelled>;
+
 /// Does what a call is for, unless the operator asks to end before the call was permitted anything: until then it has only looked,
 /// and is dropped. What was permitted goes on when it is dropped, so its end is waited for.
 async fn unless_begun<T>(
@@ -155,10 +158,7 @@ impl<'a> GuardedHypervisor<'a> {
     ///
     /// # Errors
     /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn settle_unless(
-        &self,
-        cancelled: &watch::Receiver<bool>,
-    ) -> std::result::Result<Result<()>, Cancelled> {
+    pub(crate) async fn settle_unless(&self, cancelled: &watch::Receiver<bool>) -> Unless<()> {
         let call = self.call();
         unless_begun(cancelled, &call, self.hypervisor.settle(&call)).await
     }
@@ -169,12 +169,7 @@ impl<'a> GuardedHypervisor<'a> {
     /// # Errors
     /// As there, within; or the stamp is another deployment's. And [`Cancelled`] when the operator has asked to end before anything was
     /// permitted.
-    pub(crate) async fn stamp_unless(
-        &self,
-        cancelled: &watch::Receiver<bool>,
-        vm: &Vm,
-        stamp: &Stamp,
-    ) -> std::result::Result<Result<()>, Cancelled> {
+    pub(crate) async fn stamp_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, stamp: &Stamp) -> Unless<()> {
         if stamp.deployment != self.hypervisor.deployment() {
             return Ok(Err(Error::refused("the stamp is another deployment's")));
         }
@@ -220,7 +215,7 @@ impl<'a> GuardedHypervisor<'a> {
         digest: &str,
         like: impl Into<Option<&'v Vm>>,
         placement: &Placement,
-    ) -> std::result::Result<Result<Staged>, Cancelled> {
+    ) -> Unless<Staged> {
         let call = self.call();
         unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, like.into(), placement, &call)).await
     }
@@ -236,6 +231,25 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.import(replacement, &self.of(replacement.like)?).await
     }
 
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn import_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+        replacement: &Replacement<'_>,
+    ) -> Unless<Uuid> {
+        if replacement.stamp.deployment != self.hypervisor.deployment() {
+            return Ok(Err(Error::refused("the stamp of the new VM is another deployment's")));
+        }
+        let call = match self.of(replacement.like) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.import(replacement, &call)).await
+    }
+
     /// As [`Hypervisor::add`].
     ///
     /// # Errors
@@ -245,6 +259,18 @@ impl<'a> GuardedHypervisor<'a> {
             return Err(Error::refused("the stamp of the new VM is another deployment's"));
         }
         self.hypervisor.add(addition, &self.call()).await
+    }
+
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn add_unless(&self, cancelled: &watch::Receiver<bool>, addition: &Addition<'_>) -> Unless<Uuid> {
+        if addition.stamp.deployment != self.hypervisor.deployment() {
+            return Ok(Err(Error::refused("the stamp of the new VM is another deployment's")));
+        }
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.add(addition, &call)).await
     }
 
     /// As [`Hypervisor::give`].
@@ -261,6 +287,18 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there; or the VM is not the deployment's.
     pub async fn power_on(&self, vm: &Vm) -> Result<()> {
         self.hypervisor.power_on(vm, &self.of(vm)?).await
+    }
+
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn power_on_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm) -> Unless<()> {
+        let call = match self.of(vm) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.power_on(vm, &call)).await
     }
 
     /// As [`Hypervisor::shut_down`].
@@ -318,12 +356,29 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.detach(vm, disk, &self.of(vm)?).await
     }
 
-    /// As [`Hypervisor::attach`].
+    /// The same, for who may be asked to end meanwhile.
     ///
     /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
-        self.hypervisor.attach(vm, disk, &self.of(vm)?).await
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn detach_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, disk: &DiskRef) -> Unless<()> {
+        let call = match self.of(vm) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.detach(vm, disk, &call)).await
+    }
+
+    /// As [`Hypervisor::attach`], for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; or the VM is not the deployment's. And [`Cancelled`] when the operator has asked to end before anything was
+    /// permitted.
+    pub(crate) async fn attach_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, disk: &DiskRef) -> Unless<()> {
+        let call = match self.of(vm) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.attach(vm, disk, &call)).await
     }
 
     /// As [`Hypervisor::has_disk`].
@@ -334,17 +389,20 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.has_disk(disk).await
     }
 
-    /// As [`Hypervisor::delete_disk`]. It is noted right before the request, and not where the call is refused by then.
+    /// As [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. It is noted right before the request, and not where the call
+    /// is refused by then.
     ///
     /// # Errors
-    /// As there; or it cannot be noted.
-    pub(crate) async fn delete_disk<'n>(
+    /// As there, within; or it cannot be noted. And [`Cancelled`] when the operator has asked to end before anything was permitted: it may
+    /// be noted then.
+    pub(crate) async fn delete_disk_unless<'n>(
         &self,
+        cancelled: &watch::Receiver<bool>,
         disk: &DiskRef,
         note: &(dyn Fn() -> Noting<'n> + Send + Sync),
-    ) -> Result<()> {
-        let call = NotedCall { call: self.call(), note, is_noted: AtomicBool::new(false) };
-        self.hypervisor.delete_disk(disk, &call).await
+    ) -> Unless<()> {
+        let noted = NotedCall { call: self.call(), note, is_noted: AtomicBool::new(false) };
+        unless_begun(cancelled, &noted.call, self.hypervisor.delete_disk(disk, &noted)).await
     }
 
     /// As [`Hypervisor::destroy`].
@@ -353,6 +411,18 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there; or the VM is not the deployment's.
     pub async fn destroy(&self, vm: &Vm) -> Result<()> {
         self.hypervisor.destroy(vm, &self.of(vm)?).await
+    }
+
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn destroy_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm) -> Unless<()> {
+        let call = match self.of(vm) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.destroy(vm, &call)).await
     }
 }
 

@@ -108,6 +108,10 @@ pub struct State {
     pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
     pub listing_hangs: bool,
+    /// The call of the hypervisor that only looks, and does not come to an end, before it is permitted anything.
+    pub hangs: Option<&'static str>,
+    /// Whether somebody has called it.
+    pub hung: bool,
     /// Nobody is told which VMs there are.
     pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
@@ -383,6 +387,14 @@ impl World {
         }
     }
 
+    /// What a call of the hypervisor does before it is permitted anything.
+    async fn looks_first(&self, name: &str) {
+        while self.lock().hangs == Some(name) {
+            self.lock().hung = true;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
     /// The same of a hypervisor's call that changes something.
     async fn change<T: Send>(
         &self,
@@ -390,6 +402,7 @@ impl World {
         permit: &dyn Permit,
         act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.looks_first(name).await;
         permit.still().await?;
         self.call(name, Does::Changes, act).await.map_err(|error| {
             let kind = if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient };
@@ -401,6 +414,7 @@ impl World {
     }
 
     async fn look<T: Send>(&self, name: &'static str, act: impl FnOnce(&mut State) -> T + Send + 'static) -> Result<T> {
+        self.looks_first(name).await;
         self.call(name, Does::Looks, |state| Ok(act(state))).await.map_err(Error::transient)
     }
 }
