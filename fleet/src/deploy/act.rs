@@ -56,9 +56,7 @@ impl Acting<'_> {
                 save(records, noted).await?;
                 heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
-            Action::Destroy(vm) => {
-                heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await)
-            }
+            Action::Destroy(vm) => heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await),
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
                 let kept = records.kept().without_others(seen);
