@@ -21,7 +21,7 @@ use crate::authority::{Hold, TakeOver};
 use crate::ending::{Cancelled, last_look, unless_cancelled};
 use crate::hypervisor::DiskRef;
 use crate::journals;
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
 use crate::workers::{TO_END, Trouble};
 
 impl Deploy<'_> {
@@ -48,7 +48,7 @@ impl Deploy<'_> {
                 journals::clear(&hold, &self.cancelled).await;
             }
             let arrived = self.run(wish, &hold, &mut records, upgraded).await?;
-            let status = self.last_status(records.kept()).await?;
+            let status = self.last_status(records.kept()).await;
             match stays {
                 _ if arrived != Arrived::Gone => {}
                 Some(why) => log::warn!("the journals stay: {why}"),
@@ -198,12 +198,14 @@ impl Deploy<'_> {
     }
 
     /// What is told in the end, before the deployment is given back: of who is asked to end, what is kept alone, where the hypervisor or
-    /// the store does not answer soon.
-    async fn last_status(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
-        match last_look(&self.cancelled, self.status_of(kept)).await {
-            Ok(status) => status,
-            Err(Cancelled) => Ok(DeployStatus::of(kept, Err(Reason::new(HYPERVISOR_TRANSIENT, TO_END)))),
-        }
+    /// the store does not answer soon. What cannot be looked at any more takes nothing from what has come of it, such as a kubeconfig.
+    async fn last_status(&self, kept: &Kept) -> DeployStatus {
+        let why = match last_look(&self.cancelled, self.status_of(kept)).await {
+            Ok(Ok(status)) => return status,
+            Ok(Err(error)) => Reason::new(STORE, format!("{error:#}")),
+            Err(Cancelled) => Reason::new(HYPERVISOR_TRANSIENT, TO_END),
+        };
+        DeployStatus::of(kept, Err(why))
     }
 
     /// Nobody upgrades while the hold is held: `upgraded` stays the last upgrade.
