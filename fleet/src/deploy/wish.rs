@@ -33,8 +33,8 @@ pub enum Wish<'a> {
 /// A VM is there that was made of something else than what is wanted now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the VM of {node} was made with other properties, of another size, for another deployer's key, or by an earlier version of this \
-     program: destroy it and deploy it anew, or take back what was changed"
+    "the VM of {node} was made with other properties, of another size, for another deployer's key, or by an earlier \
+     version of this program: destroy it and deploy it anew, or take back what was changed"
 )]
 pub struct MadeOtherwise {
     /// The node that it is of.

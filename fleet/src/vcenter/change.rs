@@ -31,8 +31,8 @@ impl VcenterHypervisor {
         }
         let place = self.folder_words(now).await?;
         Err(Error::refused(format!(
-            "{vm} is in {place}, which is not among the deployment's folders and would not be searched for it: name the \
-             folder among those of other VMs, or move the VM"
+            "{vm} is in {place}, which is not among the deployment's folders and would not be searched for it: name \
+             the folder among those of other VMs, or move the VM"
         )))
     }
 

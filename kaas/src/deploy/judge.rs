@@ -55,15 +55,15 @@ pub(super) fn begun_with(file: &ClusterFile, has_key: bool, kept: &Kept) -> anyh
     let (cluster, key) = (&kept.cluster, file.deployer_key.display());
     ensure!(
         has_key,
-        "deployer-key of [cluster]: there is no {key}, and the cluster {cluster} was begun with one: put that key there, for \
-         another one would not be let in"
+        "deployer-key of [cluster]: there is no {key}, and the cluster {cluster} was begun with one: put that key \
+         there, for another one would not be let in"
     );
     // Who has formed needs it no more.
     if let (false, Source::File(path)) = (kept.formed, &file.deployment_secret) {
         ensure!(
             path.try_exists().with_context(|| format!("looking for {}", path.display()))?,
-            "deployment-secret of [cluster]: there is no {}, and VMs of the cluster {cluster} were told one: put that secret \
-             there, or destroy the cluster and deploy it anew",
+            "deployment-secret of [cluster]: there is no {}, and VMs of the cluster {cluster} were told one: put that \
+             secret there, or destroy the cluster and deploy it anew",
             path.display()
         );
     }

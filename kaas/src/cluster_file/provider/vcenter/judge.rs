@@ -295,8 +295,8 @@ impl Judging<'_> {
             let node = self.written.nodes.iter().find(|node| node.address() == Some(*address));
             let whose = node.map_or_else(|| "the virtual IP".to_owned(), |node| node.name.value.clone());
             self.checked.warnings.push(format!(
-                "the guest of another VM, {}, says that it has the address {address}, which is to be that of {whose}: see to \
-                 it that no other machine has it",
+                "the guest of another VM, {}, says that it has the address {address}, which is to be that of {whose}: \
+                 see to it that no other machine has it",
                 clean(vm)
             ));
         }
