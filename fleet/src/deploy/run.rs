@@ -98,7 +98,16 @@ impl Deploy<'_> {
         // As whoever destroys it looks: for all VMs that are noted, also by an upgrade, and at no node.
         let kept = Kept { goal: Goal::Down, ..kept };
         match look(self.hypervisor, self.guests, &kept, upgraded.own.as_ref()).await {
-            Ok((seen, _)) => Ok(kept.unheld(&seen)),
+            Ok((seen, _)) => {
+                let mut unheld = kept.unheld(&seen);
+                for disk in kept.in_doubt() {
+                    // Nobody is told that it goes as well. It is named in the end.
+                    if let Ok(false) = self.hypervisor.has_disk(&disk).await {
+                        unheld.retain(|other| *other != disk);
+                    }
+                }
+                Ok(unheld)
+            }
             Err(Trouble::Stop(error)) => Err(error),
             Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => Err(anyhow::anyhow!("{why}")),
         }
