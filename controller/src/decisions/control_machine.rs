@@ -112,6 +112,7 @@ mod tests {
             looked: true,
             nodes: vec![node],
             left: Vec::new(),
+            doubtful: Vec::new(),
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready,

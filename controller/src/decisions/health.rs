@@ -232,6 +232,7 @@ mod tests {
             looked: true,
             nodes: (1..).zip(ready).map(node).collect(),
             left: Vec::new(),
+            doubtful: Vec::new(),
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready.iter().all(|ready| *ready),
