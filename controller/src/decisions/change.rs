@@ -160,8 +160,9 @@ impl<'a> SeenCluster<'a> {
     fn open(&self, operation: &Operation, swapping: &Swapping, current: &str) -> Change {
         let (name, spec) = (name(operation), &self.cluster.spec);
         if let Some(rest) = self.rests.as_ref().filter(|_| is_at_rest(swapping)) {
-            if word(operation).is_some() {
-                return Change::Answer(name, Some(rest.refuses()));
+            if let Some(asked) = word(operation) {
+                let former = operation.spec.from_image.as_deref().filter(|_| asked == Ok(Word::Rollback));
+                return Change::Answer(name, Some(rest.refuses(former)));
             }
             let (reason, words) = match &swapping.stage {
                 Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
@@ -433,7 +434,7 @@ impl<'a> SeenCluster<'a> {
         }
         if let Some(rest) = &self.rests {
             return match again {
-                Some(name) => Change::Answer(name, Some(rest.refuses())),
+                Some(name) => Change::Answer(name, Some(rest.refuses(None))),
                 None => Change::Waits(TenantClusterReason::Changing, rest.words()),
             };
         }
@@ -449,7 +450,7 @@ impl<'a> SeenCluster<'a> {
             return match (word(operation), blocked(operation)) {
                 // Nothing moves by that.
                 (Some(Ok(Word::Abandon)), _) => Change::Abandon(name(operation)),
-                (Some(_), _) => Change::Answer(name(operation), Some(rest.refuses())),
+                (Some(_), _) => Change::Answer(name(operation), Some(rest.refuses(None))),
                 (None, Some(words)) => Change::Waits(TenantClusterReason::ChangeFailed, words),
                 (None, None) if !says_so.contains(&true) => Change::Show(name(operation)),
                 (None, None) => Change::Waits(TenantClusterReason::Changing, rest.words()),
@@ -772,11 +773,14 @@ mod tests {
         for word in ["resume", "rollback", "abandon", "hurry"] {
             rests.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
             let answer = next(&paused, Some(&rests));
-            assert!(
-                matches!(&answer, Change::Answer(_, Some(words)) if words.contains("paused")),
-                "{word}: {answer:?}"
-            );
+            let Change::Answer(_, Some(words)) = &answer else { panic!("{word}: {answer:?}") };
+            assert!(words.contains("paused"), "{word}: {words}");
+            assert_eq!(words.contains(FORMER), word == "rollback", "{word}: {words}");
         }
+        rests.metadata.annotations = None;
+        paused.spec.image = Some(FORMER.to_owned());
+        assert!(matches!(next(&paused, Some(&rests)), Change::Waits(..)), "it goes back afterwards");
+        assert_eq!(next(&names(Some(FORMER)), Some(&rests)), go(Verb::Rollback), "before anything else");
         let mut unsaid = swap(&[]);
         unsaid.status.as_mut().unwrap().step = None;
         assert_eq!(next(&paused, Some(&unsaid)), Change::Show("shop-1".to_owned()));

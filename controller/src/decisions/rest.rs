@@ -45,8 +45,13 @@ impl Rest {
     }
 
     /// Why what is asked of an Operation is refused meanwhile: it would be done later, when somebody else may have said that it goes on.
-    pub fn refuses(&self) -> String {
-        format!("{}; ask for it once that is over", self.words())
+    /// `former` is the image before, for who wants to go back to it: named in the spec it is heard before anything else afterwards.
+    pub fn refuses(&self, former: Option<&str>) -> String {
+        let refused = format!("{}; ask for it once that is over", self.words());
+        match former {
+            Some(former) => format!("{refused}, or name {former} in spec.image now: then it goes back first"),
+            None => refused,
+        }
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) struct Changing {
     pub(super) operation: Option<String>,
     /// The name of the last swap, whether or not it has ended, and how far it is.
     pub(super) swap: Option<(String, Swapping)>,
+    /// Whether something keeps it all from going on. Of a swap that is not understood nobody asks that.
+    rests: bool,
 }
 
 impl Changing {
@@ -104,7 +106,7 @@ impl Work<'_> {
             Err(mismatch) => {
                 let words = format!("the last Operation is not understood: {mismatch}");
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
-                return Ok(Changing { change, operation: swap.map(ResourceExt::name_any), swap: None });
+                return Ok(Changing { change, operation: swap.map(ResourceExt::name_any), swap: None, rests: false });
             }
         };
         // The one that is under way, whatever is wanted by now.
@@ -114,6 +116,8 @@ impl Work<'_> {
             operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
         };
         let named = || operations.iter().find(|operation| operation.name_any() == wanted);
+        let rests = self.rest(cluster).await?;
+        let is_resting = rests.is_some();
         let raise = operations.iter().find(is_open).or_else(named);
         let looked = SeenCluster {
             cluster,
@@ -121,7 +125,7 @@ impl Work<'_> {
             raise,
             images: &images,
             minor: lowest(machines),
-            rests: self.rest(cluster).await?,
+            rests,
             now: self.clock.time().0,
         };
         let of_raise = raise.filter(is_open);
@@ -140,10 +144,11 @@ impl Work<'_> {
                 .map(ResourceExt::name_any)
                 .or(before),
             swap: swap.map(ResourceExt::name_any).zip(swapping),
+            rests: is_resting,
         })
     }
 
-    /// Notes since when all control nodes are good on the new image, or that they are not.
+    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so.
     pub(super) async fn counts_good(
         &self,
         cluster: &TenantCluster,
@@ -155,7 +160,8 @@ impl Work<'_> {
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
         let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
         let before = operation.status.unwrap_or_default();
-        let is_counted = are_good && swapping.stage == Stage::Upgraded;
+        // While it rests words are refused: whoever was told to wait has the whole time afterwards.
+        let is_counted = are_good && swapping.stage == Stage::Upgraded && !changing.rests;
         let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
         if since == before.good_since && seen == before.good_seen {
             return Ok(changing);

@@ -183,6 +183,41 @@ async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() 
     }
 }
 
+/// Whoever is refused `rollback` meanwhile, and told to wait, has his ten minutes once it is over.
+#[tokio::test(start_paused = true)]
+async fn the_ten_minutes_before_the_commit_do_not_pass_while_an_upgrade_rests() {
+    for is_paused in [true, false] {
+        let mut world = World::upgradable().await;
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        if is_paused {
+            world.edit(|spec| spec.paused = true);
+        } else {
+            world.is_marked = false;
+        }
+        for _ in 0..80 {
+            world.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        assert_eq!(world.operations()[0].status.clone().unwrap().good_since, None, "paused: {is_paused}");
+        if is_paused {
+            world.edit(|spec| spec.paused = false);
+        } else {
+            world.is_marked = true;
+        }
+        let over = tokio::time::Instant::now();
+        for _ in 0..3 {
+            world.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        let stands = (world.outcome(), world.up_to_date());
+        assert_eq!(stands, (None, "AwaitsCommit".to_owned()), "paused: {is_paused}");
+        world.until("committed", World::is_current).await;
+        assert!(over.elapsed() >= Duration::from_secs(9 * 60), "paused: {is_paused}: {:?}", over.elapsed());
+        world.all_run(NEW, "it is committed");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
     let world = World::upgradable().await;
