@@ -786,6 +786,31 @@ mod tests {
         assert_eq!(next(&paused, Some(&unsaid)), Change::Show("shop-1".to_owned()));
     }
 
+    /// What a guest was asked for it does, whether or not anybody is there to note it.
+    #[test]
+    fn a_swap_does_not_rest_from_when_a_node_is_being_shut_down_until_it_is_found_good() {
+        let event = |event: &str, action: &str| json!({"event": event, "action": action, "node": 0, "note": ""});
+        let way = [
+            (event("done", "import"), false),
+            (event("begun", "prepare"), false),
+            (event("done", "prepare"), false),
+            (event("begun", "shut-down"), true),
+            (event("done", "shut-down"), true),
+            (event("begun", "gate"), true),
+            (event("done", "gate"), false),
+        ];
+        let mut paused = names(Some(NEW));
+        paused.spec.paused = true;
+        for (last, (_, is_away)) in way.iter().enumerate() {
+            let entries: Vec<Value> = way[..=last].iter().map(|(entry, _)| entry.clone()).collect();
+            let mut operation = swap(&entries);
+            operation.spec.plan.as_mut().unwrap()["nodes"] = json!([fixture::node("shop-cp1")]);
+            let change = next(&paused, Some(&operation));
+            let goes_on = change == Change::Go("shop-1".to_owned(), Verb::Resume);
+            assert_eq!(goes_on, *is_away, "{:?}: {change:?}", entries.last());
+        }
+    }
+
     #[test]
     fn it_is_committed_by_itself_once_all_was_good_for_ten_minutes_and_never_where_that_is_a_persons() {
         let since = |seconds: i64| {

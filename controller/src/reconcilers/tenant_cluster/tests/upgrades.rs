@@ -79,6 +79,15 @@ impl World {
         self.operations().first()?.status.clone()?.outcome
     }
 
+    /// The name of the VM that is being shut down, if that is the last thing that the last Operation has noted.
+    fn shuts_down(&self) -> Option<String> {
+        let operation = self.operations().into_iter().next()?;
+        let last = operation.status?.entries.pop()?;
+        let node = usize::try_from(last.more.get("node")?.as_u64()?).ok()?;
+        let is_it = last.event == "begun" && last.more["action"] == "shut-down";
+        operation.spec.plan?["nodes"][node]["old_name"].as_str().filter(|_| is_it).map(str::to_owned)
+    }
+
     fn reason_of_operation(&self, about: &str) -> String {
         let status = self.operations().remove(0).status.unwrap();
         status.conditions.into_iter().find(|it| it.about == about).map(|it| it.reason).unwrap_or_default()
@@ -678,6 +687,54 @@ async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_o
     world.until("committed", World::is_current).await;
     world.all_run(NEW, "it went on");
     assert_eq!(world.operations().len(), 1);
+}
+
+/// A guest that was asked to shut down goes off by itself, and nobody but the upgrade powers its node on.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_being_shut_down_when_its_controller_died_is_not_off_while_the_upgrade_rests() {
+    for is_paused in [true, false] {
+        let mut world = World::upgradable().await;
+        world.place.lock().is_slow = true;
+        world.goes_to(NEW);
+        let dies = async {
+            loop {
+                match world.shuts_down() {
+                    Some(vm) => break vm,
+                    None => tokio::time::sleep(Duration::from_millis(200)).await,
+                }
+            }
+        };
+        let goes = async {
+            for _ in 0..120 {
+                let _ = world.reconcile().await;
+                tokio::time::sleep(Duration::from_secs(15)).await;
+            }
+        };
+        let vm = tokio::select! {
+            biased;
+            vm = dies => vm,
+            () = goes => panic!("no node was ever shut down"),
+        };
+        world.place.lock().is_slow = false;
+        world.place.change(&vm, |vm| vm.power = PowerState::Off);
+        if is_paused {
+            world.edit(|spec| spec.paused = true);
+        } else {
+            world.is_marked = false;
+        }
+        world.term = Term::unlimited("controller two");
+        world.rests().await;
+        assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "paused: {is_paused}");
+        let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+        assert_eq!(attached, 1, "no other node was begun: paused: {is_paused}");
+        if is_paused {
+            world.edit(|spec| spec.paused = false);
+        } else {
+            world.is_marked = true;
+        }
+        world.until("committed", World::is_current).await;
+        world.all_run(NEW, "it went on");
+    }
 }
 
 #[tokio::test(start_paused = true)]
