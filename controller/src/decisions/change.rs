@@ -15,7 +15,8 @@
 //!
 //! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
 //! it there is refused: it would be done at the unpausing, which may be somebody else's. While the control cluster is being changed it is
-//! the same, and nothing is planned: another version of the controller may lead afterwards.
+//! the same, and nothing is planned: another version of the controller may lead afterwards. But the way back is taken then, for that lasts
+//! as long as somebody else takes; and `abandon`, which moves no VM, is heard always.
 
 use contract::minor::Minor;
 use contract::version::{allows, is_older};
@@ -159,30 +160,28 @@ impl<'a> SeenCluster<'a> {
     /// What comes next of a swap that has not ended.
     fn open(&self, operation: &Operation, swapping: &Swapping, current: &str) -> Change {
         let (name, spec) = (name(operation), &self.cluster.spec);
-        if let Some(rest) = self.rests.as_ref().filter(|_| is_at_rest(swapping)) {
-            if let Some(asked) = word(operation) {
-                let former = operation.spec.from_image.as_deref().filter(|_| asked == Ok(Word::Rollback));
-                return Change::Answer(name, Some(rest.refuses(former)));
-            }
+        let rest = self.rests.as_ref().filter(|_| is_at_rest(swapping));
+        if let Some(asked) = word(operation) {
+            return match (asked, rest) {
+                (Ok(word), None) => has_asked(name, word, swapping),
+                (Ok(word), Some(rest)) if is_heard(word, rest) => has_asked(name, word, swapping),
+                (asked, Some(rest)) => {
+                    let former = operation.spec.from_image.as_deref().filter(|_| asked == Ok(Word::Rollback));
+                    Change::Answer(name, Some(rest.refuses(former)))
+                }
+                (Err(words), None) => Change::Answer(name, Some(words)),
+            };
+        }
+        let goes_back = spec.image.as_deref() == Some(current)
+            && operation.spec.from_image.as_deref() == Some(current)
+            && operation.spec.to_image.as_deref() != Some(current);
+        if let Some(rest) = rest.filter(|rest| !(goes_back && is_heard(Word::Rollback, rest))) {
             let (reason, words) = match &swapping.stage {
                 Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
                 _ => (TenantClusterReason::Changing, rest.words()),
             };
             return self.shown(operation, swapping, reason, &words);
         }
-        match word(operation) {
-            Some(Err(words)) => return Change::Answer(name, Some(words)),
-            Some(Ok(word)) => {
-                return match permits(word, swapping) {
-                    Ok(verb) => Change::Go(name, verb),
-                    Err(words) => Change::Answer(name, Some(words)),
-                };
-            }
-            None => {}
-        }
-        let goes_back = spec.image.as_deref() == Some(current)
-            && operation.spec.from_image.as_deref() == Some(current)
-            && operation.spec.to_image.as_deref() != Some(current);
         match &swapping.stage {
             // All nodes, whatever was on the way.
             _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Verb::Rollback),
@@ -516,6 +515,24 @@ fn is_shown(operation: &Operation, swapping: &Swapping) -> bool {
     })
 }
 
+/// Whether a word is heard while a swap rests. What speaks against beginning something beside a change of the control cluster does not
+/// speak against going back. What ends where it stands moves no VM.
+fn is_heard(word: Word, rest: &Rest) -> bool {
+    match word {
+        Word::Abandon => true,
+        Word::Rollback => matches!(rest, Rest::ControlCluster(_)),
+        Word::Resume | Word::Commit => false,
+    }
+}
+
+/// What follows from a word to a swap.
+fn has_asked(name: String, word: Word, swapping: &Swapping) -> Change {
+    match permits(word, swapping) {
+        Ok(verb) => Change::Go(name, verb),
+        Err(words) => Change::Answer(name, Some(words)),
+    }
+}
+
 /// What of a swap is asked by a word.
 ///
 /// # Errors
@@ -717,6 +734,38 @@ mod tests {
         assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Verb::Resume), "afterwards");
     }
 
+    /// A control node of the control cluster may be lost, or its commit be days away.
+    #[test]
+    fn beside_a_change_of_the_control_cluster_a_swap_can_be_taken_back_or_abandoned_and_nothing_else() {
+        let mut is_back = turned("back");
+        is_back["only"] = json!(0);
+        let node_is_back = swap(&[is_back]);
+        assert!(matches!(Swapping::of(&node_is_back).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
+        let begun = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
+        for mut operation in [node_is_back, begun, swap(&ended("upgraded"))] {
+            let go = |verb| Change::Go("shop-1".to_owned(), verb);
+            let words = [
+                ("resume", None),
+                ("commit", None),
+                ("hurry", None),
+                ("rollback", Some(Verb::Rollback)),
+                ("abandon", Some(Verb::Abandon)),
+            ];
+            for (word, verb) in words {
+                operation.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
+                match (next_beside(&names(Some(NEW)), Some(&operation), Some("cp2")), verb) {
+                    (change, Some(verb)) => assert_eq!(change, go(verb), "{word}"),
+                    (Change::Answer(_, Some(words)), None) => assert!(words.contains("cp2"), "{word}: {words}"),
+                    (change, None) => panic!("{word}: {change:?}"),
+                }
+            }
+            operation.metadata.annotations = None;
+            assert_eq!(next_beside(&names(Some(FORMER)), Some(&operation), Some("cp2")), go(Verb::Rollback));
+            let stays = next_beside(&names(Some(NEW)), Some(&operation), Some("cp2"));
+            assert!(!matches!(stays, Change::Go(..)), "{stays:?}");
+        }
+    }
+
     #[test]
     fn another_image_is_a_swap_and_what_is_left_open_or_the_same_is_none() {
         assert!(
@@ -770,13 +819,15 @@ mod tests {
         assert!(says(&rests, OperationReason::Paused).is_some());
         assert!(matches!(next(&paused, Some(&rests)), Change::Waits(TenantClusterReason::Changing, _)));
         assert_eq!(next(&names(Some(NEW)), Some(&rests)), go(Verb::Resume), "it is not paused any more");
-        for word in ["resume", "rollback", "abandon", "hurry"] {
+        for word in ["resume", "rollback", "hurry"] {
             rests.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
             let answer = next(&paused, Some(&rests));
             let Change::Answer(_, Some(words)) = &answer else { panic!("{word}: {answer:?}") };
             assert!(words.contains("paused"), "{word}: {words}");
             assert_eq!(words.contains(FORMER), word == "rollback", "{word}: {words}");
         }
+        rests.metadata.annotations = Some([(DO.to_owned(), "abandon".to_owned())].into());
+        assert_eq!(next(&paused, Some(&rests)), go(Verb::Abandon), "it moves no VM");
         rests.metadata.annotations = None;
         paused.spec.image = Some(FORMER.to_owned());
         assert!(matches!(next(&paused, Some(&rests)), Change::Waits(..)), "it goes back afterwards");

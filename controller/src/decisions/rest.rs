@@ -55,18 +55,19 @@ impl Rest {
     }
 }
 
-/// By what it is seen that the control cluster is being changed: the controller that leads is of another build than that which the
-/// cluster's kinds are of (`is_marked`), or a control node takes no pods, as while its image is swapped. None if it is not.
+/// By what it is seen that the control cluster is being changed, and what a person does where it is not: the controller that leads is of
+/// another build than that which the cluster's kinds are of (`is_marked`), or a control node takes no pods, as while its image is swapped.
+/// None if nothing is seen of it.
 pub fn control_cluster(is_marked: bool, nodes: &[Node]) -> Option<String> {
     if !is_marked {
-        return Some("the image that the controller is of is not committed".to_owned());
+        return Some("the image that the controller is of is not committed: commit it, or take it back".to_owned());
     }
     let is_cordoned = |node: &&Node| {
         let is_control = node.labels().contains_key(CONTROL_PLANE);
         is_control && node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
     };
     let node = nodes.iter().find(is_cordoned)?;
-    Some(format!("its control node {} takes no pods", node.name_any()))
+    Some(format!("its control node {} takes no pods: uncordon it, or replace it if it is lost", node.name_any()))
 }
 
 /// Whether no node is away as long as a swap takes no step.

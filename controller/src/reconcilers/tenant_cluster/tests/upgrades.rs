@@ -689,6 +689,22 @@ async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_o
     assert_eq!(world.operations().len(), 1);
 }
 
+/// A control node of the control cluster may be lost, or its commit be days away.
+#[tokio::test(start_paused = true)]
+async fn a_failed_upgrade_is_taken_back_beside_a_change_of_the_control_cluster() {
+    let mut world = World::upgradable().await;
+    world.place.lock().ill.never_good.insert("shop-cp3".to_owned());
+    world.goes_to(NEW);
+    world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+    world.is_marked = false;
+    world.asks("rollback");
+    world.until("back", |world| world.outcome().is_some()).await;
+    world.rests().await;
+    world.all_run(FORMER, "it was taken back");
+    assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("rolled back"), 1));
+    assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
+}
+
 /// A guest that was asked to shut down goes off by itself, and nobody but the upgrade powers its node on.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_being_shut_down_when_its_controller_died_is_not_off_while_the_upgrade_rests() {
