@@ -109,6 +109,10 @@ impl Work<'_> {
         let is_left = changing.is_upgraded() && !changing.change.is_to_do() && is_off(&seen);
         let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
         if !cluster.spec.paused && (is_left || is_wanting) {
+            if is_left {
+                // It may be back before the next look: an image whose guest goes off is not good since before that.
+                self.counts_good(cluster, changing, machines, false).await?;
+            }
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran).await;
         }

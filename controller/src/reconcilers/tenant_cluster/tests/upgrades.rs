@@ -192,6 +192,29 @@ async fn the_ten_minutes_before_the_commit_begin_anew_where_nobody_could_look() 
     }
 }
 
+/// An image whose guests go off is none to be made final by itself, however soon they are back.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_was_off_begins_the_ten_minutes_before_the_commit_anew() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    let seen = || world.operations()[0].status.clone().unwrap().good_seen;
+    for _ in 0..4 {
+        // Until it was just noted once more that they are good: it is back before that is too old.
+        let before = seen();
+        while seen() == before {
+            world.reconcile().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+    assert_eq!(world.outcome(), None);
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
+    let off = tokio::time::Instant::now();
+    world.until("committed", World::is_current).await;
+    assert!(off.elapsed() >= Duration::from_secs(9 * 60), "{:?}", off.elapsed());
+    world.all_run(NEW, "it is committed");
+}
+
 /// Whoever is refused `rollback` meanwhile, and told to wait, has his ten minutes once it is over.
 #[tokio::test(start_paused = true)]
 async fn the_ten_minutes_before_the_commit_do_not_pass_while_an_upgrade_rests() {
