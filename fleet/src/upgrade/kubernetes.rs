@@ -123,6 +123,8 @@ impl Deployment<'_> {
         for (index, node) in plan.nodes.iter().enumerate() {
             self.may_go_on(hold).await?;
             self.tell(&Notice::Kubernetes { node, to: &plan.to, index, total: plan.nodes.len() });
+            // Whoever is told may not want it: a node that is asked goes on without anybody.
+            self.may_go_on(hold).await?;
             self.upgrade_node(&plan.to, node, options, hold).await.with_context(|| {
                 format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
             })?;

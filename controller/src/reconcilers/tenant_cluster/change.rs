@@ -336,7 +336,8 @@ impl Work<'_> {
     pub(super) async fn show_operation(&self, cluster: &TenantCluster, operation: &Operation) -> Result<(), Trouble> {
         let rest = self.rest(cluster).await?;
         if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::RaiseKubernetes) {
-            let said = [(rest.reason(), String::new())];
+            // That one nobody can have rest.
+            let said = [(rest.reason(), "a node that was asked before goes to it by itself, or gives up".to_owned())];
             return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
         }
         let Ok(Some(swapping)) = Swapping::of(operation) else { return Ok(()) };

@@ -1,5 +1,7 @@
 use std::sync::Mutex;
 
+use tokio::sync::watch;
+
 use super::*;
 use crate::authority::{Standing, standing};
 use crate::upgrade::Notice;
@@ -138,6 +140,24 @@ async fn a_command_that_was_overtaken_upgrades_no_further_node() {
     };
     let error = deployment(&world, &overtaking).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await;
     assert!(format!("{:#}", error.unwrap_err()).contains("nothing more is done here"));
+    assert_eq!(runs(&world).await, ["1.35.4", "1.36.3", "1.35.4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_somebody_does_not_want_upgraded_once_he_is_told_of_it_is_not_asked() {
+    let world = world();
+    let (cancel, cancelled) = watch::channel(false);
+    let ending = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Kubernetes { index: 1, total: 3, .. }) {
+            cancel.send_replace(true);
+        }
+    };
+    let deployment = Deployment { cancelled, ..deployment(&world, &ending) };
+    let error = deployment.upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await.unwrap_err();
+    assert!(error.is::<crate::Cancelled>(), "{error:#}");
+    for (name, address) in world.control_nodes().await.unwrap() {
+        assert_eq!(world.facts(address).await.unwrap().kubernetes.upgrade, None, "{name} was asked");
+    }
     assert_eq!(runs(&world).await, ["1.35.4", "1.36.3", "1.35.4"]);
 }
 
