@@ -1,6 +1,7 @@
 //! `fleet` at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
 //! person wants something else, and at a step at which no node is away when the cluster is paused.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use contract::minor::Minor;
 use fleet::upgrade::{Action, Arrived, Direction, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
 use kube::ResourceExt;
+use serde_json::Value;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -18,7 +20,7 @@ use super::{After, HEEDING, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{CLUSTER, Change, Swapping, blocked, words};
 use crate::objects::{
-    Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
+    JournalEntry, Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
     TenantCluster, TenantClusterReason,
 };
 use crate::reach::{Failure, Swap, kinds};
@@ -62,6 +64,8 @@ struct Doing {
     is_noted: AtomicBool,
     /// Whether it ends at the next step at which no node is away.
     is_to_rest: AtomicBool,
+    /// Where a snapshot was just kept that no journal has yet.
+    snapshot: Mutex<Option<String>>,
 }
 
 impl Doing {
@@ -75,7 +79,12 @@ impl Doing {
             Notice::DirectionChanged { reason, .. } => format!("turning: {reason}"),
             Notice::TakingOver { words } => return log::info!("{words}"),
             Notice::Stamped { node, .. } => format!("stamping the VM of {node}"),
-            Notice::Snapshot { place, bytes } => return log::info!("snapshot: {bytes} bytes, {place}"),
+            Notice::Snapshot { place, bytes } => {
+                log::info!("snapshot: {bytes} bytes, {place}");
+                *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{place}: {bytes} bytes"));
+                return;
+            }
+            Notice::NoSnapshot { name } => return log::warn!("{name} is not kept here, and none is taken now"),
             Notice::Kubernetes { node, to, .. } => format!("{} to Kubernetes {to}", node.name),
             Notice::KubernetesRuns { version, .. } => format!("Kubernetes {version} runs"),
         };
@@ -100,6 +109,10 @@ impl Doing {
 
     fn now(&self) -> String {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn snapshot(&self) -> Option<String> {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -364,6 +377,7 @@ impl Work<'_> {
             }
         };
         self.term.may()?;
+        self.notes_snapshot(cluster, asked_of, &doing).await?;
         match gone {
             Ok(done) => Ok(done),
             Err(error) if error.is::<fleet::Cancelled>() => Ok(Done::Cancelled),
@@ -401,11 +415,33 @@ impl Work<'_> {
         }
     }
 
+    /// Notes in an Operation that raises Kubernetes where the snapshot of the store is that was kept before: it has no other journal, and
+    /// whoever leads next may have none on his node.
+    async fn notes_snapshot(&self, cluster: &TenantCluster, of: Option<&str>, doing: &Doing) -> Result<(), Trouble> {
+        let Some((of, note)) = of.zip(doing.snapshot()) else { return Ok(()) };
+        let at = u64::try_from(self.clock.time().0.as_second()).unwrap_or_default();
+        let more = [("action", "snapshot"), ("note", note.as_str())];
+        let more = BTreeMap::from(more.map(|(name, text)| (name.to_owned(), Value::from(text))));
+        let entry = JournalEntry { at, hold: 0, event: "done".to_owned(), more };
+        self.note_operation(cluster, of, &[], |status| {
+            let is_noted = status.entries.last().is_some_and(|last| last.more == entry.more);
+            if !is_noted {
+                status.entries.push(entry.clone());
+            }
+        })
+        .await?;
+        *doing.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
     /// Says what a run does, for as long as it does; and takes away what was asked for, once that is noted.
     async fn tells_operation(&self, cluster: &TenantCluster, word: Option<(&str, &str)>, doing: &Doing) {
         let mut before = String::new();
         loop {
             tokio::time::sleep(TELLING).await;
+            if let Err(trouble) = self.notes_snapshot(cluster, word.map(|(of, _)| of), doing).await {
+                log::debug!("saying where a snapshot is: {trouble}");
+            }
             let now = doing.now();
             if now == before {
                 continue;

@@ -806,6 +806,10 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert_eq!(world.status()["kubernetes"], "1.36", "not all of them are there");
     let raise = |world: &World| -> Operation { world.api.read(Some("team-blue"), "shop-kubernetes-1-37").unwrap() };
     assert_eq!(raise(&world).spec.kind, OperationKind::RaiseKubernetes);
+    let entries = raise(&world).status.unwrap().entries;
+    let [snapshot] = &entries[..] else { panic!("{entries:?}") };
+    let place = snapshot.more["note"].as_str().unwrap();
+    assert!(place.starts_with("before-kubernetes-1.37.db"), "it says where the snapshot is: {place}");
     assert_eq!(world.status()["operation"], "shop-kubernetes-1-37");
     assert!(world.condition("UpToDate").2.contains("draining it took too long"), "{:?}", world.condition("UpToDate"));
     world.rests().await;
@@ -830,6 +834,7 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert_eq!((&world.status()["kubernetes"], &world.status()["version"]), (&"1.37".into(), &"1.37.1".into()));
     assert!(world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37"));
     assert_eq!(raise(&world).status.unwrap().outcome.as_deref(), Some("done"));
+    assert_eq!(raise(&world).status.unwrap().entries, entries, "a further try has no better one");
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
 }
 
