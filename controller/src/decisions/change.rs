@@ -27,7 +27,7 @@ use semver::VersionReq;
 use super::health::Doing;
 use super::obstacle::Obstacle;
 use super::resolved::suits;
-use super::rest::{Rest, is_at_rest, swap_reasons};
+use super::rest::{Rest, is_at_rest, is_still, swap_reasons};
 use super::swapping::{Ending, Stage, Swapping};
 use super::window;
 use crate::objects::{
@@ -244,10 +244,13 @@ impl<'a> SeenCluster<'a> {
 
     /// Waits, once the Operation says where it stands.
     fn shown(&self, operation: &Operation, swapping: &Swapping, reason: TenantClusterReason, words: &str) -> Change {
-        let stands = swap_reasons(self.rests.as_ref(), swapping)[0].0;
+        let rest = self.rests.as_ref().filter(|_| is_at_rest(swapping));
+        let stands = swap_reasons(rest, swapping)[0].0;
         let mut resting = [OperationReason::Paused, OperationReason::ControlClusterChanges].into_iter();
-        let says_so = says(operation, OperationReason::NotToBeHad).is_some()
-            || resting.all(|reason| says(operation, reason).is_some() == (stands == reason));
+        let says_so = match says(operation, OperationReason::NotToBeHad) {
+            Some(refused) => is_still(&refused, rest),
+            None => resting.all(|reason| says(operation, reason).is_some() == (stands == reason)),
+        };
         if is_shown(operation, swapping) && says_so {
             Change::Waits(reason, words.to_owned())
         } else {
@@ -826,6 +829,15 @@ mod tests {
             assert!(words.contains("paused"), "{word}: {words}");
             assert_eq!(words.contains(FORMER), word == "rollback", "{word}: {words}");
         }
+        // What was said before does not stand there for days.
+        let mut upgraded = swap(&ended("upgraded"));
+        let conditions = &mut upgraded.status.as_mut().unwrap().conditions;
+        set(conditions, OperationReason::NotToBeHad, &Rest::Paused.refuses(None), 1, &now());
+        let mut manual = names(Some(NEW));
+        manual.spec.upgrade.commit = Commit::Manual;
+        assert_eq!(next(&manual, Some(&upgraded)), Change::Show("shop-1".to_owned()), "it is not paused any more");
+        manual.spec.paused = true;
+        assert!(matches!(next(&manual, Some(&upgraded)), Change::Waits(..)), "it is");
         rests.metadata.annotations = Some([(DO.to_owned(), "abandon".to_owned())].into());
         assert_eq!(next(&paused, Some(&rests)), go(Verb::Abandon), "it moves no VM");
         rests.metadata.annotations = None;

@@ -11,6 +11,10 @@ use crate::objects::{OperationReason, TenantCluster};
 /// The label of control nodes (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
+/// How it begins for people why something rests.
+const PAUSED: &str = "the cluster is paused";
+const CHANGED: &str = "the control cluster is being changed";
+
 /// Why it rests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
@@ -37,10 +41,8 @@ impl Rest {
     /// The same for people.
     pub fn words(&self) -> String {
         match self {
-            Self::Paused => "the cluster is paused".to_owned(),
-            Self::ControlCluster(why) => {
-                format!("the control cluster is being changed, and this goes on afterwards: {why}")
-            }
+            Self::Paused => PAUSED.to_owned(),
+            Self::ControlCluster(why) => format!("{CHANGED}, and this goes on afterwards: {why}"),
         }
     }
 
@@ -53,6 +55,12 @@ impl Rest {
             None => refused,
         }
     }
+}
+
+/// Whether something that was refused in these words still is: for the same that keeps it now, or for nothing that ever kept it.
+pub fn is_still(refused: &str, rest: Option<&Rest>) -> bool {
+    let by = [PAUSED, CHANGED].map(|opening| refused.starts_with(opening));
+    by == [matches!(rest, Some(Rest::Paused)), matches!(rest, Some(Rest::ControlCluster(_)))]
 }
 
 /// By what it is seen that the control cluster is being changed, and what a person does where it is not: the controller that leads is of
@@ -109,5 +117,17 @@ mod tests {
         paused.spec.paused = true;
         assert_eq!(Rest::of(&paused, Some("x".to_owned())), Some(Rest::Paused), "who unpauses it is told the other");
         assert_eq!(Rest::of(&cluster(), None), None);
+    }
+
+    #[test]
+    fn what_was_refused_for_a_rest_says_nothing_any_more_once_that_is_over() {
+        let beside = |why: &str| Rest::ControlCluster(why.to_owned());
+        let refused = [Rest::Paused.refuses(Some("former")), beside("cp1").refuses(None), "too far".to_owned()];
+        let rests = [Some(Rest::Paused), Some(beside("cp2")), None];
+        for (at, words) in refused.iter().enumerate() {
+            for (now, rest) in rests.iter().enumerate() {
+                assert_eq!(is_still(words, rest.as_ref()), at == now, "{words}: {rest:?}");
+            }
+        }
     }
 }
