@@ -838,6 +838,23 @@ async fn the_next_minor_of_kubernetes_follows_the_commit_and_what_gives_up_waits
     assert!(raise(&world).metadata.annotations.is_none_or(|it| it.is_empty()));
 }
 
+/// Whoever may say a word to an Operation may write its labels, by mistake too.
+#[tokio::test(start_paused = true)]
+async fn an_operation_whose_labels_are_taken_off_is_its_clusters_nonetheless() {
+    let world = World::upgradable().await;
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    let mut operation = world.operations().remove(0);
+    operation.metadata.labels = None;
+    world.api.put(&operation);
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it is committed");
+    assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("committed"), 1));
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("nothing is left of it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_somebody_else_keeps_is_waited_for_and_asked_once() {
     let world = World::upgradable().await;
