@@ -344,7 +344,10 @@ impl<'a> SeenCluster<'a> {
             }
         }
         if let Some(rest @ Rest::ControlCluster(_)) = &self.rests {
-            return Change::Waits(TenantClusterReason::Changing, rest.words());
+            return match again {
+                Some(name) => Change::Answer(name, Some(rest.refuses(None))),
+                None => Change::Waits(TenantClusterReason::Changing, rest.words()),
+            };
         }
         let window = self.cluster.spec.maintenance.window.as_deref().filter(|_| !named && again.is_none());
         if let Some(window) = window.filter(|window| !window::is_open(window, self.now)) {
@@ -917,6 +920,8 @@ mod tests {
         assert!(matches!(next(&newer, Some(&back)), Change::Swap(_, None)), "the spec is another one");
         back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
         assert!(matches!(next(&names(Some(NEW)), Some(&back)), Change::Swap(_, Some(of)) if of == "shop-1"));
+        let beside = next_beside(&names(Some(NEW)), Some(&back), Some("cp2"));
+        assert!(matches!(&beside, Change::Answer(_, Some(words)) if words.contains("cp2")), "not later: {beside:?}");
         back.metadata.annotations = Some([(DO.to_owned(), "rollback".to_owned())].into());
         assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Answer("shop-1".to_owned(), None), "so it is");
     }
