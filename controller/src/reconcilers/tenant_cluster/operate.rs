@@ -18,7 +18,7 @@ use super::deploy::is_of_api;
 use super::operator::{OVER, Operator};
 use super::{After, HEEDING, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Swapping, blocked, words};
+use crate::decisions::{CLUSTER, Change, Stage, Swapping, blocked, words};
 use crate::objects::{
     JournalEntry, Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
     TenantCluster, TenantClusterReason,
@@ -228,7 +228,9 @@ impl Work<'_> {
             Task::Go(verb, _) => word_of(verb),
             Task::Swap(..) | Task::Raise(_) => RESUME,
         };
-        let before = last_swap(&self.operations(cluster).await?).map(ResourceExt::name_any);
+        let operations = self.operations(cluster).await?;
+        let before = last_swap(&operations).map(ResourceExt::name_any);
+        let had = asked_of.map(|name| length(&operations, name));
         let done = self.runs(cluster, asked_of, word, task, &operator).await?;
         let operations = self.operations(cluster).await?;
         // Of a swap that did not come to begin there is none: the last one is one before it.
@@ -241,7 +243,10 @@ impl Work<'_> {
         }
         let has_arrived = matches!(&done, Done::Arrived(arrived) if *arrived != Arrived::Cancelled);
         let has_noted = |name: &str| match task {
-            Task::Go(verb, _) => operations.iter().any(|it| it.name_any() == name && is_noted(it, verb, has_arrived)),
+            Task::Go(verb, _) => {
+                let has_grown = had < Some(length(&operations, name));
+                operations.iter().any(|it| it.name_any() == name && is_noted(it, verb, has_arrived, has_grown))
+            }
             Task::Swap(..) | Task::Raise(_) => last.is_some(),
         };
         // What is not noted is heard once more by whoever goes on.
@@ -485,11 +490,19 @@ fn word_of(verb: Verb) -> &'static str {
     }
 }
 
-/// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more.
-fn is_noted(operation: &Operation, verb: Verb, has_arrived: bool) -> bool {
+/// How many entries the journal of an Operation has.
+fn length(operations: &[Operation], name: &str) -> usize {
+    let named = operations.iter().find(|operation| operation.name_any() == name);
+    named.and_then(|operation| operation.status.as_ref()).map_or(0, |status| status.entries.len())
+}
+
+/// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more. `has_arrived` is whether a run has come
+/// to where it ends by itself, and `has_grown` whether the journal has by that.
+fn is_noted(operation: &Operation, verb: Verb, has_arrived: bool, has_grown: bool) -> bool {
     let Ok(Some(swapping)) = Swapping::of(operation) else { return false };
     let goes = match verb {
-        Verb::Resume => has_arrived,
+        // A node that is back stays so where the journal could not be written.
+        Verb::Resume => has_arrived && (has_grown || !matches!(swapping.stage, Stage::NodeIsBack(_))),
         Verb::Rollback | Verb::RollbackAtOnce => swapping.direction == Direction::Back && swapping.is_of_all,
         Verb::Commit => swapping.direction == Direction::Commit,
         Verb::Abandon => swapping.direction == Direction::Abandon,
@@ -523,4 +536,52 @@ fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str
     operation.metadata.namespace = cluster.namespace();
     operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
     operation
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::OperationStatus;
+    use crate::records::fixture;
+
+    /// One of a swap whose first node is back on its image.
+    fn of_node_that_is_back() -> Operation {
+        let entry = |at: u64, mut entry: Value| -> JournalEntry {
+            (entry["at"], entry["hold"]) = (at.into(), 1.into());
+            serde_json::from_value(entry).unwrap()
+        };
+        let back = json!({
+            "event": "direction-changed", "direction": "back", "only": 0, "code": "upgrade.asked", "reason": "it is ill",
+        });
+        let spec = OperationSpec {
+            cluster_ref: Reference::to("shop"),
+            kind: OperationKind::Swap,
+            from_image: Some("kaas-tenant-0.2.0".to_owned()),
+            to_image: Some("kaas-tenant-0.3.0".to_owned()),
+            from_version: None,
+            to_version: None,
+            cluster_generation: 1,
+            steps: Vec::new(),
+            plan: Some(fixture::plan()),
+        };
+        let entries = vec![entry(0, json!({"event": "planned"})), entry(1, back)];
+        let status = OperationStatus { hold: 1, entries, ..OperationStatus::default() };
+        Operation { status: Some(status), ..Operation::new("shop-1", spec) }
+    }
+
+    /// The store may be away for the moment in which the journal is to be turned, and the run say no more than that it waits.
+    #[test]
+    fn that_a_node_that_is_back_is_tried_again_is_noted_once_the_journal_says_so() {
+        let operation = of_node_that_is_back();
+        let all = [operation.clone()];
+        assert_eq!((length(&all, "shop-1"), length(&all, "shop-2")), (2, 0));
+        assert!(matches!(Swapping::of(&operation).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
+        for (has_arrived, has_grown) in [(false, false), (false, true), (true, false), (true, true)] {
+            // Grown and back: it was tried, and is back once more.
+            let noted = is_noted(&operation, Verb::Resume, has_arrived, has_grown);
+            assert_eq!(noted, has_arrived && has_grown, "{has_arrived} {has_grown}");
+        }
+    }
 }
