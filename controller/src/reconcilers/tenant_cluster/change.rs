@@ -53,9 +53,10 @@ impl Changing {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
     }
 
-    /// Whether one is open, and has come to the new image: it is only to be committed or taken back.
-    pub(super) fn is_upgraded(&self) -> bool {
-        self.swap.as_ref().is_some_and(|(_, swapping)| swapping.stage == Stage::Upgraded)
+    /// Whether one is open, and waits where it may for days: it has come to the new image, or a node is back and a person decides.
+    pub(super) fn is_left(&self) -> bool {
+        let swap = self.swap.as_ref();
+        swap.is_some_and(|(_, swapping)| matches!(swapping.stage, Stage::Upgraded | Stage::NodeIsBack(_)))
     }
 }
 

@@ -93,6 +93,13 @@ impl World {
         status.conditions.into_iter().find(|it| it.about == about).map(|it| it.reason).unwrap_or_default()
     }
 
+    /// The VM of each node that has its data disk is on.
+    fn are_on(&self) -> bool {
+        let state = self.place.lock();
+        let mut nodes = state.vms.iter().filter(|(vm, ..)| vm.data_disks().next().is_some());
+        nodes.all(|(vm, ..)| vm.power == PowerState::On)
+    }
+
     fn machines(&self) -> Vec<Machine> {
         let names = self.api.names("machines");
         names.iter().map(|name| self.api.read(Some("team-blue"), name).unwrap()).collect()
@@ -263,12 +270,7 @@ async fn where_the_commit_is_a_persons_nothing_is_final_before_his_word() {
     assert_eq!(world.reason_of_operation("Progressing"), "AwaitsCommit");
     // A host has failed meanwhile, and the commit may be days away.
     world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
-    let are_on = |world: &World| {
-        let state = world.place.lock();
-        let mut nodes = state.vms.iter().filter(|(vm, ..)| vm.data_disks().next().is_some());
-        nodes.all(|(vm, ..)| vm.power == PowerState::On)
-    };
-    world.until("all are on", are_on).await;
+    world.until("all are on", World::are_on).await;
     world.rests().await;
     assert_eq!(
         (world.condition("ControlPlaneReady").1.as_str(), world.up_to_date().as_str()),
@@ -326,6 +328,14 @@ async fn a_node_that_is_not_found_good_goes_back_and_waits_for_a_person() {
         let changes = world.place.lock().changes.len();
         world.rests().await;
         assert_eq!(world.place.lock().changes.len(), changes, "nobody tries again");
+        // A host fails meanwhile: of one that runs the new image, and of the one that is back.
+        for vm in [new_vms("0b")[1].clone(), NODES[2].to_owned()] {
+            world.place.change(&vm, |vm| vm.power = PowerState::Off);
+            world.until("all are on", World::are_on).await;
+            world.rests().await;
+            assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "{vm}");
+            assert_eq!(world.up_to_date(), "ChangeFailed", "{vm}: it waits as before");
+        }
         world.place.lock().ill.never_good.clear();
         world.asks(word);
         if word == "resume" {
