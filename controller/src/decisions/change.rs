@@ -9,7 +9,7 @@
 //! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image is pinned: pools see it from then on |
 //! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
-//! | it was abandoned, and the pinned image is wanted | nodes are asked whether they run that |
+//! | it was abandoned, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked whether they run that |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
@@ -52,6 +52,8 @@ pub struct SeenCluster<'a> {
     pub minor: Option<Minor>,
     /// Why nothing is begun now; none if it may be.
     pub rests: Option<Rest>,
+    /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned.
+    pub has_drifted: bool,
     /// What time it is.
     pub now: Timestamp,
 }
@@ -76,8 +78,8 @@ pub enum Change {
     Swap(Box<NodeImage>, Option<String>),
     /// The swap of this Operation goes on.
     Go(String, Verb),
-    /// Nodes are asked whether all of them run this image, which is the pinned one: then comes this. The last swap was abandoned, and
-    /// what it has left is in no object.
+    /// Nodes are asked whether all of them run this image, which is the pinned one: then comes this. No object says what they run: the last
+    /// swap was abandoned, or objects are older than VMs.
     Judge(Box<NodeImage>, Box<Change>),
     /// Control nodes are taken to this minor of Kubernetes. With the Operation, if a person wants it tried again.
     Raise(Minor, Option<String>),
@@ -393,7 +395,7 @@ impl<'a> SeenCluster<'a> {
     /// What comes next where the pinned image is wanted.
     fn stays(&self, current: &str, then: Change) -> Change {
         let ending = self.swap.as_ref().and_then(|(_, swapping)| swapping.ending());
-        if ending != Some(Ending::Abandoned) {
+        if ending != Some(Ending::Abandoned) && !self.has_drifted {
             return then;
         }
         match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
@@ -593,8 +595,7 @@ impl Change {
             }
             Self::Judge(image, _) => {
                 let image = image.metadata.name.as_deref().unwrap_or_default();
-                let words =
-                    format!("the last upgrade was abandoned: nobody knows now whether all control nodes run {image}");
+                let words = format!("no object says what control nodes run: they are asked whether that is {image}");
                 Some((ChangeFailed, words))
             }
             Self::Pin(resolved) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
@@ -718,7 +719,8 @@ mod tests {
         let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
         let minor = "1.36".parse().ok();
         let rests = Rest::of(cluster, change.map(str::to_owned));
-        SeenCluster { cluster, swap, raise: None, images: &images, minor, rests, now: now().0 }.next()
+        let (has_drifted, now) = (false, now().0);
+        SeenCluster { cluster, swap, raise: None, images: &images, minor, rests, has_drifted, now }.next()
     }
 
     #[test]
@@ -943,6 +945,13 @@ mod tests {
         assert!(!words.contains(FORMER), "{words}");
         let back = swap(&[vec![turned("back")], ended("rolled-back")].concat());
         assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Nothing);
+        // The same where objects are older than VMs.
+        let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
+        let of = |has_drifted| {
+            let (cluster, rests, now) = (&cluster, None, now().0);
+            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, has_drifted, now }.next()
+        };
+        assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
     }
 
     #[test]
@@ -979,7 +988,8 @@ mod tests {
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
             let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
-            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, now: now().0 }.next()
+            let (has_drifted, now) = (false, now().0);
+            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, has_drifted, now }.next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

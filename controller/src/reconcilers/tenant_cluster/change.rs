@@ -25,7 +25,9 @@ use super::operator::{KUBERNETES, Operator};
 use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, swap_reasons};
+use crate::decisions::{
+    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, swap_reasons,
+};
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
     TenantClusterReason, UpgradeMode,
@@ -117,6 +119,7 @@ impl Work<'_> {
         let named = || operations.iter().find(|operation| operation.name_any() == wanted);
         let rests = self.rest(cluster).await?;
         let is_resting = rests.is_some();
+        let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
         let raise = operations.iter().find(is_open).or_else(named);
         let looked = SeenCluster {
             cluster,
@@ -125,6 +128,7 @@ impl Work<'_> {
             images: &images,
             minor: lowest(machines),
             rests,
+            has_drifted: has_drifted(deployment, machines, &operations),
             now: self.clock.time().0,
         };
         let of_raise = raise.filter(is_open);
@@ -234,7 +238,7 @@ impl Work<'_> {
             // It could be swapped to: it runs another one.
             Ok(()) => {
                 let words = format!(
-                    "the last upgrade was abandoned, and not all control nodes run {name}: name the image that they are to run"
+                    "not all control nodes run {name}, and no object says what they run: name the image that they are to run"
                 );
                 Change::Blocked(Obstacle::new(ControlNodesUnfit, words))
             }
