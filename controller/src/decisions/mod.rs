@@ -8,6 +8,7 @@ mod claims;
 mod cluster;
 mod control_machine;
 mod control_plane;
+mod drift;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod health;
@@ -42,6 +43,7 @@ pub use self::cluster::{
 };
 pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
+pub use self::drift::has_drifted;
 pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::limits::{Held, Tenants, Used, held, limits, permission};

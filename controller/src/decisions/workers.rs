@@ -64,13 +64,14 @@ pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMC
     Machine { metadata, spec, status: None }
 }
 
-/// Whether something may have to be made for a pool: fewer workers stay than are wanted, or one is outdated. If not, it is nothing to the
-/// pool what others have.
+/// Whether something may have to be made for a pool: fewer workers stay than are wanted, or one is outdated, or ill: it may be repaired. If
+/// not, it is nothing to the pool what others have.
 pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
     let staying = machines.iter().filter(|machine| !goes(machine)).count();
     let is_outdated =
         |machine: &Machine| worker_of(machine).map_or(true, |worker| wanted.template.outdates(&worker.template));
-    staying < wanted.count || machines.iter().any(is_outdated)
+    let is_ill = |machine: &Machine| machine.status.as_ref().is_some_and(|status| status.unhealthy_since.is_some());
+    staying < wanted.count || machines.iter().any(|machine| is_outdated(machine) || is_ill(machine))
 }
 
 /// What is kept of a pool's workers by their Machines. One that a person has deleted leaves; of a pool that goes as a whole, all leave,

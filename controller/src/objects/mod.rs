@@ -71,8 +71,5 @@ pub const SYSTEM: &str = "kaas-system";
 pub const CONFIRM_DELETE: &str = "kaas.local/confirm-delete";
 /// The annotation by which a person asks something of an [`Operation`]: `resume`, `rollback`, `commit` or `abandon`.
 pub const DO: &str = "kaas.local/do";
-/// The annotation by which a person says of a [`TenantCluster`] that what there is of it is to be taken as it is: its UID, as
-/// its value.
-pub const ADOPT: &str = "kaas.local/adopt";
 /// Of a [`TenantCluster`], a size for its control plane that follows from the number of its nodes.
 pub const AUTO: &str = "auto";

@@ -209,6 +209,11 @@ pub struct JournalEntry {
     pub more: BTreeMap<String, Value>,
 }
 
+impl Operation {
+    /// The path of the field by which those of a cluster are found: it is fixed. Whoever may say a word to one may take its labels off.
+    pub const OF_CLUSTER: &str = ".spec.clusterRef.name";
+}
+
 /// Since when an Operation is as it is: for the program that shows it.
 impl OperationStatus {
     /// When the last entry was written.

@@ -564,8 +564,8 @@ reasons! {
         Settled = False,
         /// `paused` is set: nothing further is begun.
         Paused = False,
-        /// The controller's database is older than the VMs: nothing is changed or deleted until a person has adopted what there
-        /// is, with the annotation `kaas.local/adopt` that has the cluster's UID (`status.clusterUID`).
+        /// The controller's database is older than the VMs: control nodes were being removed, and nobody deletes the cluster. Nothing is
+        /// changed before somebody does.
         Drifted = False,
         /// Something is in the way that only a person can change; the other conditions say what.
         Stuck = False,

@@ -177,6 +177,16 @@ impl InMemory {
         self.0.lock().unwrap()
     }
 
+    /// All objects as they are now.
+    pub(crate) fn snapshot(&self) -> BTreeMap<Key, Value> {
+        self.kept().objects.clone()
+    }
+
+    /// All objects are again as they were, as where the database of an API server is restored.
+    pub(crate) fn restore(&self, objects: BTreeMap<Key, Value>) {
+        self.kept().objects = objects;
+    }
+
     /// Fails at a call, counted from 0 and from now.
     pub(crate) fn fails_at(&self, call: usize, fault: Fault) {
         let mut kept = self.kept();

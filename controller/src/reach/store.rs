@@ -109,7 +109,8 @@ impl<'a> ClusterStore<'a> {
     /// The Operation whose journal a hold has begun.
     async fn operation(&self, number: u64) -> anyhow::Result<Option<Operation>> {
         let of = self.operations();
-        let all = self.objects.list(&of, Some((CLUSTER, &self.cluster))).await.context("looking for Operations")?;
+        let own = Some((Operation::OF_CLUSTER, self.cluster.as_str()));
+        let all = self.objects.list(&of, own).await.context("looking for Operations")?;
         let mut found = None;
         // Of one that was made, and not begun, there is no journal.
         for operation in all.into_iter().filter(|operation| operation["status"]["hold"] == number) {

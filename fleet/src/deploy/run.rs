@@ -169,7 +169,7 @@ impl Deploy<'_> {
         let before = noted.as_ref().map(|kept| kept.goal);
         let upgraded = Upgraded::find(self.store, deployment, noted.as_ref()).await?;
         if let Wish::Deploy(_) = wish {
-            upgraded.permits_deploy(noted.as_ref().is_some_and(|kept| kept.formed))?;
+            upgraded.permits_deploy(noted.as_ref().is_some_and(|kept| kept.formed && kept.goal == Goal::Up))?;
         }
         let vms = self.hypervisor.vms().await?;
         let kept = wish.applied(deployment, noted, &vms)?;

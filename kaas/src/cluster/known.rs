@@ -157,6 +157,22 @@ impl Known {
         }
     }
 
+    /// Whether image and minor are as the spec has them, once an Operation that had ended was asked for again: what it was for, another one
+    /// may be at work on.
+    pub fn is_done_again(&self, operation: &str, annotation: &str) -> Come {
+        let is_it = |one: &&Value| text(one, "/metadata/name") == operation;
+        let Some(same) = self.operation.as_ref().filter(is_it) else { return self.is_changed() };
+        // What conditions say was said before it was asked.
+        if !same["metadata"]["annotations"][annotation].is_null() {
+            return Come::Goes;
+        }
+        match (self.is_changed(), reason_of(same, &[OperationReason::NotToBeHad])) {
+            (there @ Come::There(_), _) => there,
+            (_, Some(why)) => Come::Stopped(format!("{operation}: {why}")),
+            (changed, None) => changed,
+        }
+    }
+
     /// Whether it goes, once it is deleted.
     pub fn is_leaving(&self) -> Come {
         let stands = because(&self.cluster, &[TenantClusterReason::Stuck, TenantClusterReason::Drifted]);
@@ -182,6 +198,11 @@ impl Known {
     fn of_operation(&self) -> String {
         self.operation.as_ref().map(|operation| format!("\n  {}", step(operation).1)).unwrap_or_default()
     }
+}
+
+/// Whether what an Operation was for is tried again by a person's word: it has gone back, or was abandoned.
+pub fn may_be_tried_again(operation: &Value) -> bool {
+    ["rolled back", "abandoned"].contains(&text(operation, "/status/outcome"))
 }
 
 /// A reason of an Operation: its spec never changes, so each is of it.
@@ -328,6 +349,32 @@ mod tests {
         assert_eq!(ended, Come::There("shop-swap-2 has ended: rolled back".to_owned()));
         assert_eq!(with(Value::Null, &[], None).has_done("shop-swap-2", DO), Come::Goes);
         assert!(matches!(with(Value::Null, &[], None).has_done("shop-swap-3", DO), Come::Stopped(_)));
+    }
+
+    #[test]
+    fn what_went_back_is_tried_again_and_done_once_the_cluster_is_as_it_is_to_be() {
+        const DO: &str = controller::objects::DO;
+        let outcomes = ["rolled back", "abandoned", "committed", "done", ""];
+        let again = outcomes.map(|outcome| may_be_tried_again(&json!({"status": {"outcome": outcome}})));
+        assert_eq!(again, [true, true, false, false, false]);
+        let with = |name: &str, annotation: Value, said: &[Value], of_operation: &[Value]| {
+            let mut operation = object(name, of_operation);
+            operation["metadata"]["annotations"][DO] = annotation;
+            operation["status"]["outcome"] = "rolled back".into();
+            Known { operation: Some(operation), ..known(said, &[]) }
+        };
+        let failed = [condition(TenantClusterReason::ChangeFailed, 3)];
+        let done = [condition(TenantClusterReason::Current, 3), condition(TenantClusterReason::Serves, 3)];
+        let refused = [condition(OperationReason::NotToBeHad, 1)];
+        let is_done = |known: Known| known.is_done_again("shop-2", DO);
+        assert_eq!(is_done(with("shop-2", "resume".into(), &failed, &refused)), Come::Goes, "nobody has heard it");
+        let Come::Stopped(why) = is_done(with("shop-2", Value::Null, &failed, &refused)) else { panic!("it is not") };
+        assert!(why.contains("NotToBeHad"), "{why}");
+        assert!(matches!(is_done(with("shop-2", Value::Null, &done, &refused)), Come::There(_)), "nothing was left");
+        // By another one.
+        assert_eq!(is_done(with("shop-3", Value::Null, &[], &[])), Come::Goes);
+        assert!(matches!(is_done(with("shop-3", Value::Null, &failed, &[])), Come::Stopped(_)), "it went back anew");
+        assert!(matches!(is_done(with("shop-3", Value::Null, &done, &[])), Come::There(_)));
     }
 
     #[test]

@@ -104,11 +104,15 @@ impl Work<'_> {
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
         let changing = self.changing(cluster, machines).await?;
-        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit: there it takes no
-        // step, and may wait for days. What is asked of it comes first.
-        let is_left = changing.is_upgraded() && !changing.change.is_to_do() && is_off(&seen);
+        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit or for a person: there
+        // it takes no step, and may wait for days. What is asked of it comes first.
+        let is_left = changing.is_left() && !changing.change.is_to_do() && is_off(&seen);
         let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
         if !cluster.spec.paused && (is_left || is_wanting) {
+            if is_left {
+                // It may be back before the next look: an image whose guest goes off is not good since before that.
+                self.counts_good(cluster, changing, machines, false).await?;
+            }
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran).await;
         }
