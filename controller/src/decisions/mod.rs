@@ -63,6 +63,6 @@ pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, good, words};
+pub use self::swapping::{Stage, Swapping, good, outlived, words};
 pub use self::template::Made;
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};
