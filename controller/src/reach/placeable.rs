@@ -114,5 +114,5 @@ pub(super) fn kept_as(namespace: &str, cluster: &str) -> String {
 
 fn latest(providers: &Providers, namespace: &str, cluster: &str) -> LatestSnapshot {
     let (directory, node) = providers.keeps();
-    LatestSnapshot::at(directory.join(kept_as(namespace, cluster)), BUDGET, node)
+    LatestSnapshot::at(directory.join(kept_as(namespace, cluster)), BUDGET, providers.promised().clone(), node)
 }

@@ -9,43 +9,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
-use nix::sys::statvfs::statvfs;
 use tempfile::TempDir;
 
+use super::room::{Budget, Promised, Room, others};
 use super::{DirectoryStore, Snapshots};
-
-/// What directories beside each other may have together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// In bytes. What is about to be replaced does not count.
-    pub most: u64,
-    /// How much of the file system stays free for others, in per cent.
-    pub reserve: u64,
-}
-
-impl Budget {
-    /// How many bytes there are for one more file where a file system has `size` bytes in all and `free` ones, and the other directories
-    /// have `others`.
-    fn room(self, size: u64, free: u64, others: u64) -> u64 {
-        let reserved = size / 100 * self.reserve;
-        free.saturating_sub(reserved).min(self.most.saturating_sub(others))
-    }
-}
 
 /// A directory with the newest snapshot.
 #[derive(Clone, Debug)]
 pub struct LatestSnapshot {
     directory: PathBuf,
     budget: Budget,
+    /// What all beside each other are about to keep.
+    promised: Promised,
     /// The machine, as people know it.
     machine: String,
 }
 
 impl LatestSnapshot {
     /// That of a directory, which is made when something is first kept: on a machine that people know by this name, beside the others for
-    /// which there is this budget.
-    pub fn at(directory: PathBuf, budget: Budget, machine: &str) -> Self {
-        Self { directory, budget, machine: machine.to_owned() }
+    /// which there is this budget, and which share what is promised.
+    pub fn at(directory: PathBuf, budget: Budget, promised: Promised, machine: &str) -> Self {
+        Self { directory, budget, promised, machine: machine.to_owned() }
     }
 
     fn store(&self) -> DirectoryStore {
@@ -80,35 +64,6 @@ impl LatestSnapshot {
     }
 }
 
-/// What the directories beside one have, in bytes.
-fn others(directory: &Path) -> anyhow::Result<u64> {
-    let shared = directory.parent().context("a directory without one above")?;
-    let mut bytes = 0;
-    for entry in fs::read_dir(shared).with_context(|| format!("reading {}", shared.display()))? {
-        let other = entry?.path();
-        if other != directory {
-            bytes += weight(&other).with_context(|| format!("measuring {}", other.display()))?;
-        }
-    }
-    Ok(bytes)
-}
-
-/// What a file has, or a directory with all that is in it, in bytes. What is removed meanwhile has nothing.
-fn weight(path: &Path) -> io::Result<u64> {
-    match weighed(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        weighed => weighed,
-    }
-}
-
-fn weighed(path: &Path) -> io::Result<u64> {
-    let seen = fs::symlink_metadata(path)?;
-    if !seen.is_dir() {
-        return Ok(seen.len());
-    }
-    fs::read_dir(path)?.map(|entry| weight(&entry?.path())).sum()
-}
-
 #[async_trait]
 impl Snapshots for LatestSnapshot {
     async fn kept(&self, name: &str) -> anyhow::Result<Option<String>> {
@@ -124,14 +79,8 @@ impl Snapshots for LatestSnapshot {
         self.store().spool().await
     }
 
-    async fn room(&self) -> anyhow::Result<u64> {
-        let budget = self.budget;
-        self.within(move |directory| {
-            let seen = statvfs(directory).with_context(|| format!("measuring {}", directory.display()))?;
-            let block = seen.fragment_size();
-            Ok(budget.room(seen.blocks() * block, seen.blocks_available() * block, others(directory)?))
-        })
-        .await
+    fn room(&self) -> Room {
+        Room::within(self.directory.clone(), self.budget, self.promised.clone())
     }
 
     /// The file gets another name: there is no room for two of it.
@@ -178,7 +127,7 @@ mod tests {
     const MB: u64 = 1_000_000;
 
     fn of(directory: &Path, most: u64) -> LatestSnapshot {
-        LatestSnapshot::at(directory.to_owned(), Budget { most, reserve: 0 }, "cp2")
+        LatestSnapshot::at(directory.to_owned(), Budget { most, reserve: 0 }, Promised::default(), "cp2")
     }
 
     #[tokio::test]
@@ -219,7 +168,7 @@ mod tests {
         };
         keeps(&one, "a.db").await.unwrap();
         drop(other.spool().await.unwrap());
-        assert_eq!(other.room().await.unwrap(), MB);
+        assert_eq!(other.room().bytes().unwrap(), MB);
         let error = format!("{:#}", keeps(&other, "a.db").await.unwrap_err());
         assert!(error.contains("others have 2000000"), "{error}");
         assert_eq!(fs::read_dir(directory.path().join("team.bank")).unwrap().count(), 0, "something of it stays");
@@ -227,14 +176,5 @@ mod tests {
         keeps(&one, "b.db").await.unwrap();
         one.clear().await.unwrap();
         keeps(&other, "a.db").await.unwrap();
-    }
-
-    #[test]
-    fn a_part_of_the_file_system_stays_free_for_others() {
-        let budget = Budget { most: 60, reserve: 25 };
-        assert_eq!(budget.room(1000, 1000, 0), 60);
-        assert_eq!(budget.room(1000, 1000, 50), 10);
-        assert_eq!(budget.room(1000, 290, 0), 40);
-        assert_eq!((budget.room(1000, 240, 0), budget.room(1000, 1000, 70)), (0, 0));
     }
 }
