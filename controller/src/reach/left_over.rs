@@ -10,8 +10,8 @@ use kube::ResourceExt;
 
 use super::kinds;
 use super::objects::Objects;
-use super::placeable::kept_as;
 use super::providers::Providers;
+use super::snapshots::kept_as;
 use crate::objects::TenantCluster;
 
 /// Removes it. It is for who begins to lead, before any cluster is looked after: nothing is kept meanwhile.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use contract::deployer::PrivateKey;
-use fleet::authority::{Budget, LatestSnapshot, Snapshots};
+use fleet::authority::Snapshots;
 use fleet::deploy::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
 use fleet::node::{AddOnSeen, Client, Credentials, Deployer};
@@ -13,6 +13,7 @@ use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
 
 use super::providers::{Place, Providers, Unavailable};
+use super::snapshots::TenantSnapshots;
 use crate::objects::Provider;
 
 /// Leads to the VMs and the nodes of clusters.
@@ -88,11 +89,11 @@ impl Placeable for Providers {
     }
 
     fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots> {
-        Box::new(latest(self, namespace, cluster))
+        Box::new(TenantSnapshots::of(self, namespace, cluster))
     }
 
     async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()> {
-        latest(self, namespace, cluster).clear().await
+        TenantSnapshots::of(self, namespace, cluster).clear().await
     }
 }
 
@@ -101,18 +102,4 @@ impl Providers {
     fn client(&self, kubeconfig: &str) -> anyhow::Result<Client> {
         Ok(Client::new(&Credentials::parse(kubeconfig)?)?.within(self.bodies().clone()))
     }
-}
-
-/// What snapshots of all clusters may have on one node, and how much of its disk stays free: etcd is there as well, which does not survive
-/// a full one, and its own snapshots go once a tenth is left.
-const BUDGET: Budget = Budget { most: 8 << 30, reserve: 25 };
-
-/// What the directory of a cluster is called: neither name has a dot.
-pub(super) fn kept_as(namespace: &str, cluster: &str) -> String {
-    format!("{namespace}.{cluster}")
-}
-
-fn latest(providers: &Providers, namespace: &str, cluster: &str) -> LatestSnapshot {
-    let (directory, node) = providers.keeps();
-    LatestSnapshot::at(directory.join(kept_as(namespace, cluster)), BUDGET, providers.promised().clone(), node)
 }

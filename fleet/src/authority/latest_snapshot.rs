@@ -2,16 +2,17 @@
 //! has not the room for all that ever was. Such directories lie beside each other, and what is in all of them together is bounded. Nobody
 //! else may read them.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use async_trait::async_trait;
 use tempfile::TempDir;
 
-use super::room::{Budget, Promised, Room, others};
+use super::room::{Budget, Promised, Room};
 use super::{DirectoryStore, Snapshots};
 
 /// A directory with the newest snapshot.
@@ -47,6 +48,21 @@ impl LatestSnapshot {
     ) -> anyhow::Result<T> {
         let directory = self.directory.clone();
         tokio::task::spawn_blocking(move || act(&directory)).await.context("the thread that does it has ended")?
+    }
+
+    /// How large the file was for which there was no room, if there was none for the last one: it is said once.
+    pub fn lacked(&self) -> Option<u64> {
+        self.room().lacked()
+    }
+
+    /// Makes room for so many bytes by what nobody needs in directories of these names beside this one: those of the same owner first, and
+    /// the oldest files of each. Nothing goes that is younger than an hour.
+    ///
+    /// # Errors
+    /// When it cannot be looked at or removed. Some may be gone.
+    pub async fn makes_room(&self, bytes: u64, spare: BTreeSet<String>) -> anyhow::Result<()> {
+        let room = self.room();
+        self.within(move |_| room.make(bytes, &spare)).await
     }
 
     /// Removes the directory, with what is in it.
@@ -85,15 +101,10 @@ impl Snapshots for LatestSnapshot {
 
     /// The file gets another name: there is no room for two of it.
     async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
-        let (budget, file, name) = (self.budget, file.to_owned(), name.to_owned());
+        let (room, file, name) = (self.room(), file.to_owned(), name.to_owned());
         let kept = self.within(move |directory| {
             // Others may have been kept since it was begun.
-            let (bytes, others) = (fs::metadata(&file)?.len(), others(directory)?);
-            ensure!(
-                others.saturating_add(bytes) <= budget.most,
-                "all snapshots may have {} bytes: others have {others}, and this one {bytes}",
-                budget.most
-            );
+            room.may_keep(fs::metadata(&file)?.len())?;
             let path = directory.join(&name);
             fs::rename(&file, &path)
                 .and_then(|()| File::open(directory)?.sync_all())
@@ -127,7 +138,8 @@ mod tests {
     const MB: u64 = 1_000_000;
 
     fn of(directory: &Path, most: u64) -> LatestSnapshot {
-        LatestSnapshot::at(directory.to_owned(), Budget { most, reserve: 0 }, Promised::default(), "cp2")
+        let budget = Budget { most, part: 100, share: 100, reserve: 0 };
+        LatestSnapshot::at(directory.to_owned(), budget, Promised::default(), "cp2")
     }
 
     #[tokio::test]
@@ -168,9 +180,9 @@ mod tests {
         };
         keeps(&one, "a.db").await.unwrap();
         drop(other.spool().await.unwrap());
-        assert_eq!(other.room().bytes().unwrap(), MB);
+        assert_eq!(other.room().bytes(), MB);
         let error = format!("{:#}", keeps(&other, "a.db").await.unwrap_err());
-        assert!(error.contains("others have 2000000"), "{error}");
+        assert!(error.contains("2000000 bytes, and there is room for 1000000"), "{error}");
         assert_eq!(fs::read_dir(directory.path().join("team.bank")).unwrap().count(), 0, "something of it stays");
         // The one before is no obstacle to its successor, and makes room once it goes.
         keeps(&one, "b.db").await.unwrap();

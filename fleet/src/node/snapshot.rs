@@ -171,7 +171,7 @@ mod tests {
 
     /// What comes of an answer with this header and body, where there is room for 7 bytes.
     fn kept(header: &str, body: &str, output: &Path) -> anyhow::Result<u64> {
-        let budget = Budget { most: 7, reserve: 0 };
+        let budget = Budget { most: 7, part: 100, share: 100, reserve: 0 };
         let directory = output.parent().unwrap().to_owned();
         let room = LatestSnapshot::at(directory, budget, Promised::default(), "cp1").room();
         answered(header, body, async |answer| keep(answer, output, &room).await)

@@ -132,6 +132,11 @@ impl Providers {
         (&self.0.directory, &self.0.node)
     }
 
+    /// The API server that has the Providers.
+    pub(super) fn objects(&self) -> &dyn Objects {
+        &*self.0.objects
+    }
+
     /// What is promised to snapshots that come there.
     pub(super) fn promised(&self) -> &Promised {
         &self.0.promised
