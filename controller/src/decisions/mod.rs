@@ -50,7 +50,7 @@ pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::nodes_image::{NodesImage, awaited, nodes_image};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
+    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
     is_own_secret, keys_secret, kubeconfig_secret, owner,
 };
 pub use self::pool::{Unfit, WantedPool, wishes};

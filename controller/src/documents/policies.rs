@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 
 use super::rights::ACCOUNT;
 use crate::decisions::{KEYS_TYPE, KUBECONFIG_TYPE, keys_secret, kubeconfig_secret};
-use crate::objects::{CONFIRM_DELETE, GROUP, SYSTEM};
+use crate::objects::{CONFIRM_DELETE, DO, GROUP, SYSTEM};
 
 /// The policies, each with its binding, by the names of their files.
 pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
     vec![
         ("confirm-delete", confirmation()),
         ("controller-secrets", secrets()),
+        ("fixed-operations", operations()),
         ("kept-finalizers", finalizers()),
         ("named-secrets", named_secrets()),
         ("node-labels", labels()),
@@ -39,17 +40,50 @@ fn finalizers() -> [Value; 2] {
         "!has(oldObject.metadata.finalizers) || oldObject.metadata.finalizers.all(kept, !kept.startsWith('{GROUP}/') || \
          (has(object.metadata.finalizers) && kept in object.metadata.finalizers))"
     );
-    let may = format!(
-        "authorizer.group('{GROUP}').resource(request.resource.resource).subresource('finalizers')\
-         .namespace(request.namespace).check('update').allowed()"
-    );
     let message = format!(
         "the finalizer of {GROUP} is taken away by the controller, once VMs and addresses are given back; by hand only by \
          who may update the finalizers of this kind"
     );
-    let validation = json!({"expression": format!("{stays} || {may}"), "message": message});
+    let validation = json!({"expression": format!("{stays} || {}", runs_all()), "message": message});
     let resources = ["nodepools", "tenantclusters"];
     let [mut policy, binding] = policy("kept-finalizers", GROUP, &["UPDATE"], &resources, vec![validation]);
+    policy["spec"]["matchConditions"] = by_controller("not-of-the-controller", "!=");
+    [policy, binding]
+}
+
+/// Whether who asks runs the control cluster, as far as a right says it.
+fn runs_all() -> String {
+    format!(
+        "authorizer.group('{GROUP}').resource(request.resource.resource).subresource('finalizers')\
+         .namespace(request.namespace).check('update').allowed()"
+    )
+}
+
+/// Whether a field of an object is as it was.
+fn same(place: &str, field: &str) -> String {
+    let (now, before) = (format!("object{place}.{field}"), format!("oldObject{place}.{field}"));
+    format!("has({now}) == has({before}) && (!has({now}) || {now} == {before})")
+}
+
+/// An Operation is the journal of what is done to VMs: who may say a word to it changes nothing else of it. An owner that is nowhere has it
+/// removed, a finalizer keeps it, and whatever finds it goes by something of it.
+fn operations() -> [Value; 2] {
+    let stays = ["labels", "ownerReferences"].map(|field| same(".metadata", field)).join(" && ");
+    let none_new = "(!has(object.metadata.finalizers) || object.metadata.finalizers.all(kept, \
+                    has(oldObject.metadata.finalizers) && kept in oldObject.metadata.finalizers))";
+    let of_both = format!(
+        "variables.now.all(key, key == '{DO}' || (key in variables.before && variables.now[key] == variables.before[key])) && \
+         variables.before.all(key, key == '{DO}' || key in variables.now)"
+    );
+    let message = format!("of an Operation nothing is changed by hand but the annotation {DO}: it is a journal");
+    let expression = format!("({stays} && {none_new} && {of_both}) || {}", runs_all());
+    let validation = json!({"expression": expression, "message": message});
+    let [mut policy, binding] = policy("fixed-operations", GROUP, &["UPDATE"], &["operations"], vec![validation]);
+    let annotations = |of: &str| format!("has({of}.metadata.annotations) ? {of}.metadata.annotations : {{}}");
+    policy["spec"]["variables"] = json!([
+        {"name": "now", "expression": annotations("object")},
+        {"name": "before", "expression": annotations("oldObject")},
+    ]);
     policy["spec"]["matchConditions"] = by_controller("not-of-the-controller", "!=");
     [policy, binding]
 }
@@ -139,10 +173,6 @@ fn secrets() -> [Value; 2] {
             ),
         },
     ]);
-    let same = |place: &str, field: &str| {
-        let (now, before) = (format!("object{place}.{field}"), format!("oldObject{place}.{field}"));
-        format!("has({now}) == has({before}) && (!has({now}) || {now} == {before})")
-    };
     let stays = [("", "type"), ("", "data"), ("", "immutable"), (".metadata", "ownerReferences")];
     let stays = stays.map(|(place, field)| same(place, field)).join(" && ");
     let validations = [

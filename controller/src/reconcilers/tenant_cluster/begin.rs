@@ -13,9 +13,9 @@ use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, Claim, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER,
-    NamedBySpec, Next, Obstacle, Secrets, Source, Told, Used, Wished, before, claiming, claims, leaving_out, left_over,
-    limits, machines, next, obstacles, pool_of_nodes, resolved, workers_of,
+    Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, Claiming, ControlNode, KeysSeen,
+    MACHINE_FINALIZER, NamedBySpec, Next, Obstacle, Secrets, Source, Told, Used, Wished, before, claiming, claims,
+    leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
@@ -25,8 +25,6 @@ use crate::reach::{Failure, kinds, tenants};
 
 /// How long is waited for what somebody else has to do.
 const AWAITING: Duration = Duration::from_secs(30);
-/// The field of a NodePool by which those of a cluster are found: people make them, and label them or not.
-const POOLS_CLUSTER: &str = ".spec.clusterRef.name";
 /// How long a paused cluster is left alone: it is looked at when it changes.
 const RESTING: Duration = Duration::from_secs(600);
 
@@ -155,7 +153,7 @@ impl Work<'_> {
     /// The NodePools of a cluster.
     pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, Trouble> {
         let name = cluster.name_any();
-        let of_cluster = Some((POOLS_CLUSTER, name.as_str()));
+        let of_cluster = Some((CLUSTER_REF, name.as_str()));
         let own = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), of_cluster).await;
         own.attempting("looking for the cluster's NodePools")
     }

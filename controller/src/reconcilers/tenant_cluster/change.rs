@@ -26,7 +26,7 @@ use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, swap_reasons,
+    CLUSTER_REF, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, swap_reasons,
 };
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
@@ -82,9 +82,8 @@ impl Work<'_> {
     /// The Operations of a cluster.
     pub(super) async fn operations(&self, cluster: &TenantCluster) -> Result<Vec<Operation>, Trouble> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
-        let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), Some((CLUSTER, &name))).await;
-        let all = all.attempting("looking for the cluster's Operations")?;
-        Ok(all.into_iter().filter(|operation| operation.spec.cluster_ref.name == name).collect())
+        let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), Some((CLUSTER_REF, &name))).await;
+        all.attempting("looking for the cluster's Operations")
     }
 
     /// Why nothing is begun of a cluster's control nodes now, and what is under way rests; none if nothing keeps it.
