@@ -14,7 +14,7 @@ use fleet::workers::Cluster;
 
 use super::providers::{Place, Providers, Unavailable};
 use super::snapshots::TenantSnapshots;
-use crate::objects::Provider;
+use crate::objects::{Provider, TenantCluster};
 
 /// Leads to the VMs and the nodes of clusters.
 #[async_trait]
@@ -51,14 +51,14 @@ pub trait Placeable: Send + Sync {
     /// When that is none.
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>>;
 
-    /// Where the snapshot is kept that comes before an upgrade of a cluster of this namespace and name.
-    fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots>;
+    /// Where the snapshot is kept that comes before an upgrade of a cluster.
+    fn snapshots(&self, cluster: &TenantCluster) -> Box<dyn Snapshots>;
 
     /// Removes what is kept there, as far as that is on this node.
     ///
     /// # Errors
     /// When it cannot be removed.
-    async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()>;
+    async fn clears(&self, cluster: &TenantCluster) -> anyhow::Result<()>;
 }
 
 #[async_trait]
@@ -88,12 +88,12 @@ impl Placeable for Providers {
         Ok(Arc::new(self.client(kubeconfig)?))
     }
 
-    fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots> {
-        Box::new(TenantSnapshots::of(self, namespace, cluster))
+    fn snapshots(&self, cluster: &TenantCluster) -> Box<dyn Snapshots> {
+        Box::new(TenantSnapshots::of(self, cluster))
     }
 
-    async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()> {
-        TenantSnapshots::of(self, namespace, cluster).clear().await
+    async fn clears(&self, cluster: &TenantCluster) -> anyhow::Result<()> {
+        TenantSnapshots::of(self, cluster).clear().await
     }
 }
 

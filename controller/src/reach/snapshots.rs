@@ -19,9 +19,20 @@ use crate::objects::{Reason, Standing, TenantCluster, TenantClusterReason};
 /// etcd is there as well, which does not survive a full one, and its own snapshots go once a tenth is left.
 const BUDGET: Budget = Budget { most: 64 << 30, part: 25, share: 50, reserve: 25 };
 
+/// So many characters of a cluster's UID tell its directory apart from that of another one that has had its name.
+const UID: usize = 8;
+
 /// What the directory of a cluster is called: neither name has a dot. What is before the first one has a share.
-pub(super) fn kept_as(namespace: &str, cluster: &str) -> String {
-    format!("{namespace}.{cluster}")
+pub(super) fn kept_as(cluster: &TenantCluster) -> String {
+    let uid = cluster.uid().unwrap_or_default();
+    format!("{}.{}.{}", cluster.namespace().unwrap_or_default(), cluster.name_any(), uid.get(..UID).unwrap_or(&uid))
+}
+
+/// Whether a directory can be a cluster's by its name: what else lies there is for others to remove.
+pub(super) fn is_of_cluster(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('.').collect();
+    let is_uid = |text: &str| text.len() == UID && text.chars().all(|digit| digit.is_ascii_hexdigit());
+    matches!(parts[..], [_, _, uid] if is_uid(uid))
 }
 
 /// The snapshots of one cluster.
@@ -31,9 +42,9 @@ pub(super) struct TenantSnapshots {
 }
 
 impl TenantSnapshots {
-    pub(super) fn of(providers: &Providers, namespace: &str, cluster: &str) -> Self {
+    pub(super) fn of(providers: &Providers, cluster: &TenantCluster) -> Self {
         let (directory, node) = providers.keeps();
-        let directory = directory.join(kept_as(namespace, cluster));
+        let directory = directory.join(kept_as(cluster));
         let latest = LatestSnapshot::at(directory, BUDGET, providers.promised().clone(), node);
         Self { latest, providers: providers.clone() }
     }
@@ -55,8 +66,7 @@ async fn spare(objects: &dyn Objects) -> anyhow::Result<BTreeSet<String>> {
         let mut about = conditions.filter(|it| it.about == TenantClusterReason::Current.condition());
         about.any(|it| it.status == Standing::True)
     };
-    let settled = clusters.iter().filter(is_settled);
-    Ok(settled.map(|cluster| kept_as(&cluster.namespace().unwrap_or_default(), &cluster.name_any())).collect())
+    Ok(clusters.iter().filter(is_settled).map(kept_as).collect())
 }
 
 #[async_trait]
@@ -105,13 +115,13 @@ mod tests {
         for (name, reason) in of {
             let mut cluster = cluster();
             cluster.metadata.name = Some(name.to_owned());
-            cluster.metadata.uid = None;
+            cluster.metadata.uid = Some(format!("0a0b0c0d-{name}"));
             let status = cluster.status.insert(TenantClusterStatus::default());
             if let Some(reason) = reason {
                 set(&mut status.conditions, reason, "", 1, &now());
             }
             api.put(&cluster);
         }
-        assert_eq!(spare(&api).await.unwrap(), BTreeSet::from(["team-blue.current".to_owned()]));
+        assert_eq!(spare(&api).await.unwrap(), BTreeSet::from(["team-blue.current.0a0b0c0d".to_owned()]));
     }
 }

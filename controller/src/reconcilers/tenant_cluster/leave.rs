@@ -50,8 +50,8 @@ impl Work<'_> {
             }
             Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
             Going::LetGo => {
-                let name = cluster.name_any();
-                if let Err(error) = self.places.clears(&namespace.unwrap_or_default(), &name).await {
+                if let Err(error) = self.places.clears(cluster).await {
+                    let name = cluster.name_any();
                     log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");
                 }
                 kinds::releases(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("letting the cluster go")?;
