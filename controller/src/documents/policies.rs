@@ -89,28 +89,38 @@ fn operations() -> [Value; 2] {
 }
 
 /// Where the spec of a cluster names a Secret of its namespace.
-const REFERENCES: [(&str, &str); 3] =
-    [("site", "consolePasswordRef"), ("backup", "credentialsRef"), ("restore", "recoveryKeyRef")];
+const REFERENCES: [(&str, &str); 4] = [
+    ("site", "consolePasswordRef"),
+    ("backup", "credentialsRef"),
+    ("restore", "recoveryKeyRef"),
+    ("restore", "credentialsRef"),
+];
 
 /// A controller reads each Secret that a cluster names, and what it holds comes to the cluster's nodes, and to the server of its backups: so
-/// who names one there may read it himself. One that was named before stays named, whoever else changes the cluster.
+/// who names one there may read it himself. One that was named before stays named, whoever else changes the cluster; but not what says who
+/// logs in to nodes, whom they trust on the way, and where they send it. No name of a Secret has a slash (RFC 1123).
 fn named_secrets() -> [Value; 2] {
     let names = |of: &str| {
         let name = |(part, field)| {
             let place = format!("{of}.spec.{part}");
-            format!("(has({place}) && has({place}.{field}) ? [{place}.{field}.name] : [])")
+            format!("(has({place}) && has({place}.{field}) ? ['{part}.{field}/' + {place}.{field}.name] : [])")
         };
         REFERENCES.map(name).join(" + ")
     };
-    let expression = "variables.named.all(name, name in variables.before || \
-                      authorizer.group('').resource('secrets').namespace(request.namespace).name(name).check('get').allowed())";
-    let message =
-        "who names a Secret in the spec has to be allowed to get it: what it holds comes to the cluster's nodes";
+    let mut parts: Vec<&str> = REFERENCES.iter().map(|(part, _)| *part).collect();
+    parts.dedup();
+    let stays: Vec<String> = parts.into_iter().map(|part| same(".spec", part)).collect();
+    let expression = "variables.named.all(named, (named in variables.before && !variables.isMoved) || \
+                      authorizer.group('').resource('secrets').namespace(request.namespace).name(named.split('/')[1])\
+                      .check('get').allowed())";
+    let message = "who names a Secret in the spec, or changes site, backup or restore of a cluster that names one, has to be allowed to \
+                   get it: what it holds comes to the cluster's nodes";
     let validation = json!({"expression": expression, "message": message});
     let mut made = policy("named-secrets", GROUP, &["CREATE", "UPDATE"], &["tenantclusters"], vec![validation]);
     made[0]["spec"]["variables"] = json!([
         {"name": "named", "expression": names("object")},
         {"name": "before", "expression": format!("request.operation == 'CREATE' ? [] : {}", names("oldObject"))},
+        {"name": "isMoved", "expression": format!("request.operation == 'UPDATE' && !({})", stays.join(" && "))},
     ]);
     made
 }
@@ -232,4 +242,35 @@ fn policy(name: &str, group: &str, operations: &[&str], resources: &[&str], vali
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt as _;
+
+    use super::*;
+    use crate::objects::TenantCluster;
+
+    /// The fields below a schema that name a Secret, with the part of the spec that they are in.
+    fn references(part: &str, schema: &Value, found: &mut Vec<(String, String)>) {
+        for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+            let says = below["description"].as_str().unwrap_or_default();
+            if name.ends_with("Ref") && says.contains("Secret") {
+                found.push((part.to_owned(), name.clone()));
+            }
+            references(if part.is_empty() { name.as_str() } else { part }, below, found);
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_cluster_that_names_a_secret_is_one_that_is_asked_for() {
+        let kind = serde_json::to_value(TenantCluster::crd()).unwrap();
+        let spec = &kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let mut found = Vec::new();
+        references("", spec, &mut found);
+        found.sort();
+        let mut asked = REFERENCES.map(|(part, field)| (part.to_owned(), field.to_owned()));
+        asked.sort();
+        assert_eq!(found, asked);
+    }
 }

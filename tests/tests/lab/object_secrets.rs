@@ -191,12 +191,14 @@ pub fn a_tenant_says_a_word_to_an_operation_and_no_more(server: &ApiServer, oper
 
 /// What a Secret holds that a cluster's spec names comes to the cluster's nodes: nobody names one that he may not read.
 pub fn a_tenant_names_no_secret_that_he_may_not_read(server: &ApiServer) {
+    let edits = |who: &[&str], spec: Value| {
+        let part = json!({"spec": spec}).to_string();
+        let words = ["--namespace", "team-blue", "patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
+        server.kubectl(&[who, &words[..]].concat(), "")
+    };
     let names = |secret: &Value| {
-        let part = json!({"spec": {"backup": {"target": "https://backup.example/shop/", "credentialsRef": secret}}});
-        let part = part.to_string();
-        let who = ["--as=anna", "--namespace", "team-blue"];
-        let words = ["patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
-        server.kubectl(&[&who[..], &words[..]].concat(), "")
+        let backup = json!({"target": "https://backup.example/shop/", "credentialsRef": secret});
+        edits(&["--as=anna"], json!({"backup": backup}))
     };
     let secret = json!({"name": "superuser"});
     taken("a backup without an account", names(&Value::Null));
@@ -208,7 +210,22 @@ pub fn a_tenant_names_no_secret_that_he_may_not_read(server: &ApiServer) {
     taken("the right on it", server.kubectl(&bind, ""));
     obtain("the right to be known", MOMENT, || Ok(names(&secret).is_ok().then_some(())))
         .unwrap_or_else(|error| panic!("{error:#}"));
-    let none = json!({"spec": {"backup": null}}).to_string();
-    let words = ["--namespace", "team-blue", "patch", "tenantcluster", "shop", "--type=merge", "--patch", &none];
-    taken("as it was", server.kubectl(&words, ""));
+    // Who may edit clusters, and may not read it.
+    let bind = ["create", "rolebinding", "eve", "--clusterrole=kaas-tenant-edit", "--user=eve"];
+    let bind = [&["--namespace", "team-blue"][..], &bind[..]].concat();
+    taken("another tenant's rights", server.kubectl(&bind, ""));
+    let of_eve = |spec: Value| edits(&["--as=eve"], spec);
+    obtain("the rights to be known", MOMENT, || Ok(of_eve(json!({"paused": true})).is_ok().then_some(())))
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    for (what, spec) in [
+        ("another server", json!({"backup": {"target": "https://eve.example/shop/"}})),
+        ("another server of names", json!({"site": {"dnsServers": ["192.0.2.66"]}})),
+        ("another place", json!({"site": {"consolePasswordRef": secret}, "backup": {"credentialsRef": null}})),
+    ] {
+        let error = of_eve(spec).expect_err(what);
+        assert!(format!("{error:#}").contains("named-secrets.kaas.local"), "{what}: {error:#}");
+    }
+    let elsewhere = json!({"backup": {"target": "https://other.example/shop/"}});
+    taken("who may read it says where it goes", edits(&["--as=anna"], elsewhere));
+    taken("as it was", edits(&[], json!({"backup": null, "paused": false})));
 }
