@@ -167,9 +167,11 @@ impl Nodes for Client {
             "apiVersion": "v1", "kind": "ConfigMap", "data": {"status": status},
             "metadata": {"name": "kaas-upgrade", "namespace": "kube-system"},
         });
-        let answer = self.ask_api(Method::PUT, STATUS, Some(&object)).await?;
+        let mut answer = self.ask_api(Method::PUT, STATUS, Some(&object)).await?;
         if answer.status == 404 {
-            return written(&self.ask_api(Method::POST, CONFIG_MAPS, Some(&object)).await?);
+            // It may have the room that the next one needs.
+            drop(answer);
+            answer = self.ask_api(Method::POST, CONFIG_MAPS, Some(&object)).await?;
         }
         written(&answer)
     }
@@ -246,7 +248,7 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &str) -> Answer {
-        Answer { status, body: body.as_bytes().to_vec() }
+        Answer::of(status, body.as_bytes().to_vec())
     }
 
     #[test]

@@ -63,8 +63,8 @@ struct Inner {
 /// upgrades.
 pub const DIRECTORY: &str = "/var/lib/kaas-controller";
 
-/// So many large answers of tenants' clusters are in memory at once. One has up to 16 MiB, of which it takes twice as much while it grows: the
-/// pod may have 1 GiB.
+/// So many large answers of tenants' clusters are in memory at once. One has up to 16 MiB, of which it takes twice as much while it grows, and
+/// what is made of one, some 400 MiB at most, is made of one at a time: the pod may have 1 GiB.
 const LARGE: usize = 8;
 
 /// What is known of a Provider.
