@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use fleet::authority::clear_spools;
 
 use super::kinds;
 use super::objects::Objects;
@@ -48,6 +49,8 @@ fn clear(directory: &Path, there: &BTreeSet<String>) -> io::Result<()> {
             continue;
         }
         let (path, since) = (entry.path(), entry.path().join(SINCE));
+        // Of a controller that was killed: it counts as what others have.
+        clear_spools(&path)?;
         let seen = match fs::symlink_metadata(&since) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             seen => Some(seen?.modified()?),
@@ -103,11 +106,16 @@ mod tests {
             fs::create_dir(directory.path().join(name)).unwrap();
             fs::write(directory.path().join(name).join("before-1.db"), "a store").unwrap();
         }
+        // A controller was killed while one was on its way.
+        let half = directory.path().join(there[0]).join("spool-x");
+        fs::create_dir(&half).unwrap();
+        fs::write(half.join("half.db"), "half").unwrap();
         let all = names(directory.path());
         for _ in 0..2 {
             clear_left_over(&api, &at(&api, directory.path())).await.unwrap();
             assert_eq!(names(directory.path()), all, "the database may be an older one");
         }
+        assert!(!half.exists());
         let is_marked = |name: &str| directory.path().join(name).join(SINCE).exists();
         assert_eq!(there.map(is_marked), [false, true, true]);
         assert!(!others.iter().any(|name| is_marked(name)));

@@ -25,7 +25,7 @@ mod room;
 mod standing;
 mod store;
 
-pub use directory_store::DirectoryStore;
+pub use directory_store::{DirectoryStore, clear_spools};
 pub(crate) use hold::Unsaid;
 pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
 pub use holder::{Holder, Process};
