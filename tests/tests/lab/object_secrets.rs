@@ -162,16 +162,18 @@ pub fn a_tenant_takes_no_finalizer_away(server: &ApiServer) {
 /// Who has clusters in a namespace says a word to an Operation, and changes nothing else of the journal that it is.
 pub fn a_tenant_says_a_word_to_an_operation_and_no_more(server: &ApiServer, operation: &Value) {
     let name = operation["metadata"]["name"].as_str().expect("a name");
-    let patch = |who: &[&str], metadata: &Value| {
+    let patch = |further: &[&str], metadata: &Value| {
         let part = json!({"metadata": metadata}).to_string();
         let words = ["--namespace", "team-blue", "patch", "operation", name, "--type=merge", "--patch", &part];
-        server.kubectl(&[who, &words[..]].concat(), "")
+        server.kubectl(&[&words[..], further].concat(), "")
     };
     let (anna, told) = (["--as=anna"], json!({"annotations": {"kaas.local/do": "resume"}}));
+    // As long as nobody refuses it, it is not done either.
+    let tries = ["--as=anna", "--dry-run=server"];
     let nowhere = json!({"ownerReferences": [{
         "apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "00000000-0000-0000-0000-000000000001",
     }]});
-    obtain("the policy to refuse something", MOMENT, || Ok(patch(&anna, &nowhere).is_err().then_some(())))
+    obtain("the policy to refuse something", MOMENT, || Ok(patch(&tries, &nowhere).is_err().then_some(())))
         .unwrap_or_else(|error| panic!("{error:#}"));
     for (what, metadata) in [
         ("an owner that is nowhere", &nowhere),
@@ -179,7 +181,7 @@ pub fn a_tenant_says_a_word_to_an_operation_and_no_more(server: &ApiServer, oper
         ("a finalizer", &json!({"finalizers": ["example.com/x"]})),
         ("another annotation", &json!({"annotations": {"kaas.local/do": "resume", "example.com/x": "y"}})),
     ] {
-        let error = patch(&anna, metadata).expect_err(what);
+        let error = patch(&tries, metadata).expect_err(what);
         assert!(format!("{error:#}").contains("fixed-operations.kaas.local"), "{what}: {error:#}");
     }
     taken("a word", patch(&anna, &told));
