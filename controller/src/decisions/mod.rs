@@ -52,7 +52,7 @@ pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::nodes_image::{NodesImage, awaited, nodes_image};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
+    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
     is_own_secret, keys_secret, kubeconfig_secret, owner,
 };
 pub use self::pool::{Unfit, WantedPool, wishes};
@@ -65,6 +65,6 @@ pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, good, words};
+pub use self::swapping::{Stage, Swapping, good, outlived, words};
 pub use self::template::Made;
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

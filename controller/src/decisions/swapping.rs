@@ -4,7 +4,7 @@ use fleet::upgrade::{Action, Direction, Entry, Next, Outcome, Plan, Progress, St
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
 
-use crate::objects::{Operation, OperationReason, OperationStatus};
+use crate::objects::{Operation, OperationKind, OperationReason, OperationStatus};
 use crate::records::{Mismatch, entry_of};
 
 /// For how long nobody may have looked at control nodes that count as good, in seconds; and how often it is noted that somebody has.
@@ -192,6 +192,23 @@ fn is_away(plan: &Plan, progress: &Progress) -> bool {
         progress.is_begun(off) && !progress.is_done(good)
     };
     progress.direction == Direction::Forward && (0..plan.nodes.len()).any(is_away)
+}
+
+/// How many swaps that have ended a cluster keeps.
+const KEPT: usize = 10;
+
+/// The swaps that go, of all Operations of a cluster: those that have ended, but the last ones of them. What follows is decided by the
+/// last one, and each has a plan in it: without an end they were more than anybody can read. One that is open, or not understood, stays,
+/// and so do those that raise Kubernetes: there is one of each minor.
+pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
+    let is_over = |operation: &&Operation| {
+        operation.spec.kind == OperationKind::Swap
+            && operation.metadata.deletion_timestamp.is_none()
+            && matches!(Swapping::of(operation), Ok(Some(swapping)) if !swapping.is_open())
+    };
+    let mut ended: Vec<&Operation> = operations.iter().filter(is_over).collect();
+    ended.sort_by_key(|operation| std::cmp::Reverse(operation.status.as_ref().map(|status| status.hold)));
+    ended.split_off(KEPT.min(ended.len()))
 }
 
 /// A step in words: as the Operation's spec has it.

@@ -210,8 +210,6 @@ pub struct JournalEntry {
 }
 
 impl Operation {
-    /// The path of the field by which those of a cluster are found: it is fixed. Whoever may say a word to one may take its labels off.
-    pub const OF_CLUSTER: &str = ".spec.clusterRef.name";
 }
 
 /// Since when an Operation is as it is: for the program that shows it.

@@ -48,6 +48,8 @@ struct Kept {
     calls: usize,
     fault: Option<(usize, Fault)>,
     is_away: bool,
+    /// The plurals of kinds of which all objects were listed.
+    listed: BTreeSet<String>,
 }
 
 /// An API server. Clones are the same one.
@@ -216,6 +218,11 @@ impl InMemory {
         self.kept().calls
     }
 
+    /// The plurals of kinds of which all objects were listed, of a namespace or of all, since this was asked last.
+    pub(crate) fn listed(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.kept().listed)
+    }
+
     /// An object by its kind's plural and its name, whatever is to fail.
     pub(crate) fn named(&self, plural: &str, name: &str) -> Option<Value> {
         let kept = self.kept();
@@ -332,6 +339,9 @@ impl Objects for InMemory {
         permitted("list", of, "")?;
         selectable(of, label.map(|(name, _)| name))?;
         self.call(None, |kept| {
+            if label.is_none() {
+                kept.listed.insert(of.plural.clone().into_owned());
+            }
             let is_of = |(plural, namespace, _): &Key| {
                 *plural == of.plural && of.namespace.as_ref().is_none_or(|of| of == namespace)
             };

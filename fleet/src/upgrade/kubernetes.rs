@@ -150,8 +150,8 @@ impl Deployment<'_> {
         }
         let directory = self.snapshots.spool().await.context("making room for the snapshot")?;
         let pulled = directory.path().join(&name);
-        let most = self.snapshots.room().await.context("looking for room for the snapshot")?;
-        let pulling = self.nodes.snapshot(node.address, &pulled, most);
+        let room = self.snapshots.room();
+        let pulling = self.nodes.snapshot(node.address, &pulled, &room);
         let bytes = unless_ended(pulling, self.pace, || self.may_go_on(hold)).await?;
         let bytes = bytes.context("taking a snapshot of etcd")?;
         let place = self.snapshots.keep(&name, &pulled).await?;

@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, held, is_leaving, kept, like,
-    may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
+    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, held, is_leaving, kept,
+    like, may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
@@ -138,12 +138,12 @@ impl PoolWork<'_> {
 
     /// Whether a cluster has so many older pools that no worker is made for this one.
     async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, Trouble> {
-        let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), None).await;
+        let of_cluster = Some((CLUSTER_REF, pool.spec.cluster_ref.name.as_str()));
+        let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
         let age = |pool: &NodePool| (pool.metadata.creation_timestamp.clone(), pool.name_any());
         let own = age(pool);
         let all = all.attempting("looking for the cluster's NodePools")?;
-        let of_cluster = all.iter().filter(|other| other.spec.cluster_ref.name == pool.spec.cluster_ref.name);
-        Ok(of_cluster.filter(|other| age(other) < own).count() >= MOST)
+        Ok(all.iter().filter(|other| age(other) < own).count() >= MOST)
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, Trouble> {

@@ -26,7 +26,7 @@ use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, swap_reasons,
+    CLUSTER_REF, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, swap_reasons,
 };
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
@@ -85,8 +85,7 @@ impl Work<'_> {
     /// The Operations of a cluster.
     pub(super) async fn operations(&self, cluster: &TenantCluster) -> Result<Vec<Operation>, Trouble> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
-        let own = Some((Operation::OF_CLUSTER, name.as_str()));
-        let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), own).await;
+        let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), Some((CLUSTER_REF, &name))).await;
         all.attempting("looking for the cluster's Operations")
     }
 

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use super::deploy::Ran;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER_FINALIZER, Going, Leaving, going, leaving};
+use crate::decisions::{CLUSTER_FINALIZER, CLUSTER_REF, Going, Leaving, going, leaving};
 use crate::objects::{IPAddress, NodePool, Operation, TenantCluster};
 use crate::reach::{Collection, Failure, kinds};
 
@@ -50,8 +50,8 @@ impl Work<'_> {
             }
             Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
             Going::LetGo => {
-                let name = cluster.name_any();
-                if let Err(error) = self.places.clears(&namespace.unwrap_or_default(), &name).await {
+                if let Err(error) = self.places.clears(cluster).await {
+                    let name = cluster.name_any();
                     log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");
                 }
                 kinds::releases(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("letting the cluster go")?;
@@ -72,8 +72,8 @@ impl Work<'_> {
                 addresses.extend(self.addresses_of(owner.as_deref()).await?);
             }
         }
-        let own = Some((Operation::OF_CLUSTER, name.as_str()));
-        let operations = kinds::list::<Operation>(self.objects, namespace.as_deref(), own).await;
+        let of_cluster = Some((CLUSTER_REF, name.as_str()));
+        let operations = kinds::list::<Operation>(self.objects, namespace.as_deref(), of_cluster).await;
         let operations = operations.attempting("looking for Operations")?;
         let is_going = |operation: &&Operation| operation.metadata.deletion_timestamp.is_some();
         let (held, there): (Vec<_>, Vec<_>) = operations.iter().partition(is_going);

@@ -18,7 +18,7 @@ use super::deploy::is_of_api;
 use super::operator::{OVER, Operator};
 use super::{After, HEEDING, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Stage, Swapping, blocked, words};
+use crate::decisions::{CLUSTER, Change, Stage, Swapping, blocked, outlived, words};
 use crate::objects::{
     JournalEntry, Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
     TenantCluster, TenantClusterReason,
@@ -205,6 +205,9 @@ impl Work<'_> {
         let all = self.operations(cluster).await?;
         for left in all.iter().filter(|it| it.spec.kind == OperationKind::Swap && !is_begun(it)) {
             kinds::delete(self.objects, left).await.attempting("removing an Operation that was never begun")?;
+        }
+        for ended in outlived(&all) {
+            kinds::delete(self.objects, ended).await.attempting("removing an Operation that has ended long ago")?;
         }
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let operator = operator.beginning(Swap {

@@ -65,14 +65,10 @@ impl StepContext<'_> {
         let room = snapshots.spool().await;
         let directory =
             room.map_err(|error| StepError::pause(reason::HERE, format!("making room for the snapshot: {error:#}")))?;
-        let unknown = |error: anyhow::Error| {
-            StepError::pause(reason::HERE, format!("looking for room for the snapshot: {error:#}"))
-        };
-        let most = snapshots.room().await.map_err(unknown)?;
         let pulled = directory.path().join(&name);
         // Any node's will do; a leader has the most to do.
         let node = plan.nodes.iter().find(|node| !node.leads).unwrap_or(&plan.nodes[0]);
-        let size = self.while_wanted(self.nodes.snapshot(node.address, &pulled, most)).await?;
+        let size = self.while_wanted(self.nodes.snapshot(node.address, &pulled, &snapshots.room())).await?;
         let place = snapshots.keep(&name, &pulled).await.map_err(|error| StepError::store(&error))?;
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }

@@ -313,6 +313,25 @@ async fn the_former_image_named_before_the_commit_is_the_way_back_and_afterwards
     assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 2));
 }
 
+/// Whoever may edit a cluster can begin swaps and take them back for as long as he likes.
+#[tokio::test(start_paused = true)]
+async fn of_swaps_that_have_ended_the_last_ones_are_kept_and_what_is_under_way() {
+    let world = World::upgradable().await;
+    let mut begun = Vec::new();
+    for turn in 0..13 {
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        begun.push(world.operations()[0].metadata.name.clone().unwrap());
+        assert!(world.operations().len() <= 11, "{turn}: {}", world.operations().len());
+        world.goes_to(FORMER);
+        world.until("back", World::is_current).await;
+    }
+    world.all_run(FORMER, "it went back");
+    begun.reverse();
+    let kept: Vec<String> = world.operations().into_iter().filter_map(|operation| operation.metadata.name).collect();
+    assert_eq!(kept, begun[..11], "those that were begun last");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_found_good_goes_back_and_waits_for_a_person() {
     for word in ["resume", "rollback"] {
