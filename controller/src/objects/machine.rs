@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::condition::{Condition, reasons};
 use super::node_pool::Taint;
 use super::reference::Reference;
-use super::rules::{fixed, fixed_if_given, rule};
+use super::rules::{at, fixed, fixed_if_given, rule};
 use super::shapes;
 use super::vm_class::Reservation;
 
@@ -95,7 +95,7 @@ pub struct MachineSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
     )]
     pub taints: Vec<Taint>,
-    /// What becomes of the VM when the Machine goes.
+    /// What becomes of the VM when the Machine goes: it is destroyed. `KeepVM` is refused.
     #[serde(default)]
     pub removal: Removal,
     /// What may be lost with the node when it goes: without that it stays until a person has seen to it.
@@ -121,6 +121,12 @@ fn machine_rules() -> Vec<Value> {
         of_worker("processors"),
         of_worker("memoryMiB"),
         of_worker("reservation"),
+        // Whoever asks for it would find the VM gone.
+        at(
+            "removal",
+            "self.removal == 'DestroyVM'",
+            "no VM is kept by this version: clone it in the vCenter before the Machine goes",
+        ),
     ]
 }
 
@@ -152,7 +158,7 @@ pub enum Removal {
     #[default]
     #[serde(rename = "DestroyVM")]
     DestroyVm,
-    /// It is shut down and kept, and named in an Event: nothing looks after it any more.
+    /// It is kept. Nobody does that, and the API server refuses it.
     #[serde(rename = "KeepVM")]
     KeepVm,
 }
