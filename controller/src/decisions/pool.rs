@@ -180,7 +180,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::objects::{AddressRange, Effect, Reference, Repair, Reservation, Taint};
+    use crate::objects::{AddressRange, Effect, Reference, Repair, Taint};
 
     /// What a NodePool names, to be changed.
     #[derive(Clone)]
@@ -207,12 +207,7 @@ mod tests {
                 rollout: Default::default(),
                 repair: Repair::default(),
             },
-            class: VMClassSpec {
-                processors: 4,
-                memory_mib: 16384,
-                data_disk_gib: Some(40),
-                reservation: Reservation::default(),
-            },
+            class: VMClassSpec { processors: 4, memory_mib: 16384, data_disk_gib: Some(40) },
             digest: format!("sha256:{}", "0a".repeat(32)),
             carries: vec![text("1.35"), text("1.36")],
             cluster: "1.36".parse().unwrap(),

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use crate::objects::{MachineSpec, Reservation, Taint};
+use crate::objects::{MachineSpec, Taint};
 
 /// All that makes a worker outdated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +23,6 @@ pub struct Made {
     pub memory_mib: u32,
     /// Data disk in GiB; none without one.
     pub data_disk_gib: Option<u32>,
-    /// What hosts keep free.
-    pub reservation: Reservation,
     /// Labels of the node when it joins.
     pub labels: BTreeMap<String, String>,
     /// Taints of the node when it joins, in whichever order.
@@ -41,7 +39,6 @@ impl Made {
             processors: machine.processors,
             memory_mib: machine.memory_mib,
             data_disk_gib: machine.data_disk_gib,
-            reservation: machine.reservation,
             labels: machine.labels.clone(),
             taints: machine.taints.iter().cloned().collect(),
         }
@@ -50,19 +47,12 @@ impl Made {
     /// Its hash, as `status.template` has it: `sha256:` and hexadecimal digits. A field that comes later is written only where it
     /// is not what it was before it came.
     pub fn hash(&self) -> String {
-        let Self { image, kubernetes, network, processors, memory_mib, data_disk_gib, reservation, labels, taints } =
-            self;
+        let Self { image, kubernetes, network, processors, memory_mib, data_disk_gib, labels, taints } = self;
         let mut text = format!(
             "image {image:?}\nkubernetes {kubernetes:?}\nnetwork {network:?}\nprocessors {processors}\nmemory {memory_mib}\n"
         );
         if let Some(size) = data_disk_gib {
             let _ = writeln!(text, "data-disk {size}");
-        }
-        let Reservation { processor_percent, memory_percent } = reservation;
-        for (what, percent) in [("processors", processor_percent), ("memory", memory_percent)] {
-            if *percent > 0 {
-                let _ = writeln!(text, "reserved-{what} {percent}");
-            }
         }
         for (key, value) in labels {
             let _ = writeln!(text, "label {key:?} {value:?}");
@@ -126,15 +116,13 @@ mod tests {
             assert_eq!(made.hash() != wanted.hash(), made != wanted, "the hash is of the same fields");
             made.is_outdated_by(&wanted)
         };
-        let listed: [&dyn Fn(&mut MachineSpec); 10] = [
+        let listed: [&dyn Fn(&mut MachineSpec); 8] = [
             &|wanted| wanted.image.digest = format!("sha256:{}", "0b".repeat(32)),
             &|wanted| wanted.kubernetes = "1.37".to_owned(),
             &|wanted| wanted.network = "green".to_owned(),
             &|wanted| wanted.processors = 8,
             &|wanted| wanted.memory_mib = 8192,
             &|wanted| wanted.data_disk_gib = None,
-            &|wanted| wanted.reservation.memory_percent = 50,
-            &|wanted| wanted.reservation.processor_percent = 1,
             &|wanted| drop(wanted.labels.insert("a".to_owned(), String::new())),
             &|wanted| drop(wanted.taints.pop()),
         ];

@@ -48,7 +48,6 @@ pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMC
         processors: class.processors,
         memory_mib: class.memory_mib,
         data_disk_gib: class.data_disk_gib,
-        reservation: class.reservation,
         labels: pool.spec.labels.clone(),
         taints: pool.spec.taints.clone(),
         removal: Removal::DestroyVm,

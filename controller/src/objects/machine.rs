@@ -14,7 +14,6 @@ use super::node_pool::Taint;
 use super::reference::Reference;
 use super::rules::{at, fixed, fixed_if_given, rule};
 use super::shapes;
-use super::vm_class::Reservation;
 
 /// One node.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -81,9 +80,6 @@ pub struct MachineSpec {
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488))]
     pub data_disk_gib: Option<u32>,
-    /// What hosts keep free for the VM. A worker keeps it for life.
-    #[serde(default)]
-    pub reservation: Reservation,
     /// Labels of the node when it joins. They stay.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::labels")]
@@ -120,7 +116,6 @@ fn machine_rules() -> Vec<Value> {
         of_worker("kubernetes"),
         of_worker("processors"),
         of_worker("memoryMiB"),
-        of_worker("reservation"),
         // Whoever asks for it would find the VM gone.
         at(
             "removal",

@@ -12,7 +12,6 @@ use super::reference::Reference;
 use super::rules::{distinct, fixed, fixed_if_given, rule};
 use super::shapes;
 use super::site::Site;
-use super::vm_class::Reservation;
 
 /// A Kubernetes cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -392,9 +391,6 @@ pub struct Resolved {
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488))]
     pub data_disk_gib: Option<u32>,
-    /// What hosts keep free for each control node.
-    #[serde(default)]
-    pub reservation: Reservation,
     /// The address of the Kubernetes API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]

@@ -226,7 +226,6 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
         ("Machine", spec(json!({"kubernetes": "1.37"})), worker),
         ("Machine", spec(json!({"processors": 8})), worker),
         ("Machine", spec(json!({"memoryMiB": 8192})), worker),
-        ("Machine", spec(json!({"reservation": {"memoryPercent": 50}})), worker),
         ("Machine", spec(json!({"removal": "KeepVM"})), "no VM is kept by this version"),
         ("Operation", spec(json!({"clusterGeneration": 8})), "a plan stays as it was decided"),
     ]
