@@ -28,6 +28,7 @@ mod sizes;
 mod spread;
 mod swapping;
 mod template;
+mod told;
 mod window;
 mod workers;
 
@@ -65,4 +66,5 @@ pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swapping::{Stage, Swapping, good, words};
 pub use self::template::Made;
+pub use self::told::{told_by, told_otherwise};
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

@@ -1,5 +1,7 @@
 //! `TenantCluster`: a Kubernetes cluster that a person wants.
 
+use std::collections::BTreeMap;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -399,6 +401,11 @@ pub struct Resolved {
     #[serde(default, rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::service_vips")]
     pub service_vips: Vec<String>,
+    /// What control nodes were told of the spec when they were made, by its fields: the SHA-256 of each value as JSON. It is empty
+    /// where an earlier version has made them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "shapes::digests")]
+    pub told: BTreeMap<String, String>,
 }
 
 /// The control nodes as they are.
@@ -518,7 +525,7 @@ reasons! {
         /// The cluster does not answer.
         NodesNotReached as NotReached = Unknown,
     }
-    /// Everything is as the spec has it: image, minor, size, site.
+    /// Everything is as the spec has it: image, minor, size, and what control nodes were told when they were made.
     UpToDate {
         /// It is.
         Current = True,
@@ -532,7 +539,7 @@ reasons! {
         ChangeFailed = False,
         /// Something differs, and something is in the way of changing it: `Preflight` says what. Nothing has moved.
         ChangeBlocked = False,
-        /// Something differs that this version of the controller does not change; the message names it.
+        /// Something differs that this version of the controller does not change; the message names it, and says what a person can do.
         ChangeNotSupported = False,
         /// What there is cannot be told.
         UpToDateNotKnown as NotKnown = Unknown,

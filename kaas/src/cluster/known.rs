@@ -136,6 +136,12 @@ impl Known {
             let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
             return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
         }
+        // It is said only where nothing of image and minor is open.
+        let untold = because(cluster, &[TenantClusterReason::ChangeNotSupported]);
+        if let Some(why) = untold.filter(|_| holds(cluster, "Ready")) {
+            let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
+            return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}; {why}", self.name()));
+        }
         self.stands_still().map_or(Come::Goes, Come::Stopped)
     }
 
@@ -303,6 +309,11 @@ mod tests {
         assert!(matches!(known(&[serves.clone(), current.clone()], &[]).is_changed(), Come::There(_)));
         assert_eq!(known(&[serves, condition(TenantClusterReason::Current, 2)], &[]).is_changed(), Come::Goes);
         assert_eq!(known(&[current], &[]).is_changed(), Come::Goes, "it has to serve as well");
+        // Image and minor are as they are wanted, and what nobody changes is said.
+        let untold = condition(TenantClusterReason::ChangeNotSupported, 3);
+        let there = known(&[condition(TenantClusterReason::Serves, 3), untold.clone()], &[]).is_changed();
+        assert!(matches!(&there, Come::There(words) if words.contains("(ChangeNotSupported)")), "{there:?}");
+        assert_eq!(known(&[untold], &[]).is_changed(), Come::Goes);
         let failed = known(&[condition(TenantClusterReason::ChangeFailed, 3)], &[]);
         assert!(matches!(failed.is_changed(), Come::Stopped(_)));
         let mut waits = known(&[condition(TenantClusterReason::AwaitsCommit, 3)], &[]);
