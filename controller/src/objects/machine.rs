@@ -185,7 +185,7 @@ pub struct MachineStatus {
     /// How far it is.
     #[serde(default)]
     pub phase: Phase,
-    /// Its VMs, each from when it was made whole until it is proved gone. While a control node is swapped there are two.
+    /// Its VM, from when it was made whole until it is proved gone; of a control node that is swapped the one that it runs in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
@@ -204,9 +204,6 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub node: Option<String>,
-    /// The task of the vCenter that is under way for it: noted before it is awaited, and never asked for again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<Task>,
     /// The hash of what it was made like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::digest")]
@@ -250,14 +247,6 @@ pub struct MachineVm {
     pub name: String,
     /// What it is to the node.
     pub state: VmState,
-    /// The swap that it was made for, or that takes another one in its place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::uuid")]
-    pub swap: Option<String>,
-    /// How the vCenter refers to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::word", example = &"vm-1234")]
-    pub reference: Option<String>,
 }
 
 /// What a VM is to its node.
@@ -265,24 +254,6 @@ pub struct MachineVm {
 pub enum VmState {
     /// The node runs in it, or is to.
     Current,
-    /// The node ran in it before a swap. It is there for the way back.
-    Former,
-    /// It is made for a swap, and the node is not in it yet.
-    Coming,
-}
-
-/// A task of a vCenter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Task {
-    /// How the vCenter refers to it.
-    #[schemars(schema_with = "shapes::word", example = &"task-1234")]
-    pub reference: String,
-    /// What it does.
-    #[schemars(schema_with = "shapes::word", example = &"CloneVM_Task")]
-    pub method: String,
-    /// When it was asked for.
-    pub since: Time,
 }
 
 /// What was begun for a worker.
@@ -355,8 +326,6 @@ reasons! {
         PoweredOff = False,
         /// It is not there any more.
         VmGone as Gone = False,
-        /// A task for it failed; the message has the vCenter's words.
-        TaskFailed = False,
         /// The Provider could not be asked.
         VmNotAsked as NotAsked = Unknown,
     }

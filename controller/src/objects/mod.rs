@@ -39,7 +39,7 @@ pub use self::ip_address::{Claimant, IPAddress, IPAddressSpec, Purpose};
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
 pub use self::machine::{
     Discards, Journal, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage,
-    Removal, Task, VmState,
+    Removal, VmState,
 };
 pub use self::network::{AddressRange, Endpoint, Network, ServiceVips};
 pub use self::node_image::{

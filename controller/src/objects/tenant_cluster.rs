@@ -479,13 +479,13 @@ reasons! {
         NamespaceNotAllowed = False,
         /// The Provider is not Ready: look at its conditions.
         ProviderNotReady = False,
-        /// Processors, memory, room on a datastore or what the Provider's limits leave do not suffice; the message has the
-        /// numbers.
+        /// What the Provider's limits leave does not suffice; the message has the numbers. What hosts and datastores have free is not
+        /// judged: the Provider shows it.
         CapacityMissing = False,
         /// A pool has too few free addresses, or an address that the spec names is somebody else's or reserved; the message names it.
         AddressesMissing = False,
-        /// A range of the cluster overlaps a subnet of its nodes, or its endpoint or an address for Services is not in the subnet of the
-        /// control nodes, or not all addresses of their pools are.
+        /// The endpoint or an address for Services is not in the subnet of the control nodes, or not all addresses of their pools are. A
+        /// range that overlaps that subnet is `FormRefused`.
         RangesOverlap = False,
         /// The image does not carry the minor, may not take the place of the one before, has expired, or is of a format that
         /// this controller does not know; the message says which.
@@ -509,7 +509,7 @@ reasons! {
         ControlNodesReady as AllReady = True,
         /// The control plane is being made.
         Forming = False,
-        /// One of three is not Ready; the API is served. It is replaced where its VM is lost.
+        /// One of three is not Ready; the API is served. Nobody replaces one whose VM is lost: that waits for a person.
         Degraded = False,
         /// Too few control nodes are Ready: the message names those that are not, and why.
         NoQuorum = False,
@@ -541,8 +541,6 @@ reasons! {
         ChangeBlocked = False,
         /// Something differs that this version of the controller does not change; the message names it, and says what a person can do.
         ChangeNotSupported = False,
-        /// What there is cannot be told.
-        UpToDateNotKnown as NotKnown = Unknown,
     }
     /// All add-ons of the spec run.
     AddonsReady {

@@ -39,7 +39,6 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
     let Discards { local_volumes, bare_pods } = machine.spec.discards;
-    let current = status.vms.iter().find(|vm| vm.state == VmState::Current);
     Ok(workers::Machine {
         name: machine.name_any(),
         id,
@@ -55,7 +54,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         },
         since: given("journal.since", &since)?.unwrap_or_default(),
         drawn: Some(id),
-        vm: read_given("status.vms[].uuid", current.map(|vm| vm.uuid.as_str()), "UUID")?,
+        vm: read_given("status.vms[].uuid", status.vms.first().map(|vm| vm.uuid.as_str()), "UUID")?,
         token,
         expires: given("journal.expires", &expires)?.unwrap_or_default(),
         timeout_factor: timeout_factor.unwrap_or(1),
@@ -143,12 +142,12 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
     Ok(noted)
 }
 
-/// The VM that the worker runs in, or none. What else is known of it stays.
+/// The VM that the worker runs in, or none.
 fn set_vm(vms: &mut Vec<MachineVm>, name: &str, uuid: Option<Uuid>) {
     let uuid = uuid.map(|uuid| uuid.to_string());
-    vms.retain(|vm| vm.state != VmState::Current || uuid.as_ref() == Some(&vm.uuid));
-    if let Some(uuid) = uuid.filter(|uuid| !vms.iter().any(|vm| vm.uuid == *uuid)) {
-        vms.push(MachineVm { uuid, name: name.to_owned(), state: VmState::Current, swap: None, reference: None });
+    vms.retain(|vm| uuid.as_ref() == Some(&vm.uuid));
+    if let Some(uuid) = uuid.filter(|_| vms.is_empty()) {
+        vms.push(MachineVm { uuid, name: name.to_owned(), state: VmState::Current });
     }
 }
 
@@ -277,19 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_vm_is_called_by_its_vcenter_stays_with_it() {
+    fn a_vm_stays_as_it_was_noted_until_it_is_another_one_or_gone() {
         let mut made = noted(&machine(), &whole()).unwrap();
-        let status = made.status.as_mut().unwrap();
-        status.vms[0].reference = Some("vm-7".to_owned());
-        status.vms.push(MachineVm {
-            uuid: Uuid::from_u128(9).to_string(),
-            state: VmState::Former,
-            ..status.vms[0].clone()
-        });
+        made.status.as_mut().unwrap().vms[0].name = "shop-general-w1-renamed".to_owned();
         let vms = |machine: &Machine| machine.status.clone().unwrap().vms;
         assert_eq!(vms(&noted(&made, &whole()).unwrap()), vms(&made));
+        let other = noted(&made, &workers::Machine { vm: Some(Uuid::from_u128(9)), ..whole() }).unwrap();
+        let uuids: Vec<_> = vms(&other).into_iter().map(|vm| vm.uuid).collect();
+        assert_eq!(uuids, [Uuid::from_u128(9).to_string()]);
         let gone = noted(&made, &workers::Machine { vm: None, ..whole() }).unwrap();
-        assert_eq!(vms(&gone), vms(&made)[1..]);
+        assert_eq!(vms(&gone), []);
     }
 
     #[test]

@@ -345,8 +345,8 @@ mod tests {
     fn what_goes_on_is_told_a_line_each() {
         let mut known = known(&[condition(TenantClusterReason::Forming, 3)], &[condition(NodePoolReason::Scaling, 3)]);
         known.operation = Some(json!({
-            "metadata": {"name": "shop-form-1"},
-            "spec": {"type": "Form", "steps": [{}, {}, {}]},
+            "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},
+            "spec": {"type": "Swap", "steps": [{}, {}, {}]},
             "status": {"done": 1, "step": "power-on shop-cp1",
                        "conditions": [condition(OperationReason::Waiting, 1)]},
         }));
@@ -354,7 +354,8 @@ mod tests {
         let expected = [
             "shop: ControlPlaneReady is False (Forming): as it is",
             "shop-a: 2 of 2 workers are Ready; Ready is False (Scaling): as it is",
-            "shop-form-1 (Form): 1 of 3 steps are done, power-on shop-cp1; Progressing is False (Waiting): as it is",
+            "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (Swap): 1 of 3 steps are done, power-on shop-cp1; Progressing is \
+             False (Waiting): as it is",
         ];
         assert_eq!(lines, expected);
         let nobody = object("shop", &[]);
