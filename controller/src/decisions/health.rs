@@ -162,6 +162,11 @@ pub fn leaving(words: &str) -> Vec<Said> {
     vec![(TenantClusterReason::Deleting, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
 }
 
+/// The same of one that goes no further before a person has seen to something.
+pub fn leaving_stuck(words: &str) -> Vec<Said> {
+    vec![(TenantClusterReason::Stuck, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
+}
+
 /// The workers of some pools in numbers.
 pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     let mut all = NodesStatus::default();

@@ -291,6 +291,16 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_that_leaves_is_waited_for_unless_a_person_has_to_see_to_something() {
+        let of = |reason, generation| known(&[condition(reason, generation)], &[]).is_leaving();
+        assert_eq!(of(TenantClusterReason::Deleting, 3), Come::Goes);
+        let words = "shop: Progressing is False (Stuck): as it is";
+        assert_eq!(of(TenantClusterReason::Stuck, 3), Come::Stopped(words.to_owned()));
+        // Of before it was deleted.
+        assert_eq!(of(TenantClusterReason::Stuck, 2), Come::Goes);
+    }
+
+    #[test]
     fn a_pool_is_scaled_once_all_are_there_and_nobody_more() {
         let pool = [condition(NodePoolReason::AllReady, 3)];
         assert!(matches!(known(&[], &pool).is_scaled("shop-a", 2), Come::There(_)));
