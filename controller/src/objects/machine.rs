@@ -204,10 +204,6 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub node: Option<String>,
-    /// The hash of what it was made like.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::digest")]
-    pub template: Option<String>,
     /// Since when a worker that has joined does not do its part, look after look: its node is not Ready, or its VM does not run. Its
     /// pool's `repair` goes by that. What nobody can tell is no illness, and ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -223,10 +223,6 @@ pub struct NodePoolStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub made: i64,
-    /// The hash of what workers are made like now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::digest")]
-    pub template: Option<String>,
 }
 
 fn one() -> u32 {

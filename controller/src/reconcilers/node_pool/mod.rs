@@ -540,7 +540,6 @@ impl PoolWork<'_> {
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
         let looked = Looked {
-            like: &known.like,
             seen,
             held: &known.held,
             repairs: &ill,
