@@ -28,7 +28,7 @@ mod rest;
 mod sizes;
 mod spread;
 mod swapping;
-mod template;
+mod told;
 mod window;
 mod workers;
 
@@ -44,7 +44,7 @@ pub use self::cluster::{
 pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
 pub use self::drift::has_drifted;
-pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
+pub use self::health::{Doing, Health, Said, before, leaving, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::limits::{Held, Tenants, Used, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};
@@ -55,7 +55,7 @@ pub use self::owned::{
     CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
     is_own_secret, keys_secret, kubeconfig_secret, owner,
 };
-pub use self::pool::{Unfit, WantedPool, wishes};
+pub use self::pool::{Unfit, WantedPool, emptied_pool, wanted_pool};
 pub use self::preflight::{
     Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, needed_secrets, network, obstacles, pool_of_nodes,
 };
@@ -66,5 +66,5 @@ pub use self::rest::{Rest, control_cluster, swap_reasons};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swapping::{Stage, Swapping, good, outlived, words};
-pub use self::template::Made;
+pub use self::told::{told_by, told_otherwise};
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

@@ -13,7 +13,6 @@ use kube::api::ObjectMeta;
 use super::limits::{Held, goes};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
-use super::template::Made;
 use crate::objects::{
     Discards, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, NodePool, NodePoolReason,
     NodePoolStatus, PinnedImage, Reference, Removal, TenantCluster, VMClassSpec, set,
@@ -48,7 +47,6 @@ pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMC
         processors: class.processors,
         memory_mib: class.memory_mib,
         data_disk_gib: class.data_disk_gib,
-        reservation: class.reservation,
         labels: pool.spec.labels.clone(),
         taints: pool.spec.taints.clone(),
         removal: Removal::DestroyVm,
@@ -105,8 +103,6 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
 /// What was seen of a pool, and decided by that.
 #[derive(Debug)]
 pub struct Looked<'a> {
-    /// What a further worker is like.
-    pub like: &'a Machine,
     /// Its workers.
     pub seen: &'a WorkersStatus,
     /// What the Provider permits of what the pool wants.
@@ -125,7 +121,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
         AllReady, AwaitsControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling,
         WorkersNotReady,
     };
-    let Looked { like, seen, held, repairs, awaited, going } = looked;
+    let Looked { seen, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
@@ -134,7 +130,6 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
     status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
     status.updated_replicas = number(staying.iter().filter(|worker| worker.up_to_date).count());
     status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
-    status.template = Some(Made::of(&like.spec).hash());
     let words = |waits: &[fleet::workers::Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
     let ready = if !seen.looked {
@@ -187,7 +182,6 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     if let Some(address) = worker.address {
         status.address = Some(address.to_string());
     }
-    status.template = Some(Made::of(&machine.spec).hash());
     status.unhealthy_since = status.unhealthy_since.filter(|_| worker.unhealthy);
     if worker.unhealthy {
         status.unhealthy_since.get_or_insert_with(|| now.clone());

@@ -136,6 +136,12 @@ impl Known {
             let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
             return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
         }
+        // It is said only where nothing of image and minor is open.
+        let untold = because(cluster, &[TenantClusterReason::ChangeNotSupported]);
+        if let Some(why) = untold.filter(|_| holds(cluster, "Ready")) {
+            let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
+            return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}; {why}", self.name()));
+        }
         self.stands_still().map_or(Come::Goes, Come::Stopped)
     }
 
@@ -306,6 +312,16 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_that_leaves_is_waited_for_unless_a_person_has_to_see_to_something() {
+        let of = |reason, generation| known(&[condition(reason, generation)], &[]).is_leaving();
+        assert_eq!(of(TenantClusterReason::Deleting, 3), Come::Goes);
+        let words = "shop: Progressing is False (Stuck): as it is";
+        assert_eq!(of(TenantClusterReason::Stuck, 3), Come::Stopped(words.to_owned()));
+        // Of before it was deleted.
+        assert_eq!(of(TenantClusterReason::Stuck, 2), Come::Goes);
+    }
+
+    #[test]
     fn a_pool_is_scaled_once_all_are_there_and_nobody_more() {
         let pool = [condition(NodePoolReason::AllReady, 3)];
         assert!(matches!(known(&[], &pool).is_scaled("shop-a", 2), Come::There(_)));
@@ -324,6 +340,11 @@ mod tests {
         assert!(matches!(known(&[serves.clone(), current.clone()], &[]).is_changed(), Come::There(_)));
         assert_eq!(known(&[serves, condition(TenantClusterReason::Current, 2)], &[]).is_changed(), Come::Goes);
         assert_eq!(known(&[current], &[]).is_changed(), Come::Goes, "it has to serve as well");
+        // Image and minor are as they are wanted, and what nobody changes is said.
+        let untold = condition(TenantClusterReason::ChangeNotSupported, 3);
+        let there = known(&[condition(TenantClusterReason::Serves, 3), untold.clone()], &[]).is_changed();
+        assert!(matches!(&there, Come::There(words) if words.contains("(ChangeNotSupported)")), "{there:?}");
+        assert_eq!(known(&[untold], &[]).is_changed(), Come::Goes);
         let failed = known(&[condition(TenantClusterReason::ChangeFailed, 3)], &[]);
         assert!(matches!(failed.is_changed(), Come::Stopped(_)));
         let mut waits = known(&[condition(TenantClusterReason::AwaitsCommit, 3)], &[]);
@@ -381,8 +402,8 @@ mod tests {
     fn what_goes_on_is_told_a_line_each() {
         let mut known = known(&[condition(TenantClusterReason::Forming, 3)], &[condition(NodePoolReason::Scaling, 3)]);
         known.operation = Some(json!({
-            "metadata": {"name": "shop-form-1"},
-            "spec": {"type": "Form", "steps": [{}, {}, {}]},
+            "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},
+            "spec": {"type": "Swap", "steps": [{}, {}, {}]},
             "status": {"done": 1, "step": "power-on shop-cp1",
                        "conditions": [condition(OperationReason::Waiting, 1)]},
         }));
@@ -390,7 +411,8 @@ mod tests {
         let expected = [
             "shop: ControlPlaneReady is False (Forming): as it is",
             "shop-a: 2 of 2 workers are Ready; Ready is False (Scaling): as it is",
-            "shop-form-1 (Form): 1 of 3 steps are done, power-on shop-cp1; Progressing is False (Waiting): as it is",
+            "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (Swap): 1 of 3 steps are done, power-on shop-cp1; Progressing is \
+             False (Waiting): as it is",
         ];
         assert_eq!(lines, expected);
         let nobody = object("shop", &[]);

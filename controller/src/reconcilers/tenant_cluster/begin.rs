@@ -15,11 +15,11 @@ use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, Claiming, ControlNode, KeysSeen,
     MACHINE_FINALIZER, NamedBySpec, Next, Obstacle, Secrets, Source, Told, Used, Wished, before, claiming, claims,
-    leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, workers_of,
+    leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, told_by, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
-    VMClass,
+    TenantClusterSpec, TenantClusterStatus, VMClass,
 };
 use crate::reach::{Failure, kinds, tenants};
 
@@ -333,7 +333,7 @@ impl Work<'_> {
         else {
             return Ok(After::Again);
         };
-        self.note(cluster, &before(None, false), |_| ()).await?;
+        self.note(cluster, &before(None, false), |status| pin_told(status, &cluster.spec)).await?;
         let opened = match self.open(cluster, provider, true).await {
             Ok(opened) => opened,
             Err(why) => {
@@ -374,6 +374,13 @@ fn complete(there: &[Machine], wanted: &[Machine]) -> Vec<Machine> {
 fn server(provider: &Provider) -> Option<Ipv4Addr> {
     let server = &provider.spec.vsphere.as_ref()?.server;
     server.split(':').next()?.parse().ok()
+}
+
+/// Pins what control nodes are told of a spec, before any is made by it.
+pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec) {
+    if let Some(resolved) = &mut status.resolved {
+        resolved.told = told_by(spec);
+    }
 }
 
 /// What is pinned, with the addresses.

@@ -8,7 +8,7 @@ use fleet::hypervisor::{Placement, PowerState, Size};
 use kube::ResourceExt;
 use uuid::Uuid;
 
-use super::begin::told;
+use super::begin::{pin_told, told};
 use super::change::{Changing, lowest};
 use super::deploy::Ran;
 use super::operator::issued;
@@ -16,7 +16,8 @@ use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
+    unchanged,
 };
 use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -82,6 +83,8 @@ impl Work<'_> {
             Ok(wanted) => wanted,
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
+        // VMs that are there already were made by the same, or the run is refused.
+        self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran).await
@@ -239,7 +242,11 @@ impl Work<'_> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let unchanged = unchanged(&cluster.spec, &pinned, class);
         let unchanged = unchanged.map(|words| (TenantClusterReason::ChangeNotSupported, words));
-        let differs = changing.change.said().or(unchanged);
+        let untold = told_otherwise(&cluster.spec, &pinned.told);
+        let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));
+        let both = unchanged.into_iter().chain(untold);
+        let both = both.reduce(|(reason, one), (_, other)| (reason, format!("{one}; {other}")));
+        let differs = changing.change.said().or(both);
         let obstacle = changing.change.obstacle().cloned();
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
         let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());

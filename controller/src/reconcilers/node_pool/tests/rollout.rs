@@ -94,7 +94,7 @@ async fn without_a_further_vm_as_many_go_as_may_be_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_minor_class_label_or_taint_replaces_workers_and_another_pause_does_not() {
+async fn another_class_label_or_taint_replaces_workers_and_another_pause_does_not() {
     let pooled = Pooled::new(1).await;
     pooled.until("one", |it| it.is_settled(1)).await;
     let changes: [(&str, &dyn Fn()); 3] = [

@@ -703,10 +703,28 @@ async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 6, "addresses stay with their VMs");
+    assert_eq!(world.condition("Progressing").1, "Deleting", "it may answer in a moment");
     assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
     world.place.lock().is_away = false;
     world.until("gone", World::is_gone).await;
     world.is_clean("it came back");
+}
+
+/// Whoever waits for its end is told that he waits for himself.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_provider_is_gone_says_that_its_deletion_waits_for_a_person() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.api.remove::<crate::objects::Provider>(None, "dc1");
+    assert_eq!(world.api.names("providers"), [""; 0]);
+    world.delete();
+    world.until("stuck", |it| it.condition("Progressing").1 == "Stuck").await;
+    let (_, reason, words) = world.condition("Ready");
+    assert!(reason == "Leaving" && words.contains("make it again"), "{reason} {words}");
+    assert_eq!(world.place.vms().len(), 3);
+    world.api.put(&crate::decisions::fixture::provider());
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was made again");
 }
 
 #[tokio::test(start_paused = true)]
