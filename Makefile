@@ -76,11 +76,15 @@ vcenter-program: setup root ## Build the vCenter that is tested against, for `ka
 EACH := KAAS_TEST_VCENTER_EACH=1 KAAS_TEST_CONTROLLER_EACH=1 KAAS_TEST_CONTROLLER_SCALE=200x5 \
 	$(TEST) --no-fail-fast --lib -- --nocapture vcenter::tests::each_ \
 	tenant_cluster::tests::faults:: node_pool::tests::a_lost_answer run::scale::
+# The same with a whole upgrade or rollout at each point: one in seven, each time others.
+SEVENTH := KAAS_TEST_CONTROLLER_EACH=7 $(TEST) --no-fail-fast --lib -- --nocapture tenant_cluster::tests::upgrades:: \
+	node_pool::tests::repair::a_lost_answer node_pool::tests::rollout::a_lost_answer node_pool::tests::deaths::
 
 test-long: ova-earlier vcenter-program ## Pass the long scenarios as well, and the whole loop of what goes wrong on a vCenter
 	@failed=; \
 	$(LAB) KAAS_SCENARIOS=$(LONG) $(TEST) --no-fail-fast --test lab -- ::long:: || failed="scenarios "; \
-	$(EACH) || failed="$${failed}points"; \
+	$(EACH) || failed="$${failed}points "; \
+	$(SEVENTH) || failed="$${failed}upgrades"; \
 	test -z "$$failed" || { echo "failed: $$failed" >&2; exit 1; }
 
 fuzz: setup root ## Fuzz each parser of what strangers may send for so long, from a new seed: make fuzz SECONDS=3600

@@ -241,13 +241,23 @@ impl fmt::Display for Losses {
     }
 }
 
-/// The names of a list, and of one that no screen has room for the first, and how many more there are.
+/// The names of a list, and of a long one the first, and how many more there are: the words are kept in plans, and whoever may make pods
+/// chooses how many there are and how long their names.
 fn first(names: &[String]) -> String {
-    const SHOWN: usize = 500;
-    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
+    const SHOWN: usize = 50;
+    const BYTES: usize = 900;
+    let (mut words, mut shown) = (String::new(), 0);
+    for name in names.iter().take(SHOWN) {
+        if shown > 0 && words.len() + name.len() > BYTES {
+            break;
+        }
+        words += if shown > 0 { ", " } else { "" };
+        words += name;
+        shown += 1;
+    }
+    match names.len() - shown {
+        0 => words,
+        more => format!("{words} and {more} more"),
     }
 }
 
@@ -293,7 +303,11 @@ mod tests {
         assert!(Losses { bare_pods: vec![], ..both }.to_string().starts_with("what these pods keep"));
         assert_eq!(Losses::default().to_string(), "nothing is deleted for good");
         let many = Losses { bare_pods: (0..503).map(|number| format!("a/{number}")).collect(), empty_dirs: vec![] };
-        assert!(many.to_string().ends_with("a/498, a/499 and 3 more"), "{many}");
+        assert!(many.to_string().ends_with("a/48, a/49 and 453 more"), "{many}");
+        // As long as Kubernetes lets names of a namespace and a pod be.
+        let long: Vec<String> = (0..500).map(|number| format!("{number:03}{}", "a".repeat(314))).collect();
+        let words = Losses { bare_pods: long.clone(), empty_dirs: long }.to_string();
+        assert!(words.len() < 2048 && words.matches("and 498 more").count() == 2, "{words}");
     }
 
     #[test]

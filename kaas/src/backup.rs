@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use contract::ports;
+use fleet::authority::Room;
 use fleet::node::Client;
 
 use crate::recovery;
@@ -39,7 +40,8 @@ pub struct Backup {
 pub fn run(arguments: &Backup) -> anyhow::Result<()> {
     let client = Client::of_kubeconfig(&arguments.kubeconfig)?;
     let limit = Duration::from_secs(arguments.limit * 60);
-    let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, u64::MAX, limit))?;
+    let room = Room::unbounded();
+    let size = client.wait(client.pull_snapshot(arguments.node, arguments.port, &arguments.output, &room, limit))?;
     crate::output::say(&format!("{}: {size} bytes, SHA-256 verified", arguments.output.display()));
     let kept = recovery::kept_in(&arguments.output)?;
     let to: BTreeSet<&str> = kept.copies.iter().filter_map(|copy| Some(copy.sealed.as_ref()?.to.as_str())).collect();

@@ -31,8 +31,10 @@ pub fn until_ended<T>(
     let ended = runtime.block_on(async {
         let signals = Signals::taken()?;
         anyhow::Ok(tokio::select! {
-            acted = act(cancelled) => Ok(acted),
+            // Asked in the same moment in which it is done, a command ends: what it goes on with is not begun.
+            biased;
             status = signals.ended(ending, &cancel) => Err(status),
+            acted = act(cancelled) => Ok(acted),
         })
     })?;
     ended.unwrap_or_else(|status| {

@@ -10,4 +10,4 @@ mod points;
 
 pub use appliance::{Appliance, few_properties, form};
 pub use bed::{ADMINISTRATOR, Bed, Calls, Count, IN_ROLE, LOOKER, Machine, NETWORK, PASSWORD};
-pub use points::drawn;
+pub use points::{drawn, drawn_seldom};

@@ -11,8 +11,16 @@ const USUAL: usize = 40;
 /// # Panics
 /// What one of the variables says is no number.
 pub fn drawn<P>(what: &str, points: Vec<P>, each: &str, seed: &str) -> Vec<P> {
+    drawn_seldom(what, points, each, seed, 1)
+}
+
+/// The same of points that take long: where the variable `each` says nothing, so many times fewer.
+///
+/// # Panics
+/// As [`drawn`].
+pub fn drawn_seldom<P>(what: &str, points: Vec<P>, each: &str, seed: &str, fewer: usize) -> Vec<P> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let one_in = number(each).map_or(USUAL, |each| usize::try_from(each.max(1)).expect("a number"));
+    let one_in = number(each).map_or(USUAL * fewer, |each| usize::try_from(each.max(1)).expect("a number"));
     let drawn_by = number(seed).unwrap_or_else(|| RandomState::new().build_hasher().finish() % 1_000_000);
     let all = points.len();
     let tried = part(points, all.div_ceil(one_in), drawn_by);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, ensure};
 use fleet::node::{Client, Method};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -207,22 +208,34 @@ impl<'a> Described<'a> {
     /// # Panics
     /// It does not answer.
     pub fn ready(&self) -> BTreeMap<String, String> {
-        let list = self.ask("/api/v1/nodes");
-        let items = list["items"].as_array().expect("a list of nodes").iter();
+        self.ready_now().unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// The same for whoever waits for it.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn ready_now(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let list = self.asked("/api/v1/nodes")?;
+        let items = list["items"].as_array().context("a list of nodes")?.iter();
         let is_ready = |node: &&Value| {
             let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
             conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
         };
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let of = |node: &Value| (text(&node["metadata"]["name"]), text(&node["status"]["nodeInfo"]["kubeletVersion"]));
-        items.filter(is_ready).map(of).collect()
+        Ok(items.filter(is_ready).map(of).collect())
     }
 
     fn ask(&self, path: &str) -> Value {
+        self.asked(path).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    fn asked(&self, path: &str) -> anyhow::Result<Value> {
         let client = self.client();
-        let answer = client.wait(client.ask_api(Method::GET, path, None)).unwrap_or_else(|error| panic!("{error:#}"));
-        assert_eq!(answer.status, 200, "{path}");
-        answer.json().unwrap_or_else(|error| panic!("{path}: {error:#}"))
+        let answer = client.wait(client.ask_api(Method::GET, path, None))?;
+        ensure!(answer.status == 200, "{path}: {}", answer.status);
+        answer.json().with_context(|| path.to_owned())
     }
 
     /// The UID of the namespace kube-system: what tells one cluster from another.

@@ -170,16 +170,20 @@ spec: {{processors: 2, memoryMiB: 2048}}
         answer.json().with_context(|| path.to_owned())
     }
 
+    /// What is in a list, once it is told: a control node that goes takes its connections along.
+    fn items(&self, path: &str) -> Vec<Value> {
+        let list = self.site.obtain(&format!("{path} to be told"), MOMENT, || self.ask(path).map(Some));
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
     /// The names of what there is of clusters.
     ///
     /// # Panics
-    /// The API does not answer.
+    /// The API does not answer in a while.
     pub fn parts(&self) -> Vec<String> {
         let of = |plural: &str| {
-            let list = self.ask(&format!("{KINDS}/{plural}")).unwrap_or_else(|error| panic!("{error:#}"));
-            let items = list["items"].as_array().cloned().unwrap_or_default();
             let name = |item: &Value| format!("{plural}/{}", item["metadata"]["name"].as_str().unwrap_or_default());
-            items.iter().map(name).collect::<Vec<_>>()
+            self.items(&format!("{KINDS}/{plural}")).iter().map(name).collect::<Vec<_>>()
         };
         PARTS.into_iter().flat_map(of).collect()
     }
@@ -187,10 +191,9 @@ spec: {{processors: 2, memoryMiB: 2048}}
     /// Which VM each Machine is to be, by BIOS UUID.
     ///
     /// # Panics
-    /// The API does not answer.
+    /// The API does not answer in a while.
     pub fn machines(&self) -> BTreeMap<String, String> {
-        let list = self.ask(&format!("{KINDS}/machines")).unwrap_or_else(|error| panic!("{error:#}"));
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let items = self.items(&format!("{KINDS}/machines"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         items.iter().map(|item| (text(&item["metadata"]["name"]), text(&item["metadata"]["uid"]))).collect()
     }
@@ -198,10 +201,9 @@ spec: {{processors: 2, memoryMiB: 2048}}
     /// The Secrets of the tenants' namespace.
     ///
     /// # Panics
-    /// The API does not answer.
+    /// The API does not answer in a while.
     pub fn secrets(&self) -> Vec<String> {
-        let list = self.ask("/api/v1/namespaces/default/secrets").unwrap_or_else(|error| panic!("{error:#}"));
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let items = self.items("/api/v1/namespaces/default/secrets");
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
     }
 

@@ -246,6 +246,11 @@ fn what_goes_wrong_on_a_vcenter_is_tried_at_each_point_by_the_long_tests_whateve
     let (what, tried) = points.split_once(" --lib -- --nocapture vcenter::tests::each_ ").unwrap();
     assert!(what.contains("KAAS_TEST_CONTROLLER_EACH=1 ") && tried.contains(" || failed="), "{said}");
     assert!(end.contains("exit 1"), "{said}");
+    let (_, seventh) = end.split_once("KAAS_TEST_CONTROLLER_EACH=7 ").unwrap();
+    let (tried, _) = seventh.split_once(" || failed=").unwrap();
+    for tests in ["tenant_cluster::tests::upgrades::", "node_pool::tests::deaths::"] {
+        assert!(tried.contains(tests), "{tests}: {said}");
+    }
     for file in ["each_deploy.rs", "each_swap.rs"] {
         let points = workspace().join("fleet/src/vcenter/tests").join(file);
         assert!(points.is_file(), "{}: its tests are named so that the long tests have them", points.display());

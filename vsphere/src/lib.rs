@@ -69,7 +69,7 @@ mod treatment;
 mod vm;
 
 pub use changes::Changes;
-pub use client::{About, CHANGE_LIMIT, Client, Clock, Connect, Limits, Over, Service, Settings, Until};
+pub use client::{About, CHANGE_LIMIT, Client, Clock, Connect, Limits, Over, Service, Settings, Tries, Until};
 pub use cluster::{AntiAffinity, RestartPriority};
 pub use collector::Object;
 pub use connection::{GONE, InvalidThumbprint, Thumbprint, Trust};

@@ -20,9 +20,11 @@ use super::job::Job;
 use crate::cluster::REQUEST;
 use crate::cluster::addons::{self, AddOn, metrics_server};
 use crate::cluster::etcd::client::EtcdClient;
+use crate::cluster::etcd::restore::Restored;
 use crate::cluster::kubernetes::PKI;
 use crate::cluster::kubernetes::api::{self, Api};
 use crate::cluster::pki::Authorities;
+use crate::cluster::records::Records;
 use crate::host::command::{Host, Runner};
 use crate::host::files;
 use crate::node::context::NodeContext;
@@ -31,16 +33,18 @@ use crate::upgrade::swap::node_record;
 use part::{Find, Part};
 
 /// Says, until the VM restarts, of which build and with which settings the add-ons were seen to be, for which level of pods'
-/// security, and in which month: certificates among them end.
+/// security, in which month, for certificates among them end, and since which restore of the store.
 const SEEN: &str = "/run/kaas/addons";
 
 /// Seconds.
 const MONTH: u64 = 30 * 24 * 60 * 60;
 
-fn seen(context: &SwapContext, now: SystemTime) -> String {
+fn seen(context: &SwapContext, now: SystemTime) -> anyhow::Result<String> {
     let month = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / MONTH;
     let cluster = &context.config.cluster;
-    format!("{} {} {} month {month}", context.image.build, cluster.pod_security, cluster.add_ons)
+    let restored = Records::new(&context.root).entry::<Restored>()?;
+    let since = restored.map(|restored| format!(" restored {}", restored.token)).unwrap_or_default();
+    Ok(format!("{} {} {} month {month}{since}", context.image.build, cluster.pod_security, cluster.add_ons))
 }
 
 pub(super) fn prepare(node: &NodeContext) -> anyhow::Result<Option<Job>> {
@@ -119,8 +123,8 @@ impl Care<'_> {
     /// Something cannot be applied; that is done again at the next look.
     fn take(&self, wanted: &[AddOn]) -> anyhow::Result<anyhow::Result<Findings>> {
         let parts = Part::all(self.context, wanted)?;
-        let done = fs::read_to_string(files::below(&self.context.root, SEEN));
-        if done.is_ok_and(|done| done == seen(self.context, self.now)) {
+        let (done, now) = (fs::read_to_string(files::below(&self.context.root, SEEN)), seen(self.context, self.now)?);
+        if done.is_ok_and(|done| done == now) {
             return self.complete(&parts);
         }
         if (self.may)()? {
@@ -151,7 +155,7 @@ impl Care<'_> {
             context
                 .note(&format!("all nodes run image {}: its add-ons were applied: {applied}", context.image.version));
         }
-        files::write_atomically(&files::below(&context.root, SEEN), seen(context, self.now).as_bytes(), 0o644)?;
+        files::write_atomically(&files::below(&context.root, SEEN), seen(context, self.now)?.as_bytes(), 0o644)?;
         Ok(())
     }
 

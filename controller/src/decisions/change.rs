@@ -9,13 +9,14 @@
 //! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image is pinned: pools see it from then on |
 //! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
-//! | it was abandoned, and the pinned image is wanted | nodes are asked whether they run that |
+//! | it was abandoned, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked whether they run that |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
 //! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
 //! it there is refused: it would be done at the unpausing, which may be somebody else's. While the control cluster is being changed it is
-//! the same, and nothing is planned: another version of the controller may lead afterwards.
+//! the same, and nothing is planned: another version of the controller may lead afterwards. But the way back is taken then, for that lasts
+//! as long as somebody else takes; and `abandon`, which moves no VM, is heard always.
 
 use contract::minor::Minor;
 use contract::version::{allows, is_older};
@@ -26,7 +27,7 @@ use semver::VersionReq;
 use super::health::Doing;
 use super::obstacle::Obstacle;
 use super::resolved::suits;
-use super::rest::{Rest, is_at_rest, swap_reasons};
+use super::rest::{Rest, is_at_rest, is_still, swap_reasons};
 use super::swapping::{Ending, Stage, Swapping};
 use super::window;
 use crate::objects::{
@@ -51,6 +52,8 @@ pub struct SeenCluster<'a> {
     pub minor: Option<Minor>,
     /// Why nothing is begun now; none if it may be.
     pub rests: Option<Rest>,
+    /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned.
+    pub has_drifted: bool,
     /// What time it is.
     pub now: Timestamp,
 }
@@ -75,8 +78,8 @@ pub enum Change {
     Swap(Box<NodeImage>, Option<String>),
     /// The swap of this Operation goes on.
     Go(String, Verb),
-    /// Nodes are asked whether all of them run this image, which is the pinned one: then comes this. The last swap was abandoned, and
-    /// what it has left is in no object.
+    /// Nodes are asked whether all of them run this image, which is the pinned one: then comes this. No object says what they run: the last
+    /// swap was abandoned, or objects are older than VMs.
     Judge(Box<NodeImage>, Box<Change>),
     /// Control nodes are taken to this minor of Kubernetes. With the Operation, if a person wants it tried again.
     Raise(Minor, Option<String>),
@@ -159,29 +162,28 @@ impl<'a> SeenCluster<'a> {
     /// What comes next of a swap that has not ended.
     fn open(&self, operation: &Operation, swapping: &Swapping, current: &str) -> Change {
         let (name, spec) = (name(operation), &self.cluster.spec);
-        if let Some(rest) = self.rests.as_ref().filter(|_| is_at_rest(swapping)) {
-            if word(operation).is_some() {
-                return Change::Answer(name, Some(rest.refuses()));
-            }
+        let rest = self.rests.as_ref().filter(|_| is_at_rest(swapping));
+        if let Some(asked) = word(operation) {
+            return match (asked, rest) {
+                (Ok(word), None) => has_asked(name, word, swapping),
+                (Ok(word), Some(rest)) if is_heard(word, rest) => has_asked(name, word, swapping),
+                (asked, Some(rest)) => {
+                    let former = operation.spec.from_image.as_deref().filter(|_| asked == Ok(Word::Rollback));
+                    Change::Answer(name, Some(rest.refuses(former)))
+                }
+                (Err(words), None) => Change::Answer(name, Some(words)),
+            };
+        }
+        let goes_back = spec.image.as_deref() == Some(current)
+            && operation.spec.from_image.as_deref() == Some(current)
+            && operation.spec.to_image.as_deref() != Some(current);
+        if let Some(rest) = rest.filter(|rest| !(goes_back && is_heard(Word::Rollback, rest))) {
             let (reason, words) = match &swapping.stage {
                 Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
                 _ => (TenantClusterReason::Changing, rest.words()),
             };
             return self.shown(operation, swapping, reason, &words);
         }
-        match word(operation) {
-            Some(Err(words)) => return Change::Answer(name, Some(words)),
-            Some(Ok(word)) => {
-                return match permits(word, swapping) {
-                    Ok(verb) => Change::Go(name, verb),
-                    Err(words) => Change::Answer(name, Some(words)),
-                };
-            }
-            None => {}
-        }
-        let goes_back = spec.image.as_deref() == Some(current)
-            && operation.spec.from_image.as_deref() == Some(current)
-            && operation.spec.to_image.as_deref() != Some(current);
         match &swapping.stage {
             // All nodes, whatever was on the way.
             _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Verb::Rollback),
@@ -244,10 +246,13 @@ impl<'a> SeenCluster<'a> {
 
     /// Waits, once the Operation says where it stands.
     fn shown(&self, operation: &Operation, swapping: &Swapping, reason: TenantClusterReason, words: &str) -> Change {
-        let stands = swap_reasons(self.rests.as_ref(), swapping)[0].0;
+        let rest = self.rests.as_ref().filter(|_| is_at_rest(swapping));
+        let stands = swap_reasons(rest, swapping)[0].0;
         let mut resting = [OperationReason::Paused, OperationReason::ControlClusterChanges].into_iter();
-        let says_so = says(operation, OperationReason::NotToBeHad).is_some()
-            || resting.all(|reason| says(operation, reason).is_some() == (stands == reason));
+        let says_so = match says(operation, OperationReason::NotToBeHad) {
+            Some(refused) => is_still(&refused, rest),
+            None => resting.all(|reason| says(operation, reason).is_some() == (stands == reason)),
+        };
         if is_shown(operation, swapping) && says_so {
             Change::Waits(reason, words.to_owned())
         } else {
@@ -341,7 +346,10 @@ impl<'a> SeenCluster<'a> {
             }
         }
         if let Some(rest @ Rest::ControlCluster(_)) = &self.rests {
-            return Change::Waits(TenantClusterReason::Changing, rest.words());
+            return match again {
+                Some(name) => Change::Answer(name, Some(rest.refuses(None))),
+                None => Change::Waits(TenantClusterReason::Changing, rest.words()),
+            };
         }
         let window = self.cluster.spec.maintenance.window.as_deref().filter(|_| !named && again.is_none());
         if let Some(window) = window.filter(|window| !window::is_open(window, self.now)) {
@@ -387,7 +395,7 @@ impl<'a> SeenCluster<'a> {
     /// What comes next where the pinned image is wanted.
     fn stays(&self, current: &str, then: Change) -> Change {
         let ending = self.swap.as_ref().and_then(|(_, swapping)| swapping.ending());
-        if ending != Some(Ending::Abandoned) {
+        if ending != Some(Ending::Abandoned) && !self.has_drifted {
             return then;
         }
         match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
@@ -433,7 +441,7 @@ impl<'a> SeenCluster<'a> {
         }
         if let Some(rest) = &self.rests {
             return match again {
-                Some(name) => Change::Answer(name, Some(rest.refuses())),
+                Some(name) => Change::Answer(name, Some(rest.refuses(None))),
                 None => Change::Waits(TenantClusterReason::Changing, rest.words()),
             };
         }
@@ -449,7 +457,7 @@ impl<'a> SeenCluster<'a> {
             return match (word(operation), blocked(operation)) {
                 // Nothing moves by that.
                 (Some(Ok(Word::Abandon)), _) => Change::Abandon(name(operation)),
-                (Some(_), _) => Change::Answer(name(operation), Some(rest.refuses())),
+                (Some(_), _) => Change::Answer(name(operation), Some(rest.refuses(None))),
                 (None, Some(words)) => Change::Waits(TenantClusterReason::ChangeFailed, words),
                 (None, None) if !says_so.contains(&true) => Change::Show(name(operation)),
                 (None, None) => Change::Waits(TenantClusterReason::Changing, rest.words()),
@@ -515,6 +523,24 @@ fn is_shown(operation: &Operation, swapping: &Swapping) -> bool {
     })
 }
 
+/// Whether a word is heard while a swap rests. What speaks against beginning something beside a change of the control cluster does not
+/// speak against going back. What ends where it stands moves no VM.
+fn is_heard(word: Word, rest: &Rest) -> bool {
+    match word {
+        Word::Abandon => true,
+        Word::Rollback => matches!(rest, Rest::ControlCluster(_)),
+        Word::Resume | Word::Commit => false,
+    }
+}
+
+/// What follows from a word to a swap.
+fn has_asked(name: String, word: Word, swapping: &Swapping) -> Change {
+    match permits(word, swapping) {
+        Ok(verb) => Change::Go(name, verb),
+        Err(words) => Change::Answer(name, Some(words)),
+    }
+}
+
 /// What of a swap is asked by a word.
 ///
 /// # Errors
@@ -569,8 +595,7 @@ impl Change {
             }
             Self::Judge(image, _) => {
                 let image = image.metadata.name.as_deref().unwrap_or_default();
-                let words =
-                    format!("the last upgrade was abandoned: nobody knows now whether all control nodes run {image}");
+                let words = format!("no object says what control nodes run: they are asked whether that is {image}");
                 Some((ChangeFailed, words))
             }
             Self::Pin(resolved) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
@@ -694,7 +719,8 @@ mod tests {
         let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
         let minor = "1.36".parse().ok();
         let rests = Rest::of(cluster, change.map(str::to_owned));
-        SeenCluster { cluster, swap, raise: None, images: &images, minor, rests, now: now().0 }.next()
+        let (has_drifted, now) = (false, now().0);
+        SeenCluster { cluster, swap, raise: None, images: &images, minor, rests, has_drifted, now }.next()
     }
 
     #[test]
@@ -714,6 +740,38 @@ mod tests {
         upgraded.status.as_mut().unwrap().good_since = Some(Time(long_ago));
         assert!(!matches!(beside(Some(&upgraded)), Change::Go(..)), "it is not committed meanwhile");
         assert_eq!(next(&names(Some(NEW)), Some(&open)), Change::Go("shop-1".to_owned(), Verb::Resume), "afterwards");
+    }
+
+    /// A control node of the control cluster may be lost, or its commit be days away.
+    #[test]
+    fn beside_a_change_of_the_control_cluster_a_swap_can_be_taken_back_or_abandoned_and_nothing_else() {
+        let mut is_back = turned("back");
+        is_back["only"] = json!(0);
+        let node_is_back = swap(&[is_back]);
+        assert!(matches!(Swapping::of(&node_is_back).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
+        let begun = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
+        for mut operation in [node_is_back, begun, swap(&ended("upgraded"))] {
+            let go = |verb| Change::Go("shop-1".to_owned(), verb);
+            let words = [
+                ("resume", None),
+                ("commit", None),
+                ("hurry", None),
+                ("rollback", Some(Verb::Rollback)),
+                ("abandon", Some(Verb::Abandon)),
+            ];
+            for (word, verb) in words {
+                operation.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
+                match (next_beside(&names(Some(NEW)), Some(&operation), Some("cp2")), verb) {
+                    (change, Some(verb)) => assert_eq!(change, go(verb), "{word}"),
+                    (Change::Answer(_, Some(words)), None) => assert!(words.contains("cp2"), "{word}: {words}"),
+                    (change, None) => panic!("{word}: {change:?}"),
+                }
+            }
+            operation.metadata.annotations = None;
+            assert_eq!(next_beside(&names(Some(FORMER)), Some(&operation), Some("cp2")), go(Verb::Rollback));
+            let stays = next_beside(&names(Some(NEW)), Some(&operation), Some("cp2"));
+            assert!(!matches!(stays, Change::Go(..)), "{stays:?}");
+        }
     }
 
     #[test]
@@ -769,17 +827,56 @@ mod tests {
         assert!(says(&rests, OperationReason::Paused).is_some());
         assert!(matches!(next(&paused, Some(&rests)), Change::Waits(TenantClusterReason::Changing, _)));
         assert_eq!(next(&names(Some(NEW)), Some(&rests)), go(Verb::Resume), "it is not paused any more");
-        for word in ["resume", "rollback", "abandon", "hurry"] {
+        for word in ["resume", "rollback", "hurry"] {
             rests.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
             let answer = next(&paused, Some(&rests));
-            assert!(
-                matches!(&answer, Change::Answer(_, Some(words)) if words.contains("paused")),
-                "{word}: {answer:?}"
-            );
+            let Change::Answer(_, Some(words)) = &answer else { panic!("{word}: {answer:?}") };
+            assert!(words.contains("paused"), "{word}: {words}");
+            assert_eq!(words.contains(FORMER), word == "rollback", "{word}: {words}");
         }
+        // What was said before does not stand there for days.
+        let mut upgraded = swap(&ended("upgraded"));
+        let conditions = &mut upgraded.status.as_mut().unwrap().conditions;
+        set(conditions, OperationReason::NotToBeHad, &Rest::Paused.refuses(None), 1, &now());
+        let mut manual = names(Some(NEW));
+        manual.spec.upgrade.commit = Commit::Manual;
+        assert_eq!(next(&manual, Some(&upgraded)), Change::Show("shop-1".to_owned()), "it is not paused any more");
+        manual.spec.paused = true;
+        assert!(matches!(next(&manual, Some(&upgraded)), Change::Waits(..)), "it is");
+        rests.metadata.annotations = Some([(DO.to_owned(), "abandon".to_owned())].into());
+        assert_eq!(next(&paused, Some(&rests)), go(Verb::Abandon), "it moves no VM");
+        rests.metadata.annotations = None;
+        paused.spec.image = Some(FORMER.to_owned());
+        assert!(matches!(next(&paused, Some(&rests)), Change::Waits(..)), "it goes back afterwards");
+        assert_eq!(next(&names(Some(FORMER)), Some(&rests)), go(Verb::Rollback), "before anything else");
         let mut unsaid = swap(&[]);
         unsaid.status.as_mut().unwrap().step = None;
         assert_eq!(next(&paused, Some(&unsaid)), Change::Show("shop-1".to_owned()));
+    }
+
+    /// What a guest was asked for it does, whether or not anybody is there to note it.
+    #[test]
+    fn a_swap_does_not_rest_from_when_a_node_is_being_shut_down_until_it_is_found_good() {
+        let event = |event: &str, action: &str| json!({"event": event, "action": action, "node": 0, "note": ""});
+        let way = [
+            (event("done", "import"), false),
+            (event("begun", "prepare"), false),
+            (event("done", "prepare"), false),
+            (event("begun", "shut-down"), true),
+            (event("done", "shut-down"), true),
+            (event("begun", "gate"), true),
+            (event("done", "gate"), false),
+        ];
+        let mut paused = names(Some(NEW));
+        paused.spec.paused = true;
+        for (last, (_, is_away)) in way.iter().enumerate() {
+            let entries: Vec<Value> = way[..=last].iter().map(|(entry, _)| entry.clone()).collect();
+            let mut operation = swap(&entries);
+            operation.spec.plan.as_mut().unwrap()["nodes"] = json!([fixture::node("shop-cp1")]);
+            let change = next(&paused, Some(&operation));
+            let goes_on = change == Change::Go("shop-1".to_owned(), Verb::Resume);
+            assert_eq!(goes_on, *is_away, "{:?}: {change:?}", entries.last());
+        }
     }
 
     #[test]
@@ -825,6 +922,8 @@ mod tests {
         assert!(matches!(next(&newer, Some(&back)), Change::Swap(_, None)), "the spec is another one");
         back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
         assert!(matches!(next(&names(Some(NEW)), Some(&back)), Change::Swap(_, Some(of)) if of == "shop-1"));
+        let beside = next_beside(&names(Some(NEW)), Some(&back), Some("cp2"));
+        assert!(matches!(&beside, Change::Answer(_, Some(words)) if words.contains("cp2")), "not later: {beside:?}");
         back.metadata.annotations = Some([(DO.to_owned(), "rollback".to_owned())].into());
         assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Answer("shop-1".to_owned(), None), "so it is");
     }
@@ -846,6 +945,13 @@ mod tests {
         assert!(!words.contains(FORMER), "{words}");
         let back = swap(&[vec![turned("back")], ended("rolled-back")].concat());
         assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Nothing);
+        // The same where objects are older than VMs.
+        let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
+        let of = |has_drifted| {
+            let (cluster, rests, now) = (&cluster, None, now().0);
+            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, has_drifted, now }.next()
+        };
+        assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
     }
 
     #[test]
@@ -882,7 +988,8 @@ mod tests {
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
             let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
-            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, now: now().0 }.next()
+            let (has_drifted, now) = (false, now().0);
+            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, has_drifted, now }.next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

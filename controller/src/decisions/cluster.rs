@@ -23,12 +23,14 @@ pub struct Wished<'a> {
     pub machines: Vec<Machine>,
     /// Why the Provider's limits have no room for its control nodes; none if they have.
     pub limits: Option<Obstacle>,
-    /// The addresses that are given back: those that it does not claim any more, and without room all of its own.
+    /// The addresses that are given back: those that it does not claim any more.
     pub left_over: Vec<IPAddress>,
     /// The addresses that it has for itself, beside those of its Machines.
     pub held: Vec<IPAddress>,
     /// What comes next for its addresses; or why none can be had.
     pub claiming: Result<Claiming, Obstacle>,
+    /// Whether those that are missing are held by others who go no further either, and came after it: they give them back.
+    pub comes_first: bool,
     /// What nodes prove themselves with.
     pub keys: KeysSeen,
     /// What the place says: that VMs can be put there, and that the image lies ready.
@@ -95,6 +97,15 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if !is_kept(cluster) {
         return Next::Keep;
     }
+    // Who goes no further holds nothing that others could have meanwhile.
+    if goes_no_further(wished) {
+        if let Some(machine) = wished.machines.iter().find(|machine| is_ours(machine)) {
+            return Next::Unmake(Box::new(machine.clone()));
+        }
+        if let Some(address) = wished.held.first() {
+            return Next::Release(Box::new(address.clone()));
+        }
+    }
     if cluster.spec.paused {
         return Next::Rest;
     }
@@ -116,9 +127,7 @@ pub fn next(wished: &Wished<'_>) -> Next {
     if !pinned.is_some_and(is_pinned) {
         return Next::Pin(Box::new(resolved.clone()));
     }
-    // Who waits for room holds nothing that others could have meanwhile.
-    let has_room = wished.limits.is_none();
-    let is_wanted = |machine: &&Machine| has_room && wished.wanted.iter().any(|wanted| is_same(wanted, machine));
+    let is_wanted = |machine: &&Machine| wished.wanted.iter().any(|wanted| is_same(wanted, machine));
     if let Some(other) = wished.machines.iter().find(|machine| !is_wanted(machine)) {
         return Next::Unmake(Box::new(other.clone()));
     }
@@ -161,6 +170,22 @@ pub fn next(wished: &Wished<'_>) -> Next {
         KeysSeen::Missing | KeysSeen::Damaged(_) => Next::Draw,
         KeysSeen::There => Next::Deploy(allotted.clone()),
     }
+}
+
+/// Whether a cluster comes to no VM before somebody else has done something: a person who has paused it, or who sees to what is in the way
+/// by what objects, limits and addresses say. What is not known may be well in a moment.
+fn goes_no_further(wished: &Wished<'_>) -> bool {
+    let is_known = |obstacle: &Obstacle| obstacle.reason != TenantClusterReason::PreflightNotKnown;
+    wished.cluster.spec.paused
+        || wished.limits.is_some()
+        || wished.resolved.as_ref().is_err_and(is_known)
+        || (!wished.comes_first && wished.claiming.as_ref().is_err_and(is_known))
+}
+
+/// Whether a Machine is to be let go still: one that was is somebody else's to keep.
+fn is_ours(machine: &Machine) -> bool {
+    let is_kept = machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == MACHINE_FINALIZER);
+    machine.metadata.deletion_timestamp.is_none() || is_kept
 }
 
 /// What would keep a cluster from its first VM once it has all addresses.
@@ -260,12 +285,8 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
     if let Some(address) = leaving.addresses.iter().find(|it| it.metadata.deletion_timestamp.is_none()) {
         return Going::Release(Box::new(address.clone()));
     }
-    // One that was let go is somebody else's to keep, as is a Secret that was asked to go: asking again changes nothing.
-    let is_ours = |machine: &&Machine| {
-        let is_kept = machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == MACHINE_FINALIZER);
-        machine.metadata.deletion_timestamp.is_none() || is_kept
-    };
-    if let Some(machine) = leaving.machines.iter().find(is_ours) {
+    // A Secret that was asked to go is somebody else's to keep, too: asking again changes nothing.
+    if let Some(machine) = leaving.machines.iter().find(|machine| is_ours(machine)) {
         return Going::Forget(Box::new(machine.clone()));
     }
     if let Some(secret) = leaving.secrets.first() {
@@ -338,6 +359,7 @@ mod tests {
                 left_over: left_over(&self.cluster, &claims, &self.addresses),
                 held: left_over(&self.cluster, &[], &self.addresses),
                 claiming: claiming(&claims, &[pool()], &seen, 0),
+                comes_first: false,
                 keys: self.keys.clone(),
                 place: None,
             }
@@ -405,10 +427,43 @@ mod tests {
         assert!(matches!(next(&damaged), Next::Await(_)), "no key is drawn over another one");
         world.machines.clear();
         let claiming = Err(why(TenantClusterReason::AddressesMissing));
-        let taken = Wished { claiming, ..world.wished() };
+        let taken = Wished { claiming, held: Vec::new(), ..world.wished() };
         assert_eq!(next(&taken), Next::Await(why(TenantClusterReason::AddressesMissing)), "no Machine is made");
+        world.addresses.clear();
         world.cluster.spec.paused = true;
         assert_eq!(next(&world.wished()), Next::Rest);
+    }
+
+    #[test]
+    fn who_goes_no_further_gives_back_what_he_has_and_who_does_not_know_keeps_it() {
+        let why = |reason| Obstacle::new(reason, "x");
+        let mut world = World::new();
+        while world.step() {}
+        let mut paused = world.cluster.clone();
+        paused.spec.paused = true;
+        let missing = || Err(why(TenantClusterReason::AddressesMissing));
+        for going in [
+            Wished { cluster: &paused, ..world.wished() },
+            Wished { resolved: Err(why(TenantClusterReason::ReferenceMissing)), ..world.wished() },
+            Wished { claiming: missing(), ..world.wished() },
+        ] {
+            assert!(matches!(next(&going), Next::Unmake(_)), "{going:?}");
+            let nodeless = Wished { machines: Vec::new(), ..going };
+            assert!(matches!(next(&nodeless), Next::Release(_)), "{nodeless:?}");
+        }
+        let unknown = || why(TenantClusterReason::PreflightNotKnown);
+        for waiting in [
+            Wished { resolved: Err(unknown()), ..world.wished() },
+            Wished { claiming: Err(unknown()), ..world.wished() },
+            Wished { claiming: missing(), comes_first: true, ..world.wished() },
+        ] {
+            assert!(matches!(next(&waiting), Next::Await(_)), "{waiting:?}");
+        }
+        let mut kept = world.machines[0].clone();
+        kept.metadata.deletion_timestamp = Some(now());
+        kept.metadata.finalizers = Some(vec!["x.example/y".to_owned()]);
+        let kept = Wished { cluster: &paused, machines: vec![kept], held: Vec::new(), ..world.wished() };
+        assert_eq!(next(&kept), Next::Rest, "somebody else keeps it");
     }
 
     #[test]
@@ -418,8 +473,7 @@ mod tests {
         while world.step() {}
         assert_eq!((world.machines.len(), world.addresses.len()), (3, 6));
         fn without_room<'a>(world: &'a World, why: &Obstacle) -> Wished<'a> {
-            let left_over = left_over(&world.cluster, &[], &world.addresses);
-            Wished { limits: Some(why.clone()), left_over, ..world.wished() }
+            Wished { limits: Some(why.clone()), ..world.wished() }
         }
         let mut order = Vec::new();
         loop {

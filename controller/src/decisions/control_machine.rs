@@ -73,13 +73,13 @@ fn reasons(node: &NodeStatus, seen: &DeployStatus) -> (MachineReason, MachineRea
     (vm, of_node, ready)
 }
 
-/// The VM that the node runs in. What else is known of it stays.
+/// The VM that the node runs in.
 fn set_vm(vms: &mut Vec<MachineVm>, node: &NodeStatus) {
     let uuid = node.uuid.map(|uuid| uuid.to_string());
-    vms.retain(|vm| vm.state != VmState::Current || uuid.as_ref() == Some(&vm.uuid));
-    let Some(uuid) = uuid.filter(|uuid| !vms.iter().any(|vm| vm.uuid == *uuid)) else { return };
+    vms.retain(|vm| uuid.as_ref() == Some(&vm.uuid));
+    let Some(uuid) = uuid.filter(|_| vms.is_empty()) else { return };
     let name = node.vm.clone().unwrap_or_else(|| node.name.clone());
-    vms.push(MachineVm { uuid, name, state: VmState::Current, swap: None, reference: None });
+    vms.push(MachineVm { uuid, name, state: VmState::Current });
 }
 
 #[cfg(test)]
@@ -112,6 +112,7 @@ mod tests {
             looked: true,
             nodes: vec![node],
             left: Vec::new(),
+            doubtful: Vec::new(),
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready,

@@ -115,7 +115,6 @@ pub fn machines(cluster: &TenantCluster, resolved: &Resolved, provider: &Provide
         processors: resolved.processors.unwrap_or_default(),
         memory_mib: resolved.memory_mib.unwrap_or_default(),
         data_disk_gib: resolved.data_disk_gib,
-        reservation: resolved.reservation,
         labels: BTreeMap::new(),
         taints: Vec::new(),
         removal: Removal::DestroyVm,

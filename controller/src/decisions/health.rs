@@ -162,6 +162,11 @@ pub fn leaving(words: &str) -> Vec<Said> {
     vec![(TenantClusterReason::Deleting, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
 }
 
+/// The same of one that goes no further before a person has seen to something.
+pub fn leaving_stuck(words: &str) -> Vec<Said> {
+    vec![(TenantClusterReason::Stuck, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
+}
+
 /// The workers of some pools in numbers.
 pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     let mut all = NodesStatus::default();
@@ -232,6 +237,7 @@ mod tests {
             looked: true,
             nodes: (1..).zip(ready).map(node).collect(),
             left: Vec::new(),
+            doubtful: Vec::new(),
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready.iter().all(|ready| *ready),
@@ -245,8 +251,14 @@ mod tests {
         pool
     }
 
-    fn reasons(said: &[Said]) -> Vec<Why> {
-        said.iter().map(|(reason, _)| *reason).collect()
+    /// What is said of a condition.
+    fn about(said: &[Said], condition: &str) -> Said {
+        let found = said.iter().find(|(reason, _)| reason.condition() == condition);
+        found.unwrap_or_else(|| panic!("nobody says {condition}")).clone()
+    }
+
+    fn reason(said: &[Said], condition: &str) -> Why {
+        about(said, condition).0
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
@@ -254,8 +266,8 @@ mod tests {
     }
 
     fn ready_by(control_plane: &DeployStatus, pools: &[NodePool]) -> (Why, Why) {
-        let said = reasons(&of(control_plane, pools).conditions());
-        (said[1], said[5])
+        let said = of(control_plane, pools).conditions();
+        (reason(&said, "ControlPlaneReady"), reason(&said, "Ready"))
     }
 
     #[test]
@@ -272,7 +284,7 @@ mod tests {
         let unseen = DeployStatus { looked: false, ..all.clone() };
         assert_eq!(ready_by(&unseen, &[]), (Why::ControlPlaneNotReached, Why::NotReached), "nothing is known of it");
         let without = Health { is_handed_over: false, ..of(&all, &[]) };
-        assert_eq!(reasons(&without.conditions())[5], Why::Making);
+        assert_eq!(reason(&without.conditions(), "Ready"), Why::Making);
     }
 
     #[test]
@@ -290,24 +302,26 @@ mod tests {
             let names = |what: &str| about.contains(&what);
             assert!(names("Preflight") && names("ControlPlaneReady") && names("Progressing") && names("Ready"));
         }
-        assert_eq!(said[2][0], (Why::AddressesMissing, "x".to_owned()));
+        assert_eq!(about(&said[2], "Preflight"), (Why::AddressesMissing, "x".to_owned()));
         assert!(
             said[1..]
                 .iter()
                 .flatten()
                 .all(|(reason, _)| reason.condition() != "Ready" || reason.standing() == Standing::False)
         );
-        assert_eq!(reasons(&health.conditions())[2..5], [Why::WorkersMissing, Why::Current, Why::WorkersChange]);
-        assert_eq!(health.conditions()[2].1, "shop-general has 2 of 3 workers Ready");
+        let said = health.conditions();
+        for (condition, expected) in
+            [("NodesReady", Why::WorkersMissing), ("UpToDate", Why::Current), ("Progressing", Why::WorkersChange)]
+        {
+            assert_eq!(reason(&said, condition), expected);
+        }
+        assert_eq!(about(&said, "NodesReady").1, "shop-general has 2 of 3 workers Ready");
     }
 
     #[test]
     fn workers_are_ready_where_those_of_each_pool_are_and_unknown_where_nobody_can_tell_of_one() {
         let all = status(&[true; 3]);
-        let said = |pools: &[NodePool]| {
-            let said = of(&all, pools).conditions();
-            said.into_iter().find(|(reason, _)| reason.condition() == "NodesReady").unwrap()
-        };
+        let said = |pools: &[NodePool]| about(&of(&all, pools).conditions(), "NodesReady");
         let with = |pool: &NodePool, reason: NodePoolReason| {
             let mut pool = pool.clone();
             set(&mut pool.status.as_mut().unwrap().conditions, reason, "", 1, &super::super::fixture::now());
@@ -337,6 +351,6 @@ mod tests {
         let health = Health { differs, ..of(&all, &pools) };
         assert_eq!(health.control_plane(), ControlPlaneStatus { replicas: 3, ready: 2, updated: 0 });
         assert_eq!(health.nodes(), NodesStatus { wanted: 5, replicas: 4, ready: 4 });
-        assert_eq!(reasons(&health.conditions())[3], Why::ChangeNotSupported);
+        assert_eq!(reason(&health.conditions(), "UpToDate"), Why::ChangeNotSupported);
     }
 }

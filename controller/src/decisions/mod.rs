@@ -8,6 +8,7 @@ mod claims;
 mod cluster;
 mod control_machine;
 mod control_plane;
+mod drift;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod health;
@@ -27,7 +28,7 @@ mod rest;
 mod sizes;
 mod spread;
 mod swapping;
-mod template;
+mod told;
 mod window;
 mod workers;
 
@@ -42,7 +43,8 @@ pub use self::cluster::{
 };
 pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
-pub use self::health::{Doing, Health, Said, before, leaving, workers_of};
+pub use self::drift::has_drifted;
+pub use self::health::{Doing, Health, Said, before, leaving, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::limits::{Held, Tenants, Used, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};
@@ -50,10 +52,10 @@ pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::nodes_image::{NodesImage, awaited, nodes_image};
 pub use self::obstacle::Obstacle;
 pub use self::owned::{
-    CLUSTER, CLUSTER_FINALIZER, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
+    CLUSTER, CLUSTER_FINALIZER, CLUSTER_REF, KEYS_TYPE, KUBECONFIG_TYPE, MACHINE_FINALIZER, NODE_POOL, POOL_FINALIZER,
     is_own_secret, keys_secret, kubeconfig_secret, owner,
 };
-pub use self::pool::{Unfit, WantedPool, wishes};
+pub use self::pool::{Unfit, WantedPool, emptied_pool, wanted_pool};
 pub use self::preflight::{
     Around, CONSOLE_PASSWORD_HASH, LOGIN, NeededSecret, needed_secrets, network, obstacles, pool_of_nodes,
 };
@@ -63,6 +65,6 @@ pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
 pub use self::sizes::{ControlPlaneSize, automatic, grown};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, good, words};
-pub use self::template::Made;
+pub use self::swapping::{Stage, Swapping, good, outlived, words};
+pub use self::told::{told_by, told_otherwise};
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

@@ -130,4 +130,76 @@ mod tests {
             assert!(all.iter().any(|[_, reason]| *reason == word), "{word}");
         }
     }
+
+    /// A reason that comes later is a Warning by itself: whoever adds one says here that somebody has to see to it, or above that it is on
+    /// its way.
+    #[test]
+    fn each_reason_that_does_not_hold_is_on_its_way_or_somebodys_to_see_to() {
+        const GRAVE: [&str; 48] = [
+            "AddressesMissing",
+            "AwaitsCommit",
+            "AwaitsWindow",
+            "CapacityMissing",
+            "ChangeBlocked",
+            "ChangeFailed",
+            "ChangeNotSupported",
+            "ControlNodesUnfit",
+            "Degraded",
+            "DrainBlocked",
+            "Drifted",
+            "Expired",
+            "FormRefused",
+            "Gone",
+            "ImageUnsuitable",
+            "JoinFailed",
+            "LoginRefused",
+            "ManyIll",
+            "NameTaken",
+            "NamespaceNotAllowed",
+            "NoAnswer",
+            "NoQuorum",
+            "NotAsked",
+            "NotKnown",
+            "NotLoggedIn",
+            "NotReached",
+            "NotRead",
+            "NotStamped",
+            "NotSupported",
+            "ObjectsMissing",
+            "OtherAppliance",
+            "OtherServer",
+            "PoweredOff",
+            "PrivilegesMissing",
+            "ProviderNotReady",
+            "RangesOverlap",
+            "ReferenceMissing",
+            "Resting",
+            "SecretMissing",
+            "SomeMissing",
+            "Stuck",
+            "TooMany",
+            "TooNew",
+            "Unfit",
+            "Untrusted",
+            "WorkersMissing",
+            "WorkersNotReady",
+            "ZoneInUse",
+        ];
+        fn of<R: Reason>() -> Vec<&'static str> {
+            let open = R::ALL.iter().filter(|reason| reason.standing() != Standing::True);
+            open.map(|reason| reason.word()).collect()
+        }
+        let mut all = [
+            of::<TenantClusterReason>(),
+            of::<NodePoolReason>(),
+            of::<MachineReason>(),
+            of::<ProviderReason>(),
+            of::<NodeImageReason>(),
+        ]
+        .concat();
+        all.retain(|word| !ON_ITS_WAY.contains(word));
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all, GRAVE);
+    }
 }

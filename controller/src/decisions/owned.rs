@@ -8,6 +8,8 @@ use crate::objects::{GROUP, TenantCluster, VERSION};
 
 /// The label by which a cluster's objects are found.
 pub const CLUSTER: &str = "kaas.local/cluster";
+/// The field of NodePools and Operations by which those of a cluster are found: it stays, and labels are whose who may change them.
+pub const CLUSTER_REF: &str = ".spec.clusterRef.name";
 /// The label by which a NodePool's Machines are found.
 pub const NODE_POOL: &str = "kaas.local/pool";
 /// Keeps a NodePool until its workers are gone.

@@ -1,5 +1,5 @@
-//! What a NodePool wants of `fleet`: wishes by which what is kept of its workers becomes what is wanted. Given again when all of
-//! them are noted, there is none. Which address a worker gets is no part of it: IPAddresses decide that.
+//! What a NodePool wants of `fleet`, whatever was wanted before: what is kept of its workers is held against that. Which address a worker
+//! gets is no part of it: IPAddresses decide that.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -9,13 +9,12 @@ use contract::properties::Problem;
 use contract::properties::parse::labels;
 use fleet::hypervisor::Size;
 use fleet::upgrade::Reason;
-use fleet::workers::{
-    Addresses, Changes, Discards, Image, Kept, OvaImage, Pool, Rollout, Template, Wish, worker_minor,
-};
+use fleet::workers::{Addresses, Image, Pool, Rollout, Template, worker_minor};
+use kube::ResourceExt;
 
 use super::addresses::{Malformed, subnet};
-use crate::objects::{IPPoolSpec, NodePoolSpec, VMClassSpec};
-use crate::records::{as_on_form, digits_of};
+use crate::objects::{self, IPPoolSpec, Machine, NodePool, NodePoolSpec, VMClassSpec};
+use crate::records::{Mismatch, as_on_form, digits_of, worker_of};
 
 /// A NodePool, with what it names.
 #[derive(Clone, Copy, Debug)]
@@ -55,46 +54,11 @@ pub enum Unfit {
     Digest(String),
 }
 
-/// What is to be wished, in this order. `kept` is what is kept of the pool's workers; none where nothing was begun.
+/// What is wanted, in `fleet`'s words, as if no worker was ever made.
 ///
 /// # Errors
-/// When no worker can be made like that: nothing is wished then, and what there is stays as it is.
-pub fn wishes(wanted: &WantedPool<'_>, kept: Option<&Kept>) -> Result<Vec<Wish>, Unfit> {
-    let pool = pool(wanted)?;
-    let Some(Kept { pool: before, .. }) = kept else { return Ok(vec![Wish::Create(Box::new(pool))]) };
-    let mut wishes = Vec::new();
-    let is_other_image = before.template.image != pool.template.image || before.carries != pool.carries;
-    if is_other_image || before.template != pool.template || before.rollout != pool.rollout {
-        let Pool { template: Template { image, size, labels, taints, .. }, rollout, carries, ova, .. } = pool.clone();
-        let changes = Changes {
-            processors: Some(size.processors),
-            memory: Some(size.memory),
-            data_disk: Some(size.data_disk.unwrap_or_default()),
-            labels: Some(labels),
-            taints: Some(taints),
-            max_surge: Some(rollout.max_surge),
-            max_unavailable: Some(rollout.max_unavailable),
-            drain_seconds: Some(rollout.drain_seconds),
-            join_seconds: Some(rollout.join_seconds),
-            paused: Some(rollout.paused),
-        };
-        wishes.push(Wish::Replace {
-            image: is_other_image.then_some(OvaImage { image, ova, carries }),
-            cluster: wanted.cluster,
-            kubernetes: None,
-            changes: Box::new(changes),
-            // What may be lost with a worker stands in its Machine.
-            discards: Discards::default(),
-        });
-    }
-    if before.count != pool.count {
-        wishes.push(Wish::Scale(pool.count));
-    }
-    Ok(wishes)
-}
-
-/// What is wanted, in `fleet`'s words.
-fn pool(wanted: &WantedPool<'_>) -> Result<Pool, Unfit> {
+/// When no worker can be made like that: what there is stays as it is then.
+pub fn wanted_pool(wanted: &WantedPool<'_>) -> Result<Pool, Unfit> {
     let WantedPool { name, spec, class, image, digest, carries, cluster, addresses } = *wanted;
     let NodePoolSpec {
         cluster_ref,
@@ -123,9 +87,8 @@ fn pool(wanted: &WantedPool<'_>) -> Result<Pool, Unfit> {
         taints: spec.taints.iter().map(as_on_form).collect(),
     };
     is_taken_by_nodes(&template)?;
-    let within = |prefix: &str| name.strip_prefix(prefix)?.strip_prefix('-');
     Ok(Pool {
-        name: within(&cluster_ref.name).unwrap_or(name).to_owned(),
+        name: name_within(&cluster_ref.name, name).to_owned(),
         prefix: name.to_owned(),
         count: *replicas as usize,
         template,
@@ -133,18 +96,49 @@ fn pool(wanted: &WantedPool<'_>) -> Result<Pool, Unfit> {
         ova: PathBuf::new(),
         carries: carries.to_vec(),
         addresses: addresses.map(hosts).transpose()?,
-        rollout: Rollout {
-            max_surge: rollout.max_surge as usize,
-            max_unavailable: rollout.max_unavailable as usize,
-            drain_seconds: rollout.drain_seconds.into(),
-            join_seconds: rollout.join_seconds.into(),
-            paused: rollout.paused,
-        },
+        rollout: rollout_of(rollout),
         made: 0,
         powers_on: false,
         // By how many are ill it is decided when another one takes its place.
         keeps_lost: true,
     })
+}
+
+/// The same of a pool of which no worker is wanted any more. `first` is one of those that there are.
+///
+/// # Errors
+/// When that one is not what it has to be.
+pub fn emptied_pool(pool: &NodePool, first: &Machine) -> Result<Pool, Mismatch> {
+    let name = pool.name_any();
+    Ok(Pool {
+        name: name_within(&pool.spec.cluster_ref.name, &name).to_owned(),
+        prefix: name,
+        count: 0,
+        template: worker_of(first)?.template,
+        ova: PathBuf::new(),
+        carries: Vec::new(),
+        addresses: None,
+        rollout: Rollout { paused: false, ..rollout_of(&pool.spec.rollout) },
+        made: pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default(),
+        powers_on: false,
+        keeps_lost: true,
+    })
+}
+
+/// The name of a pool within its cluster.
+fn name_within<'n>(cluster: &str, pool: &'n str) -> &'n str {
+    pool.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-')).unwrap_or(pool)
+}
+
+fn rollout_of(rollout: &objects::Rollout) -> Rollout {
+    let objects::Rollout { max_surge, max_unavailable, drain_seconds, join_seconds, paused } = *rollout;
+    Rollout {
+        max_surge: max_surge as usize,
+        max_unavailable: max_unavailable as usize,
+        drain_seconds: drain_seconds.into(),
+        join_seconds: join_seconds.into(),
+        paused,
+    }
 }
 
 /// The addresses that hosts of a subnet can have.
@@ -176,11 +170,8 @@ fn is_taken_by_nodes(template: &Template) -> Result<(), Unfit> {
 
 #[cfg(test)]
 mod tests {
-    use fleet::workers::{Machine, State};
-    use uuid::Uuid;
-
     use super::*;
-    use crate::objects::{AddressRange, Effect, Reference, Repair, Reservation, Taint};
+    use crate::objects::{AddressRange, Effect, Reference, Repair, Taint, fixture};
 
     /// What a NodePool names, to be changed.
     #[derive(Clone)]
@@ -207,12 +198,7 @@ mod tests {
                 rollout: Default::default(),
                 repair: Repair::default(),
             },
-            class: VMClassSpec {
-                processors: 4,
-                memory_mib: 16384,
-                data_disk_gib: Some(40),
-                reservation: Reservation::default(),
-            },
+            class: VMClassSpec { processors: 4, memory_mib: 16384, data_disk_gib: Some(40) },
             digest: format!("sha256:{}", "0a".repeat(32)),
             carries: vec![text("1.35"), text("1.36")],
             cluster: "1.36".parse().unwrap(),
@@ -228,12 +214,8 @@ mod tests {
     }
 
     impl Case {
-        fn wishes(&self, kept: Option<&Kept>) -> Result<Vec<Wish>, Unfit> {
-            wishes(&self.wanted(), kept)
-        }
-
-        fn wanted(&self) -> WantedPool<'_> {
-            WantedPool {
+        fn pool(&self) -> Result<Pool, Unfit> {
+            wanted_pool(&WantedPool {
                 name: "shop-general",
                 spec: &self.spec,
                 class: &self.class,
@@ -242,21 +224,13 @@ mod tests {
                 carries: &self.carries,
                 cluster: self.cluster,
                 addresses: self.addresses.as_ref(),
-            }
-        }
-
-        /// What is kept once all of it is wished.
-        fn applied(&self, kept: Option<Kept>) -> Kept {
-            let wishes = self.wishes(kept.as_ref()).unwrap();
-            let kept = wishes.iter().fold(kept, |kept, wish| Some(wish.applied(kept, 9).unwrap()));
-            kept.expect("a pool that is there, or was made")
+            })
         }
     }
 
     #[test]
     fn a_new_pool_is_made_as_its_object_has_it() {
-        let kept = case().applied(None);
-        let pool = &kept.pool;
+        let pool = case().pool().unwrap();
         assert_eq!((pool.name.as_str(), pool.machine_name(1).as_str(), pool.count), ("general", "shop-general-w1", 3));
         let Template { image, kubernetes, size, labels, taints } = &pool.template;
         assert_eq!((image.digest.as_str(), image.name.as_str()), ("0a".repeat(32).as_str(), "kaas-tenant-0.2.0"));
@@ -267,54 +241,51 @@ mod tests {
         assert_eq!((addresses.first.to_string().as_str(), addresses.prefix), ("192.0.2.1", 24));
         assert_eq!(addresses.last.to_string(), "192.0.2.254");
         assert_eq!(pool.rollout, Rollout::default());
-        assert_eq!(Case { addresses: None, ..case() }.applied(None).pool.addresses, None);
+        assert_eq!(Case { addresses: None, ..case() }.pool().unwrap().addresses, None);
     }
 
-    /// From each of these to each other one, over workers that are there: in the end it is as if it had been made so.
+    /// By what a NodePool, its class and its cluster say workers are replaced, and by nothing else.
     #[test]
-    fn whatever_was_wanted_before_what_is_wanted_now_is_kept_and_wished_once() {
-        let changes: [&dyn Fn(&mut Case); 11] = [
-            &|_| (),
-            &|case| case.spec.replicas = 0,
-            &|case| case.spec.labels.clear(),
-            &|case| case.spec.taints.clear(),
-            &|case| case.spec.rollout.paused = true,
-            &|case| (case.spec.rollout.max_surge, case.spec.rollout.max_unavailable) = (0, 2),
-            &|case| (case.spec.rollout.drain_seconds, case.spec.rollout.join_seconds) = (0, 60),
-            &|case| (case.class.processors, case.class.memory_mib, case.class.data_disk_gib) = (2, 4096, None),
-            &|case| (case.digest, case.spec.replicas) = (format!("sha256:{}", "0b".repeat(32)), 5),
-            &|case| {
-                (case.carries, case.cluster) = (vec!["1.36".to_owned(), "1.37".to_owned()], "1.37".parse().unwrap())
-            },
-            &|case| case.cluster = "1.35".parse().unwrap(),
+    fn what_is_wanted_otherwise_is_another_pool_and_outdates_workers_only_where_they_would_be_made_otherwise() {
+        type Edit = fn(&mut Case);
+        let before = case().pool().unwrap();
+        let edits: [(&str, bool, Edit); 12] = [
+            ("replicas", false, |case| case.spec.replicas = 0),
+            ("a pause", false, |case| case.spec.rollout.paused = true),
+            ("surge", false, |case| (case.spec.rollout.max_surge, case.spec.rollout.max_unavailable) = (0, 2)),
+            ("times", false, |case| (case.spec.rollout.drain_seconds, case.spec.rollout.join_seconds) = (0, 60)),
+            ("labels", true, |case| case.spec.labels.clear()),
+            ("taints", true, |case| case.spec.taints.clear()),
+            ("processors", true, |case| case.class.processors = 2),
+            ("memory", true, |case| case.class.memory_mib = 4096),
+            ("a data disk", true, |case| case.class.data_disk_gib = None),
+            ("an image", true, |case| case.digest = format!("sha256:{}", "0b".repeat(32))),
+            ("a minor", true, |case| {
+                (case.carries, case.cluster) = (vec!["1.36".to_owned(), "1.37".to_owned()], "1.37".parse().unwrap());
+            }),
+            ("a former minor", false, |case| case.cluster = "1.35".parse().unwrap()),
         ];
-        let changed = |change: &dyn Fn(&mut Case)| {
+        for (what, outdates, edit) in edits {
             let mut case = case();
-            change(&mut case);
-            case
-        };
-        for (from, before) in changes.iter().enumerate() {
-            for (to, after) in changes.iter().enumerate() {
-                let kept = changed(*before).applied(None);
-                let made = Machine { state: State::Failed, ..machine(&kept.pool) };
-                let kept = Kept { machines: vec![made.clone()], ..kept };
-                let (after, count) = (changed(*after), changed(*after).wishes(Some(&kept)).unwrap().len());
-                assert_eq!(count == 0, from == to, "from {from} to {to}");
-                let now = after.applied(Some(kept));
-                assert_eq!(now.pool, after.applied(None).pool, "from {from} to {to}");
-                assert_eq!(after.wishes(Some(&now)).unwrap(), [], "from {from} to {to}");
-                // What has failed is looked at by a person, unless there are fewer wanted than there are.
-                assert!(now.machines == [made] || after.spec.replicas == 0, "from {from} to {to}");
-            }
+            edit(&mut case);
+            let now = case.pool().unwrap();
+            assert_ne!(now, before, "{what}");
+            assert_eq!(now.template.outdates(&before.template), outdates, "{what}");
         }
     }
 
-    fn machine(pool: &Pool) -> Machine {
-        let id = Uuid::from_u128(1);
-        let machine = serde_json::json!({
-            "name": pool.machine_name(1), "id": id, "template": pool.template, "address": null, "state": "member", "since": 1,
-        });
-        serde_json::from_value(machine).unwrap()
+    #[test]
+    fn a_pool_that_goes_wants_no_worker_and_moves_them_away_as_it_says() {
+        let mut pool = NodePool::new("shop-general", case().spec);
+        pool.spec.rollout.paused = true;
+        let mut first = Machine::new("shop-general-w1", fixture::worker());
+        assert!(emptied_pool(&pool, &first).is_err(), "the API server has not made it yet");
+        first.metadata.uid = Some("0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21".to_owned());
+        let going = emptied_pool(&pool, &first).unwrap();
+        let wanted = case().pool().unwrap();
+        assert_eq!((going.name, going.prefix, going.count), (wanted.name, wanted.prefix, 0));
+        assert_eq!(going.rollout, wanted.rollout, "a pause keeps nobody");
+        assert_eq!(going.template, worker_of(&first).unwrap().template);
     }
 
     #[test]
@@ -325,14 +296,14 @@ mod tests {
             let (judged, key) = line.split_once(' ').unwrap();
             let mut case = case();
             case.spec.labels = [(key.to_owned(), "x".to_owned())].into();
-            assert_eq!(case.wishes(None).is_ok(), judged == "own", "{key:?}");
+            assert_eq!(case.pool().is_ok(), judged == "own", "{key:?}");
             seen += 1;
         }
         assert!(seen > 40);
         let refused = |change: &dyn Fn(&mut Case)| {
             let mut case = case();
             change(&mut case);
-            case.wishes(None).unwrap_err().to_string()
+            case.pool().unwrap_err().to_string()
         };
         for (change, words) in [
             (

@@ -4,8 +4,8 @@
 use super::obstacle::Obstacle;
 use super::sizes::automatic;
 use crate::objects::{
-    AUTO, Condition, LifecyclePhase, NodeImage, NodeImageReason, NodeImageStatus, Reason, Reservation, Resolved,
-    Standing, TenantClusterReason, TenantClusterSpec, VMClassSpec,
+    AUTO, Condition, LifecyclePhase, NodeImage, NodeImageReason, NodeImageStatus, Reason, Resolved, Standing,
+    TenantClusterReason, TenantClusterSpec, VMClassSpec,
 };
 use contract::version::is_older;
 
@@ -29,16 +29,16 @@ pub struct Named<'a> {
 /// Why it cannot be decided: nothing is pinned anew then.
 pub fn resolved(spec: &TenantClusterSpec, before: Option<&Resolved>, named: &Named<'_>) -> Result<Resolved, Obstacle> {
     let image = image(spec, before, named.images)?;
-    let (processors, memory_mib, data_disk_gib, reservation) = if spec.control_plane.vm_class == AUTO {
+    let (processors, memory_mib, data_disk_gib) = if spec.control_plane.vm_class == AUTO {
         let size = automatic(named.workers);
-        (size.processors, size.memory_mib, DATA_DISK, Reservation::default())
+        (size.processors, size.memory_mib, DATA_DISK)
     } else {
         let missing = || {
             let words = format!("there is no VMClass {}", spec.control_plane.vm_class);
             Obstacle::new(TenantClusterReason::ReferenceMissing, words)
         };
         let class = named.class.ok_or_else(missing)?;
-        (class.processors, class.memory_mib, class.data_disk_gib.unwrap_or(DATA_DISK), class.reservation)
+        (class.processors, class.memory_mib, class.data_disk_gib.unwrap_or(DATA_DISK))
     };
     Ok(Resolved {
         image: image.metadata.name.clone(),
@@ -46,7 +46,6 @@ pub fn resolved(spec: &TenantClusterSpec, before: Option<&Resolved>, named: &Nam
         processors: Some(processors),
         memory_mib: Some(memory_mib),
         data_disk_gib: Some(data_disk_gib),
-        reservation,
         ..before.cloned().unwrap_or_default()
     })
 }

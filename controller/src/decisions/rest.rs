@@ -11,6 +11,10 @@ use crate::objects::{OperationReason, TenantCluster};
 /// The label of control nodes (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
+/// How it begins for people why something rests.
+const PAUSED: &str = "the cluster is paused";
+const CHANGED: &str = "the control cluster is being changed";
+
 /// Why it rests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
@@ -37,31 +41,41 @@ impl Rest {
     /// The same for people.
     pub fn words(&self) -> String {
         match self {
-            Self::Paused => "the cluster is paused".to_owned(),
-            Self::ControlCluster(why) => {
-                format!("the control cluster is being changed, and this goes on afterwards: {why}")
-            }
+            Self::Paused => PAUSED.to_owned(),
+            Self::ControlCluster(why) => format!("{CHANGED}, and this goes on afterwards: {why}"),
         }
     }
 
     /// Why what is asked of an Operation is refused meanwhile: it would be done later, when somebody else may have said that it goes on.
-    pub fn refuses(&self) -> String {
-        format!("{}; ask for it once that is over", self.words())
+    /// `former` is the image before, for who wants to go back to it: named in the spec it is heard before anything else afterwards.
+    pub fn refuses(&self, former: Option<&str>) -> String {
+        let refused = format!("{}; ask for it once that is over", self.words());
+        match former {
+            Some(former) => format!("{refused}, or name {former} in spec.image now: then it goes back first"),
+            None => refused,
+        }
     }
 }
 
-/// By what it is seen that the control cluster is being changed: the controller that leads is of another build than that which the
-/// cluster's kinds are of (`is_marked`), or a control node takes no pods, as while its image is swapped. None if it is not.
+/// Whether something that was refused in these words still is: for the same that keeps it now, or for nothing that ever kept it.
+pub fn is_still(refused: &str, rest: Option<&Rest>) -> bool {
+    let by = [PAUSED, CHANGED].map(|opening| refused.starts_with(opening));
+    by == [matches!(rest, Some(Rest::Paused)), matches!(rest, Some(Rest::ControlCluster(_)))]
+}
+
+/// By what it is seen that the control cluster is being changed, and what a person does where it is not: the controller that leads is of
+/// another build than that which the cluster's kinds are of (`is_marked`), or a control node takes no pods, as while its image is swapped.
+/// None if nothing is seen of it.
 pub fn control_cluster(is_marked: bool, nodes: &[Node]) -> Option<String> {
     if !is_marked {
-        return Some("the image that the controller is of is not committed".to_owned());
+        return Some("the image that the controller is of is not committed: commit it, or take it back".to_owned());
     }
     let is_cordoned = |node: &&Node| {
         let is_control = node.labels().contains_key(CONTROL_PLANE);
         is_control && node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
     };
     let node = nodes.iter().find(is_cordoned)?;
-    Some(format!("its control node {} takes no pods", node.name_any()))
+    Some(format!("its control node {} takes no pods: uncordon it, or replace it if it is lost", node.name_any()))
 }
 
 /// Whether no node is away as long as a swap takes no step.
@@ -103,5 +117,17 @@ mod tests {
         paused.spec.paused = true;
         assert_eq!(Rest::of(&paused, Some("x".to_owned())), Some(Rest::Paused), "who unpauses it is told the other");
         assert_eq!(Rest::of(&cluster(), None), None);
+    }
+
+    #[test]
+    fn what_was_refused_for_a_rest_says_nothing_any_more_once_that_is_over() {
+        let beside = |why: &str| Rest::ControlCluster(why.to_owned());
+        let refused = [Rest::Paused.refuses(Some("former")), beside("cp1").refuses(None), "too far".to_owned()];
+        let rests = [Some(Rest::Paused), Some(beside("cp2")), None];
+        for (at, words) in refused.iter().enumerate() {
+            for (now, rest) in rests.iter().enumerate() {
+                assert_eq!(is_still(words, rest.as_ref()), at == now, "{words}: {rest:?}");
+            }
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! The zones that the workers of a pool are spread over, and which one a further worker is in.
 
 use crate::objects::{Machine, MachineSpec, NodePoolSpec, Phase, Provider};
-
-use super::template::Made;
+use crate::records::template;
 
 /// The zones of a pool: those that it names, or all of the Provider's.
 ///
@@ -27,12 +26,17 @@ pub fn zone_of_next<'z>(zones: &'z [String], like: &MachineSpec, machines: &[Mac
         let phase = machine.status.as_ref().map(|status| status.phase).unwrap_or_default();
         machine.metadata.deletion_timestamp.is_none() && phase != Phase::Leaving
     };
-    let staying: Vec<&MachineSpec> = machines.iter().filter(stays).map(|machine| &machine.spec).collect();
-    let wanted = Made::of(like);
+    let staying: Vec<&Machine> = machines.iter().filter(stays).collect();
+    let wanted = template(like, None);
+    // As `fleet` judges it. One that cannot be read is none like it.
+    let is_alike = |machine: &&&Machine| {
+        let newer = machine.status.as_ref().and_then(|status| status.kubernetes.as_deref());
+        let made = template(&machine.spec, newer);
+        wanted.as_ref().is_ok_and(|wanted| made.is_ok_and(|made| !wanted.outdates(&made)))
+    };
     zones.iter().min_by_key(|zone| {
-        let there: Vec<&&MachineSpec> = staying.iter().filter(|spec| spec.zone == **zone).collect();
-        let alike = there.iter().filter(|spec| !Made::of(spec).is_outdated_by(&wanted)).count();
-        (alike, there.len())
+        let there: Vec<&Machine> = staying.iter().copied().filter(|machine| machine.spec.zone == **zone).collect();
+        (there.iter().filter(is_alike).count(), there.len())
     })
 }
 

@@ -1,10 +1,10 @@
 //! How far a swap of control nodes is, by the plan and the journal that its Operation has. Pure: `fleet` says what comes next in it.
 
-use fleet::upgrade::{Direction, Entry, Next, Outcome, Plan, Progress, Step};
+use fleet::upgrade::{Action, Direction, Entry, Next, Outcome, Plan, Progress, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
 
-use crate::objects::{Operation, OperationReason, OperationStatus};
+use crate::objects::{Operation, OperationKind, OperationReason, OperationStatus};
 use crate::records::{Mismatch, entry_of};
 
 /// For how long nobody may have looked at control nodes that count as good, in seconds; and how often it is noted that somebody has.
@@ -37,7 +37,7 @@ pub struct Swapping {
     pub is_of_all: bool,
     /// Whether a node's swap may have been made final: there is no way back then.
     pub is_final: bool,
-    /// Whether a control node is off, or not found good yet, on the way forward: it cannot stay so.
+    /// Whether a control node is off or goes off, or is not found good yet, on the way forward: it cannot stay so.
     pub is_away: bool,
     /// Whether nothing was begun of any node: it ends without anything having moved if it is turned.
     pub is_untouched: bool,
@@ -135,7 +135,7 @@ impl Swapping {
             direction: progress.direction,
             is_of_all: progress.only.is_none(),
             is_final: progress.is_final(),
-            is_away: progress.is_any_away(plan),
+            is_away: is_away(plan, progress),
             // No node has this number: all of them are others.
             is_untouched: !progress.touches_others(usize::MAX),
             why: progress.paused.as_ref().or(progress.reason.as_ref()).map(ToString::to_string),
@@ -182,6 +182,33 @@ impl Swapping {
         };
         [progressing, succeeded]
     }
+}
+
+/// Whether a control node is being shut down, or was and is not found good yet, on the way forward. A guest that was asked to goes off also
+/// where nobody is left to note that it has: to [`Progress::is_away`], which says who is turned back, it is there until then.
+fn is_away(plan: &Plan, progress: &Progress) -> bool {
+    let is_away = |node: usize| {
+        let (off, good) = (Step::of(Action::ShutDown, node), Step::of(Action::Gate, node));
+        progress.is_begun(off) && !progress.is_done(good)
+    };
+    progress.direction == Direction::Forward && (0..plan.nodes.len()).any(is_away)
+}
+
+/// How many swaps that have ended a cluster keeps.
+const KEPT: usize = 10;
+
+/// The swaps that go, of all Operations of a cluster: those that have ended, but the last ones of them. What follows is decided by the
+/// last one, and each has a plan in it: without an end they were more than anybody can read. One that is open, or not understood, stays,
+/// and so do those that raise Kubernetes: there is one of each minor.
+pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
+    let is_over = |operation: &&Operation| {
+        operation.spec.kind == OperationKind::Swap
+            && operation.metadata.deletion_timestamp.is_none()
+            && matches!(Swapping::of(operation), Ok(Some(swapping)) if !swapping.is_open())
+    };
+    let mut ended: Vec<&Operation> = operations.iter().filter(is_over).collect();
+    ended.sort_by_key(|operation| std::cmp::Reverse(operation.status.as_ref().map(|status| status.hold)));
+    ended.split_off(KEPT.min(ended.len()))
 }
 
 /// A step in words: as the Operation's spec has it.

@@ -13,7 +13,6 @@ use kube::api::ObjectMeta;
 use super::limits::{Held, goes};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
-use super::template::Made;
 use crate::objects::{
     Discards, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, NodePool, NodePoolReason,
     NodePoolStatus, PinnedImage, Reference, Removal, TenantCluster, VMClassSpec, set,
@@ -48,7 +47,6 @@ pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMC
         processors: class.processors,
         memory_mib: class.memory_mib,
         data_disk_gib: class.data_disk_gib,
-        reservation: class.reservation,
         labels: pool.spec.labels.clone(),
         taints: pool.spec.taints.clone(),
         removal: Removal::DestroyVm,
@@ -64,13 +62,14 @@ pub fn like(cluster: &TenantCluster, pool: &NodePool, wanted: &Pool, class: &VMC
     Machine { metadata, spec, status: None }
 }
 
-/// Whether something may have to be made for a pool: fewer workers stay than are wanted, or one is outdated. If not, it is nothing to the
-/// pool what others have.
+/// Whether something may have to be made for a pool: fewer workers stay than are wanted, or one is outdated, or ill: it may be repaired. If
+/// not, it is nothing to the pool what others have.
 pub fn may_make(wanted: &Pool, machines: &[Machine]) -> bool {
     let staying = machines.iter().filter(|machine| !goes(machine)).count();
     let is_outdated =
         |machine: &Machine| worker_of(machine).map_or(true, |worker| wanted.template.outdates(&worker.template));
-    staying < wanted.count || machines.iter().any(is_outdated)
+    let is_ill = |machine: &Machine| machine.status.as_ref().is_some_and(|status| status.unhealthy_since.is_some());
+    staying < wanted.count || machines.iter().any(|machine| is_outdated(machine) || is_ill(machine))
 }
 
 /// What is kept of a pool's workers by their Machines. One that a person has deleted leaves; of a pool that goes as a whole, all leave,
@@ -104,8 +103,6 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
 /// What was seen of a pool, and decided by that.
 #[derive(Debug)]
 pub struct Looked<'a> {
-    /// What a further worker is like.
-    pub like: &'a Machine,
     /// Its workers.
     pub seen: &'a WorkersStatus,
     /// What the Provider permits of what the pool wants.
@@ -124,7 +121,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
         AllReady, AwaitsControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling,
         WorkersNotReady,
     };
-    let Looked { like, seen, held, repairs, awaited, going } = looked;
+    let Looked { seen, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
@@ -133,7 +130,6 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
     status.ready_replicas = number(staying.iter().filter(|worker| worker.available).count());
     status.updated_replicas = number(staying.iter().filter(|worker| worker.up_to_date).count());
     status.selector = Some(format!("{NODE_POOL}={}", pool.name_any()));
-    status.template = Some(Made::of(&like.spec).hash());
     let words = |waits: &[fleet::workers::Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
     let ready = if !seen.looked {
@@ -186,7 +182,6 @@ pub fn shown_worker(machine: &Machine, seen: &WorkersStatus, now: &Time) -> Mach
     if let Some(address) = worker.address {
         status.address = Some(address.to_string());
     }
-    status.template = Some(Made::of(&machine.spec).hash());
     status.unhealthy_since = status.unhealthy_since.filter(|_| worker.unhealthy);
     if worker.unhealthy {
         status.unhealthy_since.get_or_insert_with(|| now.clone());

@@ -4,6 +4,8 @@
 mod definitions;
 #[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod kept;
 mod policies;
 mod reference;
 mod rights;

@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 
 use super::rights::ACCOUNT;
 use crate::decisions::{KEYS_TYPE, KUBECONFIG_TYPE, keys_secret, kubeconfig_secret};
-use crate::objects::{CONFIRM_DELETE, GROUP, SYSTEM};
+use crate::objects::{CONFIRM_DELETE, DO, GROUP, SYSTEM};
 
 /// The policies, each with its binding, by the names of their files.
 pub(super) fn policies() -> Vec<(&'static str, [Value; 2])> {
     vec![
         ("confirm-delete", confirmation()),
         ("controller-secrets", secrets()),
+        ("fixed-operations", operations()),
         ("kept-finalizers", finalizers()),
         ("named-secrets", named_secrets()),
         ("node-labels", labels()),
@@ -39,44 +40,87 @@ fn finalizers() -> [Value; 2] {
         "!has(oldObject.metadata.finalizers) || oldObject.metadata.finalizers.all(kept, !kept.startsWith('{GROUP}/') || \
          (has(object.metadata.finalizers) && kept in object.metadata.finalizers))"
     );
-    let may = format!(
-        "authorizer.group('{GROUP}').resource(request.resource.resource).subresource('finalizers')\
-         .namespace(request.namespace).check('update').allowed()"
-    );
     let message = format!(
         "the finalizer of {GROUP} is taken away by the controller, once VMs and addresses are given back; by hand only by \
          who may update the finalizers of this kind"
     );
-    let validation = json!({"expression": format!("{stays} || {may}"), "message": message});
+    let validation = json!({"expression": format!("{stays} || {}", runs_all()), "message": message});
     let resources = ["nodepools", "tenantclusters"];
     let [mut policy, binding] = policy("kept-finalizers", GROUP, &["UPDATE"], &resources, vec![validation]);
     policy["spec"]["matchConditions"] = by_controller("not-of-the-controller", "!=");
     [policy, binding]
 }
 
+/// Whether who asks runs the control cluster, as far as a right says it.
+fn runs_all() -> String {
+    format!(
+        "authorizer.group('{GROUP}').resource(request.resource.resource).subresource('finalizers')\
+         .namespace(request.namespace).check('update').allowed()"
+    )
+}
+
+/// Whether a field of an object is as it was.
+fn same(place: &str, field: &str) -> String {
+    let (now, before) = (format!("object{place}.{field}"), format!("oldObject{place}.{field}"));
+    format!("has({now}) == has({before}) && (!has({now}) || {now} == {before})")
+}
+
+/// An Operation is the journal of what is done to VMs: who may say a word to it changes nothing else of it. An owner that is nowhere has it
+/// removed, a finalizer keeps it, and whatever finds it goes by something of it.
+fn operations() -> [Value; 2] {
+    let stays = ["labels", "ownerReferences"].map(|field| same(".metadata", field)).join(" && ");
+    let none_new = "(!has(object.metadata.finalizers) || object.metadata.finalizers.all(kept, \
+                    has(oldObject.metadata.finalizers) && kept in oldObject.metadata.finalizers))";
+    let of_both = format!(
+        "variables.now.all(key, key == '{DO}' || (key in variables.before && variables.now[key] == variables.before[key])) && \
+         variables.before.all(key, key == '{DO}' || key in variables.now)"
+    );
+    let message = format!("of an Operation nothing is changed by hand but the annotation {DO}: it is a journal");
+    let expression = format!("({stays} && {none_new} && {of_both}) || {}", runs_all());
+    let validation = json!({"expression": expression, "message": message});
+    let [mut policy, binding] = policy("fixed-operations", GROUP, &["UPDATE"], &["operations"], vec![validation]);
+    let annotations = |of: &str| format!("has({of}.metadata.annotations) ? {of}.metadata.annotations : {{}}");
+    policy["spec"]["variables"] = json!([
+        {"name": "now", "expression": annotations("object")},
+        {"name": "before", "expression": annotations("oldObject")},
+    ]);
+    policy["spec"]["matchConditions"] = by_controller("not-of-the-controller", "!=");
+    [policy, binding]
+}
+
 /// Where the spec of a cluster names a Secret of its namespace.
-const REFERENCES: [(&str, &str); 3] =
-    [("site", "consolePasswordRef"), ("backup", "credentialsRef"), ("restore", "recoveryKeyRef")];
+const REFERENCES: [(&str, &str); 4] = [
+    ("site", "consolePasswordRef"),
+    ("backup", "credentialsRef"),
+    ("restore", "recoveryKeyRef"),
+    ("restore", "credentialsRef"),
+];
 
 /// A controller reads each Secret that a cluster names, and what it holds comes to the cluster's nodes, and to the server of its backups: so
-/// who names one there may read it himself. One that was named before stays named, whoever else changes the cluster.
+/// who names one there may read it himself. One that was named before stays named, whoever else changes the cluster; but not what says who
+/// logs in to nodes, whom they trust on the way, and where they send it. No name of a Secret has a slash (RFC 1123).
 fn named_secrets() -> [Value; 2] {
     let names = |of: &str| {
         let name = |(part, field)| {
             let place = format!("{of}.spec.{part}");
-            format!("(has({place}) && has({place}.{field}) ? [{place}.{field}.name] : [])")
+            format!("(has({place}) && has({place}.{field}) ? ['{part}.{field}/' + {place}.{field}.name] : [])")
         };
         REFERENCES.map(name).join(" + ")
     };
-    let expression = "variables.named.all(name, name in variables.before || \
-                      authorizer.group('').resource('secrets').namespace(request.namespace).name(name).check('get').allowed())";
-    let message =
-        "who names a Secret in the spec has to be allowed to get it: what it holds comes to the cluster's nodes";
+    let mut parts: Vec<&str> = REFERENCES.iter().map(|(part, _)| *part).collect();
+    parts.dedup();
+    let stays: Vec<String> = parts.into_iter().map(|part| same(".spec", part)).collect();
+    let expression = "variables.named.all(named, (named in variables.before && !variables.isMoved) || \
+                      authorizer.group('').resource('secrets').namespace(request.namespace).name(named.split('/')[1])\
+                      .check('get').allowed())";
+    let message = "who names a Secret in the spec, or changes site, backup or restore of a cluster that names one, has to be allowed to \
+                   get it: what it holds comes to the cluster's nodes";
     let validation = json!({"expression": expression, "message": message});
     let mut made = policy("named-secrets", GROUP, &["CREATE", "UPDATE"], &["tenantclusters"], vec![validation]);
     made[0]["spec"]["variables"] = json!([
         {"name": "named", "expression": names("object")},
         {"name": "before", "expression": format!("request.operation == 'CREATE' ? [] : {}", names("oldObject"))},
+        {"name": "isMoved", "expression": format!("request.operation == 'UPDATE' && !({})", stays.join(" && "))},
     ]);
     made
 }
@@ -139,10 +183,6 @@ fn secrets() -> [Value; 2] {
             ),
         },
     ]);
-    let same = |place: &str, field: &str| {
-        let (now, before) = (format!("object{place}.{field}"), format!("oldObject{place}.{field}"));
-        format!("has({now}) == has({before}) && (!has({now}) || {now} == {before})")
-    };
     let stays = [("", "type"), ("", "data"), ("", "immutable"), (".metadata", "ownerReferences")];
     let stays = stays.map(|(place, field)| same(place, field)).join(" && ");
     let validations = [
@@ -202,4 +242,35 @@ fn policy(name: &str, group: &str, operations: &[&str], resources: &[&str], vali
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt as _;
+
+    use super::*;
+    use crate::objects::TenantCluster;
+
+    /// The fields below a schema that name a Secret, with the part of the spec that they are in.
+    fn references(part: &str, schema: &Value, found: &mut Vec<(String, String)>) {
+        for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+            let says = below["description"].as_str().unwrap_or_default();
+            if name.ends_with("Ref") && says.contains("Secret") {
+                found.push((part.to_owned(), name.clone()));
+            }
+            references(if part.is_empty() { name.as_str() } else { part }, below, found);
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_cluster_that_names_a_secret_is_one_that_is_asked_for() {
+        let kind = serde_json::to_value(TenantCluster::crd()).unwrap();
+        let spec = &kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let mut found = Vec::new();
+        references("", spec, &mut found);
+        found.sort();
+        let mut asked = REFERENCES.map(|(part, field)| (part.to_owned(), field.to_owned()));
+        asked.sort();
+        assert_eq!(found, asked);
+    }
 }

@@ -88,7 +88,8 @@ const TENANTS: [(&str, Rules); 2] = [
             (&["nodepools", "tenantclusters"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
             (&["nodepools/scale"], &["get", "patch", "update"]),
             (&["machines"], &["delete", "get", "list", "watch"]),
-            // What a person says to an upgrade is an annotation; the plan is fixed, and the status is not theirs.
+            // What a person says to an upgrade is an annotation; the plan is fixed, the status is not theirs, and the policy
+            // `fixed-operations` keeps the rest as it is.
             (&["operations"], &["get", "list", "patch", "watch"]),
         ],
     ),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Discards, Effect, MachineRole, MachineSpec, PinnedImage, Reference, Removal, Reservation, Taint};
+use super::{Discards, Effect, MachineRole, MachineSpec, PinnedImage, Reference, Removal, Taint};
 
 /// What a worker is made like, with nothing left at what it is by default but what may be lost with it.
 pub(crate) fn worker() -> MachineSpec {
@@ -18,7 +18,6 @@ pub(crate) fn worker() -> MachineSpec {
         processors: 4,
         memory_mib: 16384,
         data_disk_gib: Some(40),
-        reservation: Reservation::default(),
         labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
         taints: vec![taint("edge"), taint("batch")],
         removal: Removal::DestroyVm,

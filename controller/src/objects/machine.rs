@@ -12,9 +12,8 @@ use serde_json::Value;
 use super::condition::{Condition, reasons};
 use super::node_pool::Taint;
 use super::reference::Reference;
-use super::rules::{fixed, fixed_if_given, rule};
+use super::rules::{at, fixed, fixed_if_given, rule};
 use super::shapes;
-use super::vm_class::Reservation;
 
 /// One node.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -81,9 +80,6 @@ pub struct MachineSpec {
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488))]
     pub data_disk_gib: Option<u32>,
-    /// What hosts keep free for the VM. A worker keeps it for life.
-    #[serde(default)]
-    pub reservation: Reservation,
     /// Labels of the node when it joins. They stay.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "shapes::labels")]
@@ -95,7 +91,7 @@ pub struct MachineSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
     )]
     pub taints: Vec<Taint>,
-    /// What becomes of the VM when the Machine goes.
+    /// What becomes of the VM when the Machine goes: it is destroyed. `KeepVM` is refused.
     #[serde(default)]
     pub removal: Removal,
     /// What may be lost with the node when it goes: without that it stays until a person has seen to it.
@@ -120,7 +116,12 @@ fn machine_rules() -> Vec<Value> {
         of_worker("kubernetes"),
         of_worker("processors"),
         of_worker("memoryMiB"),
-        of_worker("reservation"),
+        // Whoever asks for it would find the VM gone.
+        at(
+            "removal",
+            "self.removal == 'DestroyVM'",
+            "no VM is kept by this version: clone it in the vCenter before the Machine goes",
+        ),
     ]
 }
 
@@ -152,7 +153,7 @@ pub enum Removal {
     #[default]
     #[serde(rename = "DestroyVM")]
     DestroyVm,
-    /// It is shut down and kept, and named in an Event: nothing looks after it any more.
+    /// It is kept. Nobody does that, and the API server refuses it.
     #[serde(rename = "KeepVM")]
     KeepVm,
 }
@@ -184,7 +185,7 @@ pub struct MachineStatus {
     /// How far it is.
     #[serde(default)]
     pub phase: Phase,
-    /// Its VMs, each from when it was made whole until it is proved gone. While a control node is swapped there are two.
+    /// Its VM, from when it was made whole until it is proved gone; of a control node that is swapped the one that it runs in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
@@ -203,13 +204,6 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub node: Option<String>,
-    /// The task of the vCenter that is under way for it: noted before it is awaited, and never asked for again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<Task>,
-    /// The hash of what it was made like.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::digest")]
-    pub template: Option<String>,
     /// Since when a worker that has joined does not do its part, look after look: its node is not Ready, or its VM does not run. Its
     /// pool's `repair` goes by that. What nobody can tell is no illness, and ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,14 +243,6 @@ pub struct MachineVm {
     pub name: String,
     /// What it is to the node.
     pub state: VmState,
-    /// The swap that it was made for, or that takes another one in its place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::uuid")]
-    pub swap: Option<String>,
-    /// How the vCenter refers to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::word", example = &"vm-1234")]
-    pub reference: Option<String>,
 }
 
 /// What a VM is to its node.
@@ -264,24 +250,6 @@ pub struct MachineVm {
 pub enum VmState {
     /// The node runs in it, or is to.
     Current,
-    /// The node ran in it before a swap. It is there for the way back.
-    Former,
-    /// It is made for a swap, and the node is not in it yet.
-    Coming,
-}
-
-/// A task of a vCenter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Task {
-    /// How the vCenter refers to it.
-    #[schemars(schema_with = "shapes::word", example = &"task-1234")]
-    pub reference: String,
-    /// What it does.
-    #[schemars(schema_with = "shapes::word", example = &"CloneVM_Task")]
-    pub method: String,
-    /// When it was asked for.
-    pub since: Time,
 }
 
 /// What was begun for a worker.
@@ -354,8 +322,6 @@ reasons! {
         PoweredOff = False,
         /// It is not there any more.
         VmGone as Gone = False,
-        /// A task for it failed; the message has the vCenter's words.
-        TaskFailed = False,
         /// The Provider could not be asked.
         VmNotAsked as NotAsked = Unknown,
     }

@@ -4,7 +4,8 @@
 //!
 //! - The types are what is written and read, not yet judged: what a rule cannot see (other objects, a vCenter) is judged by
 //!   decisions. They read tolerantly; unknown fields of a later version are dropped by the API server.
-//! - Kinds only grow: a field that comes later is optional or has a default, and none goes.
+//! - Kinds only grow: a field that comes later is optional or has a default, and none goes that anybody does or reads. A value of a
+//!   spec that nobody does is refused by a rule: a person would count on it.
 //! - Each list, map and string is bounded. An API server estimates what a rule may cost by these bounds, and refuses a kind
 //!   whose rules could take too long (Kubernetes, "Validation rules", "Resource use by validation functions").
 //! - Units stand in names: `memoryMiB`, `drainSeconds`.
@@ -38,7 +39,7 @@ pub use self::ip_address::{Claimant, IPAddress, IPAddressSpec, Purpose};
 pub use self::ip_pool::{IPPool, IPPoolReason, IPPoolSpec, IPPoolStatus};
 pub use self::machine::{
     Discards, Journal, Machine, MachineReason, MachineRole, MachineSpec, MachineStatus, MachineVm, Phase, PinnedImage,
-    Removal, Task, VmState,
+    Removal, VmState,
 };
 pub use self::network::{AddressRange, Endpoint, Network, ServiceVips};
 pub use self::node_image::{
@@ -59,7 +60,7 @@ pub use self::tenant_cluster::{
     Resolved, Restore, TenantCluster, TenantClusterReason, TenantClusterSpec, TenantClusterStatus, Upgrade,
     UpgradeMode,
 };
-pub use self::vm_class::{Reservation, VMClass, VMClassSpec};
+pub use self::vm_class::{VMClass, VMClassSpec};
 
 /// The group of all kinds.
 pub const GROUP: &str = "kaas.local";
@@ -71,8 +72,5 @@ pub const SYSTEM: &str = "kaas-system";
 pub const CONFIRM_DELETE: &str = "kaas.local/confirm-delete";
 /// The annotation by which a person asks something of an [`Operation`]: `resume`, `rollback`, `commit` or `abandon`.
 pub const DO: &str = "kaas.local/do";
-/// The annotation by which a person says of a [`TenantCluster`] that what there is of it is to be taken as it is: its UID, as
-/// its value.
-pub const ADOPT: &str = "kaas.local/adopt";
 /// Of a [`TenantCluster`], a size for its control plane that follows from the number of its nodes.
 pub const AUTO: &str = "auto";

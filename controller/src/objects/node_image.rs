@@ -185,8 +185,6 @@ reasons! {
         Understood = True,
         /// The image says something of itself that this controller does not know: upgrade the control cluster first.
         TooNew = False,
-        /// The image is of before what this controller supports: take a newer one.
-        TooOld = False,
         /// It is no image of tenant clusters.
         OtherAppliance = False,
         /// No template was read yet.

@@ -65,9 +65,9 @@ pub struct NodePoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::zones", example = ["a"])]
     pub zones: Vec<String>,
-    /// The network of the Provider that workers are on, if not the control nodes'. Its nodes reach those.
+    /// The network of the Provider that workers are on: that of the control nodes, which may be left out. Another one is `NotSupported`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::label", example = &"green")]
+    #[schemars(schema_with = "shapes::label", example = &"blue")]
     pub network: Option<String>,
     /// Labels of the nodes when they join. A node carries its zone and its pool by itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -223,10 +223,6 @@ pub struct NodePoolStatus {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub made: i64,
-    /// The hash of what workers are made like now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "shapes::digest")]
-    pub template: Option<String>,
 }
 
 fn one() -> u32 {
@@ -283,7 +279,7 @@ reasons! {
         /// The cluster does not answer.
         NotReached = Unknown,
     }
-    /// All workers are made as the spec and the cluster have it.
+    /// All workers are made as the spec has it, of the cluster's image and minor. What its `site` says by now is none of it.
     UpToDate {
         /// They are.
         Current = True,

@@ -64,7 +64,7 @@ pub struct OperationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub from_image: Option<String>,
-    /// The image after; of a swap, and of what makes VMs.
+    /// The image after; of a swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub to_image: Option<String>,
@@ -107,18 +107,10 @@ fn operation_rules() -> Vec<Value> {
 /// What an Operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OperationKind {
-    /// Makes the control nodes; they form a cluster.
-    Form,
     /// Takes the control nodes to another image or size, each with its data disk.
     Swap,
     /// Takes the control nodes to the next minor of Kubernetes.
     RaiseKubernetes,
-    /// Puts a blank control node in the place of a lost one.
-    ReplaceControlNode,
-    /// Makes the control nodes from a snapshot.
-    Restore,
-    /// Removes the control nodes.
-    Delete,
 }
 
 /// A step of a plan.

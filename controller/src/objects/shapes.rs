@@ -69,6 +69,13 @@ shapes! {
     };
     /// A SHA-256 of content.
     digest = {"type": "string", "minLength": 71, "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$"};
+    /// Such digests, each by a word of the controller's.
+    digests = {
+        "type": "object", "maxProperties": 64,
+        "additionalProperties": {
+            "type": "string", "minLength": 71, "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$"
+        }
+    };
     /// The SHA-256 of a certificate, with colons or without.
     thumbprint = {
         "type": "string", "minLength": 64, "maxLength": 95,

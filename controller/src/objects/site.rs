@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::reference::Reference;
 use super::shapes;
 
-/// What the nodes of a cluster are told of their site. What is changed here is told to control nodes as they are, and to workers
-/// that are made from then on.
+/// What the nodes of a cluster are told of their site when they are made. What is changed here is told to workers that are made from
+/// then on, and not to nodes that are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Site {

@@ -1,5 +1,7 @@
 //! `TenantCluster`: a Kubernetes cluster that a person wants.
 
+use std::collections::BTreeMap;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,6 @@ use super::reference::Reference;
 use super::rules::{distinct, fixed, fixed_if_given, rule};
 use super::shapes;
 use super::site::Site;
-use super::vm_class::Reservation;
 
 /// A Kubernetes cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -392,9 +393,6 @@ pub struct Resolved {
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488))]
     pub data_disk_gib: Option<u32>,
-    /// What hosts keep free for each control node.
-    #[serde(default)]
-    pub reservation: Reservation,
     /// The address of the Kubernetes API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::ipv4")]
@@ -403,6 +401,11 @@ pub struct Resolved {
     #[serde(default, rename = "serviceVIPs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::service_vips")]
     pub service_vips: Vec<String>,
+    /// What control nodes were told of the spec when they were made, by its fields: the SHA-256 of each value as JSON. It is empty
+    /// where an earlier version has made them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "shapes::digests")]
+    pub told: BTreeMap<String, String>,
 }
 
 /// The control nodes as they are.
@@ -476,13 +479,13 @@ reasons! {
         NamespaceNotAllowed = False,
         /// The Provider is not Ready: look at its conditions.
         ProviderNotReady = False,
-        /// Processors, memory, room on a datastore or what the Provider's limits leave do not suffice; the message has the
-        /// numbers.
+        /// What the Provider's limits leave does not suffice; the message has the numbers. What hosts and datastores have free is not
+        /// judged: the Provider shows it.
         CapacityMissing = False,
         /// A pool has too few free addresses, or an address that the spec names is somebody else's or reserved; the message names it.
         AddressesMissing = False,
-        /// A range of the cluster overlaps a subnet of its nodes, or its endpoint or an address for Services is not in the subnet of the
-        /// control nodes, or not all addresses of their pools are.
+        /// The endpoint or an address for Services is not in the subnet of the control nodes, or not all addresses of their pools are. A
+        /// range that overlaps that subnet is `FormRefused`.
         RangesOverlap = False,
         /// The image does not carry the minor, may not take the place of the one before, has expired, or is of a format that
         /// this controller does not know; the message says which.
@@ -506,7 +509,7 @@ reasons! {
         ControlNodesReady as AllReady = True,
         /// The control plane is being made.
         Forming = False,
-        /// One of three is not Ready; the API is served. It is replaced where its VM is lost.
+        /// One of three is not Ready; the API is served. Nobody replaces one whose VM is lost: that waits for a person.
         Degraded = False,
         /// Too few control nodes are Ready: the message names those that are not, and why.
         NoQuorum = False,
@@ -522,7 +525,7 @@ reasons! {
         /// The cluster does not answer.
         NodesNotReached as NotReached = Unknown,
     }
-    /// Everything is as the spec has it: image, minor, size, site.
+    /// Everything is as the spec has it: image, minor, size, and what control nodes were told when they were made.
     UpToDate {
         /// It is.
         Current = True,
@@ -536,10 +539,8 @@ reasons! {
         ChangeFailed = False,
         /// Something differs, and something is in the way of changing it: `Preflight` says what. Nothing has moved.
         ChangeBlocked = False,
-        /// Something differs that this version of the controller does not change; the message names it.
+        /// Something differs that this version of the controller does not change; the message names it, and says what a person can do.
         ChangeNotSupported = False,
-        /// What there is cannot be told.
-        UpToDateNotKnown as NotKnown = Unknown,
     }
     /// All add-ons of the spec run.
     AddonsReady {
@@ -564,8 +565,8 @@ reasons! {
         Settled = False,
         /// `paused` is set: nothing further is begun.
         Paused = False,
-        /// The controller's database is older than the VMs: nothing is changed or deleted until a person has adopted what there
-        /// is, with the annotation `kaas.local/adopt` that has the cluster's UID (`status.clusterUID`).
+        /// The controller's database is older than the VMs: control nodes were being removed, and nobody deletes the cluster. Nothing is
+        /// changed before somebody does.
         Drifted = False,
         /// Something is in the way that only a person can change; the other conditions say what.
         Stuck = False,

@@ -43,25 +43,8 @@ pub struct VMClassSpec {
     #[serde(default, rename = "dataDiskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 4, max = 63488), example = 40)]
     pub data_disk_gib: Option<u32>,
-    /// What hosts keep free for each VM.
-    #[serde(default)]
-    pub reservation: Reservation,
 }
 
 fn class_rules() -> Vec<Value> {
     vec![unchanged("a class stays as it is: make another one, and name it in clusters and pools")]
-}
-
-/// What hosts keep free for each VM, in percent of what it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Reservation {
-    /// Of its processors.
-    #[serde(default)]
-    #[schemars(range(min = 0, max = 100))]
-    pub processor_percent: u8,
-    /// Of its memory. With 100 a datastore holds no swap file for it.
-    #[serde(default)]
-    #[schemars(range(min = 0, max = 100))]
-    pub memory_percent: u8,
 }

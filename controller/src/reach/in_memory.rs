@@ -48,6 +48,8 @@ struct Kept {
     calls: usize,
     fault: Option<(usize, Fault)>,
     is_away: bool,
+    /// The plurals of kinds of which all objects were listed.
+    listed: BTreeSet<String>,
 }
 
 /// An API server. Clones are the same one.
@@ -177,6 +179,16 @@ impl InMemory {
         self.0.lock().unwrap()
     }
 
+    /// All objects as they are now.
+    pub(crate) fn snapshot(&self) -> BTreeMap<Key, Value> {
+        self.kept().objects.clone()
+    }
+
+    /// All objects are again as they were, as where the database of an API server is restored.
+    pub(crate) fn restore(&self, objects: BTreeMap<Key, Value>) {
+        self.kept().objects = objects;
+    }
+
     /// Fails at a call, counted from 0 and from now.
     pub(crate) fn fails_at(&self, call: usize, fault: Fault) {
         let mut kept = self.kept();
@@ -204,6 +216,11 @@ impl InMemory {
     /// How many calls there were.
     pub(crate) fn calls(&self) -> usize {
         self.kept().calls
+    }
+
+    /// The plurals of kinds of which all objects were listed, of a namespace or of all, since this was asked last.
+    pub(crate) fn listed(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.kept().listed)
     }
 
     /// An object by its kind's plural and its name, whatever is to fail.
@@ -322,6 +339,9 @@ impl Objects for InMemory {
         permitted("list", of, "")?;
         selectable(of, label.map(|(name, _)| name))?;
         self.call(None, |kept| {
+            if label.is_none() {
+                kept.listed.insert(of.plural.clone().into_owned());
+            }
             let is_of = |(plural, namespace, _): &Key| {
                 *plural == of.plural && of.namespace.as_ref().is_none_or(|of| of == namespace)
             };

@@ -1,27 +1,33 @@
-//! What is kept on this node of clusters that are gone: they went while the controller of another node led, which sees its own alone.
+//! What is kept on this node of clusters that are not there: they went while the controller of another node led, which sees its own alone;
+//! or the control cluster has an older database by now, and they are to be adopted. Nobody knows which, so it stays for a while.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use kube::ResourceExt;
+use fleet::authority::clear_spools;
 
 use super::kinds;
 use super::objects::Objects;
-use super::placeable::kept_as;
 use super::providers::Providers;
+use super::snapshots::{is_of_cluster, kept_as};
 use crate::objects::TenantCluster;
 
-/// Removes it. It is for who begins to lead, before any cluster is looked after: nothing is kept meanwhile.
+/// How long something stays whose cluster is not there.
+const STAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The file in its directory that was made when that was seen first.
+const SINCE: &str = "unknown-since";
+
+/// Removes what nobody has known for long. It is for who begins to lead, before any cluster is looked after: nothing is kept meanwhile.
 ///
 /// # Errors
 /// When the clusters cannot be listed: nothing is removed then. Or something cannot be removed.
 pub async fn clear_left_over(objects: &dyn Objects, providers: &Providers) -> anyhow::Result<()> {
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
-    let there: BTreeSet<String> =
-        clusters.iter().map(|cluster| kept_as(&cluster.namespace().unwrap_or_default(), &cluster.name_any())).collect();
+    let there: BTreeSet<String> = clusters.iter().map(kept_as).collect();
     let directory = providers.keeps().0.to_owned();
     let cleared = tokio::task::spawn_blocking(move || {
         clear(&directory, &there).with_context(|| format!("clearing {}", directory.display()))
@@ -29,7 +35,7 @@ pub async fn clear_left_over(objects: &dyn Objects, providers: &Providers) -> an
     cleared.await.context("the thread that does it has ended")?
 }
 
-/// Removes the directories in one but those of these names.
+/// Removes the directories of clusters in one that are none of these names, once that has been so for long.
 fn clear(directory: &Path, there: &BTreeSet<String>) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -37,10 +43,31 @@ fn clear(directory: &Path, there: &BTreeSet<String>) -> io::Result<()> {
     };
     for entry in entries {
         let entry = entry?;
-        let is_there = entry.file_name().to_str().is_some_and(|name| there.contains(name));
-        if entry.file_type()?.is_dir() && !is_there {
-            log::info!("{} is removed: its cluster is gone", entry.path().display());
-            fs::remove_dir_all(entry.path())?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| is_of_cluster(name)) else { continue };
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let (path, since) = (entry.path(), entry.path().join(SINCE));
+        // Of a controller that was killed: it counts as what others have.
+        clear_spools(&path)?;
+        let seen = match fs::symlink_metadata(&since) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            seen => Some(seen?.modified()?),
+        };
+        match (there.contains(name), seen) {
+            (true, None) => {}
+            (true, Some(_)) => fs::remove_file(&since)?,
+            (false, None) => {
+                log::warn!("{} is of a cluster that is not there: it goes in 30 days", path.display());
+                fs::write(&since, "")?;
+            }
+            // What is of the future by a clock that was set back has not been there for long.
+            (false, Some(since)) if since.elapsed().is_ok_and(|age| age >= STAYS) => {
+                log::info!("{} is removed: its cluster has not been there for 30 days", path.display());
+                fs::remove_dir_all(&path)?;
+            }
+            (false, Some(_)) => {}
         }
     }
     Ok(())
@@ -49,29 +76,80 @@ fn clear(directory: &Path, there: &BTreeSet<String>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::SystemTime;
 
     use super::*;
     use crate::decisions::fixture::cluster;
+    use crate::reach::Placeable as _;
     use crate::reach::in_memory::InMemory;
     use crate::term::{Clock, Term};
 
-    #[tokio::test]
-    async fn what_is_kept_of_clusters_that_are_gone_goes_with_the_next_leader_of_the_node() {
-        let directory = tempfile::tempdir().unwrap();
-        let api = InMemory::default();
+    fn at(api: &InMemory, path: &Path) -> Providers {
         let term = Term::unlimited("controller of a test");
-        let at = |path: &Path| {
-            Providers::keeping(Arc::new(api.clone()), term.clone(), Clock::of_tests(), path.to_owned(), "cp1")
-        };
-        clear_left_over(&api, &at(&directory.path().join("nothing"))).await.unwrap();
-        api.put(&cluster());
-        for name in ["team-blue.shop", "team-blue.gone", "team-red.shop"] {
+        Providers::keeping(Arc::new(api.clone()), term, Clock::of_tests(), path.to_owned(), "cp1")
+    }
+
+    fn names(directory: &Path) -> BTreeSet<String> {
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_of_a_cluster_that_is_not_there_stays_for_a_while_and_what_is_no_clusters_for_ever() {
+        let (directory, api) = (tempfile::tempdir().unwrap(), InMemory::default());
+        clear_left_over(&api, &at(&api, &directory.path().join("nothing"))).await.unwrap();
+        let mut shop = cluster();
+        shop.metadata.uid = Some("0a0b0c0d-0000-4000-8000-000000000001".to_owned());
+        api.put(&shop);
+        let there = ["team-blue.shop.0a0b0c0d", "team-blue.shop.ffffffff", "team-red.gone.01020304"];
+        let others = ["notes", "team-blue.shop", "team-blue.shop.0a0b0c0d.keep", "team-blue.shop.kept-on1"];
+        for name in there.iter().chain(&others) {
             fs::create_dir(directory.path().join(name)).unwrap();
             fs::write(directory.path().join(name).join("before-1.db"), "a store").unwrap();
         }
-        clear_left_over(&api, &at(directory.path())).await.unwrap();
-        let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["team-blue.shop"]);
-        assert!(directory.path().join("team-blue.shop/before-1.db").exists());
+        // A controller was killed while one was on its way.
+        let half = directory.path().join(there[0]).join("spool-x");
+        fs::create_dir(&half).unwrap();
+        fs::write(half.join("half.db"), "half").unwrap();
+        let all = names(directory.path());
+        for _ in 0..2 {
+            clear_left_over(&api, &at(&api, directory.path())).await.unwrap();
+            assert_eq!(names(directory.path()), all, "the database may be an older one");
+        }
+        assert!(!half.exists());
+        let is_marked = |name: &str| directory.path().join(name).join(SINCE).exists();
+        assert_eq!(there.map(is_marked), [false, true, true]);
+        assert!(!others.iter().any(|name| is_marked(name)));
+        for (name, days) in [(there[1], 31), (there[2], 29)] {
+            let mark = fs::File::options().write(true).open(directory.path().join(name).join(SINCE)).unwrap();
+            mark.set_modified(SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60)).unwrap();
+        }
+        // It is there again, as it was.
+        let mut gone = cluster();
+        gone.metadata.namespace = Some("team-red".to_owned());
+        (gone.metadata.name, gone.metadata.uid) = (Some("gone".to_owned()), Some("01020304-x".to_owned()));
+        api.put(&gone);
+        clear_left_over(&api, &at(&api, directory.path())).await.unwrap();
+        assert!(!names(directory.path()).contains(there[1]) && !is_marked(there[2]));
+        assert_eq!(names(directory.path()).len(), all.len() - 1);
+        assert!(directory.path().join(there[2]).join("before-1.db").exists());
+    }
+
+    /// A cluster that has had the name is another one.
+    #[tokio::test]
+    async fn what_is_kept_is_known_by_the_cluster_and_not_by_its_name() {
+        let (directory, api) = (tempfile::tempdir().unwrap(), InMemory::default());
+        let providers = at(&api, directory.path());
+        let (mut before, mut now) = (cluster(), cluster());
+        before.metadata.uid = Some("0a0b0c0d-0000-4000-8000-000000000001".to_owned());
+        now.metadata.uid = Some("0a0b0c0e-0000-4000-8000-000000000001".to_owned());
+        let spool = providers.snapshots(&before).spool().await.unwrap();
+        let pulled = spool.path().join("before-kubernetes-1.36.db");
+        fs::write(&pulled, "a store").unwrap();
+        let name = "before-kubernetes-1.36.db";
+        providers.snapshots(&before).keep(name, &pulled).await.unwrap();
+        assert!(providers.snapshots(&before).kept(name).await.unwrap().is_some());
+        assert_eq!(providers.snapshots(&now).kept(name).await.unwrap(), None);
+        providers.clears(&now).await.unwrap();
+        assert!(providers.snapshots(&before).kept(name).await.unwrap().is_some());
     }
 }

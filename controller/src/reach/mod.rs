@@ -11,6 +11,7 @@ mod objects;
 mod placeable;
 mod pool_store;
 pub mod providers;
+mod snapshots;
 mod store;
 mod tenants;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use contract::deployer::PrivateKey;
-use fleet::authority::{Budget, LatestSnapshot, Snapshots};
+use fleet::authority::Snapshots;
 use fleet::deploy::{ByKey, Guests};
 use fleet::hypervisor::Hypervisor;
 use fleet::node::{AddOnSeen, Client, Credentials, Deployer};
@@ -13,7 +13,8 @@ use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
 
 use super::providers::{Place, Providers, Unavailable};
-use crate::objects::Provider;
+use super::snapshots::TenantSnapshots;
+use crate::objects::{Provider, TenantCluster};
 
 /// Leads to the VMs and the nodes of clusters.
 #[async_trait]
@@ -50,14 +51,14 @@ pub trait Placeable: Send + Sync {
     /// When that is none.
     fn nodes(&self, kubeconfig: &str) -> anyhow::Result<Arc<dyn Nodes>>;
 
-    /// Where the snapshot is kept that comes before an upgrade of a cluster of this namespace and name.
-    fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots>;
+    /// Where the snapshot is kept that comes before an upgrade of a cluster.
+    fn snapshots(&self, cluster: &TenantCluster) -> Box<dyn Snapshots>;
 
     /// Removes what is kept there, as far as that is on this node.
     ///
     /// # Errors
     /// When it cannot be removed.
-    async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()>;
+    async fn clears(&self, cluster: &TenantCluster) -> anyhow::Result<()>;
 }
 
 #[async_trait]
@@ -87,12 +88,12 @@ impl Placeable for Providers {
         Ok(Arc::new(self.client(kubeconfig)?))
     }
 
-    fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots> {
-        Box::new(latest(self, namespace, cluster))
+    fn snapshots(&self, cluster: &TenantCluster) -> Box<dyn Snapshots> {
+        Box::new(TenantSnapshots::of(self, cluster))
     }
 
-    async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()> {
-        latest(self, namespace, cluster).clear().await
+    async fn clears(&self, cluster: &TenantCluster) -> anyhow::Result<()> {
+        TenantSnapshots::of(self, cluster).clear().await
     }
 }
 
@@ -101,18 +102,4 @@ impl Providers {
     fn client(&self, kubeconfig: &str) -> anyhow::Result<Client> {
         Ok(Client::new(&Credentials::parse(kubeconfig)?)?.within(self.bodies().clone()))
     }
-}
-
-/// What snapshots of all clusters may have on one node, and how much of its disk stays free: etcd is there as well, which does not survive
-/// a full one, and its own snapshots go once a tenth is left.
-const BUDGET: Budget = Budget { most: 8 << 30, reserve: 25 };
-
-/// What the directory of a cluster is called: neither name has a dot.
-pub(super) fn kept_as(namespace: &str, cluster: &str) -> String {
-    format!("{namespace}.{cluster}")
-}
-
-fn latest(providers: &Providers, namespace: &str, cluster: &str) -> LatestSnapshot {
-    let (directory, node) = providers.keeps();
-    LatestSnapshot::at(directory.join(kept_as(namespace, cluster)), BUDGET, node)
 }

@@ -14,7 +14,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use super::objects::{Collection, Failure, Objects};
-use crate::decisions::CLUSTER;
+use crate::decisions::{CLUSTER, CLUSTER_REF};
 use crate::objects::{
     Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference, SYSTEM, TenantCluster,
 };
@@ -109,7 +109,7 @@ impl<'a> ClusterStore<'a> {
     /// The Operation whose journal a hold has begun.
     async fn operation(&self, number: u64) -> anyhow::Result<Option<Operation>> {
         let of = self.operations();
-        let all = self.objects.list(&of, Some((CLUSTER, &self.cluster))).await.context("looking for Operations")?;
+        let all = self.objects.list(&of, Some((CLUSTER_REF, &self.cluster))).await.context("looking for Operations")?;
         let mut found = None;
         // Of one that was made, and not begun, there is no journal.
         for operation in all.into_iter().filter(|operation| operation["status"]["hold"] == number) {

@@ -152,6 +152,25 @@ async fn who_was_overtaken_writes_nothing_over_what_his_successor_has() {
     assert_eq!(store.read(1, File::DEPLOYMENT).await.unwrap(), None, "what he had is the next one's");
 }
 
+/// Whoever may say a word to an Operation could write into its metadata.
+#[tokio::test(start_paused = true)]
+async fn a_journal_is_its_clusters_by_what_is_fixed_of_it_and_by_no_label() {
+    let api = served();
+    story(&api).await;
+    let of = Collection::of::<Operation>(Some("team-blue"));
+    let mut own = api.object("operations");
+    let mut another = own.clone();
+    (another["metadata"]["name"], another["metadata"]["uid"]) = (json!("z-bank-1"), Value::Null);
+    another["spec"]["clusterRef"]["name"] = json!("bank");
+    api.put_value(&of, another);
+    is_whole(&api, "another one has the label, and is of the same hold").await;
+    let name = own["metadata"]["name"].as_str().unwrap().to_owned();
+    own = api.named("operations", &name).unwrap();
+    own["metadata"]["labels"] = Value::Null;
+    api.put_value(&of, own);
+    is_whole(&api, "its own has lost the label").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn holds_are_named_by_their_cluster_and_old_ones_go() {
     let api = served();

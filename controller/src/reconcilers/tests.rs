@@ -13,7 +13,7 @@ use crate::decisions::claimed;
 use crate::objects::fixture::worker;
 use crate::objects::{
     AddressRange, Claimant, IPAddress, IPPool, IPPoolSpec, Lifecycle, LifecyclePhase, Machine, NodeImage,
-    NodeImageSpec, Purpose, Reservation, TenantCluster, TenantClusterStatus, VMClass, VMClassSpec,
+    NodeImageSpec, Purpose, TenantCluster, TenantClusterStatus, VMClass, VMClassSpec,
 };
 use crate::reach::in_memory::{Fault, InMemory};
 use crate::reach::kinds::Kind;
@@ -223,8 +223,7 @@ async fn an_address_that_was_taken_anew_is_not_given_back_by_what_was_seen_befor
 async fn a_class_and_an_image_stay_for_as_long_as_a_cluster_has_them() {
     let api = InMemory::default();
     let context = context(&api);
-    let spec =
-        VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None, reservation: Reservation::default() };
+    let spec = VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None };
     api.put(&VMClass::new("medium", spec));
     let digest = format!("sha256:{}", "0a".repeat(32));
     api.put(&NodeImage::new("i1", NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() }));
@@ -253,8 +252,7 @@ async fn a_cluster_of_a_namespace_that_is_not_allowed_keeps_nothing_unless_it_wa
         let mut provider = crate::decisions::fixture::provider();
         provider.spec.allowed_namespaces.names.clear();
         api.put(&provider);
-        let spec =
-            VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None, reservation: Reservation::default() };
+        let spec = VMClassSpec { processors: 4, memory_mib: 8192, data_disk_gib: None };
         api.put(&VMClass::new("medium", spec));
         let digest = format!("sha256:{}", "0a".repeat(32));
         api.put(&NodeImage::new("i1", NodeImageSpec { digest, publisher: None, lifecycle: Vec::new() }));

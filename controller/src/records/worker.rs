@@ -39,7 +39,6 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
     let Discards { local_volumes, bare_pods } = machine.spec.discards;
-    let current = status.vms.iter().find(|vm| vm.state == VmState::Current);
     Ok(workers::Machine {
         name: machine.name_any(),
         id,
@@ -55,7 +54,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         },
         since: given("journal.since", &since)?.unwrap_or_default(),
         drawn: Some(id),
-        vm: read_given("status.vms[].uuid", current.map(|vm| vm.uuid.as_str()), "UUID")?,
+        vm: read_given("status.vms[].uuid", status.vms.first().map(|vm| vm.uuid.as_str()), "UUID")?,
         token,
         expires: given("journal.expires", &expires)?.unwrap_or_default(),
         timeout_factor: timeout_factor.unwrap_or(1),
@@ -143,12 +142,12 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
     Ok(noted)
 }
 
-/// The VM that the worker runs in, or none. What else is known of it stays.
+/// The VM that the worker runs in, or none.
 fn set_vm(vms: &mut Vec<MachineVm>, name: &str, uuid: Option<Uuid>) {
     let uuid = uuid.map(|uuid| uuid.to_string());
-    vms.retain(|vm| vm.state != VmState::Current || uuid.as_ref() == Some(&vm.uuid));
-    if let Some(uuid) = uuid.filter(|uuid| !vms.iter().any(|vm| vm.uuid == *uuid)) {
-        vms.push(MachineVm { uuid, name: name.to_owned(), state: VmState::Current, swap: None, reference: None });
+    vms.retain(|vm| uuid.as_ref() == Some(&vm.uuid));
+    if let Some(uuid) = uuid.filter(|_| vms.is_empty()) {
+        vms.push(MachineVm { uuid, name: name.to_owned(), state: VmState::Current });
     }
 }
 
@@ -156,12 +155,31 @@ fn uid(machine: &Machine) -> Result<Uuid, Mismatch> {
     read("metadata.uid", machine.metadata.uid.as_deref().unwrap_or_default(), "UUID")
 }
 
-/// What a worker is made like, in `fleet`'s words; `kubernetes` is the newer minor that it runs, if it does.
-fn template(spec: &MachineSpec, kubernetes: Option<&str>) -> Result<Template, Mismatch> {
-    let MachineSpec { image, processors, memory_mib, data_disk_gib, labels, taints, .. } = spec;
+/// What a worker is made like, in `fleet`'s words; `kubernetes` is the newer minor that it runs, if it does. Whether it is outdated follows
+/// from this alone. What of the spec is not in it moves nobody.
+///
+/// # Errors
+/// When a text is not what it has to be.
+pub fn template(spec: &MachineSpec, kubernetes: Option<&str>) -> Result<Template, Mismatch> {
+    let MachineSpec {
+        cluster_ref: _,
+        role: _,
+        pool_ref: _,
+        zone: _,
+        network: _,
+        image,
+        kubernetes: of_spec,
+        processors,
+        memory_mib,
+        data_disk_gib,
+        labels,
+        taints,
+        removal: _,
+        discards: _,
+    } = spec;
     Ok(Template {
         image: Image { digest: digits("image.digest", &image.digest)?, name: image.name.clone() },
-        kubernetes: kubernetes.unwrap_or(&spec.kubernetes).to_owned(),
+        kubernetes: kubernetes.unwrap_or(of_spec).to_owned(),
         size: Size {
             processors: *processors,
             memory: *memory_mib,
@@ -277,19 +295,93 @@ mod tests {
     }
 
     #[test]
-    fn what_a_vm_is_called_by_its_vcenter_stays_with_it() {
+    fn a_vm_stays_as_it_was_noted_until_it_is_another_one_or_gone() {
         let mut made = noted(&machine(), &whole()).unwrap();
-        let status = made.status.as_mut().unwrap();
-        status.vms[0].reference = Some("vm-7".to_owned());
-        status.vms.push(MachineVm {
-            uuid: Uuid::from_u128(9).to_string(),
-            state: VmState::Former,
-            ..status.vms[0].clone()
-        });
+        made.status.as_mut().unwrap().vms[0].name = "shop-general-w1-renamed".to_owned();
         let vms = |machine: &Machine| machine.status.clone().unwrap().vms;
         assert_eq!(vms(&noted(&made, &whole()).unwrap()), vms(&made));
+        let other = noted(&made, &workers::Machine { vm: Some(Uuid::from_u128(9)), ..whole() }).unwrap();
+        let uuids: Vec<_> = vms(&other).into_iter().map(|vm| vm.uuid).collect();
+        assert_eq!(uuids, [Uuid::from_u128(9).to_string()]);
         let gone = noted(&made, &workers::Machine { vm: None, ..whole() }).unwrap();
-        assert_eq!(vms(&gone), vms(&made)[1..]);
+        assert_eq!(vms(&gone), []);
+    }
+
+    /// A Machine as version 0.1 has written it. It never changes: read as another one, it would have all workers of all clusters replaced.
+    const STORED: &str = r#"{
+        "apiVersion": "kaas.local/v1alpha1", "kind": "Machine",
+        "metadata": {"name": "shop-general-w1", "namespace": "team-blue", "uid": "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21"},
+        "spec": {
+            "clusterRef": {"name": "shop"}, "role": "Worker", "poolRef": {"name": "shop-general"}, "zone": "a", "network": "blue",
+            "image": {
+                "name": "kaas-tenant-0.1.0",
+                "digest": "sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
+            },
+            "kubernetes": "1.36", "processors": 4, "memoryMiB": 16384, "dataDiskGiB": 40,
+            "reservation": {"processorPercent": 0, "memoryPercent": 50},
+            "labels": {"tier": "front"},
+            "taints": [
+                {"key": "edge", "value": "true", "effect": "NoSchedule"},
+                {"key": "batch", "value": "", "effect": "NoExecute"}
+            ],
+            "removal": "DestroyVM", "discards": {"localVolumes": false, "barePods": false}
+        },
+        "status": {
+            "observedGeneration": 1, "phase": "Member",
+            "vms": [{
+                "uuid": "0f5e2a30-7c1b-4d7e-9a55-0d6a1c5b7e21", "name": "shop-general-w1", "state": "Current", "reference": "vm-7"
+            }],
+            "template": "sha256:23707b792d4f6f8ac48d2fa15b4b2e76cdcc148f409df8e4b6d423a5d9f915ea",
+            "journal": {"since": "2026-12-01T09:00:00Z", "joinedSeconds": 61, "wasOn": false, "impersonated": false}
+        }
+    }"#;
+
+    #[test]
+    fn a_new_version_of_the_controller_replaces_nobody() {
+        let stored: Machine = serde_json::from_str(STORED).unwrap();
+        let worker = worker_of(&stored).unwrap();
+        assert_eq!((worker.state, worker.vm), (State::Member, UID.parse().ok()));
+        let wanted = Template {
+            image: Image { digest: "0a".repeat(32), name: "another word for it".to_owned() },
+            kubernetes: "1.36".to_owned(),
+            size: Size { processors: 4, memory: 16384, data_disk: Some(40 << 30) },
+            labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
+            taints: ["batch:NoExecute", "edge=true:NoSchedule"].map(str::to_owned).into(),
+        };
+        assert!(!wanted.outdates(&worker.template), "what version 0.1 has made is outdated: {:?}", worker.template);
+    }
+
+    #[test]
+    fn what_makes_a_worker_outdated_is_listed_and_all_else_does_not() {
+        let made = template(&fixture::worker(), None).unwrap();
+        let outdates = |change: &dyn Fn(&mut MachineSpec)| {
+            let mut wanted = fixture::worker();
+            change(&mut wanted);
+            template(&wanted, None).unwrap().outdates(&made)
+        };
+        let listed: [&dyn Fn(&mut MachineSpec); 7] = [
+            &|wanted| wanted.image.digest = format!("sha256:{}", "0b".repeat(32)),
+            &|wanted| wanted.kubernetes = "1.37".to_owned(),
+            &|wanted| wanted.processors = 8,
+            &|wanted| wanted.memory_mib = 8192,
+            &|wanted| wanted.data_disk_gib = None,
+            &|wanted| drop(wanted.labels.insert("a".to_owned(), String::new())),
+            &|wanted| drop(wanted.taints.pop()),
+        ];
+        for (place, change) in listed.iter().enumerate() {
+            assert!(outdates(*change), "the change at {place}");
+        }
+        let others: [&dyn Fn(&mut MachineSpec); 6] = [
+            &|_| (),
+            &|wanted| wanted.image.name = "another word for it".to_owned(),
+            &|wanted| wanted.kubernetes = "1.9".to_owned(),
+            &|wanted| wanted.zone = "b".to_owned(),
+            &|wanted| wanted.taints.reverse(),
+            &|wanted| (wanted.removal, wanted.discards.bare_pods) = (Removal::KeepVm, true),
+        ];
+        for (place, change) in others.iter().enumerate() {
+            assert!(!outdates(*change), "the change at {place}");
+        }
     }
 
     #[test]

@@ -53,6 +53,19 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     }
 }
 
+/// Removes from a directory what was about to be kept there by who was killed. Nobody else is about to keep anything there.
+///
+/// # Errors
+/// When it cannot be read or removed. Some may be gone.
+pub fn clear_spools(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)?.filter_map(Result::ok) {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(SPOOL)) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Store for DirectoryStore {
     async fn numbers(&self) -> anyhow::Result<Vec<u64>> {
@@ -117,12 +130,7 @@ impl Snapshots for DirectoryStore {
     async fn spool(&self) -> anyhow::Result<TempDir> {
         self.at_path("making room in", self.0.clone(), |_, path| {
             fs::create_dir_all(path)?;
-            // What a command that was killed has left.
-            for entry in fs::read_dir(path)?.filter_map(Result::ok) {
-                if entry.file_name().to_str().is_some_and(|name| name.starts_with(SPOOL)) {
-                    fs::remove_dir_all(entry.path())?;
-                }
-            }
+            clear_spools(path)?;
             tempfile::Builder::new().prefix(SPOOL).tempdir_in(path)
         })
         .await

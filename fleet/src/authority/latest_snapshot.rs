@@ -2,50 +2,35 @@
 //! has not the room for all that ever was. Such directories lie beside each other, and what is in all of them together is bounded. Nobody
 //! else may read them.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use async_trait::async_trait;
-use nix::sys::statvfs::statvfs;
 use tempfile::TempDir;
 
+use super::room::{Budget, Promised, Room};
 use super::{DirectoryStore, Snapshots};
-
-/// What directories beside each other may have together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// In bytes. What is about to be replaced does not count.
-    pub most: u64,
-    /// How much of the file system stays free for others, in per cent.
-    pub reserve: u64,
-}
-
-impl Budget {
-    /// How many bytes there are for one more file where a file system has `size` bytes in all and `free` ones, and the other directories
-    /// have `others`.
-    fn room(self, size: u64, free: u64, others: u64) -> u64 {
-        let reserved = size / 100 * self.reserve;
-        free.saturating_sub(reserved).min(self.most.saturating_sub(others))
-    }
-}
 
 /// A directory with the newest snapshot.
 #[derive(Clone, Debug)]
 pub struct LatestSnapshot {
     directory: PathBuf,
     budget: Budget,
+    /// What all beside each other are about to keep.
+    promised: Promised,
     /// The machine, as people know it.
     machine: String,
 }
 
 impl LatestSnapshot {
     /// That of a directory, which is made when something is first kept: on a machine that people know by this name, beside the others for
-    /// which there is this budget.
-    pub fn at(directory: PathBuf, budget: Budget, machine: &str) -> Self {
-        Self { directory, budget, machine: machine.to_owned() }
+    /// which there is this budget, and which share what is promised.
+    pub fn at(directory: PathBuf, budget: Budget, promised: Promised, machine: &str) -> Self {
+        Self { directory, budget, promised, machine: machine.to_owned() }
     }
 
     fn store(&self) -> DirectoryStore {
@@ -65,6 +50,21 @@ impl LatestSnapshot {
         tokio::task::spawn_blocking(move || act(&directory)).await.context("the thread that does it has ended")?
     }
 
+    /// How large the file was for which there was no room, if there was none for the last one: it is said once.
+    pub fn lacked(&self) -> Option<u64> {
+        self.room().lacked()
+    }
+
+    /// Makes room for so many bytes by what nobody needs in directories of these names beside this one: those of the same owner first, and
+    /// the oldest files of each. Nothing goes that is younger than an hour.
+    ///
+    /// # Errors
+    /// When it cannot be looked at or removed. Some may be gone.
+    pub async fn makes_room(&self, bytes: u64, spare: BTreeSet<String>) -> anyhow::Result<()> {
+        let room = self.room();
+        self.within(move |_| room.make(bytes, &spare)).await
+    }
+
     /// Removes the directory, with what is in it.
     ///
     /// # Errors
@@ -78,35 +78,6 @@ impl LatestSnapshot {
         })
         .await
     }
-}
-
-/// What the directories beside one have, in bytes.
-fn others(directory: &Path) -> anyhow::Result<u64> {
-    let shared = directory.parent().context("a directory without one above")?;
-    let mut bytes = 0;
-    for entry in fs::read_dir(shared).with_context(|| format!("reading {}", shared.display()))? {
-        let other = entry?.path();
-        if other != directory {
-            bytes += weight(&other).with_context(|| format!("measuring {}", other.display()))?;
-        }
-    }
-    Ok(bytes)
-}
-
-/// What a file has, or a directory with all that is in it, in bytes. What is removed meanwhile has nothing.
-fn weight(path: &Path) -> io::Result<u64> {
-    match weighed(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        weighed => weighed,
-    }
-}
-
-fn weighed(path: &Path) -> io::Result<u64> {
-    let seen = fs::symlink_metadata(path)?;
-    if !seen.is_dir() {
-        return Ok(seen.len());
-    }
-    fs::read_dir(path)?.map(|entry| weight(&entry?.path())).sum()
 }
 
 #[async_trait]
@@ -124,27 +95,16 @@ impl Snapshots for LatestSnapshot {
         self.store().spool().await
     }
 
-    async fn room(&self) -> anyhow::Result<u64> {
-        let budget = self.budget;
-        self.within(move |directory| {
-            let seen = statvfs(directory).with_context(|| format!("measuring {}", directory.display()))?;
-            let block = seen.fragment_size();
-            Ok(budget.room(seen.blocks() * block, seen.blocks_available() * block, others(directory)?))
-        })
-        .await
+    fn room(&self) -> Room {
+        Room::within(self.directory.clone(), self.budget, self.promised.clone())
     }
 
     /// The file gets another name: there is no room for two of it.
     async fn keep(&self, name: &str, file: &Path) -> anyhow::Result<String> {
-        let (budget, file, name) = (self.budget, file.to_owned(), name.to_owned());
+        let (room, file, name) = (self.room(), file.to_owned(), name.to_owned());
         let kept = self.within(move |directory| {
             // Others may have been kept since it was begun.
-            let (bytes, others) = (fs::metadata(&file)?.len(), others(directory)?);
-            ensure!(
-                others.saturating_add(bytes) <= budget.most,
-                "all snapshots may have {} bytes: others have {others}, and this one {bytes}",
-                budget.most
-            );
+            room.may_keep(fs::metadata(&file)?.len())?;
             let path = directory.join(&name);
             fs::rename(&file, &path)
                 .and_then(|()| File::open(directory)?.sync_all())
@@ -178,7 +138,8 @@ mod tests {
     const MB: u64 = 1_000_000;
 
     fn of(directory: &Path, most: u64) -> LatestSnapshot {
-        LatestSnapshot::at(directory.to_owned(), Budget { most, reserve: 0 }, "cp2")
+        let budget = Budget { most, part: 100, share: 100, reserve: 0 };
+        LatestSnapshot::at(directory.to_owned(), budget, Promised::default(), "cp2")
     }
 
     #[tokio::test]
@@ -219,22 +180,13 @@ mod tests {
         };
         keeps(&one, "a.db").await.unwrap();
         drop(other.spool().await.unwrap());
-        assert_eq!(other.room().await.unwrap(), MB);
+        assert_eq!(other.room().bytes(), MB);
         let error = format!("{:#}", keeps(&other, "a.db").await.unwrap_err());
-        assert!(error.contains("others have 2000000"), "{error}");
+        assert!(error.contains("2000000 bytes, and there is room for 1000000"), "{error}");
         assert_eq!(fs::read_dir(directory.path().join("team.bank")).unwrap().count(), 0, "something of it stays");
         // The one before is no obstacle to its successor, and makes room once it goes.
         keeps(&one, "b.db").await.unwrap();
         one.clear().await.unwrap();
         keeps(&other, "a.db").await.unwrap();
-    }
-
-    #[test]
-    fn a_part_of_the_file_system_stays_free_for_others() {
-        let budget = Budget { most: 60, reserve: 25 };
-        assert_eq!(budget.room(1000, 1000, 0), 60);
-        assert_eq!(budget.room(1000, 1000, 50), 10);
-        assert_eq!(budget.room(1000, 290, 0), 40);
-        assert_eq!((budget.room(1000, 240, 0), budget.room(1000, 1000, 70)), (0, 0));
     }
 }

@@ -21,14 +21,16 @@ mod directory_store;
 mod hold;
 mod holder;
 mod latest_snapshot;
+mod room;
 mod standing;
 mod store;
 
-pub use directory_store::DirectoryStore;
+pub use directory_store::{DirectoryStore, clear_spools};
 pub(crate) use hold::Unsaid;
 pub use hold::{Hold, MARGIN, REACH, TakeOver, WINDOW};
 pub use holder::{Holder, Process};
-pub use latest_snapshot::{Budget, LatestSnapshot};
+pub use latest_snapshot::LatestSnapshot;
+pub use room::{Budget, Promised, Room};
 pub use standing::{Held, Lost, Standing, standing};
 pub(crate) use standing::{is_of_hold, sorted};
 pub(crate) use store::name_of;

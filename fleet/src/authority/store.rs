@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::Holder;
+use super::room::Room;
 
 /// The name of a numbered directory. Leading zeros let listings sort.
 pub(crate) fn name_of(number: u64) -> String {
@@ -124,12 +125,9 @@ pub trait Snapshots: Send + Sync {
         Ok(tempfile::tempdir()?)
     }
 
-    /// How many bytes there are for what is about to be kept.
-    ///
-    /// # Errors
-    /// When that cannot be told.
-    async fn room(&self) -> anyhow::Result<u64> {
-        Ok(u64::MAX)
+    /// The room that there is for what is about to be kept: it is taken where it is known how much that is.
+    fn room(&self) -> Room {
+        Room::unbounded()
     }
 
     /// Keeps a file of a [`Snapshots::spool`], whole, and says where. The file may be gone from there.

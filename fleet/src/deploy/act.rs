@@ -1,9 +1,12 @@
 //! Does one thing for a cluster. What follows from a note is done after the note is kept; where a call's answer is lost,
 //! the next look says what has become of it.
 
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::action::Action;
@@ -14,7 +17,7 @@ use super::seen::{Found, Seen};
 use super::wanted::Wanted;
 use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::{Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, Noting, Unless};
 use crate::workers::Trouble;
 
 /// How long a node may take to shut down before its power is cut: its cluster goes with it.
@@ -30,6 +33,9 @@ pub(super) struct Acting<'a> {
     pub(super) upgraded: Option<Noted>,
     /// The last upgrade in the store, whosever it is.
     pub(super) upgrade: Option<Uuid>,
+    /// UUIDs of disks whose removal this command itself has asked for. Where the answer was lost, what came of it is waited for before anybody
+    /// looks again.
+    pub(super) asked: std::sync::Mutex<BTreeSet<Uuid>>,
 }
 
 impl Acting<'_> {
@@ -48,9 +54,9 @@ impl Acting<'_> {
                 let vm = found(seen, vm)?;
                 let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
                 save(records, noted).await?;
-                Ok(self.hypervisor.detach(vm, disk).await?)
+                heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
-            Action::Destroy(vm) => Ok(self.hypervisor.destroy(found(seen, vm)?).await?),
+            Action::Destroy(vm) => heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await),
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
                 let kept = records.kept().without_others(seen);
@@ -84,21 +90,19 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
-        let made = self.hypervisor.add(&addition).await?;
+        let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
 
     /// The image where a VM is put; until laying it ready has begun this only looks, for as long as this command is wanted.
     async fn staged(&self, wanted: &Wanted, placement: &Placement) -> Result<Staged, Trouble> {
-        let (digest, cancelled) = (&wanted.image.digest, &self.deploy.cancelled);
-        let is_to_end = |Cancelled| Trouble::is_to_end(HYPERVISOR_TRANSIENT);
+        let (digest, cancelled) = (&wanted.image.digest, self.cancelled());
         let ready = unless_cancelled(cancelled, self.hypervisor.staged(digest, None, placement)).await;
-        if let Some(ready) = ready.map_err(is_to_end)?? {
+        if let Some(ready) = heard(ready)? {
             return Ok(ready);
         }
         (self.deploy.watch)(&Notice::Staging);
-        let staged = self.hypervisor.stage_unless(cancelled, &wanted.ova, digest, None, placement).await;
-        Ok(staged.map_err(is_to_end)??)
+        heard(self.hypervisor.stage_unless(cancelled, &wanted.ova, digest, None, placement).await)
     }
 
     async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, node: Node) -> Result<(), Trouble> {
@@ -110,42 +114,55 @@ impl Acting<'_> {
             save(records, records.kept().with(Node { started: true, disk, ..node })).await?;
         }
         if vm.power == PowerState::Off {
-            self.hypervisor.power_on(vm).await?;
+            heard(self.hypervisor.power_on_unless(self.cancelled(), vm).await)?;
         }
         Ok(())
     }
 
-    /// That it is asked for is noted only of a disk that is there, and is taken back where nothing came of it: of a disk that is not
-    /// there, the note alone says that it is gone, and not moved.
+    /// That it is asked for is noted right before the request, and says of a disk that is not there any more that it may be gone. That it is
+    /// gone knows only this command, which was there when it asked: whoever comes after one that was killed may come after somebody
+    /// who has moved the disk, and names it as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
-        let was_asked = records.kept().removals.contains(&disk.uuid);
-        if !self.hypervisor.has_disk(disk).await? {
-            // An earlier call, whose answer was lost.
-            return removed(records, disk, was_asked).await;
+        let was_asked = self.asked().contains(&disk.uuid);
+        if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
+            return if was_asked { removed(records, disk).await } else { missing(records, disk).await };
         }
-        if !was_asked {
-            save(records, records.kept().removing(disk)).await?;
-        }
-        match self.hypervisor.delete_disk(disk).await {
-            Ok(()) => removed(records, disk, true).await,
+        // Nothing has come of it.
+        self.asked().remove(&disk.uuid);
+        let asked = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
+        match asked {
             // It was there a moment ago, and this call has not removed it.
-            Err(error) if error.kind == Kind::NotFound => removed(records, disk, false).await,
-            // It may have happened, or this command may note nothing more.
-            Err(error) if matches!(error.kind, Kind::InDoubt | Kind::Fenced) => Err(error.into()),
-            Err(error) => {
-                save(records, records.kept().not_removing(disk)).await?;
-                Err(error.into())
+            Err(error) if error.kind == Kind::NotFound => missing(records, disk).await,
+            Err(error) if error.kind != Kind::InDoubt => Err(error.into()),
+            answer => {
+                self.asked().insert(disk.uuid);
+                answer?;
+                removed(records, disk).await
             }
         }
     }
 
+    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Unless<()> {
+        let records = Mutex::new(records);
+        let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
+        self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
+    }
+
+    fn cancelled(&self) -> &watch::Receiver<bool> {
+        &self.deploy.cancelled
+    }
+
+    fn asked(&self) -> std::sync::MutexGuard<'_, BTreeSet<Uuid>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {
-        let cancelled = &self.deploy.cancelled;
+        let cancelled = self.cancelled();
         match self.hypervisor.shut_down_unless(vm, SHUTTING_DOWN, cancelled).await? {
             ShutDown::Off => {}
             ShutDown::StillOn if *cancelled.borrow() => {}
             ShutDown::StillOn | ShutDown::CannotBeAsked => {
-                let vm = self.hypervisor.vm(&vm.reference).await?;
+                let vm = heard(unless_cancelled(cancelled, self.hypervisor.vm(&vm.reference)).await)?;
                 self.hypervisor.cut_power(&vm).await?;
             }
         }
@@ -153,15 +170,36 @@ impl Acting<'_> {
     }
 }
 
+/// What came of a call, or of a look, that ends where the command is to.
+fn heard<T>(called: Unless<T>) -> Result<T, Trouble> {
+    Ok(called.map_err(is_to_end)??)
+}
+
+fn is_to_end(Cancelled: Cancelled) -> Trouble {
+    Trouble::is_to_end(HYPERVISOR_TRANSIENT)
+}
+
 async fn save(records: &mut Records<'_>, kept: Kept) -> Result<(), Trouble> {
     records.save(kept).await.map_err(Trouble::store)
 }
 
-async fn removed(records: &mut Records<'_>, disk: &DiskRef, is_gone: bool) -> Result<(), Trouble> {
-    if !is_gone {
-        log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
+/// One that was noted before is as good: it is not written anew.
+async fn note_removal(records: &Mutex<&mut Records<'_>>, disk: &DiskRef) -> anyhow::Result<()> {
+    let mut records = records.lock().await;
+    if records.kept().removals.contains(&disk.uuid) {
+        return Ok(());
     }
-    save(records, records.kept().removed(disk, is_gone)).await
+    let noted = records.kept().removing(disk);
+    records.save(noted).await
+}
+
+async fn removed(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
+    save(records, records.kept().removed(disk)).await
+}
+
+async fn missing(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
+    log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
+    save(records, records.kept().missing(disk)).await
 }
 
 fn node(records: &Records<'_>, name: &str) -> Result<Node, Trouble> {

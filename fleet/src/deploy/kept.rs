@@ -100,8 +100,9 @@ pub struct Kept {
     /// Disks that are removed once nobody holds them, noted before they are detached.
     #[serde(default)]
     pub discarded: Vec<DiskRef>,
-    /// UUIDs of disks whose removal was asked for, noted before, of such that were there: one that is not there any more then is gone.
-    /// Where nothing came of it that is taken back. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
+    /// UUIDs of disks whose removal was asked for, noted right before the request. One that is not there any more then is gone, or somebody
+    /// has moved it: only the command that has asked, and has waited for what came of it, knows which. Those that went with the cluster stay
+    /// noted, for an upgrade's journal leads to them all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removals: Vec<Uuid>,
 }
@@ -174,12 +175,12 @@ impl Kept {
     /// The same with a disk's removal noted that is about to be asked for.
     #[must_use]
     pub(super) fn removing(&self, disk: &DiskRef) -> Self {
-        let mut kept = self.clone();
+        let mut kept = self.not_removing(disk);
         kept.removals.push(disk.uuid);
         kept
     }
 
-    /// The same once it is known that a disk's removal, which was noted, has not happened and will not.
+    /// The same once a disk was seen where it was noted, after all that was asked for before has ended: its removal has not happened.
     #[must_use]
     pub(super) fn not_removing(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
@@ -187,23 +188,32 @@ impl Kept {
         kept
     }
 
-    /// Disks whose removal was asked for, and of which nobody has heard what became of it.
+    /// Disks that are noted as left, or as yet to be removed, and whose removal was asked for: nobody has heard what became of it.
     pub(super) fn in_doubt(&self) -> Vec<DiskRef> {
-        self.discarded.iter().filter(|disk| self.removals.contains(&disk.uuid)).cloned().collect()
+        let noted = self.discarded.iter().chain(&self.left);
+        noted.filter(|disk| self.removals.contains(&disk.uuid)).cloned().collect()
     }
 
-    /// The same once a disk's removal was asked for: it is gone, or it is not where it was noted, though nothing of this cluster has
-    /// removed it. Then it may be elsewhere, and is named among what is left.
+    /// The same once a disk was removed.
     #[must_use]
-    pub(super) fn removed(&self, disk: &DiskRef, is_gone: bool) -> Self {
+    pub(super) fn removed(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
         kept.discarded.retain(|other| other != disk);
-        if !is_gone {
-            kept.left.push(disk.clone());
-        }
         // A cluster that is made removes blank ones alone, of which nothing else knows.
-        if !is_gone || self.goal == Goal::Up {
+        if self.goal == Goal::Up {
             kept.removals.retain(|uuid| *uuid != disk.uuid);
+        }
+        kept
+    }
+
+    /// The same once a disk that was to be removed is not where it was noted, and nobody knows that it was removed. It may be elsewhere, and
+    /// is named among what is left; that its removal was asked for stays noted where it was.
+    #[must_use]
+    pub(super) fn missing(&self, disk: &DiskRef) -> Self {
+        let mut kept = self.clone();
+        kept.discarded.retain(|other| other != disk);
+        if !kept.left.contains(disk) {
+            kept.left.push(disk.clone());
         }
         kept
     }

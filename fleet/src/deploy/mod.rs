@@ -40,4 +40,4 @@ pub use seen::{Said, Seen};
 pub use status::{DeployStatus, NodeStatus};
 pub use wait::Wait;
 pub use wanted::{Wanted, WantedNode};
-pub use wish::Wish;
+pub use wish::{MadeOtherwise, Wish};

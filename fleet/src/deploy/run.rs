@@ -1,5 +1,7 @@
 //! Looks, decides and acts until nothing is left to do. Whoever is interrupted goes on by looking again.
 
+use std::sync::Mutex;
+
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -19,7 +21,7 @@ use crate::authority::{Hold, TakeOver};
 use crate::ending::{Cancelled, last_look, unless_cancelled};
 use crate::hypervisor::DiskRef;
 use crate::journals;
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
 use crate::workers::{TO_END, Trouble};
 
 impl Deploy<'_> {
@@ -43,15 +45,15 @@ impl Deploy<'_> {
             let stays = upgraded.stays;
             if stays.is_none() && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
                 // What is left of the journals of the cluster that was destroyed, an upgrade's among them.
-                journals::clear(&hold).await;
+                journals::clear(&hold, &self.cancelled).await;
             }
             let arrived = self.run(wish, &hold, &mut records, upgraded).await?;
-            let status = self.last_status(records.kept()).await?;
+            let status = self.last_status(records.kept()).await;
             match stays {
                 _ if arrived != Arrived::Gone => {}
                 Some(why) => log::warn!("the journals stay: {why}"),
                 None => {
-                    journals::clear(&hold).await;
+                    journals::clear(&hold, &self.cancelled).await;
                     if status.left.is_empty() {
                         hold.confirm().await?;
                         (self.empties)()?;
@@ -96,7 +98,16 @@ impl Deploy<'_> {
         // As whoever destroys it looks: for all VMs that are noted, also by an upgrade, and at no node.
         let kept = Kept { goal: Goal::Down, ..kept };
         match look(self.hypervisor, self.guests, &kept, upgraded.own.as_ref()).await {
-            Ok((seen, _)) => Ok(kept.unheld(&seen)),
+            Ok((seen, _)) => {
+                let mut unheld = kept.unheld(&seen);
+                for disk in kept.in_doubt() {
+                    // Nobody is told that it goes as well. It is named in the end.
+                    if let Ok(false) = self.hypervisor.has_disk(&disk).await {
+                        unheld.retain(|other| *other != disk);
+                    }
+                }
+                Ok(unheld)
+            }
             Err(Trouble::Stop(error)) => Err(error),
             Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => Err(anyhow::anyhow!("{why}")),
         }
@@ -134,8 +145,11 @@ impl Deploy<'_> {
         Ok(!is_noted && self.hypervisor.vms().await?.is_empty())
     }
 
-    /// Refuses what cannot be wanted now.
-    async fn may_be_wanted(&self, wish: Wish<'_>) -> anyhow::Result<()> {
+    /// Refuses what cannot be wanted now, as [`Deploy::go`] does before it takes anything from anyone; changes nothing.
+    ///
+    /// # Errors
+    /// Why it is refused: [`super::MadeOtherwise`] where a VM was made of something else. Or it cannot be looked at.
+    pub async fn may_be_wanted(&self, wish: Wish<'_>) -> anyhow::Result<()> {
         if let Wish::Deploy(wanted) = wish {
             self.hypervisor.preflight(&self.placement).await?;
             for placement in wanted.nodes.iter().filter_map(|node| node.placement.as_ref()) {
@@ -155,7 +169,7 @@ impl Deploy<'_> {
         let before = noted.as_ref().map(|kept| kept.goal);
         let upgraded = Upgraded::find(self.store, deployment, noted.as_ref()).await?;
         if let Wish::Deploy(_) = wish {
-            upgraded.permits_deploy(noted.as_ref().is_some_and(|kept| kept.formed))?;
+            upgraded.permits_deploy(noted.as_ref().is_some_and(|kept| kept.formed && kept.goal == Goal::Up))?;
         }
         let vms = self.hypervisor.vms().await?;
         let kept = wish.applied(deployment, noted, &vms)?;
@@ -168,13 +182,13 @@ impl Deploy<'_> {
         Ok(Applied { kept, before, upgraded })
     }
 
-    /// The same once it was seen what has become of the removals that a command before had asked for: where disks stay now, none is named
-    /// as left that has gone. What cannot be seen stays as it is noted.
+    /// The same once it was looked for the disks whose removal a command before had asked for: of one that is there nothing has come of it,
+    /// one that is not there may be gone or elsewhere, and is named as left. What cannot be seen stays as it is noted.
     async fn without_doubt(&self, mut kept: Kept) -> Kept {
         for disk in kept.in_doubt() {
             match self.hypervisor.has_disk(&disk).await {
                 Ok(true) => kept = kept.not_removing(&disk),
-                Ok(false) => kept = kept.removed(&disk, true),
+                Ok(false) => kept = kept.missing(&disk),
                 Err(error) => log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path),
             }
         }
@@ -193,12 +207,14 @@ impl Deploy<'_> {
     }
 
     /// What is told in the end, before the deployment is given back: of who is asked to end, what is kept alone, where the hypervisor or
-    /// the store does not answer soon.
-    async fn last_status(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
-        match last_look(&self.cancelled, self.status_of(kept)).await {
-            Ok(status) => status,
-            Err(Cancelled) => Ok(DeployStatus::of(kept, Err(Reason::new(HYPERVISOR_TRANSIENT, TO_END)))),
-        }
+    /// the store does not answer soon. What cannot be looked at any more takes nothing from what has come of it, such as a kubeconfig.
+    async fn last_status(&self, kept: &Kept) -> DeployStatus {
+        let why = match last_look(&self.cancelled, self.status_of(kept)).await {
+            Ok(Ok(status)) => return status,
+            Ok(Err(error)) => Reason::new(STORE, format!("{error:#}")),
+            Err(Cancelled) => Reason::new(HYPERVISOR_TRANSIENT, TO_END),
+        };
+        DeployStatus::of(kept, Err(why))
     }
 
     /// Nobody upgrades while the hold is held: `upgraded` stays the last upgrade.
@@ -215,6 +231,7 @@ impl Deploy<'_> {
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
             upgrade: upgraded.id,
             upgraded: upgraded.own,
+            asked: Mutex::default(),
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
@@ -225,7 +242,9 @@ impl Deploy<'_> {
                 Err(Cancelled) => return Ok(Arrived::Cancelled),
             }
             let round = self.round(&acting, records, &mut in_doubt).await?;
-            for wait in round.waits.iter().filter(|wait| !told.contains(wait)) {
+            // What a round met that was asked to end meanwhile is that it ends.
+            let is_to_end = *self.cancelled.borrow();
+            for wait in round.waits.iter().filter(|wait| !is_to_end && !told.contains(wait)) {
                 (self.watch)(&Notice::Waits(wait));
             }
             told.clone_from(&round.waits);
@@ -242,6 +261,9 @@ impl Deploy<'_> {
             }
             if round.needs_a_person && !round.changed {
                 return Ok(Arrived::Stopped(round.waits));
+            }
+            if is_to_end {
+                return Ok(Arrived::Cancelled);
             }
             if changed_last.elapsed() >= self.pause_limit {
                 return Ok(Arrived::Paused(round.waits));

@@ -48,6 +48,9 @@ pub struct DeployStatus {
     pub nodes: Vec<NodeStatus>,
     /// Data disks that are left and nobody holds.
     pub left: Vec<DiskRef>,
+    /// UUIDs of those among them whose removal was asked for by a command that could not say any more what came of it: they are gone, or
+    /// elsewhere, unless somebody sees them where they are named.
+    pub doubtful: Vec<Uuid>,
     /// Data disks that nobody holds and that are yet to be removed.
     pub discarded: Vec<DiskRef>,
     /// What has to happen before it goes on.
@@ -84,6 +87,7 @@ impl DeployStatus {
                 ready: is_ready,
             }
         });
+        let left: Vec<DiskRef> = kept.left.iter().filter(|disk| !seen.is_held(disk)).cloned().collect();
         Self {
             cluster: kept.cluster.clone(),
             goal: kept.goal,
@@ -91,7 +95,8 @@ impl DeployStatus {
             formed: kept.formed,
             looked,
             nodes: nodes.collect(),
-            left: kept.left.iter().filter(|disk| !seen.is_held(disk)).cloned().collect(),
+            doubtful: left.iter().map(|disk| disk.uuid).filter(|uuid| kept.removals.contains(uuid)).collect(),
+            left,
             discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
             waits,
             done,

@@ -62,8 +62,8 @@ impl Upgraded {
         Ok(Self { id, own, stays, hinders })
     }
 
-    /// Refuses to make a cluster, or to go on making one, while VMs may be an upgrade's. One that has formed is only powered on: that
-    /// may be where an upgrade has come to its end, and is only to be made final or taken back.
+    /// Refuses to make a cluster, or to go on making one, while VMs may be an upgrade's. One that has formed, and is not removed, is only
+    /// powered on: that may be where an upgrade waits for a person.
     pub(super) fn permits_deploy(&self, has_formed: bool) -> anyhow::Result<()> {
         match &self.hinders {
             None => Ok(()),

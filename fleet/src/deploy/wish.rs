@@ -30,6 +30,17 @@ pub enum Wish<'a> {
     },
 }
 
+/// A VM is there that was made of something else than what is wanted now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the VM of {node} was made with other properties, of another size, for another deployer's key, or by an earlier \
+     version of this program: destroy it and deploy it anew, or take back what was changed"
+)]
+pub struct MadeOtherwise {
+    /// The node that it is of.
+    pub node: String,
+}
+
 impl Wish<'_> {
     /// What is kept once it is wanted. `vms` are those that carry the deployment's stamp.
     ///
@@ -115,12 +126,9 @@ fn same(wanted: &Wanted, kept: Kept) -> anyhow::Result<Kept> {
     let mut kept = Kept { image: wanted.image.clone(), ..kept };
     for (node, asked) in kept.nodes.iter_mut().zip(&wanted.nodes) {
         let (made_of, secret) = (wanted.made_of(asked), wanted.secret(asked));
-        ensure!(
-            node.vm.is_none() || node.made_of == made_of,
-            "the VM of {} was made with other properties, of another size, for another deployer's key, or by an earlier version \
-             of this program: {anew}",
-            node.name
-        );
+        if node.vm.is_some() && node.made_of != made_of {
+            return Err(MadeOtherwise { node: node.name.clone() }.into());
+        }
         ensure!(
             node.vm.is_none() || secret.is_none() || node.secret.is_none() || node.secret == secret,
             "the VM of {} was told another deployment secret, and nodes that were told different ones never meet: {anew}",

@@ -150,6 +150,14 @@ pub trait Hypervisor: Send + Sync {
     /// [`Kind::Transient`] when something still is after a while.
     async fn settle(&self, permit: &dyn Permit) -> Result<()>;
 
+    /// Whether a VM that carries no stamp yet is where [`Hypervisor::vms`] would find it once it does.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when it is not, with what can be done; or the hypervisor cannot say.
+    async fn may_be_stamped(&self, _vm: &Vm) -> Result<()> {
+        Ok(())
+    }
+
     /// Stamps a VM that carries no stamp yet.
     ///
     /// # Errors

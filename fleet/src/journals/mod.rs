@@ -141,17 +141,18 @@ async fn let_go(hold: &Hold<'_>, number: u64, cancelled: &watch::Receiver<bool>)
     Ok(true)
 }
 
-/// Lets go of all holds below this one, once nothing of the cluster is left. What hinders that hinders nothing else: who
-/// holds the store next, and finds it so, tries again.
-pub(crate) async fn clear(hold: &Hold<'_>) {
-    if let Err(error) = let_all_go(hold).await {
+/// Lets go of all holds below this one, once nothing of the cluster is left. What hinders that hinders nothing else, and once the
+/// operator asks to end nothing more is looked at: who holds the store next, and finds it so, tries again.
+pub(crate) async fn clear(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) {
+    if let Err(error) = let_all_go(hold, cancelled).await {
         log::warn!("what the cluster's journal had before stays: {error:#}");
     }
 }
 
-async fn let_all_go(hold: &Hold<'_>) -> anyhow::Result<()> {
-    for number in hold.below().await? {
-        if kinds(hold, number).await?.is_none_or(|kinds| kinds.contains(&Kind::Workers)) {
+async fn let_all_go(hold: &Hold<'_>, cancelled: &watch::Receiver<bool>) -> anyhow::Result<()> {
+    for number in unless_cancelled(cancelled, hold.below()).await?? {
+        let kinds = unless_cancelled(cancelled, kinds(hold, number)).await??;
+        if kinds.is_none_or(|kinds| kinds.contains(&Kind::Workers)) {
             bail!("hold {number} has something in it that is not the cluster's");
         }
         hold.remove(number).await?;

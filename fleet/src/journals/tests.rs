@@ -135,7 +135,11 @@ async fn of_a_cluster_that_is_gone_the_last_hold_stays_alone_and_nothing_of_anyb
         std::fs::create_dir(place.join("1")).unwrap();
         std::fs::write(place.join("000001.txt"), "somebody else's").unwrap();
         let hold = take(&folder).await;
-        clear(&hold).await;
+        // Who is asked to end leaves it to the next one.
+        let (_cancel, cancelled) = watch::channel(true);
+        clear(&hold, &cancelled).await;
+        assert_eq!(sorted(&folder).await.unwrap(), [1, 2, 3, 4], "{strange:?}");
+        clear(&hold, &watch::channel(false).1).await;
         // It still has the deployment, and nobody else does.
         hold.confirm().await.unwrap();
         hold.release().await;

@@ -143,7 +143,7 @@ impl Deployer {
                 }
                 ensure!(body.len() <= LARGEST, "the answer is longer than {} KiB", LARGEST >> 10);
             }
-            anyhow::Ok(Answer { status, body })
+            anyhow::Ok(Answer::of(status, body))
         };
         tokio::pin!(exchange, connection);
         tokio::select! {

@@ -11,7 +11,7 @@ mod snapshot;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -73,7 +73,12 @@ pub struct Answer {
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
+    /// The room that it has for as long as it is there, where it is large and others share it.
+    room: Option<Arc<bodies::Room>>,
 }
+
+/// Large answers that share room are read one at a time: what is made of them takes many times their bytes.
+static READING: Mutex<()> = Mutex::new(());
 
 /// Somebody has answered, and not with what was asked for: whoever is silent does not get as far as that.
 #[derive(Debug, thiserror::Error)]
@@ -114,11 +119,17 @@ fn unanswered(error: reqwest::Error) -> anyhow::Error {
 }
 
 impl Answer {
+    /// One that needs no room.
+    pub fn of(status: u16, body: Vec<u8>) -> Self {
+        Self { status, body, room: None }
+    }
+
     /// The body, read as JSON. All text in it is plain and cut: whatever is made of it may be shown and kept.
     ///
     /// # Errors
     /// When it is something else.
     pub fn json<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        let _turn = self.room.as_ref().map(|_| READING.lock().unwrap_or_else(PoisonError::into_inner));
         let read = || serde_json::from_value(plain(serde_json::from_slice(&self.body)?));
         read().with_context(|| format!("understanding the answer {:?}", self.words()))
     }
@@ -292,7 +303,7 @@ impl Client {
             if nested(&body) > MOST {
                 return Err(Answered::too_many().into());
             }
-            Ok(Answer { status: answer.status().as_u16(), body })
+            Ok(Answer { status: answer.status().as_u16(), body, room: room.map(Arc::new) })
         };
         self.run(async move { until.ends(asking).await }).await
     }
@@ -399,15 +410,21 @@ pub(crate) mod tests {
                     // Who asks may have given up.
                     let _ = stream.write_all(&vec![b'x'; length]);
                 });
-                client.wait(client.ask_api(Method::GET, "/api/v1/nodes", None)).map(|answer| answer.body.len())
+                client.wait(client.ask_api(Method::GET, "/api/v1/nodes", None))
             })
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let room = runtime.block_on(bodies.room("somebody else")).unwrap();
-        assert_eq!(asked(SMALL).unwrap(), SMALL);
+        assert_eq!(asked(SMALL).unwrap().body.len(), SMALL);
         assert!(asked(4 * SMALL).is_err());
         drop(room);
-        assert_eq!(asked(4 * SMALL).unwrap(), 4 * SMALL);
+        let answer = asked(4 * SMALL).unwrap();
+        assert_eq!(answer.body.len(), 4 * SMALL);
+        // It is in memory, and read as long as it is there.
+        assert!(asked(4 * SMALL).is_err());
+        assert!(answer.json::<Value>().is_err());
+        drop(answer);
+        assert!(asked(4 * SMALL).is_ok());
     }
 
     #[tokio::test]
@@ -480,7 +497,7 @@ pub(crate) mod tests {
         assert_eq!(told("a\u{1b}[2J\r\nb\u{9b}1A\u{202e}c\u{2028}d\u{200b}e"), "a [2J  b 1A c d e");
         assert_eq!(told(&"\n".repeat(600)), "");
         let body = serde_json::json!({"a": ["x\u{1b}[1A", {"\u{7f}b": "y\nz"}], "c": 7, "long": "l".repeat(600)});
-        let answer = Answer { status: 200, body: body.to_string().into_bytes() };
+        let answer = Answer::of(200, body.to_string().into_bytes());
         let long = "l".repeat(500);
         let plain = serde_json::json!({"a": ["x [1A", {"b": "y z"}], "c": 7, "long": long});
         assert_eq!(answer.json::<Value>().unwrap(), plain);

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::{Client, told};
+use crate::authority::Room;
 use crate::files;
 
 /// The pause between two questions while the node takes the snapshot.
@@ -25,23 +26,23 @@ const PACE: Duration = Duration::from_secs(1);
 impl Client {
     /// Lets a node take a snapshot and keeps it in `output`, for its owner's
     /// eyes only. The output is there whole and verified, or not at all.
-    /// It may have `most` bytes. Returns its size in bytes.
+    /// Returns its size in bytes.
     ///
     /// # Errors
     /// The node cannot be reached or trusted, refuses, takes longer than `limit` for it and for sending it, promises more than
-    /// `most`, or what came is not what it sent.
+    /// there is `room` for once it does, or what came is not what it sent.
     pub async fn pull_snapshot(
         &self,
         node: Ipv4Addr,
         port: u16,
         output: &Path,
-        most: u64,
+        room: &Room,
         limit: Duration,
     ) -> anyhow::Result<u64> {
         let address = format!("https://{}/v1/snapshot", SocketAddr::from((node, port)));
-        let (http, output) = (self.http.clone(), output.to_owned());
+        let (http, output, room) = (self.http.clone(), output.to_owned(), room.clone());
         let pulled = self.run(async move {
-            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output, most)).await;
+            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output, &room)).await;
             pulled.unwrap_or_else(|_| bail!("the snapshot is not here after {} s", limit.as_secs()))
         });
         pulled.await.with_context(|| format!("pulling a snapshot from {node}"))
@@ -49,11 +50,11 @@ impl Client {
 }
 
 /// Asks until the snapshot comes.
-async fn pull(http: &reqwest::Client, address: &str, output: &Path, most: u64) -> anyhow::Result<u64> {
+async fn pull(http: &reqwest::Client, address: &str, output: &Path, room: &Room) -> anyhow::Result<u64> {
     loop {
         let answer = http.get(address).send().await?;
         match answer.status() {
-            StatusCode::OK => return keep(answer, output, most).await,
+            StatusCode::OK => return keep(answer, output, room).await,
             StatusCode::ACCEPTED => tokio::time::sleep(PACE).await,
             status => bail!("the node answers {status}: {}", words(answer).await),
         }
@@ -82,7 +83,7 @@ const LARGEST: u64 = 16 << 30;
 const AHEAD: usize = 8;
 
 /// Writes the answer beside its place, verifies it, and renames it.
-async fn keep(answer: Response, output: &Path, most: u64) -> anyhow::Result<u64> {
+async fn keep(answer: Response, output: &Path, room: &Room) -> anyhow::Result<u64> {
     let promised = answer.content_length().context("the node does not say how long the snapshot is")?;
     let digest = answer.headers().get("repr-digest").and_then(|digest| digest.to_str().ok()).unwrap_or_default();
     let digest = digest.strip_prefix("sha-256=:").and_then(|rest| rest.strip_suffix(':'));
@@ -91,16 +92,16 @@ async fn keep(answer: Response, output: &Path, most: u64) -> anyhow::Result<u64>
         if promised > LARGEST {
             bail!("the snapshot has {promised} bytes; more than {LARGEST} is no store of etcd");
         }
-        if promised > most {
-            bail!("the snapshot has {promised} bytes, and there is room for {most}");
-        }
-        let place = output.to_owned();
+        let (place, room) = (output.to_owned(), room.clone());
         let made = spawn_blocking(move || {
-            let file = files::create(&place)?;
-            reserve(&file, promised)?;
-            io::Result::Ok(file)
+            room.take(promised, || {
+                let file = files::create(&place)?;
+                reserve(&file, promised)?;
+                Ok(file)
+            })
         });
-        let file = made.await.context("the thread that makes it has ended")??;
+        // It is taken until the file has its name, and is seen by that.
+        let (file, _taken) = made.await.context("the thread that makes it has ended")??;
         let (file, sum) = written(answer, promised, file).await?;
         if BASE64_STANDARD.encode(sum.finalize()) != digest {
             bail!("the snapshot's SHA-256 is not the one that the node said");
@@ -166,9 +167,22 @@ mod tests {
     use std::io::Read as _;
     use std::net::TcpListener;
 
-    /// What comes of an answer with this header and body.
+    use crate::authority::{Budget, LatestSnapshot, Promised, Snapshots as _};
+
+    /// What comes of an answer with this header and body, where there is room for 7 bytes.
     fn kept(header: &str, body: &str, output: &Path) -> anyhow::Result<u64> {
-        answered(header, body, async |answer| keep(answer, output, 7).await)
+        let budget = Budget { most: 7, part: 100, share: 100, reserve: 0 };
+        let directory = output.parent().unwrap().to_owned();
+        let room = LatestSnapshot::at(directory, budget, Promised::default(), "cp1").room();
+        answered(header, body, async |answer| keep(answer, output, &room).await)
+    }
+
+    /// A directory in one that has nothing else.
+    fn alone() -> (tempfile::TempDir, std::path::PathBuf) {
+        let shared = tempfile::tempdir().unwrap();
+        let directory = shared.path().join("team.shop");
+        fs::create_dir(&directory).unwrap();
+        (shared, directory)
     }
 
     /// What is made of an answer with this header and body, by a runtime of one thread.
@@ -215,7 +229,7 @@ mod tests {
         let error = runtime.block_on(async {
             let http = reqwest::Client::builder().no_proxy().build().unwrap();
             let output = directory.path().join("s.db");
-            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output, LARGEST)).await;
+            let pulled = tokio::time::timeout(limit, pull(&http, &address, &output, &Room::unbounded())).await;
             pulled.ok().map(|pulled| format!("{:#}", pulled.unwrap_err()))
         });
         drop(runtime);
@@ -233,8 +247,8 @@ mod tests {
 
     #[test]
     fn only_what_is_whole_and_has_the_right_sum_is_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let output = directory.path().join("s.db");
+        let (_shared, directory) = alone();
+        let output = directory.join("s.db");
         let digest = "Repr-Digest: sha-256=:TBNxem9gT9Qm4t1hqLut8mZi/y18DV2kyNd/WaOcKC4=:\r\n";
         let length = "Content-Length: 7\r\n";
         let wrong = "Repr-Digest: sha-256=:AAAA:\r\n";
@@ -245,7 +259,7 @@ mod tests {
             (digest.to_owned(), "a store"),
         ] {
             assert!(kept(&header, body, &output).is_err(), "{header}{body}");
-            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "{header}{body}");
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "{header}{body}");
         }
         assert_eq!(kept(&format!("{digest}{length}"), "a store", &output).unwrap(), 7);
         assert_eq!(fs::read_to_string(&output).unwrap(), "a store");
@@ -255,13 +269,13 @@ mod tests {
 
     #[test]
     fn what_promises_more_than_there_is_room_for_is_refused_before_anything_is_written() {
-        let directory = tempfile::tempdir().unwrap();
-        let output = directory.path().join("s.db");
+        let (_shared, directory) = alone();
+        let output = directory.join("s.db");
         let digest = "Repr-Digest: sha-256=:TBNxem9gT9Qm4t1hqLut8mZi/y18DV2kyNd/WaOcKC4=:\r\n";
         let header = format!("{digest}Content-Length: 8\r\n");
         let error = format!("{:#}", kept(&header, "a store", &output).unwrap_err());
         assert!(error.contains("8 bytes, and there is room for 7"), "{error}");
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }
 
     /// A disk that takes nothing before somebody else had a turn.

@@ -76,14 +76,17 @@ impl Deployment<'_> {
         if let Err(error) = hypervisor.settle_unless(&self.cancelled).await? {
             notes.push(format!("what was begun before may still be going on: {:#}", error.source));
         }
-        let vms = hypervisor.vms().await.unwrap_or_else(|error| {
+        let vms = unless_cancelled(&self.cancelled, hypervisor.vms()).await?.unwrap_or_else(|error| {
             notes.push(format!("which VMs there are is not known: {:#}", error.source));
             Vec::new()
         });
         notes.extend(vms.iter().map(seen));
-        match nodes.control_nodes().await {
+        match unless_cancelled(&self.cancelled, nodes.control_nodes()).await? {
             Ok(all) => {
                 for (name, address) in all {
+                    if *self.cancelled.borrow() {
+                        return Err(Cancelled);
+                    }
                     notes.push(format!("{name}: {}", asked(&nodes, &vms, address).await));
                 }
             }

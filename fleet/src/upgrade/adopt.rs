@@ -11,6 +11,7 @@ use super::Deployment;
 use super::guarded_hypervisor::GuardedHypervisor;
 use super::notice::Notice;
 use crate::authority::TakeOver;
+use crate::ending::unless_cancelled;
 use crate::hypervisor::{PowerState, Stamp, Vm};
 use crate::node::clean;
 
@@ -31,8 +32,8 @@ impl Deployment<'_> {
     /// The nodes whose VMs carry no stamp, each with its VM; changes nothing.
     ///
     /// # Errors
-    /// When a node does not answer, no VM has the BIOS UUID that it says, several have, or it is another deployment's; or the
-    /// journal in the place is, or that of a cluster which is being destroyed.
+    /// When a node does not answer, no VM has the BIOS UUID that it says, several have, it is another deployment's, or is where nobody
+    /// looks for the deployment's VMs; or the journal in the place is another one's, or that of a cluster which is being destroyed.
     pub async fn adoptable(&self) -> anyhow::Result<Vec<Adoption>> {
         self.is_its_place().await?;
         self.may_be_upgraded().await?;
@@ -70,7 +71,10 @@ impl Deployment<'_> {
                 Some(stamp) => {
                     bail!("the VM {vm} of {node} is stamped as {} of the deployment {}", stamp.node, stamp.deployment)
                 }
-                None => adoptions.push(Adoption { node, address, uuid, vm }),
+                None => {
+                    self.hypervisor.may_be_stamped(&vm).await?;
+                    adoptions.push(Adoption { node, address, uuid, vm });
+                }
             }
         }
         Ok(adoptions)
@@ -79,12 +83,13 @@ impl Deployment<'_> {
     /// Stamps the VMs as this deployment's.
     ///
     /// # Errors
-    /// When somebody else is at work on the deployment, or the hypervisor refuses; some may be stamped then.
+    /// When somebody else is at work on the deployment, or the hypervisor refuses; and [`crate::Cancelled`] when it was asked to end. Some may be
+    /// stamped then: done again, it goes on.
     pub async fn adopt(&self, adoptions: &[Adoption], over: TakeOver) -> anyhow::Result<()> {
         let hold = self.take(over).await?;
         let stamped = async {
             // What was confirmed is looked at again: a VM may have been replaced meanwhile.
-            let now = self.adoptable().await?;
+            let now = unless_cancelled(&self.cancelled, self.adoptable()).await??;
             let guarded = GuardedHypervisor::new(self.hypervisor, &hold);
             for Adoption { node, vm, .. } in adoptions {
                 let same = now.iter().any(|other| other.node == *node && other.vm.reference == vm.reference);
@@ -92,7 +97,8 @@ impl Deployment<'_> {
                     bail!("{node} does not run in the VM {vm} any more; nothing further was stamped");
                 }
                 let stamp = Stamp { deployment: self.hypervisor.deployment(), node: node.clone(), swap: None };
-                guarded.stamp(vm, &stamp).await.with_context(|| format!("stamping the VM {vm}"))?;
+                let stamped = guarded.stamp_unless(&self.cancelled, vm, &stamp).await?;
+                stamped.with_context(|| format!("stamping the VM {vm}"))?;
                 self.tell(&Notice::Stamped { node, vm });
             }
             Ok(())

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -57,6 +58,33 @@ impl Permit for Call<'_> {
     }
 }
 
+/// Notes what is about to be asked for: it is kept when this returns.
+pub(crate) type Noting<'n> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'n>>;
+
+/// The permit of one call that is noted before: once all that it looks at has been looked at, so that what is refused by then leaves no
+/// note.
+struct NotedCall<'c, 'n> {
+    call: Call<'c>,
+    note: &'c (dyn Fn() -> Noting<'n> + Send + Sync),
+    is_noted: AtomicBool,
+}
+
+#[async_trait]
+impl Permit for NotedCall<'_, '_> {
+    async fn still(&self) -> Result<()> {
+        if !self.is_noted.load(Ordering::Relaxed) {
+            (self.note)().await.map_err(|error| match error.is::<Lost>() {
+                true => Error::new(Kind::Fenced, error),
+                // Nothing was asked for.
+                false => Error::transient(error),
+            })?;
+            self.is_noted.store(true, Ordering::Relaxed);
+        }
+        // Last: a note takes its time.
+        self.call.still().await
+    }
+}
+
 /// Confirms the hold; what follows must be begun at once.
 pub(crate) async fn may(hold: &Hold<'_>) -> Result<()> {
     match hold.confirm().await {
@@ -66,6 +94,9 @@ pub(crate) async fn may(hold: &Hold<'_>) -> Result<()> {
         Err(unknown) => Err(Error::transient(unknown.context(Unconfirmed))),
     }
 }
+
+/// What becomes of a call that ends with [`Cancelled`] where the operator asks to end before it was permitted anything.
+pub(crate) type Unless<T> = std::result::Result<Result<T>, Cancelled>;
 
 /// Does what a call is for, unless the operator asks to end before the call was permitted anything: until then it has only looked,
 /// and is dropped. What was permitted goes on when it is dropped, so its end is waited for.
@@ -127,23 +158,23 @@ impl<'a> GuardedHypervisor<'a> {
     ///
     /// # Errors
     /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
-    pub(crate) async fn settle_unless(
-        &self,
-        cancelled: &watch::Receiver<bool>,
-    ) -> std::result::Result<Result<()>, Cancelled> {
+    pub(crate) async fn settle_unless(&self, cancelled: &watch::Receiver<bool>) -> Unless<()> {
         let call = self.call();
         unless_begun(cancelled, &call, self.hypervisor.settle(&call)).await
     }
 
-    /// As [`Hypervisor::stamp`]. The VM carries no stamp yet: an operator has confirmed that it is this deployment's.
+    /// As [`Hypervisor::stamp`], for who may be asked to end meanwhile. The VM carries no stamp yet: an operator has confirmed that it is this
+    /// deployment's.
     ///
     /// # Errors
-    /// As there; or the stamp is another deployment's.
-    pub async fn stamp(&self, vm: &Vm, stamp: &Stamp) -> Result<()> {
+    /// As there, within; or the stamp is another deployment's. And [`Cancelled`] when the operator has asked to end before anything was
+    /// permitted.
+    pub(crate) async fn stamp_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, stamp: &Stamp) -> Unless<()> {
         if stamp.deployment != self.hypervisor.deployment() {
-            return Err(Error::refused("the stamp is another deployment's"));
+            return Ok(Err(Error::refused("the stamp is another deployment's")));
         }
-        self.hypervisor.stamp(vm, stamp, &self.call()).await
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.stamp(vm, stamp, &call)).await
     }
 
     /// As [`Hypervisor::staged`].
@@ -184,7 +215,7 @@ impl<'a> GuardedHypervisor<'a> {
         digest: &str,
         like: impl Into<Option<&'v Vm>>,
         placement: &Placement,
-    ) -> std::result::Result<Result<Staged>, Cancelled> {
+    ) -> Unless<Staged> {
         let call = self.call();
         unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, like.into(), placement, &call)).await
     }
@@ -200,6 +231,25 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.import(replacement, &self.of(replacement.like)?).await
     }
 
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn import_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+        replacement: &Replacement<'_>,
+    ) -> Unless<Uuid> {
+        if replacement.stamp.deployment != self.hypervisor.deployment() {
+            return Ok(Err(Error::refused("the stamp of the new VM is another deployment's")));
+        }
+        let call = match self.of(replacement.like) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.import(replacement, &call)).await
+    }
+
     /// As [`Hypervisor::add`].
     ///
     /// # Errors
@@ -209,6 +259,18 @@ impl<'a> GuardedHypervisor<'a> {
             return Err(Error::refused("the stamp of the new VM is another deployment's"));
         }
         self.hypervisor.add(addition, &self.call()).await
+    }
+
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn add_unless(&self, cancelled: &watch::Receiver<bool>, addition: &Addition<'_>) -> Unless<Uuid> {
+        if addition.stamp.deployment != self.hypervisor.deployment() {
+            return Ok(Err(Error::refused("the stamp of the new VM is another deployment's")));
+        }
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.add(addition, &call)).await
     }
 
     /// As [`Hypervisor::give`].
@@ -225,6 +287,18 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there; or the VM is not the deployment's.
     pub async fn power_on(&self, vm: &Vm) -> Result<()> {
         self.hypervisor.power_on(vm, &self.of(vm)?).await
+    }
+
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn power_on_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm) -> Unless<()> {
+        let call = match self.of(vm) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.power_on(vm, &call)).await
     }
 
     /// As [`Hypervisor::shut_down`].
@@ -282,12 +356,29 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.detach(vm, disk, &self.of(vm)?).await
     }
 
-    /// As [`Hypervisor::attach`].
+    /// The same, for who may be asked to end meanwhile.
     ///
     /// # Errors
-    /// As there; or the VM is not the deployment's.
-    pub async fn attach(&self, vm: &Vm, disk: &DiskRef) -> Result<()> {
-        self.hypervisor.attach(vm, disk, &self.of(vm)?).await
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn detach_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, disk: &DiskRef) -> Unless<()> {
+        let call = match self.of(vm) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.detach(vm, disk, &call)).await
+    }
+
+    /// As [`Hypervisor::attach`], for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; or the VM is not the deployment's. And [`Cancelled`] when the operator has asked to end before anything was
+    /// permitted.
+    pub(crate) async fn attach_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm, disk: &DiskRef) -> Unless<()> {
+        let call = match self.of(vm) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.attach(vm, disk, &call)).await
     }
 
     /// As [`Hypervisor::has_disk`].
@@ -298,12 +389,20 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.has_disk(disk).await
     }
 
-    /// As [`Hypervisor::delete_disk`].
+    /// As [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. It is noted right before the request, and not where the call
+    /// is refused by then.
     ///
     /// # Errors
-    /// As there.
-    pub async fn delete_disk(&self, disk: &DiskRef) -> Result<()> {
-        self.hypervisor.delete_disk(disk, &self.call()).await
+    /// As there, within; or it cannot be noted. And [`Cancelled`] when the operator has asked to end before anything was permitted: it may
+    /// be noted then.
+    pub(crate) async fn delete_disk_unless<'n>(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+        disk: &DiskRef,
+        note: &(dyn Fn() -> Noting<'n> + Send + Sync),
+    ) -> Unless<()> {
+        let noted = NotedCall { call: self.call(), note, is_noted: AtomicBool::new(false) };
+        unless_begun(cancelled, &noted.call, self.hypervisor.delete_disk(disk, &noted)).await
     }
 
     /// As [`Hypervisor::destroy`].
@@ -312,6 +411,18 @@ impl<'a> GuardedHypervisor<'a> {
     /// As there; or the VM is not the deployment's.
     pub async fn destroy(&self, vm: &Vm) -> Result<()> {
         self.hypervisor.destroy(vm, &self.of(vm)?).await
+    }
+
+    /// The same, for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn destroy_unless(&self, cancelled: &watch::Receiver<bool>, vm: &Vm) -> Unless<()> {
+        let call = match self.of(vm) {
+            Ok(call) => call,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        unless_begun(cancelled, &call, self.hypervisor.destroy(vm, &call)).await
     }
 }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::guarded_hypervisor::may;
 use super::nodes::{Asked, Nodes};
-use crate::authority::Hold;
+use crate::authority::{Hold, Room};
 
 /// The nodes, behind a hold.
 pub struct GuardedNodes<'a> {
@@ -80,8 +80,8 @@ impl Nodes for GuardedNodes<'_> {
         self.nodes.upgrade_kubernetes(node, request).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
-        self.nodes.snapshot(node, to, most).await
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+        self.nodes.snapshot(node, to, room).await
     }
 
     async fn publish(&self, status: &str) -> anyhow::Result<()> {

@@ -123,6 +123,8 @@ impl Deployment<'_> {
         for (index, node) in plan.nodes.iter().enumerate() {
             self.may_go_on(hold).await?;
             self.tell(&Notice::Kubernetes { node, to: &plan.to, index, total: plan.nodes.len() });
+            // Whoever is told may not want it: a node that is asked goes on without anybody.
+            self.may_go_on(hold).await?;
             self.upgrade_node(&plan.to, node, options, hold).await.with_context(|| {
                 format!("{} does not run Kubernetes {} yet; doing it again goes on", node.name, plan.to)
             })?;
@@ -136,17 +138,20 @@ impl Deployment<'_> {
     }
 
     /// What the whole cluster can be turned back to: as it was right before its first node began. A run that goes on has no better one to
-    /// give, and leaves that in its place; one that begins takes a fresh one, for what the cluster was weeks ago helps nobody.
+    /// give, also where that one is kept elsewhere; one that begins takes a fresh one, for what the cluster was weeks ago helps nobody.
     async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Hold<'_>) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
         let name = format!("before-kubernetes-{}.db", plan.to);
-        if plan.begun && self.snapshots.kept(&name).await.context("looking for the snapshot")?.is_some() {
+        if plan.begun {
+            if self.snapshots.kept(&name).await.context("looking for the snapshot")?.is_none() {
+                self.tell(&Notice::NoSnapshot { name: &name });
+            }
             return Ok(());
         }
         let directory = self.snapshots.spool().await.context("making room for the snapshot")?;
         let pulled = directory.path().join(&name);
-        let most = self.snapshots.room().await.context("looking for room for the snapshot")?;
-        let pulling = self.nodes.snapshot(node.address, &pulled, most);
+        let room = self.snapshots.room();
+        let pulling = self.nodes.snapshot(node.address, &pulled, &room);
         let bytes = unless_ended(pulling, self.pace, || self.may_go_on(hold)).await?;
         let bytes = bytes.context("taking a snapshot of etcd")?;
         let place = self.snapshots.keep(&name, &pulled).await?;

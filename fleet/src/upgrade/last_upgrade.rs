@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::entry::{Entry, Event, Outcome, disk_of, plan_of};
 use super::plan::Plan;
-use super::progress::Progress;
+use super::progress::{Next, Progress};
 use super::salvage::{self, Damaged, Last};
 use crate::authority::Store;
 use crate::hypervisor::DiskRef;
@@ -38,7 +38,8 @@ pub struct Noted {
     pub deployment: Uuid,
     /// Whether it has not come to an end after which nothing follows.
     pub is_open: bool,
-    /// Whether it is open and takes no step by itself: all nodes run the new image, and it is to be made final or taken back.
+    /// Whether it is open and takes no step by itself: all nodes run the new image, and it is to be made final or taken back; or one is back
+    /// on the image before, and a person decides.
     pub is_at_rest: bool,
     /// BIOS UUIDs of the VMs.
     pub vms: BTreeSet<Uuid>,
@@ -85,12 +86,13 @@ impl Noted {
             _ => None,
         });
         let nodes = plan.nodes.iter().enumerate();
-        let outcome = Progress::of(plan, entries).outcome;
+        let progress = Progress::of(plan, entries);
+        let outcome = progress.outcome;
         Self {
             id: plan.id,
             deployment: plan.deployment,
             is_open: matches!(outcome, None | Some(Outcome::Upgraded)),
-            is_at_rest: outcome == Some(Outcome::Upgraded),
+            is_at_rest: matches!(progress.next(plan), Next::Ended(Outcome::Upgraded) | Next::NodeIsBack(_)),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).collect(),
             disks: nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone()).collect(),
         }

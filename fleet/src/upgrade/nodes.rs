@@ -14,6 +14,7 @@ use contract::swap::{self, Refused};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::authority::Room;
 use crate::node::{Answer, Answered, Client, Method, told};
 
 /// How long a node may take for a snapshot.
@@ -102,11 +103,11 @@ pub trait Nodes: Send + Sync {
     /// When it does not answer.
     async fn upgrade_kubernetes(&self, node: Ipv4Addr, request: &kubernetes_upgrade::Request) -> anyhow::Result<Asked>;
 
-    /// Pulls a fresh snapshot of etcd, of `most` bytes, into a file and returns its size in bytes.
+    /// Pulls a fresh snapshot of etcd into a file and returns its size in bytes.
     ///
     /// # Errors
-    /// When none comes whole, or it has more than that.
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64>;
+    /// When none comes whole, or there is no room for it.
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64>;
 
     /// Lets the cluster show people how far the upgrade is, as JSON. Nobody reads it to decide anything.
     ///
@@ -157,8 +158,8 @@ impl Nodes for Client {
         asked(&self.ask_node(node, Method::POST, "/v1/kubernetes", Some(&serde_json::to_value(request)?)).await?)
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
-        self.pull_snapshot(node, ports::NODE, to, most, SNAPSHOT).await
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+        self.pull_snapshot(node, ports::NODE, to, room, SNAPSHOT).await
     }
 
     async fn publish(&self, status: &str) -> anyhow::Result<()> {
@@ -166,9 +167,11 @@ impl Nodes for Client {
             "apiVersion": "v1", "kind": "ConfigMap", "data": {"status": status},
             "metadata": {"name": "kaas-upgrade", "namespace": "kube-system"},
         });
-        let answer = self.ask_api(Method::PUT, STATUS, Some(&object)).await?;
+        let mut answer = self.ask_api(Method::PUT, STATUS, Some(&object)).await?;
         if answer.status == 404 {
-            return written(&self.ask_api(Method::POST, CONFIG_MAPS, Some(&object)).await?);
+            // It may have the room that the next one needs.
+            drop(answer);
+            answer = self.ask_api(Method::POST, CONFIG_MAPS, Some(&object)).await?;
         }
         written(&answer)
     }
@@ -245,7 +248,7 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &str) -> Answer {
-        Answer { status, body: body.as_bytes().to_vec() }
+        Answer::of(status, body.as_bytes().to_vec())
     }
 
     #[test]

@@ -79,6 +79,11 @@ pub enum Notice<'a> {
         /// How large it is.
         bytes: u64,
     },
+    /// An upgrade of Kubernetes goes on whose snapshot is not kept here. None is taken: a new API server may have written in the store.
+    NoSnapshot {
+        /// The name of the one that is not here.
+        name: &'a str,
+    },
     /// A node is taken to another version of Kubernetes.
     Kubernetes {
         /// The node, and what it runs before.

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::nodes::{Asked, Nodes};
+use crate::authority::Room;
 
 /// What ends sooner is renewed.
 const ENDING: Duration = Duration::from_secs(60 * 60);
@@ -184,8 +185,8 @@ impl Nodes for Renewed<'_> {
         self.at_hand()?.upgrade_kubernetes(node, request).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
-        self.nodes().await?.snapshot(node, to, most).await
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+        self.nodes().await?.snapshot(node, to, room).await
     }
 
     async fn publish(&self, status: &str) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ use contract::swap;
 use uuid::Uuid;
 
 use super::nodes::{Asked, Nodes};
+use crate::authority::Room;
 
 /// Nodes that are not asked, and why.
 pub struct Unasked(String);
@@ -69,7 +70,7 @@ impl Nodes for Unasked {
         self.is_not_asked()
     }
 
-    async fn snapshot(&self, _: Ipv4Addr, _: &Path, _: u64) -> anyhow::Result<u64> {
+    async fn snapshot(&self, _: Ipv4Addr, _: &Path, _: &Room) -> anyhow::Result<u64> {
         self.is_not_asked()
     }
 

@@ -3,7 +3,9 @@
 use vsphere::{DatastorePath, Outcome};
 
 use super::VcenterHypervisor;
-use crate::hypervisor::{DiskRef, Error, Placement, Result};
+use super::datastore_directory::datastore_of;
+use super::trouble::looking;
+use crate::hypervisor::{DiskRef, Error, Result};
 
 /// Settings of VMs and of templates: `.vmx` and `.vmtx`.
 const SETTINGS: &str = "*.vm*x";
@@ -19,12 +21,12 @@ impl VcenterHypervisor {
             return Err(Error::refused(format!("{} lies in no directory, and so in none of a VM's", disk.path)));
         };
         let datastore = if directory.datastore == self.places.datastore.name {
-            self.places.datastore.clone()
+            self.places.datastore.datastore.clone()
         } else {
-            let placement = Placement { datastore: Some(escaped(&directory.datastore)), ..Placement::default() };
-            self.datastore(None, &placement).await?
+            let found = datastore_of(&self.client, &self.places.datacenter_path, &directory.datastore).await;
+            found.map_err(looking)?
         };
-        let settings = match self.client.files(&datastore.datastore, &directory, SETTINGS).await {
+        let settings = match self.client.files(&datastore, &directory, SETTINGS).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
             settings => settings?,
         };
@@ -36,9 +38,4 @@ impl VcenterHypervisor {
             None => Ok(()),
         }
     }
-}
-
-/// A name as inventory paths have it.
-fn escaped(name: &str) -> String {
-    name.replace('%', "%25").replace('/', "%2f").replace('\\', "%5c")
 }

@@ -18,16 +18,22 @@ impl VcenterHypervisor {
         if let Some(Stamp { deployment, node, .. }) = stamp::read(&now.name, &now.extra)? {
             return Err(Error::refused(format!("{vm} is stamped already, as {node} of {deployment}")));
         }
-        // No look would find it there, and whoever may change it would be asked for nothing.
-        if !now.folder.as_ref().is_some_and(|folder| self.is_searched(folder)) {
-            let place = self.folder_words(&now).await?;
-            return Err(Error::refused(format!(
-                "{vm} is in {place}, which is not among the deployment's folders and would not be searched for it: name the \
-                 folder among those of other VMs, or move the VM"
-            )));
-        }
+        self.would_be_found(vm, &now).await?;
         let spec = ConfigSpec::of(&now).extra(STAMP, &written(stamp));
         Ok(self.client.changes(&Asking(permit)).reconfigure(&now.reference, &spec).await?)
+    }
+
+    /// Refuses a VM that is in no folder which is searched: no look would find it there, and whoever may change it would be asked for
+    /// nothing.
+    pub(super) async fn would_be_found(&self, vm: &Vm, now: &vsphere::Vm) -> Result<()> {
+        if now.folder.as_ref().is_some_and(|folder| self.is_searched(folder)) {
+            return Ok(());
+        }
+        let place = self.folder_words(now).await?;
+        Err(Error::refused(format!(
+            "{vm} is in {place}, which is not among the deployment's folders and would not be searched for it: name \
+             the folder among those of other VMs, or move the VM"
+        )))
     }
 
     /// The folder of a VM, for people.

@@ -129,8 +129,11 @@ impl fmt::Display for DatastoreDirectory {
 
 /// The datastore of a name, which is unique in a data center. Only one that is in a folder or in a datastore cluster is looked
 /// for among all.
-async fn datastore_of(client: &Client, datacenter: &str, name: &str) -> anyhow::Result<MoRef> {
-    match client.find(&format!("{datacenter}/datastore/{name}")).await {
+///
+/// # Errors
+/// When there is none, or it cannot be seen.
+pub(super) async fn datastore_of(client: &Client, datacenter: &str, name: &str) -> anyhow::Result<MoRef> {
+    match client.find(&format!("{datacenter}/datastore/{}", escaped(name))).await {
         Ok(found) if found.kind == "Datastore" => return Ok(found),
         Err(error) if error.outcome() != Outcome::NotFound => return Err(error.into()),
         _ => {}
@@ -139,4 +142,9 @@ async fn datastore_of(client: &Client, datacenter: &str, name: &str) -> anyhow::
     let all = client.list(&folder, &["Datastore"], true, &["summary.name"]).await?;
     let found = all.into_iter().find(|seen| seen.text("summary.name") == name);
     Ok(found.with_context(|| format!("{datacenter} has no datastore {name}"))?.reference)
+}
+
+/// A name as inventory paths have it.
+fn escaped(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2f").replace('\\', "%5c")
 }

@@ -10,10 +10,13 @@ use ova::ovf::Descriptor;
 use vsphere::{MoRef, Outcome};
 
 use super::VcenterHypervisor;
-use super::laid::{CHANGED, Note, Seal, TRIES, settings};
+use super::laid::{CHANGED, Note, Seal, settings};
 use super::place::At;
 use super::trouble::{changed, not_now};
 use crate::hypervisor::{Error, Kind, Placement, Result, Staged, Vm};
+
+/// How often a template is looked at that changes between two looks.
+const TRIES: usize = 3;
 
 /// What there is of a template that was sealed.
 pub(super) enum Standing {

@@ -29,9 +29,6 @@ const BEGUN: &str = ".begun.json";
 const SEALED: &str = ".sealed.json";
 /// So many characters of the digest are in a template's name, for people.
 const SHORT: usize = 12;
-/// How often a seal is tried that vCenter did not take: without it, all that was uploaded is of no use.
-pub(super) const TRIES: usize = 3;
-
 /// An import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
@@ -249,18 +246,10 @@ impl Laid {
         Ok(self.directory.write(&format!("{}{BEGUN}", note.name), &text(note)?, &asking).await?)
     }
 
-    /// Notes that a template is whole, as it is now.
+    /// Notes that a template is whole, as it is now. It says the same however often it is written.
     pub(super) async fn seal(&self, note: &Note, seal: Seal, permit: &dyn Permit) -> Result<()> {
         let text = text(&Note { seal: Some(seal), ..note.clone() })?;
-        let file = format!("{}{SEALED}", note.name);
-        let mut tries = 1;
-        loop {
-            match self.directory.write(&file, &text, &Asking(permit)).await.map_err(Error::from) {
-                // It says the same however often it is written.
-                Err(error) if tries < TRIES && matches!(error.kind, Kind::InDoubt | Kind::Transient) => tries += 1,
-                written => return written,
-            }
-        }
+        Ok(self.directory.write(&format!("{}{SEALED}", note.name), &text, &Asking(permit)).await?)
     }
 
     /// Takes a note away of which nothing is left.

@@ -152,6 +152,10 @@ impl Hypervisor for VcenterHypervisor {
         self.settled().await
     }
 
+    async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
+        self.would_be_found(vm, &self.named(&vm.reference).await?).await
+    }
+
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
         self.stamp_vm(vm, stamp, permit).await
     }

@@ -8,7 +8,7 @@ use vsphere::{ConfigSpec, Import, MoRef, Outcome, Power};
 
 use super::VcenterHypervisor;
 use super::image::{Package, Standing, as_staged};
-use super::laid::{Note, SNAPSHOT, Seal, TRIES};
+use super::laid::{Note, SNAPSHOT, Seal};
 use super::place::Place;
 use super::stamp::{GOING, IMAGE};
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
@@ -238,25 +238,45 @@ impl VcenterHypervisor {
             return Err(another());
         }
         let changes = self.client.changes(&asking);
-        changes.create_snapshot(&imported.vm, SNAPSHOT, "What clones are made from").await?;
-        changes.mark_as_template(&imported.vm).await?;
+        // All is there by now: where nothing has happened it is asked for again, each time under the permit.
+        let mut tries = self.client.tries();
+        while let Err(error) = changes.create_snapshot(&imported.vm, SNAPSHOT, "What clones are made from").await {
+            if error.outcome() != Outcome::Transient || !tries.again().await {
+                return Err(error.into());
+            }
+        }
+        let mut tries = self.client.tries();
+        while let Err(error) = changes.mark_as_template(&imported.vm).await {
+            if error.outcome() != Outcome::Transient || !tries.again().await {
+                return Err(error.into());
+            }
+        }
         self.sealed(&note, &imported.vm, permit).await
     }
 
-    /// Seals what was made: from now on it is an image, as long as it stays as it is. It is looked at several times where that
-    /// cannot be done now: a template that is not sealed now never is.
+    /// Seals what was made: from now on it is an image, as long as it stays as it is. Where that cannot be done now it is tried again, with
+    /// pauses: a template that is not sealed now never is, and all that was uploaded is of no use.
     async fn sealed(&self, note: &Note, made: &MoRef, permit: &dyn Permit) -> Result<Staged> {
-        let mut tries = 1;
+        let may_pass = |error: &Error| matches!(error.kind, Kind::InDoubt | Kind::Transient);
+        let mut tries = self.client.tries();
         let seal = loop {
             match self.seal_of(note, made).await {
-                Err(error) if tries < TRIES && matches!(error.kind, Kind::InDoubt | Kind::Transient) => {
+                Err(error) if may_pass(&error) => {
                     log::debug!("looking at {} for its seal: {error}", note.name);
-                    tries += 1;
+                    if !tries.again().await {
+                        return Err(error);
+                    }
                 }
                 seal => break seal?,
             }
         };
-        self.laid.seal(note, seal, permit).await?;
+        let mut tries = self.client.tries();
+        while let Err(error) = self.laid.seal(note, seal.clone(), permit).await {
+            log::debug!("sealing {}: {error}", note.name);
+            if !may_pass(&error) || !tries.again().await {
+                return Err(error);
+            }
+        }
         Ok(as_staged(&made.id, &note.digest))
     }
 

@@ -52,6 +52,10 @@ pub struct Said {
     /// The IPPool that such an address is taken from.
     #[arg(long, value_name = "POOL", value_parser = name, conflicts_with = "endpoint")]
     pub(super) endpoint_pool: Option<String>,
+    /// Unused addresses in the subnet of its nodes for Services of the type LoadBalancer, as FIRST-LAST or a single one; once for each
+    /// range. Without any the cluster has no load balancer, and can have none later.
+    #[arg(long, value_name = "FIRST-LAST", value_parser = range, conflicts_with = "file")]
+    pub(super) service_vips: Vec<Range>,
     /// A file with the public SSH keys of those who may log in to its nodes as `admin`, a line each. Nodes that nobody could log in to are
     /// refused before the first VM; a file with the cluster may give a console password in place of keys.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
@@ -65,6 +69,18 @@ pub struct Said {
     /// The zones that nodes are spread over, if not all of the Provider's; once for each.
     #[arg(long, value_parser = name, conflicts_with = "file")]
     pub(super) zone: Vec<String>,
+}
+
+/// A first and a last address, both included.
+pub(super) type Range = (Ipv4Addr, Ipv4Addr);
+
+/// Reads `FIRST-LAST`, or a single address. Whether they come in this order, and are the cluster's to have, is judged where all of it is.
+fn range(text: &str) -> Result<Range, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let address = |part: &str| {
+        part.parse::<Ipv4Addr>().map_err(|_| format!("{part:?} is no IPv4 address: give FIRST-LAST, or a single one"))
+    };
+    Ok((address(first)?, address(last)?))
 }
 
 /// What `get` is told.
@@ -174,4 +190,19 @@ pub struct Delete {
     pub(super) within: In,
     #[command(flatten)]
     pub(super) until: Until,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_two_addresses_or_one() {
+        let address = |last: u8| Ipv4Addr::new(192, 168, 10, last);
+        assert_eq!(range("192.168.10.200-192.168.10.209"), Ok((address(200), address(209))));
+        assert_eq!(range("192.168.10.200"), Ok((address(200), address(200))));
+        for wrong in ["", "192.168.10.200-", "192.168.10.0/24", "192.168.10.200-209"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
+    }
 }

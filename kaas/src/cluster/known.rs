@@ -136,6 +136,12 @@ impl Known {
             let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
             return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
         }
+        // It is said only where nothing of image and minor is open.
+        let untold = because(cluster, &[TenantClusterReason::ChangeNotSupported]);
+        if let Some(why) = untold.filter(|_| holds(cluster, "Ready")) {
+            let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
+            return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}; {why}", self.name()));
+        }
         self.stands_still().map_or(Come::Goes, Come::Stopped)
     }
 
@@ -154,6 +160,22 @@ impl Known {
             (true, _, outcome) if !outcome.is_empty() => Come::There(format!("{name} has ended: {outcome}")),
             (true, Some(why), _) => Come::Stopped(format!("{name}: {why}")),
             (true, None, _) => Come::Goes,
+        }
+    }
+
+    /// Whether image and minor are as the spec has them, once an Operation that had ended was asked for again: what it was for, another one
+    /// may be at work on.
+    pub fn is_done_again(&self, operation: &str, annotation: &str) -> Come {
+        let is_it = |one: &&Value| text(one, "/metadata/name") == operation;
+        let Some(same) = self.operation.as_ref().filter(is_it) else { return self.is_changed() };
+        // What conditions say was said before it was asked.
+        if !same["metadata"]["annotations"][annotation].is_null() {
+            return Come::Goes;
+        }
+        match (self.is_changed(), reason_of(same, &[OperationReason::NotToBeHad])) {
+            (there @ Come::There(_), _) => there,
+            (_, Some(why)) => Come::Stopped(format!("{operation}: {why}")),
+            (changed, None) => changed,
         }
     }
 
@@ -182,6 +204,11 @@ impl Known {
     fn of_operation(&self) -> String {
         self.operation.as_ref().map(|operation| format!("\n  {}", step(operation).1)).unwrap_or_default()
     }
+}
+
+/// Whether what an Operation was for is tried again by a person's word: it has gone back, or was abandoned.
+pub fn may_be_tried_again(operation: &Value) -> bool {
+    ["rolled back", "abandoned"].contains(&text(operation, "/status/outcome"))
 }
 
 /// A reason of an Operation: its spec never changes, so each is of it.
@@ -285,6 +312,16 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_that_leaves_is_waited_for_unless_a_person_has_to_see_to_something() {
+        let of = |reason, generation| known(&[condition(reason, generation)], &[]).is_leaving();
+        assert_eq!(of(TenantClusterReason::Deleting, 3), Come::Goes);
+        let words = "shop: Progressing is False (Stuck): as it is";
+        assert_eq!(of(TenantClusterReason::Stuck, 3), Come::Stopped(words.to_owned()));
+        // Of before it was deleted.
+        assert_eq!(of(TenantClusterReason::Stuck, 2), Come::Goes);
+    }
+
+    #[test]
     fn a_pool_is_scaled_once_all_are_there_and_nobody_more() {
         let pool = [condition(NodePoolReason::AllReady, 3)];
         assert!(matches!(known(&[], &pool).is_scaled("shop-a", 2), Come::There(_)));
@@ -303,6 +340,11 @@ mod tests {
         assert!(matches!(known(&[serves.clone(), current.clone()], &[]).is_changed(), Come::There(_)));
         assert_eq!(known(&[serves, condition(TenantClusterReason::Current, 2)], &[]).is_changed(), Come::Goes);
         assert_eq!(known(&[current], &[]).is_changed(), Come::Goes, "it has to serve as well");
+        // Image and minor are as they are wanted, and what nobody changes is said.
+        let untold = condition(TenantClusterReason::ChangeNotSupported, 3);
+        let there = known(&[condition(TenantClusterReason::Serves, 3), untold.clone()], &[]).is_changed();
+        assert!(matches!(&there, Come::There(words) if words.contains("(ChangeNotSupported)")), "{there:?}");
+        assert_eq!(known(&[untold], &[]).is_changed(), Come::Goes);
         let failed = known(&[condition(TenantClusterReason::ChangeFailed, 3)], &[]);
         assert!(matches!(failed.is_changed(), Come::Stopped(_)));
         let mut waits = known(&[condition(TenantClusterReason::AwaitsCommit, 3)], &[]);
@@ -331,11 +373,37 @@ mod tests {
     }
 
     #[test]
+    fn what_went_back_is_tried_again_and_done_once_the_cluster_is_as_it_is_to_be() {
+        const DO: &str = controller::objects::DO;
+        let outcomes = ["rolled back", "abandoned", "committed", "done", ""];
+        let again = outcomes.map(|outcome| may_be_tried_again(&json!({"status": {"outcome": outcome}})));
+        assert_eq!(again, [true, true, false, false, false]);
+        let with = |name: &str, annotation: Value, said: &[Value], of_operation: &[Value]| {
+            let mut operation = object(name, of_operation);
+            operation["metadata"]["annotations"][DO] = annotation;
+            operation["status"]["outcome"] = "rolled back".into();
+            Known { operation: Some(operation), ..known(said, &[]) }
+        };
+        let failed = [condition(TenantClusterReason::ChangeFailed, 3)];
+        let done = [condition(TenantClusterReason::Current, 3), condition(TenantClusterReason::Serves, 3)];
+        let refused = [condition(OperationReason::NotToBeHad, 1)];
+        let is_done = |known: Known| known.is_done_again("shop-2", DO);
+        assert_eq!(is_done(with("shop-2", "resume".into(), &failed, &refused)), Come::Goes, "nobody has heard it");
+        let Come::Stopped(why) = is_done(with("shop-2", Value::Null, &failed, &refused)) else { panic!("it is not") };
+        assert!(why.contains("NotToBeHad"), "{why}");
+        assert!(matches!(is_done(with("shop-2", Value::Null, &done, &refused)), Come::There(_)), "nothing was left");
+        // By another one.
+        assert_eq!(is_done(with("shop-3", Value::Null, &[], &[])), Come::Goes);
+        assert!(matches!(is_done(with("shop-3", Value::Null, &failed, &[])), Come::Stopped(_)), "it went back anew");
+        assert!(matches!(is_done(with("shop-3", Value::Null, &done, &[])), Come::There(_)));
+    }
+
+    #[test]
     fn what_goes_on_is_told_a_line_each() {
         let mut known = known(&[condition(TenantClusterReason::Forming, 3)], &[condition(NodePoolReason::Scaling, 3)]);
         known.operation = Some(json!({
-            "metadata": {"name": "shop-form-1"},
-            "spec": {"type": "Form", "steps": [{}, {}, {}]},
+            "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},
+            "spec": {"type": "Swap", "steps": [{}, {}, {}]},
             "status": {"done": 1, "step": "power-on shop-cp1",
                        "conditions": [condition(OperationReason::Waiting, 1)]},
         }));
@@ -343,7 +411,8 @@ mod tests {
         let expected = [
             "shop: ControlPlaneReady is False (Forming): as it is",
             "shop-a: 2 of 2 workers are Ready; Ready is False (Scaling): as it is",
-            "shop-form-1 (Form): 1 of 3 steps are done, power-on shop-cp1; Progressing is False (Waiting): as it is",
+            "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (Swap): 1 of 3 steps are done, power-on shop-cp1; Progressing is \
+             False (Waiting): as it is",
         ];
         assert_eq!(lines, expected);
         let nobody = object("shop", &[]);

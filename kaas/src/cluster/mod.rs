@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use self::arguments::{Asks, Create, Delete, Get, Kubeconfig, Scale, Upgrade};
-use self::known::Known;
+use self::known::{Known, may_be_tried_again};
 use self::wanted::{Wanted, keys};
 use crate::confirm::{ask, by_name};
 use crate::control::{Arrived, Come, Control, Look, Place, Refused, Until, Waiter, text};
@@ -210,15 +210,17 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
     wait.until(&format!("the cluster {name} is to run {}", to.join(" and ")), Known::is_changed)
 }
 
-/// Asks something of the Operation that is under way.
+/// Asks something of the Operation that is under way; or for the last one again, which has gone back or was abandoned.
 fn ask_of_operation(wait: &Wait<'_>, known: &Known, asks: Asks) -> anyhow::Result<ExitCode> {
     let operation = known.operation.as_ref().with_context(|| format!("nothing is under way for {}", wait.name))?;
     let name = text(operation, "/metadata/name");
     let outcome = text(operation, "/status/outcome");
-    ensure!(outcome.is_empty(), "nothing is under way for {}: {name} has ended: {outcome}", wait.name);
+    let is_again = asks == Asks::Resume && may_be_tried_again(operation);
+    ensure!(outcome.is_empty() || is_again, "nothing is under way for {}: {name} has ended: {outcome}", wait.name);
     let part = json!({"metadata": {"uid": operation["metadata"]["uid"], "annotations": {DO: asks.word()}}});
     wait.control.patch(Place::within("operations", wait.namespace), name, "", &part)?;
-    wait.until(&format!("{name} is asked to {}", asks.word()), |known| known.has_done(name, DO))
+    let taken = format!("{name} is asked to {}", asks.word());
+    wait.until(&taken, |known| if is_again { known.is_done_again(name, DO) } else { known.has_done(name, DO) })
 }
 
 /// The file is there whole and for its owner's eyes only, or not at all.

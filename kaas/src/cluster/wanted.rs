@@ -39,6 +39,10 @@ impl Wanted {
             "version": said.kubernetes,
             "network": {"name": said.network, "endpoint": endpoint},
         });
+        if !said.service_vips.is_empty() {
+            let ranges = said.service_vips.iter().map(|(first, last)| json!({"first": first, "last": last}));
+            spec["network"]["serviceVIPs"]["ranges"] = ranges.collect();
+        }
         if !ssh_keys.is_empty() {
             spec["site"]["sshAuthorizedKeys"] = ssh_keys.into();
         }
@@ -140,6 +144,7 @@ mod tests {
             control_nodes: Some("3".to_owned()),
             endpoint: None,
             endpoint_pool: Some("api".to_owned()),
+            service_vips: vec![([192, 168, 10, 200].into(), [192, 168, 10, 209].into())],
             workers: Some(2),
             worker_class: Some("medium".to_owned()),
             zone: vec!["a".to_owned(), "b".to_owned()],
@@ -152,15 +157,36 @@ mod tests {
         assert_eq!(cluster.spec.site.ssh_authorized_keys, ["ssh-ed25519 AAAA anna", "ssh-ed25519 BBBB bob"]);
         assert_eq!(cluster.spec.control_plane.replicas, 3);
         assert_eq!(cluster.spec.control_plane.zones, ["a", "b"]);
-        assert_eq!(cluster.spec.network.endpoint.pool_ref.unwrap().name, "api");
+        assert_eq!(cluster.spec.network.endpoint.pool_ref.as_ref().unwrap().name, "api");
         assert_eq!(cluster.spec.image.as_deref(), Some("kaas-tenant-0.2.0"));
         assert_eq!((pool.spec.replicas, pool.spec.vm_class.as_str()), (2, "medium"));
         assert_eq!(pool.spec.zones, ["a", "b"]);
         assert_eq!((wanted.name(), wanted.namespace()), ("shop", "team-blue"));
         assert_eq!(pool.metadata.name.as_deref(), Some("shop-workers"));
-        // Each word has its field, and the kinds know each.
-        let again = serde_json::to_value(&cluster.spec.network.endpoint.address).unwrap();
-        assert!(again.is_null());
+        let ranges = &wanted.cluster["spec"]["network"]["serviceVIPs"]["ranges"];
+        assert_eq!(*ranges, json!([{"first": "192.168.10.200", "last": "192.168.10.209"}]));
+        // Each word has its field, and the kinds know each: what they did not would be lost.
+        is_in(&wanted.cluster["spec"], &serde_json::to_value(&cluster.spec).unwrap(), "cluster");
+        is_in(&wanted.pools[0]["spec"], &serde_json::to_value(&pool.spec).unwrap(), "pool");
+    }
+
+    /// Whether all of `part` is in `whole`, which may have defaults beside.
+    fn is_in(part: &Value, whole: &Value, path: &str) {
+        match (part, whole) {
+            (Value::Object(part), Value::Object(whole)) => {
+                for (name, part) in part {
+                    let path = format!("{path}.{name}");
+                    is_in(part, whole.get(name).unwrap_or_else(|| panic!("{path} is no field")), &path);
+                }
+            }
+            (part, whole) => assert_eq!(part, whole, "{path}"),
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "cluster.imge is no field")]
+    fn what_is_no_field_is_found() {
+        is_in(&json!({"imge": "a"}), &json!({"image": "a"}), "cluster");
     }
 
     #[test]

@@ -88,7 +88,7 @@ mod tests {
                     "version": "1.36.3",
                     "controlPlane": {"ready": 3},
                     "resolved": {"endpoint": "192.168.10.10", "image": "kaas-tenant-0.2.0"},
-                    "operation": "shop-form-1",
+                    "operation": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301",
                     "conditions": [
                         {"type": "Preflight", "status": "True", "reason": "Possible", "message": "", "observedGeneration": 1},
                         {"type": "Ready", "status": "False", "reason": "Making", "message": "cp2 joins", "observedGeneration": 2},
@@ -100,11 +100,14 @@ mod tests {
                 "spec": {"replicas": 3, "vmClass": "medium"},
                 "status": {"readyReplicas": 1},
             })],
-            operation: Some(json!({"metadata": {"name": "shop-form-1"}, "spec": {"type": "Form", "steps": [{}]}})),
+            operation: Some(json!({
+                "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},
+                "spec": {"type": "Swap", "steps": [{}]},
+            })),
         };
         let expected = "\
-NAMESPACE  NAME  READY  VERSION  IMAGE              CP  NODES  OPERATION    AGE
-team-blue  shop  False  1.36.3   kaas-tenant-0.2.0  3   -      shop-form-1  30m
+NAMESPACE  NAME  READY  VERSION  IMAGE              CP  NODES  OPERATION                                  AGE
+team-blue  shop  False  1.36.3   kaas-tenant-0.2.0  3   -      shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301  30m
 
 Kubernetes API: https://192.168.10.10:6443
 
@@ -114,7 +117,7 @@ Ready is False (Making): cp2 joins
 POOL          REPLICAS  READY  UPDATED  CLASS
 shop-general  3         1      -        medium
 
-shop-form-1 (Form): 0 of 1 steps are done";
+shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301 (Swap): 0 of 1 steps are done";
         assert_eq!(cluster(&known, now), expected);
     }
 }

@@ -90,6 +90,12 @@ impl ClusterFile {
         self.nodes.iter().filter_map(|node| Some((node.name.value.clone(), node.address()?))).collect()
     }
 
+    /// Whether a person types something that VMs are made of.
+    pub fn asks(&self) -> bool {
+        let all = self.nodes.iter().map(|node| &node.properties).chain([&self.properties]);
+        all.flat_map(BTreeMap::values).any(|source| source.value.asks())
+    }
+
     /// What its provider cannot do of it.
     pub fn mistakes_of_provider(&self) -> Vec<Mistake> {
         self.provider.mistakes(&self.text, &self.nodes)

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &str) -> Answer {
-        Answer { status, body: body.as_bytes().to_vec() }
+        Answer::of(status, body.as_bytes().to_vec())
     }
 
     #[test]

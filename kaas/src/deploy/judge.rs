@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use contract::deployer::{Digests, PrivateKey};
 use contract::finding::{Finding, Severity};
 use contract::form::{self, SecretNeed};
 use contract::properties::{ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME};
 use contract::role::Role;
-use fleet::deploy::{Wanted, WantedNode};
+use fleet::deploy::{Goal, Kept, Wanted, WantedNode};
 use fleet::upgrade::Target;
 use fleet::workers::Image;
 use image::document::{Located, Mistake, Mistakes};
@@ -37,8 +37,37 @@ pub struct Judged {
 pub enum Resolve {
     /// Everything is had: a cluster is made of it.
     All,
+    /// Everything is had, and nothing is drawn: VMs were made with it before.
+    WhatWasBegunWith,
     /// What is not there is left out: it is only judged.
     WhatIsThere,
+}
+
+/// What is had of a description where something was begun by it before, which is `kept`. `has_key` says whether the deployer's key is
+/// there.
+///
+/// # Errors
+/// VMs were made with a key or a secret that is not there: another one would be of no use, and lie where that one belongs.
+pub(super) fn begun_with(file: &ClusterFile, has_key: bool, kept: &Kept) -> anyhow::Result<Resolve> {
+    if kept.goal != Goal::Up || !(kept.formed || kept.nodes.iter().any(|node| node.vm.is_some())) {
+        return Ok(Resolve::All);
+    }
+    let (cluster, key) = (&kept.cluster, file.deployer_key.display());
+    ensure!(
+        has_key,
+        "deployer-key of [cluster]: there is no {key}, and the cluster {cluster} was begun with one: put that key \
+         there, for another one would not be let in"
+    );
+    // Who has formed needs it no more.
+    if let (false, Source::File(path)) = (kept.formed, &file.deployment_secret) {
+        ensure!(
+            path.try_exists().with_context(|| format!("looking for {}", path.display()))?,
+            "deployment-secret of [cluster]: there is no {}, and VMs of the cluster {cluster} were told one: put that \
+             secret there, or destroy the cluster and deploy it anew",
+            path.display()
+        );
+    }
+    Ok(Resolve::WhatWasBegunWith)
 }
 
 /// Judges all of a description, and the OVA with it.
@@ -163,7 +192,7 @@ fn resolved(
     told: &mut Told,
     mistakes: &mut Vec<Mistake>,
 ) -> anyhow::Result<()> {
-    for (key, source) in given.iter().filter(|(_, source)| resolve == Resolve::All || !source.value.asks()) {
+    for (key, source) in given.iter().filter(|(_, source)| resolve != Resolve::WhatIsThere || !source.value.asks()) {
         match source.value.value() {
             Ok(value) => drop(told.insert(key.clone(), value.to_string())),
             Err(error) => mistakes.push(file.mistake(source, format!("{error:#}"))),
@@ -215,7 +244,7 @@ fn deployer_key(path: &Path, resolve: Resolve) -> anyhow::Result<Option<PrivateK
         let key = PrivateKey::of_pem(&Zeroizing::new(text));
         return key.map(Some).with_context(|| format!("understanding the deployer's key {}", path.display()));
     }
-    if resolve == Resolve::WhatIsThere {
+    if resolve != Resolve::All {
         return Ok(None);
     }
     let key = PrivateKey::draw().context("drawing the deployer's key")?;
@@ -231,7 +260,7 @@ fn deployment_secret(source: &Source, resolve: Resolve) -> anyhow::Result<Option
     if let Source::File(path) = source
         && !path.try_exists().with_context(|| format!("looking for {}", path.display()))?
     {
-        if resolve == Resolve::WhatIsThere {
+        if resolve != Resolve::All {
             return Ok(None);
         }
         // 244 random bits, from two random UUIDs.

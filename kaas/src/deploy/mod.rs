@@ -14,8 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use fleet::Cancelled;
-use fleet::authority::TakeOver;
-use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, Notice, Wish};
+use fleet::authority::{Standing, TakeOver, standing};
+use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, MadeOtherwise, Notice, Wish, begun};
 use fleet::hypervisor::Vm;
 use fleet::node::clean;
 use image::document::Mistakes;
@@ -25,7 +25,7 @@ use self::arguments::Example;
 pub use self::arguments::{Deploy, Described, Destroy};
 use self::confirm::Going;
 pub use self::judge::deployer_key_there;
-use self::judge::{Judged, Resolve, judge};
+use self::judge::{Judged, Resolve, begun_with, judge};
 use self::words::{Outcome, Plan};
 use crate::cluster_file::{ClusterFile, Opened, Place};
 use crate::output::{Output, json, result, say, warn};
@@ -64,7 +64,10 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
         mistakes.sort_by_key(|mistake| mistake.line);
         return Err(Mistakes(mistakes).into());
     }
+    let run = Run::working(&file, &site, "deploy", &arguments.work);
+    let (resolve, warning) = run.begun(&judged, arguments.work.over.take())?;
     if arguments.dry_run {
+        checked.warnings.extend(warning);
         let plan = Plan::of(&judged.wanted, &file, judged.warnings, checked);
         match arguments.work.output {
             Output::Json => json(&plan)?,
@@ -72,14 +75,13 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let Judged { wanted, key, warnings } = judge(&file, Resolve::All)?;
+    let Judged { wanted, key, warnings } = judge(&file, resolve)?;
     let key = key.context("there is no deployer's key")?;
     for warning in warnings.into_iter().chain(checked.warnings) {
         warn(&format!("warning: {warning}"));
     }
     let tell = |what: &str| arguments.work.output.tell(what);
     let place = site.make(&wanted, &key, &tell)?;
-    let run = Run::working(&file, &site, "deploy", &arguments.work);
     run.go(&place, Some(key), Wish::Deploy(&wanted), arguments.work.over.take())
 }
 
@@ -96,9 +98,11 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.may_destroy()?;
     let (name, over) = (&file.name.value, arguments.work.over.take());
     let run = Run::working(&file, &site, "destroy", &arguments.work);
-    let also = run.named(&place, &arguments.also_vm)?;
+    // Until the name is confirmed it only looks: who asks it to end now has not said that anything goes.
+    let looks = Run { ending: Ending::AtOnce, ..run };
+    let also = looks.named(&place, &arguments.also_vm)?;
     let left = if arguments.data_disks {
-        run.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
+        looks.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
     } else {
         Vec::new()
     };
@@ -116,17 +120,21 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
-    // A command that was killed may have made the place alone.
-    let removed = match run.with(&place, None, async |deploy| deploy.remove_empty(over).await) {
-        Err(error) if error.is::<Cancelled>() => return Ok(asked_to_end(&error)),
-        removed => removed?,
-    };
-    if removed {
-        run.output.tell(&format!("there is nothing of the cluster {name} any more"));
-        return Ok(ExitCode::SUCCESS);
-    }
     let wish = Wish::Destroy { cluster: name, disks: arguments.data_disks, left: &left, also: &also };
-    run.go(&place, None, wish, over)
+    // One run: who asks it to end while it looks whether there is only the place has asked all of it.
+    let gone = run.with(&place, None, async |deploy| {
+        // A command that was killed may have made the place alone.
+        if deploy.remove_empty(over).await? { Ok(None) } else { deploy.go(wish, over).await.map(Some) }
+    });
+    match gone {
+        Err(error) if error.is::<Cancelled>() => Ok(asked_to_end(&error)),
+        Err(error) => Err(advised(error)),
+        Ok(Some(gone)) => run.arrived(&gone),
+        Ok(None) => {
+            run.output.tell(&format!("there is nothing of the cluster {name} any more"));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 /// `kaas status`. Exit statuses: 0 when the cluster is as it is to be, 3 when it is not.
@@ -172,6 +180,33 @@ impl<'a> Run<'a> {
     fn working(file: &'a ClusterFile, site: &'a Opened, what: &'a str, work: &Work) -> Self {
         let pause_limit = Duration::from_secs(work.waiting.pause_limit);
         Self { file, site, what, output: work.output, pause_limit, ending: Ending::WhereItCanBeContinued }
+    }
+
+    /// Looks at what was begun there, before a key is drawn or anybody is asked; changes nothing. What is had of the description then, and
+    /// what is worth knowing.
+    ///
+    /// # Errors
+    /// What [`Run::go`] would refuse, with the same words.
+    fn begun(&self, judged: &Judged, over: TakeOver) -> anyhow::Result<(Resolve, Option<String>)> {
+        let Some(place) = self.site.find()? else { return Ok((Resolve::All, None)) };
+        let looks = Run { ending: Ending::AtOnce, ..*self };
+        let has_key = judged.key.is_some();
+        let looked = looks.with(&place, None, async |deploy| {
+            if let (Standing::Held(held), TakeOver::FromTheDead) = (standing(deploy.store).await?, over) {
+                return Err(held.into());
+            }
+            let kept = begun(deploy.store, deploy.hypervisor.deployment()).await?;
+            let resolve = kept.as_ref().map_or(Ok(Resolve::All), |kept| begun_with(self.file, has_key, kept))?;
+            match deploy.may_be_wanted(Wish::Deploy(&judged.wanted)).await {
+                // It is made of what is yet to be typed as well.
+                Err(error) if error.is::<MadeOtherwise>() && self.file.asks() => {
+                    let words = "whether its VMs were made of the same is told once all that is asked for was typed";
+                    Ok((resolve, Some(words.to_owned())))
+                }
+                may => may.map(|()| (resolve, None)),
+            }
+        });
+        looked.map_err(advised)
     }
 
     /// Notes a wish, goes on until it is so, and says what came of it.

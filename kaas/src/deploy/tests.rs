@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use contract::role::Role;
-use fleet::deploy::{DeployStatus, Goal};
+use fleet::deploy::{DeployStatus, Goal, Kept};
 use fleet::hypervisor::DiskRef;
 use fleet::upgrade::Target;
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
 
-use super::judge::{Judged, Resolve, judge_with};
+use super::judge::{Judged, Resolve, begun_with, judge_with};
 use super::words::{Plan, status};
 use super::{ONE, THREE};
 use crate::cluster_file::{Checked, ClusterFile};
@@ -115,6 +115,40 @@ fn keys_and_secrets_are_drawn_once_into_files_of_their_own_and_never_to_judge() 
     let plan = Plan::of(&again.wanted, &file, Vec::new(), Checked::default());
     assert!(plan.text().contains("node-name: cp1") && !plan.text().contains(secret.trim()), "{}", plan.text());
     assert!(!serde_json::to_string(&plan).unwrap().contains(secret.trim()));
+}
+
+#[test]
+fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
+    let (directory, path) = directory(ONE);
+    let file = ClusterFile::read(&path).unwrap();
+    let kept = |goal: &str, formed: bool, vm: Option<uuid::Uuid>| -> Kept {
+        let kept = serde_json::json!({
+            "cluster": "control", "goal": goal, "formed": formed,
+            "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
+            "nodes": [{"name": "cp1", "address": "192.168.77.11", "made_of": "", "vm": vm}],
+        });
+        serde_json::from_value(kept).unwrap()
+    };
+    let vm = Some(uuid::Uuid::from_u128(1));
+    let had = |has_key, kept: &Kept| begun_with(&file, has_key, kept).map_err(|error| error.to_string());
+    // Nothing is there that was made with it, or nothing is made.
+    for kept in [kept("up", false, None), kept("gone", true, vm), kept("down", true, vm)] {
+        assert_eq!(had(false, &kept), Ok(Resolve::All));
+    }
+    for formed in [true, false] {
+        let refused = had(false, &kept("up", formed, vm)).unwrap_err();
+        assert!(refused.contains("deployer-key of [cluster]: there is no ") && refused.contains("control.key,"));
+    }
+    // Who has formed needs the secret no more.
+    assert_eq!(had(true, &kept("up", true, vm)), Ok(Resolve::WhatWasBegunWith));
+    let refused = had(true, &kept("up", false, vm)).unwrap_err();
+    assert!(refused.contains("deployment-secret of [cluster]: there is no "), "{refused}");
+    let made = |name: &str| directory.path().join(name).exists();
+    let (target, form) = package();
+    let judged = judge_with(&file, Resolve::WhatWasBegunWith, target, &form).unwrap();
+    assert!(judged.key.is_none() && !made("control.key") && !made("control.secret"));
+    std::fs::write(directory.path().join("control.secret"), "a secret\n").unwrap();
+    assert_eq!(had(true, &kept("up", false, vm)), Ok(Resolve::WhatWasBegunWith));
 }
 
 #[test]
@@ -232,7 +266,8 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
         formed: true,
         looked: true,
         nodes: Vec::new(),
-        left: vec![disk(1)],
+        left: vec![disk(1), disk(3)],
+        doubtful: vec![disk(3).uuid],
         discarded: vec![disk(2)],
         waits: Vec::new(),
         done: false,
@@ -240,4 +275,6 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     let text = status(&at);
     assert!(text.contains(&format!("  left: the data disk {} at [ds] 1.vmdk\n", disk(1).uuid)), "{text}");
     assert!(text.contains(&format!("  also to be removed: the data disk {} at [ds] 2.vmdk\n", disk(2).uuid)), "{text}");
+    let asked = format!("  left: the data disk {} at [ds] 3.vmdk; its removal was asked for: it is", disk(3).uuid);
+    assert!(text.contains(&asked), "{text}");
 }

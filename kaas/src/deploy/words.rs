@@ -159,11 +159,17 @@ pub fn status(status: &DeployStatus) -> String {
             text += &format!("  {} at {}: {vm}{ready}\n", node.name, node.address);
         }
     }
-    text + &disks("left", &status.left) + &disks("also to be removed", &status.discarded) + &waits(&status.waits)
-}
-
-fn disks(what: &str, disks: &[DiskRef]) -> String {
-    disks.iter().map(|disk| format!("  {what}: the data disk {} at {}\n", disk.uuid, disk.path)).collect()
+    for disk in &status.left {
+        text += &format!("  left: the data disk {} at {}", disk.uuid, disk.path);
+        if status.doubtful.contains(&disk.uuid) {
+            text += "; its removal was asked for: it is gone, or was moved, if it is not there";
+        }
+        text += "\n";
+    }
+    for disk in &status.discarded {
+        text += &format!("  also to be removed: the data disk {} at {}\n", disk.uuid, disk.path);
+    }
+    text + &waits(&status.waits)
 }
 
 fn waits(waits: &[Wait]) -> String {

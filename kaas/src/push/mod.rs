@@ -127,11 +127,10 @@ fn lines(image: &Value) -> Vec<(String, String)> {
 
 /// Whether VMs can be made of it.
 fn come(image: &Value) -> Come {
-    const WAITS_FOR_A_PERSON: [NodeImageReason; 5] = [
+    const WAITS_FOR_A_PERSON: [NodeImageReason; 4] = [
         NodeImageReason::NotStamped,
         NodeImageReason::Expired,
         NodeImageReason::TooNew,
-        NodeImageReason::TooOld,
         NodeImageReason::OtherAppliance,
     ];
     let name = text(image, "/metadata/name");

@@ -1,31 +1,26 @@
-//! `kaas adopt`: shows what the hypervisor has, and which node says that it runs there, and stamps what is confirmed.
+//! `kaas adopt`: shows what the hypervisor has, and which node says that it runs there, and has it confirmed. Changes nothing.
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use fleet::authority::TakeOver;
 use fleet::node::clean;
 use fleet::upgrade::{Adoption, Deployment};
 
 use crate::confirm::ask;
 
-/// Shows what would be adopted, asks, and adopts. What must be so is judged whether or not it asks.
+/// Shows what would be adopted, and asks: what is confirmed, or none where there is nothing. What must be so is judged whether or not
+/// it asks.
 ///
 /// # Errors
-/// As [`Deployment::adoptable`] and [`Deployment::adopt`], or the operator does not confirm.
-pub async fn run(deployment: &Deployment<'_>, yes: bool, over: TakeOver) -> anyhow::Result<ExitCode> {
+/// As [`Deployment::adoptable`], or the operator does not confirm.
+pub async fn confirm(deployment: &Deployment<'_>, yes: bool) -> anyhow::Result<Option<Vec<Adoption>>> {
     let adoptions = deployment.adoptable().await?;
     let shown = adoptions.clone();
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
     let asked = tokio::task::spawn_blocking(move || {
         confirmed(&shown, yes, &mut std::io::stdout().lock(), |question| ask(question, "give --yes"))
     });
-    if !asked.await.context("asking")?? {
-        return Ok(ExitCode::SUCCESS);
-    }
-    deployment.adopt(&adoptions, over).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(asked.await.context("asking")??.then_some(adoptions))
 }
 
 /// Shows what would be adopted, and asks unless `yes` says so already. False if there is nothing.

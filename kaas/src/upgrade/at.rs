@@ -11,7 +11,8 @@ use contract::deployer::Fingerprint;
 use fleet::Cancelled;
 use fleet::hypervisor::{Hypervisor, PowerState, Vm};
 use fleet::node::{Client, Credentials, Deployer};
-use fleet::upgrade::{Deployment, Given, Notice, Renewed};
+use fleet::upgrade::{Deployment, Given, Nodes, Notice, Renewed};
+use uuid::Uuid;
 
 use super::arguments::{At, GoingOn, Whose};
 use super::{PAUSED, words};
@@ -103,6 +104,25 @@ impl At {
         self.with(what, whose, pause_limit, Lacking::Fails, Ending::WhereItCanBeContinued, act)
     }
 
+    /// Does what a person confirms: as long as it looks, and asks, it ends at once where it is asked to; what then changes something ends where
+    /// it can be continued, and gives the deployment back. `look` says what is changed; none if nothing is.
+    pub(super) fn confirming<T>(
+        &self,
+        what: &str,
+        look: impl AsyncFnOnce(&Deployment<'_>) -> anyhow::Result<Option<T>>,
+        act: impl AsyncFnOnce(&Deployment<'_>, T) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        self.reaching(what, None, Duration::ZERO, Lacking::Fails, |reached| {
+            match reached.run(Ending::AtOnce, async |deployment, _| look(deployment).await)? {
+                None => Ok(ExitCode::SUCCESS),
+                Some(confirmed) => {
+                    let ending = Ending::WhereItCanBeContinued;
+                    reached.run(ending, async |deployment, _| act(deployment, confirmed).await)
+                }
+            }
+        })
+    }
+
     pub(super) fn with(
         &self,
         what: &str,
@@ -111,6 +131,17 @@ impl At {
         lacking: Lacking,
         ending: Ending,
         act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        self.reaching(what, whose, pause_limit, lacking, |reached| reached.run(ending, act))
+    }
+
+    fn reaching(
+        &self,
+        what: &str,
+        whose: Option<&Whose>,
+        pause_limit: Duration,
+        lacking: Lacking,
+        act: impl FnOnce(&Reached<'_>) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
         let named = self.open()?;
         let site: &Opened = &named.site;
@@ -121,28 +152,50 @@ impl At {
             (Err(error), Lacking::Goes) => warn(&format!("warning: no node can be asked now: {error:#}")),
             (Err(error), Lacking::Fails) => return Err(error),
         }
-        let acted = site.run(ending, async |cancelled| {
-            let deployment = Deployment {
-                hypervisor: &*place.hypervisor,
-                nodes: &nodes,
-                store: &*place.store,
-                snapshots: &*place.snapshots,
-                what,
-                watch: &|notice: &Notice<'_>| words::tell(notice),
-                pace: Duration::from_secs(1),
-                pause_limit,
-                other_cluster: whose.and_then(|whose| whose.other_cluster),
-                cancelled,
-            };
-            act(&deployment, &**site).await
-        });
-        match acted {
+        let other_cluster = whose.and_then(|whose| whose.other_cluster);
+        let reached = Reached { site, place: &place, nodes: &nodes, what, pause_limit, other_cluster };
+        match act(&reached) {
             Err(error) if error.is::<Cancelled>() => {
                 warn(&format!("{error:#}"));
                 Ok(ExitCode::from(PAUSED))
             }
             acted => acted.map_err(words::advised),
         }
+    }
+}
+
+/// What a command works on.
+struct Reached<'a> {
+    site: &'a Opened,
+    place: &'a Place,
+    nodes: &'a dyn Nodes,
+    what: &'a str,
+    pause_limit: Duration,
+    other_cluster: Option<Uuid>,
+}
+
+impl Reached<'_> {
+    /// Does something there, and ends as the command is asked to.
+    fn run<T>(
+        &self,
+        ending: Ending,
+        act: impl AsyncFnOnce(&Deployment<'_>, &dyn Site) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        self.site.run(ending, async |cancelled| {
+            let deployment = Deployment {
+                hypervisor: &*self.place.hypervisor,
+                nodes: self.nodes,
+                store: &*self.place.store,
+                snapshots: &*self.place.snapshots,
+                what: self.what,
+                watch: &|notice: &Notice<'_>| words::tell(notice),
+                pace: Duration::from_secs(1),
+                pause_limit: self.pause_limit,
+                other_cluster: self.other_cluster,
+                cancelled,
+            };
+            act(&deployment, &**self.site).await
+        })
     }
 }
 

@@ -9,7 +9,7 @@ mod words;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fleet::upgrade::{Arrived, Direction, KubernetesOptions, Outcome, UpgradeStatus, Verb};
+use fleet::upgrade::{Adoption, Arrived, Direction, KubernetesOptions, Outcome, UpgradeStatus, Verb};
 
 use self::arguments::Confirmed;
 pub use self::arguments::{Adopt, Upgrade};
@@ -106,11 +106,17 @@ pub fn run(command: Upgrade) -> anyhow::Result<ExitCode> {
 /// `kaas adopt`: takes VMs that were imported by hand into the deployment.
 ///
 /// # Errors
-/// As [`Deployment::adoptable`] and [`Deployment::adopt`], or the operator does not confirm.
+/// As [`fleet::upgrade::Deployment::adoptable`] and [`fleet::upgrade::Deployment::adopt`], or the operator does not confirm.
 pub fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
-    arguments.at.looking("adopt", None, async |deployment, _| {
-        adopt::run(deployment, arguments.yes, arguments.over.take()).await
-    })
+    let over = arguments.over.take();
+    arguments.at.confirming(
+        "adopt",
+        async |deployment| adopt::confirm(deployment, arguments.yes).await,
+        async |deployment, adoptions: Vec<Adoption>| {
+            deployment.adopt(&adoptions, over).await?;
+            Ok(ExitCode::SUCCESS)
+        },
+    )
 }
 
 /// What is said at the end of an upgrade of Kubernetes. A tenant's workers are not part of it.

@@ -32,6 +32,9 @@ pub fn tell(notice: &Notice<'_>) {
         Notice::TakingOver { words } => say!("{words}"),
         Notice::Stamped { node, vm } => say!("{node}: the VM {vm} is stamped"),
         Notice::Snapshot { place, bytes } => say!("snapshot of etcd: {place} ({bytes} bytes)"),
+        Notice::NoSnapshot { name } => {
+            say!("no snapshot of etcd is taken: a node has begun, and {name}, from before that, is not kept here");
+        }
         Notice::Kubernetes { node, to, index, total } => {
             say!("[{}/{total}] {}: Kubernetes {} to {to}", index + 1, node.name, node.runs);
         }

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use contract::role::Role;
+use serde_json::json;
 use tempfile::TempDir;
 use testbed::{ADMINISTRATOR, Appliance, PASSWORD};
 use vsphere::{Client, Settings, Unguarded};
@@ -101,6 +102,21 @@ impl Bed {
             client.log_out().await.unwrap();
             done
         })
+    }
+
+    /// The next task of a method does not end before [`Bed::goes_on`].
+    pub fn hangs(&self, method: &str) {
+        wait(self.vcenter.spoil(method, "delay-task", json!({ "milliseconds": 600_000 })));
+    }
+
+    /// Whether there is such a task by now.
+    pub fn is_hanging(&self) -> bool {
+        wait(self.vcenter.has_spoilt())
+    }
+
+    /// Nothing hangs any more.
+    pub fn goes_on(&self) {
+        wait(self.vcenter.spoil_nothing());
     }
 
     /// How many sessions are open.

@@ -10,7 +10,10 @@ mod push;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
 use bed::Bed;
@@ -29,6 +32,31 @@ fn says(status: i32, arguments: &[&str], file: &Path) -> String {
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
     text
+}
+
+/// What a command says that is asked to end (SIGTERM) once a look at the journal's datastore does not end. Whatever does not hear that
+/// within half a minute has its answer after all.
+#[track_caller]
+fn ended_in_its_looks(bed: &Bed, arguments: &[&str], file: &Path) -> Output {
+    let pause = Duration::from_millis(20);
+    bed.hangs("SearchDatastore_Task");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kaas"));
+    command.args(arguments).arg("--file").arg(file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut looks = command.spawn().expect("running kaas");
+    while !bed.is_hanging() {
+        assert!(looks.try_wait().unwrap().is_none(), "{arguments:?}: it has ended before it looked");
+        std::thread::sleep(pause);
+    }
+    kill(Pid::from_raw(i32::try_from(looks.id()).unwrap()), Signal::SIGTERM).unwrap();
+    let asked = Instant::now();
+    while looks.try_wait().unwrap().is_none() {
+        if asked.elapsed() > Duration::from_secs(30) {
+            bed.goes_on();
+        }
+        std::thread::sleep(pause);
+    }
+    bed.goes_on();
+    looks.wait_with_output().unwrap()
 }
 
 const ON: [(&str, &str); 3] = [("cp1", "poweredOn"), ("cp2", "poweredOn"), ("cp3", "poweredOn")];
@@ -136,6 +164,67 @@ fn a_cluster_is_judged_made_looked_at_and_removed_by_its_file() {
     assert!(says(0, &["status"], &file).contains("was destroyed"));
     // Each command has ended its session.
     assert_eq!(bed.sessions(), 0);
+}
+
+#[test]
+fn who_asks_destroy_to_end_while_it_looks_keeps_his_cluster() {
+    let bed = Bed::start(&[]);
+    bed.make_folder("control");
+    let file = bed.described(&[]);
+    says(3, &["deploy", "--pause-limit", "1"], &file);
+    let uuid = bed.vsphere(async |client| {
+        let vm = client.find("DC0/vm/control/cp1").await.unwrap();
+        client.look(&vm, &["config.uuid"]).await.unwrap().text("config.uuid").to_owned()
+    });
+    let uuid = uuid.as_str();
+    for more in [&["--data-disks"][..], &["--also-vm", uuid], &["--data-disks", "--also-vm", uuid], &[]] {
+        let ended = ended_in_its_looks(&bed, &[&["destroy", "--confirm", "control"][..], more].concat(), &file);
+        let text = String::from_utf8_lossy(&ended.stderr);
+        // The looks of a plain one are those by which it removes: it gives nothing back, and nothing was taken.
+        let status = if more.is_empty() { 3 } else { 143 };
+        assert_eq!(ended.status.code(), Some(status), "{more:?}: {text}");
+        assert_eq!(named(&bed.machines("cp")), ON, "{more:?}: {text}");
+        assert_eq!(bed.sessions(), 0, "{more:?}");
+    }
+    assert!(says(3, &["status"], &file).contains("has not formed yet"), "nothing was noted");
+}
+
+#[test]
+fn what_was_begun_is_looked_at_before_anything_is_drawn_and_a_dry_run_refuses_what_deploy_does() {
+    let bed = Bed::start(&[]);
+    bed.make_folder("control");
+    let file = bed.described(&[]);
+    says(3, &["deploy", "--pause-limit", "1"], &file);
+    let refused = |file: &Path, words: &str| {
+        for command in [&["deploy", "--dry-run"][..], &["deploy", "--pause-limit", "1"]] {
+            let told = says(1, command, file);
+            assert!(told.contains(words), "{command:?}: {words} is not in {told}");
+        }
+    };
+    for (name, words) in [
+        ("control.key", "deployer-key of [cluster]: there is no "),
+        ("control.secret", "deployment-secret of [cluster]: there is no "),
+    ] {
+        let aside = bed.path("aside");
+        fs::rename(bed.path(name), &aside).unwrap();
+        refused(&file, words);
+        assert!(!bed.path(name).exists(), "{name} was drawn anew");
+        fs::rename(&aside, bed.path(name)).unwrap();
+    }
+    let other = bed.described(&[("processors = 2", "processors = 4")]);
+    refused(&other, "was made with other properties, of another size");
+    let other = bed.described(&[("address = \"10.20.30.13/24\"", "address = \"10.20.30.14/24\"")]);
+    refused(&other, "was begun with the control nodes cp1=10.20.30.11");
+    let file = bed.described(&[]);
+    assert!(says(0, &["deploy", "--dry-run"], &file).contains("is there already"));
+    // It cannot go while somebody has a snapshot of one of its VMs.
+    bed.vsphere(async |client| {
+        let vm = client.find("DC0/vm/control/cp1").await.unwrap();
+        client.changes(&vsphere::Unguarded).create_snapshot(&vm, "backup", "").await.unwrap();
+    });
+    says(3, &["destroy", "--confirm", "control", "--pause-limit", "1"], &file);
+    refused(&file, "the cluster control is being destroyed: go on with that");
+    assert_eq!((named(&bed.machines("cp")), bed.sessions()), (ON.to_vec(), 0));
 }
 
 #[test]

@@ -226,7 +226,7 @@ pub fn edited() -> Vec<(&'static str, Value, &'static str)> {
         ("Machine", spec(json!({"kubernetes": "1.37"})), worker),
         ("Machine", spec(json!({"processors": 8})), worker),
         ("Machine", spec(json!({"memoryMiB": 8192})), worker),
-        ("Machine", spec(json!({"reservation": {"memoryPercent": 50}})), worker),
+        ("Machine", spec(json!({"removal": "KeepVM"})), "no VM is kept by this version"),
         ("Operation", spec(json!({"clusterGeneration": 8})), "a plan stays as it was decided"),
     ]
 }
@@ -241,7 +241,7 @@ pub fn edited_and_taken() -> Vec<(&'static str, Value)> {
         ("TenantCluster", json!({"spec": {"image": null, "maintenance": {"autoUpdate": true}}})),
         ("TenantCluster", json!({"spec": {"paused": true}, "metadata": {"annotations": {"kaas.local/adopt": "x"}}})),
         ("NodePool", json!({"spec": {"replicas": 0, "vmClass": "large"}})),
-        ("Machine", json!({"spec": {"removal": "KeepVM", "discards": {"localVolumes": true}}})),
+        ("Machine", json!({"spec": {"removal": "DestroyVM", "discards": {"localVolumes": true}}})),
         ("Operation", json!({"metadata": {"annotations": {"kaas.local/do": "commit"}}})),
     ]
 }

@@ -159,14 +159,48 @@ pub fn a_tenant_takes_no_finalizer_away(server: &ApiServer) {
     taken("by who runs the control cluster", patch(&[], &Value::Null));
 }
 
+/// Who has clusters in a namespace says a word to an Operation, and changes nothing else of the journal that it is.
+pub fn a_tenant_says_a_word_to_an_operation_and_no_more(server: &ApiServer, operation: &Value) {
+    let name = operation["metadata"]["name"].as_str().expect("a name");
+    let patch = |further: &[&str], metadata: &Value| {
+        let part = json!({"metadata": metadata}).to_string();
+        let words = ["--namespace", "team-blue", "patch", "operation", name, "--type=merge", "--patch", &part];
+        server.kubectl(&[&words[..], further].concat(), "")
+    };
+    let (anna, told) = (["--as=anna"], json!({"annotations": {"kaas.local/do": "resume"}}));
+    // As long as nobody refuses it, it is not done either.
+    let tries = ["--as=anna", "--dry-run=server"];
+    let nowhere = json!({"ownerReferences": [{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "00000000-0000-0000-0000-000000000001",
+    }]});
+    obtain("the policy to refuse something", MOMENT, || Ok(patch(&tries, &nowhere).is_err().then_some(())))
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    for (what, metadata) in [
+        ("an owner that is nowhere", &nowhere),
+        ("another cluster's label", &json!({"labels": {"kaas.local/cluster": "bank"}})),
+        ("a finalizer", &json!({"finalizers": ["example.com/x"]})),
+        ("another annotation", &json!({"annotations": {"kaas.local/do": "resume", "example.com/x": "y"}})),
+    ] {
+        let error = patch(&tries, metadata).expect_err(what);
+        assert!(format!("{error:#}").contains("fixed-operations.kaas.local"), "{what}: {error:#}");
+    }
+    taken("a word", patch(&anna, &told));
+    taken("no word", patch(&anna, &json!({"annotations": {"kaas.local/do": null}})));
+    let kept = json!({"finalizers": ["example.com/x"]});
+    taken("by who runs the control cluster", patch(&[], &kept));
+    taken("a finalizer goes", patch(&anna, &json!({"finalizers": null})));
+}
+
 /// What a Secret holds that a cluster's spec names comes to the cluster's nodes: nobody names one that he may not read.
 pub fn a_tenant_names_no_secret_that_he_may_not_read(server: &ApiServer) {
+    let edits = |who: &[&str], spec: Value| {
+        let part = json!({"spec": spec}).to_string();
+        let words = ["--namespace", "team-blue", "patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
+        server.kubectl(&[who, &words[..]].concat(), "")
+    };
     let names = |secret: &Value| {
-        let part = json!({"spec": {"backup": {"target": "https://backup.example/shop/", "credentialsRef": secret}}});
-        let part = part.to_string();
-        let who = ["--as=anna", "--namespace", "team-blue"];
-        let words = ["patch", "tenantcluster", "shop", "--type=merge", "--patch", &part];
-        server.kubectl(&[&who[..], &words[..]].concat(), "")
+        let backup = json!({"target": "https://backup.example/shop/", "credentialsRef": secret});
+        edits(&["--as=anna"], json!({"backup": backup}))
     };
     let secret = json!({"name": "superuser"});
     taken("a backup without an account", names(&Value::Null));
@@ -178,7 +212,22 @@ pub fn a_tenant_names_no_secret_that_he_may_not_read(server: &ApiServer) {
     taken("the right on it", server.kubectl(&bind, ""));
     obtain("the right to be known", MOMENT, || Ok(names(&secret).is_ok().then_some(())))
         .unwrap_or_else(|error| panic!("{error:#}"));
-    let none = json!({"spec": {"backup": null}}).to_string();
-    let words = ["--namespace", "team-blue", "patch", "tenantcluster", "shop", "--type=merge", "--patch", &none];
-    taken("as it was", server.kubectl(&words, ""));
+    // Who may edit clusters, and may not read it.
+    let bind = ["create", "rolebinding", "eve", "--clusterrole=kaas-tenant-edit", "--user=eve"];
+    let bind = [&["--namespace", "team-blue"][..], &bind[..]].concat();
+    taken("another tenant's rights", server.kubectl(&bind, ""));
+    let of_eve = |spec: Value| edits(&["--as=eve"], spec);
+    obtain("the rights to be known", MOMENT, || Ok(of_eve(json!({"paused": true})).is_ok().then_some(())))
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    for (what, spec) in [
+        ("another server", json!({"backup": {"target": "https://eve.example/shop/"}})),
+        ("another server of names", json!({"site": {"dnsServers": ["192.0.2.66"]}})),
+        ("another place", json!({"site": {"consolePasswordRef": secret}, "backup": {"credentialsRef": null}})),
+    ] {
+        let error = of_eve(spec).expect_err(what);
+        assert!(format!("{error:#}").contains("named-secrets.kaas.local"), "{what}: {error:#}");
+    }
+    let elsewhere = json!({"backup": {"target": "https://other.example/shop/"}});
+    taken("who may read it says where it goes", edits(&["--as=anna"], elsewhere));
+    taken("as it was", edits(&[], json!({"backup": null, "paused": false})));
 }

@@ -33,6 +33,7 @@ pub mod short {
         let (_, cluster) = &bed.kinds["TenantCluster"];
         object_secrets::the_controllers_account_changes_no_secret_but_a_clusters_own(&bed.server, cluster);
         object_secrets::a_tenant_takes_no_finalizer_away(&bed.server);
+        object_secrets::a_tenant_says_a_word_to_an_operation_and_no_more(&bed.server, &bed.kinds["Operation"].1);
         object_secrets::a_tenant_names_no_secret_that_he_may_not_read(&bed.server);
         bed.reached("the controller's account changes no Secret but a cluster's own");
         labels_are_judged_as_the_form_of_a_node_judges_them(&bed);

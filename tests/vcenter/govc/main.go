@@ -1,5 +1,5 @@
-// Command govc is govmomi's own command line, with the commands that machines are deployed by: what people use beside our
-// own, of the same pinned module.
+// Command govc is govmomi's own command line, with the commands that machines are deployed by, and those that move what is in the
+// inventory: what people use beside our own, of the same pinned module.
 package main
 
 import (
@@ -9,8 +9,10 @@ import (
 
 	_ "github.com/vmware/govmomi/cli/about"
 	_ "github.com/vmware/govmomi/cli/device"
+	_ "github.com/vmware/govmomi/cli/folder"
 	_ "github.com/vmware/govmomi/cli/importx"
 	_ "github.com/vmware/govmomi/cli/library"
+	_ "github.com/vmware/govmomi/cli/object"
 	_ "github.com/vmware/govmomi/cli/vm"
 	_ "github.com/vmware/govmomi/cli/vm/disk"
 	_ "github.com/vmware/govmomi/cli/vm/snapshot"

@@ -11,6 +11,7 @@ mod session;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod tries;
 mod turns;
 mod wire;
 
@@ -29,6 +30,7 @@ pub(crate) use files::Transfer;
 pub use limits::Limits;
 pub use service::{About, Service};
 pub use settings::{CHANGE_LIMIT, Connect, Settings};
+pub use tries::Tries;
 
 use limits::{Limit, Taken};
 use returns::Returns;

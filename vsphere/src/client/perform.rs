@@ -24,7 +24,8 @@ impl Client {
     }
 
     /// Waits until another request may be made, and asks for permission then: nothing comes between that and the request. The guard may
-    /// look at this vCenter by this same client, which it does in the place that is held for the change. From then on the request has
+    /// look at this vCenter by this same client, and note there what is about to be asked for, which it does in the place that is held for the
+    /// change. From then on the request has
     /// its time, by a clock that runs while the machine sleeps.
     pub(super) async fn permitted(&self, guard: &dyn Guard) -> Result<Place> {
         let wire = &self.inner.wire;

@@ -43,7 +43,7 @@ pub struct Settings {
     pub change_limit: Duration,
     /// How long a task may take.
     pub task_limit: Duration,
-    /// For how long a call is made again while another task is in its way.
+    /// For how long a call is made again while another task is in its way, and what [`crate::Client::tries`] counts.
     pub patience: Duration,
     /// The pause before something is tried again; each further one is twice as long, up to sixteen times.
     pub pause: Duration,

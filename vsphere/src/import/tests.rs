@@ -262,7 +262,8 @@ async fn what_begins_or_ends_an_import_without_an_answer_is_in_doubt_and_not_abo
 async fn an_end_of_which_nothing_has_happened_is_asked_for_again_and_no_byte_is_sent_twice() {
     let (_directory, path) = ova(|manifest| manifest);
     let (fake, client) = vcenter().await;
-    // The session has ended, and vCenter takes no login for a moment.
+    // vCenter takes no login for a moment. This one's leases outlive their sessions, which a vCenter's do not: there it is what cannot
+    // be sent, or is refused for now, that is asked for again.
     let ended = || Reply::Fault("NotAuthenticated", String::new());
     fake.replies("HttpNfcLeaseComplete", [ended(), ended(), Reply::Response(String::new())]);
     let login = "<returnval><key>k</key><userName>LAB\\deployer</userName></returnval>";

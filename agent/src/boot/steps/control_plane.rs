@@ -41,7 +41,7 @@ impl StepContext {
         let mut changed = files::ensure_content(&self.node.path(containerd::CONFIGURATION), content.as_bytes(), 0o644)?;
         let spec = containerd::container_spec(self.node.runner())?;
         changed |= files::ensure_content(&self.node.path(containerd::CONTAINER_SPEC), &spec, 0o644)?;
-        containerd::lay_mirror(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
+        containerd::lay_registries(&self.node.platform, self.node.config.node().registry_mirror.as_deref())?;
         let started = self.node.services().start_with(containerd::UNIT, changed)?;
         match self.node.services().state(containerd::UNIT)?.as_str() {
             "active" if !containerd::serves_kubernetes(self.node.runner())? => {

@@ -91,12 +91,25 @@ fn cri_is_ok(table: &str) -> bool {
     })
 }
 
-/// Lays the description of the registry mirror that stands for all registries (`hosts.toml` of containerd's registry
-/// hosts), or removes it. containerd reads it at each pull, so it needs no restart. Says whether anything changed.
+/// Lays the descriptions of registries (`hosts.toml` of containerd's registry hosts): of the mirror that stands for all of them, which is
+/// removed where there is none, and of the one that the images inside go by, which nobody is. containerd reads them at each pull, so it
+/// needs no restart. Says whether anything changed.
 ///
 /// # Errors
-/// It cannot be written or removed.
-pub fn lay_mirror(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
+/// One cannot be written or removed.
+pub fn lay_registries(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
+    Ok(lay_own(platform)? | lay_mirror(platform, mirror)?)
+}
+
+/// What is carried is pulled from nowhere: a pull moves the name, and whoever makes a pod that has its image pulled, and pushes to a
+/// mirror, would have his own run in the place of the appliance's. Nobody listens on port 0 (RFC 6335, section 6).
+fn lay_own(platform: &Platform) -> anyhow::Result<bool> {
+    let path = platform.path(REGISTRIES).join(image::REPOSITORY).join("hosts.toml");
+    let result = files::ensure_content(&path, b"server = 'https://127.0.0.1:0'\n", 0o644);
+    result.with_context(|| format!("laying {}", path.display()))
+}
+
+fn lay_mirror(platform: &Platform, mirror: Option<&str>) -> anyhow::Result<bool> {
     let path = platform.path(REGISTRIES).join("_default/hosts.toml");
     let result = match mirror {
         None => files::remove(&path),

@@ -97,14 +97,19 @@ fn containers_send_no_raw_packets_unless_they_ask_for_it_and_open_as_many_files_
 fn a_registry_mirror_stands_for_all_registries_until_it_is_removed() {
     let (root, platform) = container();
     let mirrors = root.path().join("etc/containerd/certs.d/_default/hosts.toml");
-    assert!(!containerd::lay_mirror(&platform, None).unwrap());
+    let own = root.path().join("etc/containerd/certs.d/kaas.local/hosts.toml");
+    let nobody = "server = 'https://127.0.0.1:0'\n";
+    assert!(containerd::lay_registries(&platform, None).unwrap());
+    assert!(!containerd::lay_registries(&platform, None).unwrap());
+    assert_eq!(std::fs::read_to_string(&own).unwrap(), nobody, "no mirror stands for what is carried");
     let mirror = Some("https://mirror.example/v2");
-    assert!(containerd::lay_mirror(&platform, mirror).unwrap());
-    assert!(!containerd::lay_mirror(&platform, mirror).unwrap());
+    assert!(containerd::lay_registries(&platform, mirror).unwrap());
+    assert!(!containerd::lay_registries(&platform, mirror).unwrap());
     let expected = "[host.\"https://mirror.example/v2\"]\ncapabilities = ['pull', 'resolve']\n";
     assert_eq!(std::fs::read_to_string(&mirrors).unwrap(), expected);
-    assert!(containerd::lay_mirror(&platform, None).unwrap());
-    assert!(!mirrors.exists());
+    assert_eq!(std::fs::read_to_string(&own).unwrap(), nobody);
+    assert!(containerd::lay_registries(&platform, None).unwrap());
+    assert!(!mirrors.exists() && own.exists());
 }
 
 #[test]

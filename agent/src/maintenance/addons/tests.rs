@@ -108,13 +108,34 @@ fn addons_of_another_build_are_renewed_and_looked_at_once() {
         let asked = cluster.commands();
         assert_eq!(asked.len(), commands, "{level:?} {build}: {asked:?}");
         let done = fs::read_to_string(files::below(root.path(), SEEN)).unwrap();
-        assert_eq!(done, seen(&context, now));
+        assert_eq!(done, seen(&context, now).unwrap());
         assert!(done.contains(level.name()), "{done}");
-        assert_ne!(done, seen(&context, now + Duration::from_secs(MONTH)));
+        assert_ne!(done, seen(&context, now + Duration::from_secs(MONTH)).unwrap());
     }
     context.image.build = "three".to_owned();
     cluster.care(&context, false).unwrap();
     assert!(cluster.commands().is_empty(), "not all nodes run it for good");
+}
+
+/// The store is as it was before this image was committed: with the kinds and the mark of the one before.
+#[test]
+fn addons_are_renewed_once_in_a_cluster_that_was_turned_back() {
+    let root = tempfile::tempdir().unwrap();
+    let mut context = context(root.path(), None);
+    let cluster = Cluster::default();
+    context.image.build = "one".to_owned();
+    cluster.care(&context, true).unwrap();
+    let before = cluster.objects.lock().unwrap().clone();
+    context.image.build = "two".to_owned();
+    cluster.care(&context, true).unwrap();
+    *cluster.objects.lock().unwrap() = before;
+    let (token, at) = ("of-the-restored".to_owned(), "2026-12-01T09:00:00Z".to_owned());
+    Records::new(root.path()).begin_entry(&Restored { token, members: Vec::new(), at }).unwrap();
+    cluster.commands();
+    cluster.care(&context, true).unwrap();
+    assert!(!cluster.commands().is_empty(), "they are of the image before");
+    cluster.care(&context, true).unwrap();
+    assert!(cluster.commands().is_empty(), "once");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use fleet::authority::Promised;
 use fleet::hypervisor::{self, Hypervisor};
 use fleet::node::Bodies;
 use fleet::vcenter::{Library, VcenterHypervisor};
@@ -50,6 +51,8 @@ struct Inner {
     directory: PathBuf,
     /// That node, as people know it.
     node: String,
+    /// What is promised to snapshots that come to that directory.
+    promised: Promised,
     /// The room for what tenants' clusters answer.
     bodies: Bodies,
     /// By the UID of the Provider. Each is locked for as long as a login takes: whoever needs it meanwhile waits for that one.
@@ -60,8 +63,8 @@ struct Inner {
 /// upgrades.
 pub const DIRECTORY: &str = "/var/lib/kaas-controller";
 
-/// So many large answers of tenants' clusters are in memory at once. One has up to 16 MiB, of which it takes twice as much while it grows: the
-/// pod may have 1 GiB.
+/// So many large answers of tenants' clusters are in memory at once. One has up to 16 MiB, of which it takes twice as much while it grows, and
+/// what is made of one, some 400 MiB at most, is made of one at a time: the pod may have 1 GiB.
 const LARGE: usize = 8;
 
 /// What is known of a Provider.
@@ -114,8 +117,9 @@ impl Providers {
 
     /// The same, which keeps what is of a node of this name alone in a directory.
     pub fn keeping(objects: Arc<dyn Objects>, term: Term, clock: Clock, directory: PathBuf, node: &str) -> Self {
-        let (node, bodies, known) = (node.to_owned(), Bodies::new(LARGE), Mutex::default());
-        Self(Arc::new(Inner { objects, term, clock, directory, node, bodies, known }))
+        let (node, promised, bodies, known) =
+            (node.to_owned(), Promised::default(), Bodies::new(LARGE), Mutex::default());
+        Self(Arc::new(Inner { objects, term, clock, directory, node, promised, bodies, known }))
     }
 
     /// The room that what tenants' clusters answer shares.
@@ -126,6 +130,16 @@ impl Providers {
     /// Where it keeps what is of its node alone, and that node.
     pub(super) fn keeps(&self) -> (&Path, &str) {
         (&self.0.directory, &self.0.node)
+    }
+
+    /// The API server that has the Providers.
+    pub(super) fn objects(&self) -> &dyn Objects {
+        &*self.0.objects
+    }
+
+    /// What is promised to snapshots that come there.
+    pub(super) fn promised(&self) -> &Promised {
+        &self.0.promised
     }
 
     /// The session on a Provider's vCenter, with the credentials that its Secret has now. Opened if there is none.

@@ -14,9 +14,7 @@ use std::time::Duration;
 use contract::kubeconfig::Kubeconfig;
 use fleet::authority::{Hold, Store as _, TakeOver};
 use fleet::journals;
-use fleet::workers::{
-    Cluster, Kept, Notice, Placed, Pool, Records, Rollout, Rounds, Site, Wish, Workers, WorkersStatus, ca_hash,
-};
+use fleet::workers::{Cluster, Kept, Notice, Placed, Pool, Records, Rounds, Site, Workers, WorkersStatus, ca_hash};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use tokio::sync::watch;
@@ -25,8 +23,9 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, held, is_leaving, kept, like,
-    may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wishes, zones_of_pool,
+    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, emptied_pool, held,
+    is_leaving, kept, like, may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wanted_pool,
+    zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
@@ -35,7 +34,6 @@ use crate::reach::providers::{Place, placement};
 use crate::reach::{Failure, PoolStore, kinds, tenants};
 use crate::reconcilers::NOW_AND_THEN;
 use crate::reconcilers::tenant_cluster::{Work, deployment, nodes, told};
-use crate::records::worker_of;
 
 /// The label of nodes with the zone that they are in (Kubernetes, "Well-Known Labels, Annotations and Taints").
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -138,12 +136,12 @@ impl PoolWork<'_> {
 
     /// Whether a cluster has so many older pools that no worker is made for this one.
     async fn is_one_too_many(&self, pool: &NodePool) -> Result<bool, Trouble> {
-        let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), None).await;
+        let of_cluster = Some((CLUSTER_REF, pool.spec.cluster_ref.name.as_str()));
+        let all = kinds::list::<NodePool>(self.0.objects, pool.namespace().as_deref(), of_cluster).await;
         let age = |pool: &NodePool| (pool.metadata.creation_timestamp.clone(), pool.name_any());
         let own = age(pool);
         let all = all.attempting("looking for the cluster's NodePools")?;
-        let of_cluster = all.iter().filter(|other| other.spec.cluster_ref.name == pool.spec.cluster_ref.name);
-        Ok(of_cluster.filter(|other| age(other) < own).count() >= MOST)
+        Ok(all.iter().filter(|other| age(other) < own).count() >= MOST)
     }
 
     async fn find(&self, known: &NodePool) -> Result<Option<NodePool>, Trouble> {
@@ -200,7 +198,7 @@ impl PoolWork<'_> {
         if goes || pool.metadata.deletion_timestamp.is_some() {
             // Nothing that further workers would be made of is needed, nor looked at.
             let Some(first) = machines.first() else { return Ok(Err((ClusterNotReady, "it goes".to_owned()))) };
-            let wanted = emptied(pool, first)?;
+            let wanted = emptied_pool(pool, first).map_err(anyhow::Error::from)?;
             let (zones, like) = (vec![first.spec.zone.clone()], first.clone());
             let site = Site::default();
             let held = Held::default();
@@ -261,22 +259,18 @@ impl PoolWork<'_> {
         let site = site(&form, ca_hash(&authority)?);
         let addresses = around.pool_of_nodes(&cluster).cloned();
         let carries = found.status.map(|status| status.kubernetes).unwrap_or_default();
-        let wanted = wishes(
-            &WantedPool {
-                name: &pool.name_any(),
-                spec: &pool.spec,
-                class: &class.spec,
-                image: &image,
-                digest: &digest,
-                carries: &carries,
-                cluster: kubernetes,
-                addresses: addresses.as_ref().map(|pool| &pool.spec),
-            },
-            None,
-        );
-        let mut wanted = match wanted.as_deref() {
-            Ok([Wish::Create(wanted)]) => (**wanted).clone(),
-            Ok(_) => return Err(Trouble::Other(anyhow::anyhow!("a pool of which nothing was begun is created"))),
+        let wanted = wanted_pool(&WantedPool {
+            name: &pool.name_any(),
+            spec: &pool.spec,
+            class: &class.spec,
+            image: &image,
+            digest: &digest,
+            carries: &carries,
+            cluster: kubernetes,
+            addresses: addresses.as_ref().map(|pool| &pool.spec),
+        });
+        let mut wanted = match wanted {
+            Ok(wanted) => wanted,
             Err(why) => return Ok(Err((Unfit, why.to_string()))),
         };
         wanted.made = pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default();
@@ -546,14 +540,8 @@ impl PoolWork<'_> {
         let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let looked = Looked {
-            like: &known.like,
-            seen,
-            held: &known.held,
-            repairs: &ill,
-            awaited: awaited(&known.cluster),
-            going: is_going,
-        };
+        let looked =
+            Looked { seen, held: &known.held, repairs: &ill, awaited: awaited(&known.cluster), going: is_going };
         let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await
@@ -585,30 +573,4 @@ fn told_of(notice: &Notice<'_>) {
         Notice::Begun(action) => log::info!("{action:?}"),
         Notice::Waits(wait) => log::debug!("waiting: {wait}"),
     }
-}
-
-/// A pool in `fleet`'s words of which no worker is wanted any more.
-fn emptied(pool: &NodePool, first: &Machine) -> anyhow::Result<Pool> {
-    let worker = worker_of(first)?;
-    let rollout = &pool.spec.rollout;
-    let within = |prefix: &str| pool.name_any().strip_prefix(prefix)?.strip_prefix('-').map(str::to_owned);
-    Ok(Pool {
-        name: within(&pool.spec.cluster_ref.name).unwrap_or_else(|| pool.name_any()),
-        prefix: pool.name_any(),
-        count: 0,
-        template: worker.template,
-        ova: Default::default(),
-        carries: Vec::new(),
-        addresses: None,
-        rollout: Rollout {
-            max_surge: rollout.max_surge as usize,
-            max_unavailable: rollout.max_unavailable as usize,
-            drain_seconds: rollout.drain_seconds.into(),
-            join_seconds: rollout.join_seconds.into(),
-            paused: false,
-        },
-        made: pool.status.as_ref().and_then(|status| u64::try_from(status.made).ok()).unwrap_or_default(),
-        powers_on: false,
-        keeps_lost: true,
-    })
 }

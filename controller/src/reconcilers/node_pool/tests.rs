@@ -218,6 +218,9 @@ async fn a_cluster_has_workers_of_its_sixteen_oldest_pools_and_of_no_other_one()
     }
     pooled.until("one too many", |it| it.condition("Ready") == "TooMany").await;
     assert!(pooled.workers().is_empty());
+    pooled.0.api.listed();
+    pooled.reconcile().await.unwrap();
+    assert!(!pooled.0.api.listed().contains("nodepools"), "pools of others are nothing to it");
     pooled.0.api.remove::<NodePool>(Some("team-blue"), "shop-older7");
     pooled.until("one", |it| it.is_settled(1)).await;
 }

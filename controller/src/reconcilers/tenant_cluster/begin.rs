@@ -1,6 +1,6 @@
 //! Before the first VM of a cluster: what is looked at, and the one thing that is done then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
 
@@ -13,20 +13,18 @@ use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, Claiming, ControlNode, KeysSeen, MACHINE_FINALIZER, NamedBySpec,
-    Next, Obstacle, Secrets, Told, Used, Wished, before, claiming, claims, leaving_out, left_over, limits, machines,
-    next, obstacles, pool_of_nodes, resolved, workers_of,
+    Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, Claiming, ControlNode, KeysSeen,
+    MACHINE_FINALIZER, NamedBySpec, Next, Obstacle, Secrets, Source, Told, Used, Wished, before, claiming, claims,
+    leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, told_by, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
-    VMClass,
+    TenantClusterSpec, TenantClusterStatus, VMClass,
 };
 use crate::reach::{Failure, kinds, tenants};
 
 /// How long is waited for what somebody else has to do.
 const AWAITING: Duration = Duration::from_secs(30);
-/// The field of a NodePool by which those of a cluster are found: people make them, and label them or not.
-const POOLS_CLUSTER: &str = ".spec.clusterRef.name";
 /// How long a paused cluster is left alone: it is looked at when it changes.
 const RESTING: Duration = Duration::from_secs(600);
 
@@ -47,6 +45,7 @@ struct Addresses {
     claiming: Result<Claiming, Obstacle>,
     left_over: Vec<IPAddress>,
     held: Vec<IPAddress>,
+    comes_first: bool,
 }
 
 impl Surroundings {
@@ -154,7 +153,7 @@ impl Work<'_> {
     /// The NodePools of a cluster.
     pub(super) async fn pools(&self, cluster: &TenantCluster) -> Result<Vec<NodePool>, Trouble> {
         let name = cluster.name_any();
-        let of_cluster = Some((POOLS_CLUSTER, name.as_str()));
+        let of_cluster = Some((CLUSTER_REF, name.as_str()));
         let own = kinds::list::<NodePool>(self.objects, cluster.namespace().as_deref(), of_cluster).await;
         own.attempting("looking for the cluster's NodePools")
     }
@@ -181,10 +180,11 @@ impl Work<'_> {
         };
         let machines = self.control_machines(cluster).await?;
         let limits = self.limits(cluster, around, &wanted).await?;
-        let addresses = self.claiming(cluster, around, &machines, limits.is_none(), races).await?;
-        let Addresses { claiming, left_over, held } = addresses;
+        let addresses = self.claiming(cluster, around, (&machines[..], &wanted[..]), races).await?;
+        let Addresses { claiming, left_over, held, comes_first } = addresses;
         let keys = self.keys(cluster).await?.map_or_else(|seen| seen, |_| KeysSeen::There);
-        Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, held, claiming, keys, place: None })
+        let place = None;
+        Ok(Wished { cluster, resolved, wanted, machines, limits, left_over, held, claiming, comes_first, keys, place })
     }
 
     /// Why the Provider's limits have no room for control nodes. Judged again after each thing that is done for them: of several that
@@ -202,30 +202,41 @@ impl Work<'_> {
         Ok(limits(provider, tenants.taken_before(cluster), wanted))
     }
 
-    /// What comes next for a cluster's addresses, which of its own are given back, and which it has.
+    /// What comes next for a cluster's addresses, which of its own are given back, and which it has. Of its Machines there are the first,
+    /// and the second are wanted: who cannot have addresses for all of these makes none.
     async fn claiming(
         &self,
         cluster: &TenantCluster,
         around: &Surroundings,
-        machines: &[Machine],
-        has_room: bool,
+        (there, wanted): (&[Machine], &[Machine]),
         races: u32,
     ) -> Result<Addresses, Trouble> {
-        let none = |obstacle| Addresses { claiming: Err(obstacle), left_over: Vec::new(), held: Vec::new() };
+        let seen = kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
+        let held = left_over(cluster, &[], &seen);
+        let none = |obstacle| Addresses {
+            claiming: Err(obstacle),
+            left_over: Vec::new(),
+            held: held.clone(),
+            comes_first: false,
+        };
         let pool = around.provider.as_ref().and_then(|provider| pool_of_nodes(cluster, provider, &around.pools));
         let Some(pool) = pool else {
             let words = "the network of the control nodes has no IPPool";
             return Ok(none(Obstacle::new(TenantClusterReason::ReferenceMissing, words)));
         };
-        let seen = kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
-        let claims = match claims(cluster, machines, &pool.name_any()) {
+        let claims = match claims(cluster, &complete(there, wanted), &pool.name_any()) {
             Ok(claims) => claims,
             Err(obstacle) => return Ok(none(obstacle)),
         };
-        let held = left_over(cluster, &[], &seen);
-        let left_over = left_over(cluster, if has_room { &claims } else { &[] }, &seen);
+        let left_over = left_over(cluster, &claims, &seen);
         let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
-        Ok(Addresses { claiming: claiming(&claims, &around.pools, &seen, races), left_over, held })
+        let claiming = claiming(&claims, &around.pools, &seen, races);
+        // Who has nothing has nothing to give back.
+        let comes_first = claiming.is_err() && !there.is_empty() && {
+            let tenants = tenants(self.objects).await.attempting("looking at who waits for addresses, too")?;
+            tenants.comes_first(cluster, &pools_of(&claims), &seen)
+        };
+        Ok(Addresses { claiming, left_over, held, comes_first })
     }
 
     /// What is in the way by the forms of nodes, with the addresses that they have or would have, and by the place itself.
@@ -322,7 +333,7 @@ impl Work<'_> {
         else {
             return Ok(After::Again);
         };
-        self.note(cluster, &before(None, false), |_| ()).await?;
+        self.note(cluster, &before(None, false), |status| pin_told(status, &cluster.spec)).await?;
         let opened = match self.open(cluster, provider, true).await {
             Ok(opened) => opened,
             Err(why) => {
@@ -339,10 +350,37 @@ impl Work<'_> {
     }
 }
 
+/// The pools of which addresses are claimed.
+fn pools_of(claims: &[Claim]) -> Vec<&str> {
+    let of_pools = claims.iter().filter_map(|claim| match &claim.from {
+        Source::Pool(pool) => Some(pool.as_str()),
+        Source::Named(_) => None,
+    });
+    of_pools.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Machines as they will be once those are there that are wanted: one that is not is known by its name.
+fn complete(there: &[Machine], wanted: &[Machine]) -> Vec<Machine> {
+    let is_there = |wanted: &&Machine| there.iter().any(|machine| machine.metadata.name == wanted.metadata.name);
+    let missing = wanted.iter().filter(|wanted| !is_there(wanted)).map(|wanted| {
+        let mut machine = wanted.clone();
+        machine.metadata.uid = Some(format!("of {}", machine.name_any()));
+        machine
+    });
+    there.iter().cloned().chain(missing).collect()
+}
+
 /// The address of a Provider's vCenter; none if it is named otherwise.
 fn server(provider: &Provider) -> Option<Ipv4Addr> {
     let server = &provider.spec.vsphere.as_ref()?.server;
     server.split(':').next()?.parse().ok()
+}
+
+/// Pins what control nodes are told of a spec, before any is made by it.
+pub(super) fn pin_told(status: &mut TenantClusterStatus, spec: &TenantClusterSpec) {
+    if let Some(resolved) = &mut status.resolved {
+        resolved.told = told_by(spec);
+    }
 }
 
 /// What is pinned, with the addresses.

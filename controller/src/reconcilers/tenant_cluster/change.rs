@@ -26,7 +26,7 @@ use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, swap_reasons,
+    CLUSTER_REF, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, swap_reasons,
 };
 use crate::objects::{
     self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
@@ -45,6 +45,8 @@ pub(super) struct Changing {
     pub(super) operation: Option<String>,
     /// The name of the last swap, whether or not it has ended, and how far it is.
     pub(super) swap: Option<(String, Swapping)>,
+    /// Whether something keeps it all from going on. Of a swap that is not understood nobody asks that.
+    rests: bool,
 }
 
 impl Changing {
@@ -53,9 +55,10 @@ impl Changing {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
     }
 
-    /// Whether one is open, and has come to the new image: it is only to be committed or taken back.
-    pub(super) fn is_upgraded(&self) -> bool {
-        self.swap.as_ref().is_some_and(|(_, swapping)| swapping.stage == Stage::Upgraded)
+    /// Whether one is open, and waits where it may for days: it has come to the new image, or a node is back and a person decides.
+    pub(super) fn is_left(&self) -> bool {
+        let swap = self.swap.as_ref();
+        swap.is_some_and(|(_, swapping)| matches!(swapping.stage, Stage::Upgraded | Stage::NodeIsBack(_)))
     }
 }
 
@@ -82,9 +85,8 @@ impl Work<'_> {
     /// The Operations of a cluster.
     pub(super) async fn operations(&self, cluster: &TenantCluster) -> Result<Vec<Operation>, Trouble> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
-        let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), Some((CLUSTER, &name))).await;
-        let all = all.attempting("looking for the cluster's Operations")?;
-        Ok(all.into_iter().filter(|operation| operation.spec.cluster_ref.name == name).collect())
+        let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), Some((CLUSTER_REF, &name))).await;
+        all.attempting("looking for the cluster's Operations")
     }
 
     /// Why nothing is begun of a cluster's control nodes now, and what is under way rests; none if nothing keeps it.
@@ -104,7 +106,7 @@ impl Work<'_> {
             Err(mismatch) => {
                 let words = format!("the last Operation is not understood: {mismatch}");
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
-                return Ok(Changing { change, operation: swap.map(ResourceExt::name_any), swap: None });
+                return Ok(Changing { change, operation: swap.map(ResourceExt::name_any), swap: None, rests: false });
             }
         };
         // The one that is under way, whatever is wanted by now.
@@ -114,6 +116,9 @@ impl Work<'_> {
             operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
         };
         let named = || operations.iter().find(|operation| operation.name_any() == wanted);
+        let rests = self.rest(cluster).await?;
+        let is_resting = rests.is_some();
+        let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
         let raise = operations.iter().find(is_open).or_else(named);
         let looked = SeenCluster {
             cluster,
@@ -121,7 +126,8 @@ impl Work<'_> {
             raise,
             images: &images,
             minor: lowest(machines),
-            rests: self.rest(cluster).await?,
+            rests,
+            has_drifted: has_drifted(deployment, machines, &operations),
             now: self.clock.time().0,
         };
         let of_raise = raise.filter(is_open);
@@ -140,10 +146,11 @@ impl Work<'_> {
                 .map(ResourceExt::name_any)
                 .or(before),
             swap: swap.map(ResourceExt::name_any).zip(swapping),
+            rests: is_resting,
         })
     }
 
-    /// Notes since when all control nodes are good on the new image, or that they are not.
+    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so.
     pub(super) async fn counts_good(
         &self,
         cluster: &TenantCluster,
@@ -155,7 +162,8 @@ impl Work<'_> {
         let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
         let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
         let before = operation.status.unwrap_or_default();
-        let is_counted = are_good && swapping.stage == Stage::Upgraded;
+        // While it rests words are refused: whoever was told to wait has the whole time afterwards.
+        let is_counted = are_good && swapping.stage == Stage::Upgraded && !changing.rests;
         let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
         if since == before.good_since && seen == before.good_seen {
             return Ok(changing);
@@ -229,7 +237,7 @@ impl Work<'_> {
             // It could be swapped to: it runs another one.
             Ok(()) => {
                 let words = format!(
-                    "the last upgrade was abandoned, and not all control nodes run {name}: name the image that they are to run"
+                    "not all control nodes run {name}, and no object says what they run: name the image that they are to run"
                 );
                 Change::Blocked(Obstacle::new(ControlNodesUnfit, words))
             }
@@ -330,7 +338,8 @@ impl Work<'_> {
     pub(super) async fn show_operation(&self, cluster: &TenantCluster, operation: &Operation) -> Result<(), Trouble> {
         let rest = self.rest(cluster).await?;
         if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::RaiseKubernetes) {
-            let said = [(rest.reason(), String::new())];
+            // That one nobody can have rest.
+            let said = [(rest.reason(), "a node that was asked before goes to it by itself, or gives up".to_owned())];
             return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
         }
         let Ok(Some(swapping)) = Swapping::of(operation) else { return Ok(()) };

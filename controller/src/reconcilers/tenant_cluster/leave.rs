@@ -7,10 +7,11 @@ use fleet::deploy::{Arrived, DeployStatus, Wait, Wish};
 use kube::ResourceExt;
 
 use super::deploy::Ran;
+use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, CLUSTER_FINALIZER, Going, Leaving, going, leaving};
-use crate::objects::{IPAddress, NodePool, Operation, TenantCluster};
+use crate::decisions::{CLUSTER_FINALIZER, CLUSTER_REF, Going, Leaving, going, leaving, leaving_stuck};
+use crate::objects::{IPAddress, NodePool, Operation, TenantCluster, TenantClusterReason};
 use crate::reach::{Collection, Failure, kinds};
 
 /// How long is waited for workers, for what `fleet` waits for, and for what somebody else has to do.
@@ -50,8 +51,8 @@ impl Work<'_> {
             }
             Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
             Going::LetGo => {
-                let name = cluster.name_any();
-                if let Err(error) = self.places.clears(&namespace.unwrap_or_default(), &name).await {
+                if let Err(error) = self.places.clears(cluster).await {
+                    let name = cluster.name_any();
                     log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");
                 }
                 kinds::releases(self.objects, cluster, CLUSTER_FINALIZER).await.attempting("letting the cluster go")?;
@@ -72,8 +73,8 @@ impl Work<'_> {
                 addresses.extend(self.addresses_of(owner.as_deref()).await?);
             }
         }
-        let label = Some((CLUSTER, name.as_str()));
-        let operations = kinds::list::<Operation>(self.objects, namespace.as_deref(), label).await;
+        let of_cluster = Some((CLUSTER_REF, name.as_str()));
+        let operations = kinds::list::<Operation>(self.objects, namespace.as_deref(), of_cluster).await;
         let operations = operations.attempting("looking for Operations")?;
         let is_going = |operation: &&Operation| operation.metadata.deletion_timestamp.is_some();
         let (held, there): (Vec<_>, Vec<_>) = operations.iter().partition(is_going);
@@ -96,11 +97,15 @@ impl Work<'_> {
         let Some(provider) = self.provider(cluster).await? else {
             let words =
                 format!("its VMs are on the Provider {}, which is gone: make it again", cluster.spec.provider_ref.name);
-            return self.waits(cluster, &words, AWAITING).await;
+            return self.stands(cluster, &words).await;
         };
         let opened = match self.open(cluster, &provider, false).await {
             Ok(opened) => opened,
-            Err(why) => return self.waits(cluster, &why.to_string(), AWAITING).await,
+            // It may answer in a moment.
+            Err(why) if unavailable(&why).reason == TenantClusterReason::PreflightNotKnown => {
+                return self.waits(cluster, &why.to_string(), AWAITING).await;
+            }
+            Err(why) => return self.stands(cluster, &why.to_string()).await,
         };
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         let guests = self.guests(cluster, None);
@@ -113,9 +118,9 @@ impl Work<'_> {
                 Ok(After::Again)
             }
             Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
-            Ran::Arrived(Arrived::Stopped(on), _) => self.waits(cluster, &words(&on), AWAITING).await,
+            Ran::Arrived(Arrived::Stopped(on), _) => self.stands(cluster, &words(&on)).await,
             Ran::Cancelled | Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
-            Ran::Refused(words) => self.waits(cluster, &words, AWAITING).await,
+            Ran::Refused(words) => self.stands(cluster, &words).await,
         }
     }
 
@@ -123,6 +128,12 @@ impl Work<'_> {
     async fn waits(&self, cluster: &TenantCluster, words: &str, rest: Duration) -> Result<After, Trouble> {
         self.note(cluster, &leaving(words), |_| ()).await?;
         Ok(After::Rest(rest))
+    }
+
+    /// Says what a person has to see to.
+    async fn stands(&self, cluster: &TenantCluster, words: &str) -> Result<After, Trouble> {
+        self.note(cluster, &leaving_stuck(words), |_| ()).await?;
+        Ok(After::Rest(AWAITING))
     }
 
     /// Disks that are not the cluster's stay, and nothing names them once its object is gone.

@@ -1,6 +1,7 @@
 //! `fleet` at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
 //! person wants something else, and at a step at which no node is away when the cluster is paused.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use contract::minor::Minor;
 use fleet::upgrade::{Action, Arrived, Direction, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
 use kube::ResourceExt;
+use serde_json::Value;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -16,9 +18,9 @@ use super::deploy::is_of_api;
 use super::operator::{OVER, Operator};
 use super::{After, HEEDING, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Swapping, blocked, words};
+use crate::decisions::{CLUSTER, Change, Stage, Swapping, blocked, outlived, words};
 use crate::objects::{
-    Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
+    JournalEntry, Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
     TenantCluster, TenantClusterReason,
 };
 use crate::reach::{Failure, Swap, kinds};
@@ -62,6 +64,8 @@ struct Doing {
     is_noted: AtomicBool,
     /// Whether it ends at the next step at which no node is away.
     is_to_rest: AtomicBool,
+    /// Where a snapshot was just kept that no journal has yet.
+    snapshot: Mutex<Option<String>>,
 }
 
 impl Doing {
@@ -75,7 +79,12 @@ impl Doing {
             Notice::DirectionChanged { reason, .. } => format!("turning: {reason}"),
             Notice::TakingOver { words } => return log::info!("{words}"),
             Notice::Stamped { node, .. } => format!("stamping the VM of {node}"),
-            Notice::Snapshot { place, bytes } => return log::info!("snapshot: {bytes} bytes, {place}"),
+            Notice::Snapshot { place, bytes } => {
+                log::info!("snapshot: {bytes} bytes, {place}");
+                *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{place}: {bytes} bytes"));
+                return;
+            }
+            Notice::NoSnapshot { name } => return log::warn!("{name} is not kept here, and none is taken now"),
             Notice::Kubernetes { node, to, .. } => format!("{} to Kubernetes {to}", node.name),
             Notice::KubernetesRuns { version, .. } => format!("Kubernetes {version} runs"),
         };
@@ -100,6 +109,10 @@ impl Doing {
 
     fn now(&self) -> String {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn snapshot(&self) -> Option<String> {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -193,6 +206,9 @@ impl Work<'_> {
         for left in all.iter().filter(|it| it.spec.kind == OperationKind::Swap && !is_begun(it)) {
             kinds::delete(self.objects, left).await.attempting("removing an Operation that was never begun")?;
         }
+        for ended in outlived(&all) {
+            kinds::delete(self.objects, ended).await.attempting("removing an Operation that has ended long ago")?;
+        }
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let operator = operator.beginning(Swap {
             from_image: pinned.image.unwrap_or_default(),
@@ -215,7 +231,9 @@ impl Work<'_> {
             Task::Go(verb, _) => word_of(verb),
             Task::Swap(..) | Task::Raise(_) => RESUME,
         };
-        let before = last_swap(&self.operations(cluster).await?).map(ResourceExt::name_any);
+        let operations = self.operations(cluster).await?;
+        let before = last_swap(&operations).map(ResourceExt::name_any);
+        let had = asked_of.map(|name| length(&operations, name));
         let done = self.runs(cluster, asked_of, word, task, &operator).await?;
         let operations = self.operations(cluster).await?;
         // Of a swap that did not come to begin there is none: the last one is one before it.
@@ -228,7 +246,10 @@ impl Work<'_> {
         }
         let has_arrived = matches!(&done, Done::Arrived(arrived) if *arrived != Arrived::Cancelled);
         let has_noted = |name: &str| match task {
-            Task::Go(verb, _) => operations.iter().any(|it| it.name_any() == name && is_noted(it, verb, has_arrived)),
+            Task::Go(verb, _) => {
+                let has_grown = had < Some(length(&operations, name));
+                operations.iter().any(|it| it.name_any() == name && is_noted(it, verb, has_arrived, has_grown))
+            }
             Task::Swap(..) | Task::Raise(_) => last.is_some(),
         };
         // What is not noted is heard once more by whoever goes on.
@@ -364,6 +385,7 @@ impl Work<'_> {
             }
         };
         self.term.may()?;
+        self.notes_snapshot(cluster, asked_of, &doing).await?;
         match gone {
             Ok(done) => Ok(done),
             Err(error) if error.is::<fleet::Cancelled>() => Ok(Done::Cancelled),
@@ -401,11 +423,33 @@ impl Work<'_> {
         }
     }
 
+    /// Notes in an Operation that raises Kubernetes where the snapshot of the store is that was kept before: it has no other journal, and
+    /// whoever leads next may have none on his node.
+    async fn notes_snapshot(&self, cluster: &TenantCluster, of: Option<&str>, doing: &Doing) -> Result<(), Trouble> {
+        let Some((of, note)) = of.zip(doing.snapshot()) else { return Ok(()) };
+        let at = u64::try_from(self.clock.time().0.as_second()).unwrap_or_default();
+        let more = [("action", "snapshot"), ("note", note.as_str())];
+        let more = BTreeMap::from(more.map(|(name, text)| (name.to_owned(), Value::from(text))));
+        let entry = JournalEntry { at, hold: 0, event: "done".to_owned(), more };
+        self.note_operation(cluster, of, &[], |status| {
+            let is_noted = status.entries.last().is_some_and(|last| last.more == entry.more);
+            if !is_noted {
+                status.entries.push(entry.clone());
+            }
+        })
+        .await?;
+        *doing.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
     /// Says what a run does, for as long as it does; and takes away what was asked for, once that is noted.
     async fn tells_operation(&self, cluster: &TenantCluster, word: Option<(&str, &str)>, doing: &Doing) {
         let mut before = String::new();
         loop {
             tokio::time::sleep(TELLING).await;
+            if let Err(trouble) = self.notes_snapshot(cluster, word.map(|(of, _)| of), doing).await {
+                log::debug!("saying where a snapshot is: {trouble}");
+            }
             let now = doing.now();
             if now == before {
                 continue;
@@ -449,11 +493,19 @@ fn word_of(verb: Verb) -> &'static str {
     }
 }
 
-/// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more.
-fn is_noted(operation: &Operation, verb: Verb, has_arrived: bool) -> bool {
+/// How many entries the journal of an Operation has.
+fn length(operations: &[Operation], name: &str) -> usize {
+    let named = operations.iter().find(|operation| operation.name_any() == name);
+    named.and_then(|operation| operation.status.as_ref()).map_or(0, |status| status.entries.len())
+}
+
+/// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more. `has_arrived` is whether a run has come
+/// to where it ends by itself, and `has_grown` whether the journal has by that.
+fn is_noted(operation: &Operation, verb: Verb, has_arrived: bool, has_grown: bool) -> bool {
     let Ok(Some(swapping)) = Swapping::of(operation) else { return false };
     let goes = match verb {
-        Verb::Resume => has_arrived,
+        // A node that is back stays so where the journal could not be written.
+        Verb::Resume => has_arrived && (has_grown || !matches!(swapping.stage, Stage::NodeIsBack(_))),
         Verb::Rollback | Verb::RollbackAtOnce => swapping.direction == Direction::Back && swapping.is_of_all,
         Verb::Commit => swapping.direction == Direction::Commit,
         Verb::Abandon => swapping.direction == Direction::Abandon,
@@ -487,4 +539,52 @@ fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str
     operation.metadata.namespace = cluster.namespace();
     operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
     operation
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::OperationStatus;
+    use crate::records::fixture;
+
+    /// One of a swap whose first node is back on its image.
+    fn of_node_that_is_back() -> Operation {
+        let entry = |at: u64, mut entry: Value| -> JournalEntry {
+            (entry["at"], entry["hold"]) = (at.into(), 1.into());
+            serde_json::from_value(entry).unwrap()
+        };
+        let back = json!({
+            "event": "direction-changed", "direction": "back", "only": 0, "code": "upgrade.asked", "reason": "it is ill",
+        });
+        let spec = OperationSpec {
+            cluster_ref: Reference::to("shop"),
+            kind: OperationKind::Swap,
+            from_image: Some("kaas-tenant-0.2.0".to_owned()),
+            to_image: Some("kaas-tenant-0.3.0".to_owned()),
+            from_version: None,
+            to_version: None,
+            cluster_generation: 1,
+            steps: Vec::new(),
+            plan: Some(fixture::plan()),
+        };
+        let entries = vec![entry(0, json!({"event": "planned"})), entry(1, back)];
+        let status = OperationStatus { hold: 1, entries, ..OperationStatus::default() };
+        Operation { status: Some(status), ..Operation::new("shop-1", spec) }
+    }
+
+    /// The store may be away for the moment in which the journal is to be turned, and the run say no more than that it waits.
+    #[test]
+    fn that_a_node_that_is_back_is_tried_again_is_noted_once_the_journal_says_so() {
+        let operation = of_node_that_is_back();
+        let all = [operation.clone()];
+        assert_eq!((length(&all, "shop-1"), length(&all, "shop-2")), (2, 0));
+        assert!(matches!(Swapping::of(&operation).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
+        for (has_arrived, has_grown) in [(false, false), (false, true), (true, false), (true, true)] {
+            // Grown and back: it was tried, and is back once more.
+            let noted = is_noted(&operation, Verb::Resume, has_arrived, has_grown);
+            assert_eq!(noted, has_arrived && has_grown, "{has_arrived} {has_grown}");
+        }
+    }
 }

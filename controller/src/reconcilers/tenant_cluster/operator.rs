@@ -101,7 +101,7 @@ impl Work<'_> {
             opened,
             nodes: Renewed::new(first, None, renew),
             store: ClusterStore::new(self.objects, &namespace, &name, self.term),
-            snapshots: self.places.snapshots(&namespace, &name),
+            snapshots: self.places.snapshots(cluster),
         })
     }
 

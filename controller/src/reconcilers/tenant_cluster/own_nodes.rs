@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use contract::kubernetes_upgrade;
 use contract::node::Node;
 use contract::swap;
+use fleet::authority::Room;
 use fleet::upgrade::{Asked, Nodes};
 use uuid::Uuid;
 
@@ -86,8 +87,8 @@ impl Nodes for OwnNodes {
         self.of(node)?.upgrade_kubernetes(node, request).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
-        self.of(node)?.snapshot(node, to, most).await
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+        self.of(node)?.snapshot(node, to, room).await
     }
 
     async fn publish(&self, status: &str) -> anyhow::Result<()> {

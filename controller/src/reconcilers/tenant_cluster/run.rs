@@ -8,7 +8,7 @@ use fleet::hypervisor::{Placement, PowerState, Size};
 use kube::ResourceExt;
 use uuid::Uuid;
 
-use super::begin::told;
+use super::begin::{pin_told, told};
 use super::change::{Changing, lowest};
 use super::deploy::Ran;
 use super::operator::issued;
@@ -16,7 +16,8 @@ use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
+    unchanged,
 };
 use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -82,6 +83,8 @@ impl Work<'_> {
             Ok(wanted) => wanted,
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
+        // VMs that are there already were made by the same, or the run is refused.
+        self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran).await
@@ -104,11 +107,15 @@ impl Work<'_> {
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
         let changing = self.changing(cluster, machines).await?;
-        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit: there it takes no
-        // step, and may wait for days. What is asked of it comes first.
-        let is_left = changing.is_upgraded() && !changing.change.is_to_do() && is_off(&seen);
+        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit or for a person: there
+        // it takes no step, and may wait for days. What is asked of it comes first.
+        let is_left = changing.is_left() && !changing.change.is_to_do() && is_off(&seen);
         let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
         if !cluster.spec.paused && (is_left || is_wanting) {
+            if is_left {
+                // It may be back before the next look: an image whose guest goes off is not good since before that.
+                self.counts_good(cluster, changing, machines, false).await?;
+            }
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran).await;
         }
@@ -235,7 +242,11 @@ impl Work<'_> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let unchanged = unchanged(&cluster.spec, &pinned, class);
         let unchanged = unchanged.map(|words| (TenantClusterReason::ChangeNotSupported, words));
-        let differs = changing.change.said().or(unchanged);
+        let untold = told_otherwise(&cluster.spec, &pinned.told);
+        let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));
+        let both = unchanged.into_iter().chain(untold);
+        let both = both.reduce(|(reason, one), (_, other)| (reason, format!("{one}; {other}")));
+        let differs = changing.change.said().or(both);
         let obstacle = changing.change.obstacle().cloned();
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
         let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());

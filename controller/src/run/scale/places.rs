@@ -14,9 +14,10 @@ use fleet::hypervisor::Hypervisor;
 use fleet::node::{AddOnSeen, Credentials};
 use fleet::upgrade::Nodes;
 use fleet::workers::Cluster;
+use kube::ResourceExt;
 use zeroize::Zeroizing;
 
-use crate::objects::Provider;
+use crate::objects::{Provider, TenantCluster};
 use crate::reach::Placeable;
 use crate::reach::providers::{Place, Unavailable};
 use crate::reconcilers::tenant_cluster::tests::InMemoryPlace;
@@ -86,12 +87,12 @@ impl Placeable for Places {
         self.led_to(kubeconfig)?.nodes(kubeconfig)
     }
 
-    fn snapshots(&self, namespace: &str, cluster: &str) -> Box<dyn Snapshots> {
-        self.of(cluster).snapshots(namespace, cluster)
+    fn snapshots(&self, cluster: &TenantCluster) -> Box<dyn Snapshots> {
+        self.of(&cluster.name_any()).snapshots(cluster)
     }
 
-    async fn clears(&self, namespace: &str, cluster: &str) -> anyhow::Result<()> {
-        self.of(cluster).clears(namespace, cluster).await
+    async fn clears(&self, cluster: &TenantCluster) -> anyhow::Result<()> {
+        self.of(&cluster.name_any()).clears(cluster).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::fake::{DESTROY, State, World, wanted};
+use super::fake::{DESTROY, DESTROY_ALL, State, World, wanted};
 use crate::authority::TakeOver;
 use crate::deploy::{Arrived, Notice, Wish};
 use crate::hypervisor::PowerState;
@@ -71,6 +71,38 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms
     let wanted = wanted(1);
     for wish in [Wish::Deploy(&wanted), DESTROY] {
         is_given_back(wish, |state| state.inventory_hangs = true).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_waits_for_no_call_that_was_not_permitted_anything_yet() {
+    let wanted = wanted(1);
+    let makes = ["staged", "stage", "add", "power_on"].map(|call| (Wish::Deploy(&wanted), call));
+    let removes = ["detach", "destroy", "has_disk", "delete_disk"].map(|call| (DESTROY_ALL, call));
+    for (wish, call) in makes.into_iter().chain(removes) {
+        let world = if matches!(wish, Wish::Deploy(_)) { World::new() } else { World::with(1).await };
+        world.lock().removes_used = true;
+        world.lock().hangs = Some(call);
+        let (cancel, cancelled) = watch::channel(false);
+        let told = |notice: &Notice<'_>| log::trace!("{notice:?}");
+        let gone = world.acting_until(cancelled, &told, async |deploy| deploy.go(wish, TakeOver::FromTheDead).await);
+        let asks = async {
+            while !world.lock().hung {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            cancel.send_replace(true);
+            Instant::now()
+        };
+        let ended = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await;
+        let (gone, asked) = ended.unwrap_or_else(|_| panic!("it waits for {call}"));
+        assert_eq!(gone.unwrap().0, Arrived::Cancelled, "{call}");
+        assert!(asked.elapsed() < Duration::from_secs(30), "{call}: {:?}", asked.elapsed());
+        assert!(world.lock().holds().values().next_back().unwrap().contains_key("released"), "{call}");
+        // Given again it goes on.
+        world.lock().hangs = None;
+        let (arrived, status) = world.give(wish).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_) | Arrived::Gone) && status.left.is_empty(), "{call}: {arrived:?}");
     }
 }
 

@@ -98,12 +98,20 @@ pub struct State {
     pub removes_used: bool,
     /// Whether the hypervisor refuses to remove any.
     pub disks_stay: bool,
+    /// Whether somebody has locked all of them, so that none is removed now.
+    pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.
     pub store_hangs: bool,
+    /// Whether it is so from the moment on at which a disk's removal is noted.
+    pub hangs_once_removal_is_noted: bool,
     /// How often that was asked meanwhile.
     pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
     pub listing_hangs: bool,
+    /// The call of the hypervisor that only looks, and does not come to an end, before it is permitted anything.
+    pub hangs: Option<&'static str>,
+    /// Whether somebody has called it.
+    pub hung: bool,
     /// Nobody is told which VMs there are.
     pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
@@ -379,6 +387,14 @@ impl World {
         }
     }
 
+    /// What a call of the hypervisor does before it is permitted anything.
+    async fn looks_first(&self, name: &str) {
+        while self.lock().hangs == Some(name) {
+            self.lock().hung = true;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
     /// The same of a hypervisor's call that changes something.
     async fn change<T: Send>(
         &self,
@@ -386,6 +402,7 @@ impl World {
         permit: &dyn Permit,
         act: impl FnOnce(&mut State) -> anyhow::Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.looks_first(name).await;
         permit.still().await?;
         self.call(name, Does::Changes, act).await.map_err(|error| {
             let kind = if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient };
@@ -397,6 +414,7 @@ impl World {
     }
 
     async fn look<T: Send>(&self, name: &'static str, act: impl FnOnce(&mut State) -> T + Send + 'static) -> Result<T> {
+        self.looks_first(name).await;
         self.call(name, Does::Looks, |state| Ok(act(state))).await.map_err(Error::transient)
     }
 }
@@ -502,6 +520,7 @@ impl Store for World {
             }
         }
         self.call("store.write", Does::Writes, move |state| {
+            state.store_hangs |= state.hangs_once_removal_is_noted && text.contains("\"removals\":");
             state.holds.get_mut(&number).context("no hold")?.insert(file, text);
             Ok(())
         })

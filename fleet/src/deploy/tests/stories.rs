@@ -8,6 +8,30 @@ use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
 use crate::hypervisor::{Disk, DiskRef, Placement, PowerState, Vm};
 
 #[tokio::test(start_paused = true)]
+async fn who_cannot_look_a_last_time_is_given_the_kubeconfig_and_clears_away_all_the_same() {
+    let begun = async || {
+        let world = World::with(1).await;
+        world.lock().removes_used = true;
+        world
+    };
+    let wanted = wanted(1);
+    for (wish, emptied) in [(Wish::Deploy(&wanted), 0), (DESTROY_ALL, 1)] {
+        let twin = begun().await;
+        twin.set_fault(None);
+        twin.give(wish).await.arrived();
+        let last = 1 + twin.lock().calls.iter().rposition(|call| call.0 == "vms").unwrap();
+        // Which VMs there are nobody says, or which upgrade was the last one.
+        for number in [last, last - 1] {
+            let world = begun().await;
+            world.set_fault(Some((number, Fault::Fails)));
+            let (arrived, status) = world.give(wish).await.arrived();
+            assert!(matches!(arrived, Arrived::Up(_) | Arrived::Gone), "{arrived:?}");
+            assert_eq!((status.looked, world.lock().emptied), (false, emptied), "{status:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cluster_is_made_and_given_again_nothing_happens() {
     let world = World::new();
     let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
@@ -393,22 +417,89 @@ async fn a_disk_whose_removal_was_refused_and_that_was_moved_then_is_not_taken_f
     assert_eq!((arrived, status.left), (Arrived::Gone, vec![disk]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_disk_that_has_gone_is_not_named_as_left_where_disks_stay_after_all() {
+/// At which call a cluster of one node that goes with its disk has that removed.
+async fn removal() -> usize {
     let (world, _) = with_disk().await;
     world.lock().removes_used = true;
     world.set_fault(None);
-    world.give_over(DESTROY_ALL).await.arrived();
-    let removed = 1 + world.lock().calls.iter().position(|call| call.0 == "delete_disk").unwrap();
-    for (fault, is_left) in [(Fault::KilledAfter, false), (Fault::KilledLate, false), (Fault::KilledBefore, true)] {
+    let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
+    assert_eq!((arrived, status.left, status.doubtful), (Arrived::Gone, vec![], vec![]));
+    1 + world.lock().calls.iter().position(|call| call.0 == "delete_disk").unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_whose_removal_nobody_has_seen_the_end_of_is_named_with_that() {
+    let removal = removal().await;
+    for (fault, is_there) in [(Fault::KilledAfter, false), (Fault::KilledLate, false), (Fault::KilledBefore, true)] {
         let (world, disk) = with_disk().await;
         world.lock().removes_used = true;
-        world.set_fault(Some((removed, fault)));
+        world.set_fault(Some((removal, fault)));
         let given = world.give_over(DESTROY_ALL).await;
         assert!(matches!(given, Given::Killed), "{fault:?}: {given:?}");
         world.set_fault(None);
+        // What has gone by now is not shown as what goes as well.
+        let is_shown = if fault == Fault::KilledAfter { vec![] } else { vec![disk.clone()] };
+        assert_eq!(world.unheld().await, is_shown, "{fault:?}");
         let (arrived, status) = world.give_over(DESTROY).await.arrived();
-        assert_eq!(arrived, Arrived::Gone, "{fault:?}");
-        assert_eq!(status.left, if is_left { vec![disk] } else { vec![] }, "{fault:?}");
+        assert_eq!((arrived, status.left.as_slice()), (Arrived::Gone, std::slice::from_ref(&disk)), "{fault:?}");
+        // Where disks stay after all, one that was seen there is left, and no more is to be said of it.
+        assert_eq!(status.doubtful, if is_there { vec![] } else { vec![disk.uuid] }, "{fault:?}");
     }
+    // Of one whose answer alone was lost the same command sees the end.
+    for fault in [Fault::Lost, Fault::Late] {
+        let (world, _) = with_disk().await;
+        world.lock().removes_used = true;
+        world.set_fault(Some((removal, fault)));
+        let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
+        assert_eq!((arrived, status.left), (Arrived::Gone, vec![]), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_whose_removal_was_noted_and_not_asked_for_and_that_was_moved_then_is_not_taken_for_removed() {
+    let removal = removal().await;
+    for is_killed in [true, false] {
+        for wish in [DESTROY_ALL, DESTROY] {
+            let told = format!("killed {is_killed}");
+            let (world, disk) = with_disk().await;
+            world.lock().removes_used = true;
+            if is_killed {
+                world.set_fault(Some((removal, Fault::KilledBefore)));
+                assert!(matches!(world.give_over(DESTROY_ALL).await, Given::Killed));
+                world.set_fault(None);
+            } else {
+                world.lock().hangs_once_removal_is_noted = true;
+                let (arrived, _) = world.give_over(DESTROY_ALL).await.arrived();
+                assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+                let mut state = world.lock();
+                (state.hangs_once_removal_is_noted, state.store_hangs) = (false, false);
+            }
+            assert!(world.lock().disks.remove(&disk.uuid).is_some(), "{told}: it was asked for");
+            let (arrived, status) = world.give_over(wish).await.arrived();
+            assert_eq!((arrived, status.left.as_slice()), (Arrived::Gone, std::slice::from_ref(&disk)), "{told}");
+            assert_eq!((status.doubtful, world.lock().emptied), (vec![disk.uuid], 0), "{told}");
+            // Whoever brings it back has it as it was: left, and to be removed by whoever is shown it.
+            world.lock().disks.insert(disk.uuid, true);
+            let (arrived, status) = world.give_over(DESTROY).await.arrived();
+            assert_eq!((arrived, status.left.as_slice()), (Arrived::Gone, std::slice::from_ref(&disk)), "{told}");
+            assert!(status.doubtful.is_empty(), "{told}");
+            let (arrived, status) = world.give_over(destroy_shown(&[disk])).await.arrived();
+            assert_eq!((arrived, status.left, world.lock().disks.len()), (Arrived::Gone, vec![], 0), "{told}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_is_asked_for_again_and_again_is_noted_once() {
+    let (world, disk) = with_disk().await;
+    world.lock().disks_locked = true;
+    let notes = || {
+        let state = world.lock();
+        let texts = state.holds().values().flat_map(|files| files.iter());
+        texts.filter(|(name, text)| name.starts_with("deploy-") && text.contains("\"removals\":")).count()
+    };
+    let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    assert!(world.lock().calls.iter().filter(|call| call.0 == "delete_disk").count() > 1);
+    assert_eq!((status.discarded, notes()), (vec![disk], 1));
 }

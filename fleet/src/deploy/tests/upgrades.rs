@@ -349,22 +349,27 @@ async fn an_upgrade_that_has_ended_with_its_cluster_stands_against_the_next_one_
     }
 }
 
-/// Whoever waits for a commit, which may be for days, has a node that was off powered on.
+/// Whoever waits for a person, which may be for days, has a node that was off powered on.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_off_is_powered_on_where_an_upgrade_only_waits_for_its_commit() {
-    let world = World::with(3).await;
-    let own = upgrade_of_its_own(&world);
-    let off = |world: &World| {
-        let uuid = shown(world, "cp2").uuid();
-        change(world, uuid, |vm| vm.power = PowerState::Off);
-    };
-    put(&world, "journal.jsonl", &own);
-    off(&world);
-    let refused = world.give(Wish::Deploy(&wanted(3))).await.failed();
-    assert!(refused.contains("an upgrade of this cluster is open"), "{refused}");
-    put(&world, "journal.jsonl", &(own + "{\"at\":1,\"hold\":1,\"event\":\"ended\",\"outcome\":\"upgraded\"}\n"));
-    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
-    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
-    assert_eq!(shown(&world, "cp2").power, PowerState::On);
-    assert!(OpenUpgrade::find(&world).await.unwrap().is_some_and(|open| open.upgraded), "it is open as before");
+async fn a_node_that_is_off_is_powered_on_where_an_upgrade_only_waits_for_a_persons_word() {
+    const GOES_ON: &str = r#"{"at":1,"hold":1,"event":"direction-changed","direction":"forward","reason":"a test"}"#;
+    const UPGRADED: &str = r#"{"at":1,"hold":1,"event":"ended","outcome":"upgraded"}"#;
+    const IS_BACK: &str = r#"{"at":1,"hold":1,"event":"direction-changed","direction":"back","only":0,"reason":"ill"}"#;
+    for last in [UPGRADED, IS_BACK] {
+        let world = World::with(3).await;
+        let own = upgrade_of_its_own(&world);
+        let off = |world: &World| {
+            let uuid = shown(world, "cp2").uuid();
+            change(world, uuid, |vm| vm.power = PowerState::Off);
+        };
+        put(&world, "journal.jsonl", &format!("{own}{GOES_ON}\n"));
+        off(&world);
+        let refused = world.give(Wish::Deploy(&wanted(3))).await.failed();
+        assert!(refused.contains("an upgrade of this cluster is open"), "{refused}");
+        put(&world, "journal.jsonl", &format!("{own}{GOES_ON}\n{last}\n"));
+        let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{last}: {arrived:?}");
+        assert_eq!(shown(&world, "cp2").power, PowerState::On, "{last}");
+        assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "{last}: it is open as before");
+    }
 }

@@ -65,14 +65,10 @@ impl StepContext<'_> {
         let room = snapshots.spool().await;
         let directory =
             room.map_err(|error| StepError::pause(reason::HERE, format!("making room for the snapshot: {error:#}")))?;
-        let unknown = |error: anyhow::Error| {
-            StepError::pause(reason::HERE, format!("looking for room for the snapshot: {error:#}"))
-        };
-        let most = snapshots.room().await.map_err(unknown)?;
         let pulled = directory.path().join(&name);
         // Any node's will do; a leader has the most to do.
         let node = plan.nodes.iter().find(|node| !node.leads).unwrap_or(&plan.nodes[0]);
-        let size = self.while_wanted(self.nodes.snapshot(node.address, &pulled, most)).await?;
+        let size = self.while_wanted(self.nodes.snapshot(node.address, &pulled, &snapshots.room())).await?;
         let place = snapshots.keep(&name, &pulled).await.map_err(|error| StepError::store(&error))?;
         Ok(format!("{place}: {size} bytes, SHA-256 verified"))
     }
@@ -88,7 +84,8 @@ impl StepContext<'_> {
     ) -> Result<(String, Uuid), StepError> {
         if let Some(left) = &vms.new {
             removable(left)?;
-            self.hypervisor.destroy(left).await.map_err(|error| error.context(format!("removing half of {left}")))?;
+            let removed = self.hypervisor.destroy_unless(&self.cancelled, left).await?;
+            removed.map_err(|error| error.context(format!("removing half of {left}")))?;
         }
         let old = vms.old_vm()?;
         let (staged, _) = self.staged(plan, old).await?;
@@ -100,7 +97,7 @@ impl StepContext<'_> {
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },
             placement: &plan.options.placement,
         };
-        let uuid = self.hypervisor.import(&replacement).await?;
+        let uuid = self.hypervisor.import_unless(&self.cancelled, &replacement).await??;
         Ok((format!("{} ({uuid}), off, without a data disk", node.new_name), uuid))
     }
 
@@ -112,7 +109,7 @@ impl StepContext<'_> {
             let words = format!("{} does not hold the disk of {}; {new} stays until it does", node.old_name, node.name);
             return Err(StepError::pause(DISK_HELD, words));
         }
-        self.hypervisor.destroy(new).await?;
+        self.hypervisor.destroy_unless(&self.cancelled, new).await??;
         Ok(format!("{} is removed", new.name))
     }
 
@@ -126,7 +123,7 @@ impl StepContext<'_> {
             let words = format!("no other VM of {} runs with a data disk; {old} stays until one does", node.name);
             return Err(StepError::pause(DISK_HELD, words));
         }
-        self.hypervisor.destroy(old).await?;
+        self.hypervisor.destroy_unless(&self.cancelled, old).await??;
         Ok(format!("{} is removed", old.name))
     }
 }

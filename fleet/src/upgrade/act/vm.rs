@@ -125,7 +125,7 @@ impl StepContext<'_> {
             let words = format!("the disk {} has just moved to {}", node.disk.uuid, disk.reference.path);
             return Err(StepError::pause(DISK_HELD, words));
         }
-        self.hypervisor.detach(vm, place).await?;
+        self.hypervisor.detach_unless(&self.cancelled, vm, place).await??;
         Ok(format!("no VM holds the disk {} now", node.disk.uuid))
     }
 
@@ -138,7 +138,7 @@ impl StepContext<'_> {
         if let Some(other) = self.vms().await?.iter().find(|other| other.disk(node.disk.uuid).is_some()) {
             return Err(StepError::pause(DISK_HELD, format!("{other} holds the disk {}", node.disk.uuid)));
         }
-        self.hypervisor.attach(vm, place).await?;
+        self.hypervisor.attach_unless(&self.cancelled, vm, place).await??;
         Ok(format!("{} holds the disk {} now", vm.name, node.disk.uuid))
     }
 
@@ -159,7 +159,7 @@ impl StepContext<'_> {
         let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
         let others = all.iter().filter(|other| is_its(other) && other.reference != vm.reference);
         others.into_iter().try_for_each(|other| no_rival(node, other))?;
-        self.hypervisor.power_on(vm).await?;
+        self.hypervisor.power_on_unless(&self.cancelled, vm).await??;
         Ok(format!("{} is on now", vm.name))
     }
 }

@@ -23,12 +23,23 @@ pub(super) struct Judged {
 
 impl Judged {
     pub(super) fn holds(&mut self, subject: &str, evidence: impl Into<String>) {
-        self.grounds.push(Evidence { subject: clean(subject), evidence: clean(&evidence.into()) });
+        self.grounds.push(Evidence { subject: cut(subject), evidence: cut(&evidence.into()) });
     }
 
     pub(super) fn refuse(&mut self, code: &'static str, subject: &str, reason: impl Into<String>) {
-        self.refusals.push(Refusal { code, subject: clean(subject), reason: clean(&reason.into()) });
+        self.refusals.push(Refusal { code, subject: cut(subject), reason: cut(&reason.into()) });
     }
+}
+
+/// The most bytes of UTF-8 that a condition has: a plan keeps them all, nodes say parts of them, and an object that a plan is kept in has
+/// an end.
+const MOST: usize = 2048;
+
+/// A text as [`clean`] leaves it, and cut.
+fn cut(text: &str) -> String {
+    let mut text = clean(text);
+    text.truncate(text.floor_char_boundary(MOST));
+    text
 }
 
 const CLUSTER: &str = "the cluster";
@@ -113,7 +124,7 @@ pub(super) fn losses(judged: &mut Judged, node: &SeenNode, facts: &Node) {
 pub(super) fn drain_deletes(facts: Option<&Node>) -> Option<String> {
     match facts.and_then(|facts| facts.pods.as_ref()?.losses.as_ref()) {
         Some(losses) if losses.is_empty() => None,
-        Some(losses) => Some(clean(&format!("when it is drained, {losses}"))),
+        Some(losses) => Some(cut(&format!("when it is drained, {losses}"))),
         None => Some("which pods a drain deletes for good cannot be known now".to_owned()),
     }
 }
@@ -160,4 +171,24 @@ pub(super) fn members_wrong(etcd: &Etcd, expected: usize) -> Vec<String> {
         }
     }
     wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::swap::Losses;
+
+    use super::*;
+
+    #[test]
+    fn no_condition_has_more_words_than_a_plan_has_room_for() {
+        // What a node that lies can have in one answer: names are cut to 500 characters there, of up to four bytes each.
+        let names = vec!["\u{1f980}".repeat(500); 500];
+        let losses = Losses { bare_pods: names.clone(), empty_dirs: names }.to_string();
+        let mut judged = Judged::default();
+        judged.holds("cp1", losses.clone());
+        judged.refuse(codes::NODE_NOT_READY, "cp1", "\u{1f980}".repeat(5000));
+        let (evidence, reason) = (&judged.grounds[0].evidence, &judged.refusals[0].reason);
+        assert!(evidence.len() <= MOST && losses.starts_with(evidence.as_str()), "{} bytes", evidence.len());
+        assert_eq!(reason.len(), MOST);
+    }
 }

@@ -71,9 +71,13 @@ fn its_vm<'i>(judged: &mut Judged, inventory: &'i Inventory, node: &SeenNode, fa
             return None;
         }
         _ => {
-            let names: Vec<&str> = own.iter().chain(&others).map(|vm| &*vm.name).collect();
-            let reason =
-                format!("{} have the same BIOS UUID {holder}: one is a copy of the other", names.join(" and "));
+            for vm in &others {
+                log::warn!("{} says that it is the VM {vm}, which is not stamped as this deployment's", node.name);
+            }
+            let count = own.len() + others.len();
+            let names: Vec<&str> = own.iter().map(|vm| &*vm.name).collect();
+            let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+            let reason = format!("{count} VMs have the same BIOS UUID {holder}{names}: one is a copy of the other");
             judged.refuse(codes::VM_TWICE, &node.name, reason);
             return None;
         }

@@ -1,7 +1,12 @@
+use std::time::Duration;
+
 use contract::swap::Stage;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::*;
+use crate::authority::REACH;
 use crate::hypervisor::Kind;
 use crate::journals::upgrade::FILE;
 use crate::upgrade::tests::command::{deployment, end, give};
@@ -159,4 +164,24 @@ fn what_version_0_1_has_noted_is_read() {
     assert!(AbandonedUnread::is(noted));
     let end: AbandonedUnread = serde_json::from_str(noted).unwrap();
     assert_eq!((end.unread, serde_json::to_string(&end).unwrap().as_str()), (3, noted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_while_all_is_looked_at_has_ended_nothing() {
+    let (world, number) = unread(Step::of(Action::ShutDown, 1)).await;
+    let (cancel, cancelled) = watch::channel(false);
+    world.lock().inventory_hangs = true;
+    let abandons = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+    let asks = async {
+        tokio::time::sleep(REACH * 2).await;
+        cancel.send_replace(true);
+        Instant::now()
+    };
+    let both = async { tokio::join!(abandons.abandon_unread(number, TakeOver::FromTheDead), asks) };
+    let ended = tokio::time::timeout(Duration::from_secs(24 * 3600), both).await;
+    let (gone, asked) = ended.expect("it hangs with the inventory");
+    assert!(gone.unwrap_err().is::<Cancelled>());
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    world.lock().inventory_hangs = false;
+    abandon(&world, number).await.unwrap();
 }

@@ -1,13 +1,15 @@
 //! VMs that were imported by hand are taken into the deployment.
 
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::command::{begin, deployment, end};
 use super::fake::operator::Stranger;
 use super::fake::{Ill, World, old_vm, stamp};
+use crate::Cancelled;
 use crate::authority::TakeOver;
 use crate::hypervisor::{PowerState, Stamp};
-use crate::upgrade::{Mode, Outcome, Verb};
+use crate::upgrade::{Deployment, Mode, Outcome, Verb};
 
 /// A cluster whose VMs nobody has stamped.
 fn unstamped() -> World {
@@ -56,6 +58,47 @@ async fn what_is_not_certain_is_not_adopted() {
     let world = unstamped();
     world.change_vm(old_vm("cp2"), |machine| machine.vm.power = PowerState::Off);
     assert!(refused(&world).await.contains("asking cp2"));
+    // Before any is stamped.
+    let world = unstamped();
+    world.lock().unlisted.insert(old_vm("cp3"));
+    assert!(refused(&world).await.contains("would not be searched for"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_while_vms_are_stamped_gives_the_deployment_back_between_two() {
+    let mut partly = 0;
+    for call in 1.. {
+        let world = unstamped();
+        let adoptions = deployment(&world, &|_| {}).adoptable().await.unwrap();
+        world.fault(None);
+        let (cancel, cancelled) = watch::channel(false);
+        world.lock().faults.cancel = Some((call, cancel));
+        let asked = Deployment { cancelled, ..deployment(&world, &|_| {}) };
+        let adopted = asked.adopt(&adoptions, TakeOver::FromTheDead).await;
+        world.lock().faults.cancel = None;
+        let (calls, stamped) = (world.calls().len(), world.called("stamp"));
+        if calls < call {
+            adopted.unwrap();
+            break;
+        }
+        match adopted {
+            // It was asked when the last one was stamped.
+            Ok(()) => assert_eq!(stamped, 3, "asked at call {call} of {calls}"),
+            Err(error) => {
+                assert!(error.is::<Cancelled>(), "asked at call {call}: {error:#}");
+                let last = world.store().holds.into_values().next_back();
+                let is_given_back = last.is_none_or(|it| it.contains_key("released") || it.contains_key("withdrawn"));
+                assert!(is_given_back, "asked at call {call} of {calls}");
+                partly += usize::from(stamped == 1 || stamped == 2);
+            }
+        }
+        let again = deployment(&world, &|_| {});
+        let rest = again.adoptable().await.unwrap();
+        assert_eq!(rest.len(), 3 - stamped, "asked at call {call}");
+        again.adopt(&rest, TakeOver::FromTheDead).await.unwrap();
+        assert!(again.adoptable().await.unwrap().is_empty());
+    }
+    assert!(partly > 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 use std::sync::Mutex;
 
+use tokio::sync::watch;
+
 use super::*;
 use crate::authority::{Standing, standing};
 use crate::upgrade::Notice;
@@ -117,15 +119,24 @@ async fn the_snapshot_before_a_kubernetes_upgrade_is_of_before_its_first_node_ho
     assert_eq!(world.called("snapshot"), 1);
 }
 
+/// Of two of one name the later one would be of a store in which the new API server has written.
 #[tokio::test(start_paused = true)]
-async fn a_kubernetes_upgrade_that_has_begun_without_a_snapshot_takes_one() {
+async fn a_kubernetes_upgrade_whose_snapshot_is_kept_elsewhere_takes_none_and_says_so() {
     let world = world();
     world.lock().stuck = Some("cp3");
     upgraded(&world).await.unwrap_err();
     world.lock().store.files.clear();
     world.lock().stuck = None;
-    upgraded(&world).await.unwrap();
-    assert_eq!(world.store().files.len(), 1);
+    let said = Mutex::new(Vec::new());
+    let heard = |notice: &Notice<'_>| {
+        if let Notice::NoSnapshot { name } = notice {
+            said.lock().unwrap().push((*name).to_owned());
+        }
+    };
+    deployment(&world, &heard).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await.unwrap();
+    assert_eq!(*said.lock().unwrap(), ["before-kubernetes-1.36.db"]);
+    assert!(world.store().files.is_empty() && world.called("snapshot") == 1, "{:?}", world.store().files);
+    assert_eq!(runs(&world).await, ["1.36.3"; 3]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,6 +149,24 @@ async fn a_command_that_was_overtaken_upgrades_no_further_node() {
     };
     let error = deployment(&world, &overtaking).upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await;
     assert!(format!("{:#}", error.unwrap_err()).contains("nothing more is done here"));
+    assert_eq!(runs(&world).await, ["1.35.4", "1.36.3", "1.35.4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_somebody_does_not_want_upgraded_once_he_is_told_of_it_is_not_asked() {
+    let world = world();
+    let (cancel, cancelled) = watch::channel(false);
+    let ending = |notice: &Notice<'_>| {
+        if matches!(notice, Notice::Kubernetes { index: 1, total: 3, .. }) {
+            cancel.send_replace(true);
+        }
+    };
+    let deployment = Deployment { cancelled, ..deployment(&world, &ending) };
+    let error = deployment.upgrade_kubernetes(&options(None), TakeOver::FromTheDead).await.unwrap_err();
+    assert!(error.is::<crate::Cancelled>(), "{error:#}");
+    for (name, address) in world.control_nodes().await.unwrap() {
+        assert_eq!(world.facts(address).await.unwrap().kubernetes.upgrade, None, "{name} was asked");
+    }
     assert_eq!(runs(&world).await, ["1.35.4", "1.36.3", "1.35.4"]);
 }
 

@@ -52,7 +52,7 @@ fn an_answer_that_is_no_good_is_one() {
         assert_eq!(Says::of(&error), Says::SomethingElse, "{error:?}");
     }
     for (status, body) in [(404, ""), (500, "not now"), (200, r#"{"node":"CP 1"}"#)] {
-        let error = facts_of(&Answer { status, body: body.as_bytes().to_vec() }).unwrap_err();
+        let error = facts_of(&Answer::of(status, body.as_bytes().to_vec())).unwrap_err();
         assert_eq!(Says::of(&error), Says::SomethingElse, "{error:?}");
     }
     let error = is_name("CP 1").unwrap_err();

@@ -119,8 +119,8 @@ impl Nodes for InWorld {
         self.0.upgrade_kubernetes(node, request).await
     }
 
-    async fn snapshot(&self, node: Ipv4Addr, to: &Path, most: u64) -> anyhow::Result<u64> {
-        self.0.snapshot(node, to, most).await
+    async fn snapshot(&self, node: Ipv4Addr, to: &Path, room: &Room) -> anyhow::Result<u64> {
+        self.0.snapshot(node, to, room).await
     }
 
     async fn publish(&self, status: &str) -> anyhow::Result<()> {

@@ -53,6 +53,25 @@ async fn a_second_vm_with_the_same_bios_uuid_is_refused() {
     assert_eq!(refusals(&world).await, ["upgrade.vm-twice"]);
 }
 
+/// Whoever runs a node has it say any BIOS UUID, and copies of one template may have the same.
+#[tokio::test(start_paused = true)]
+async fn the_names_of_vms_that_are_not_the_deployments_are_told_to_nobody() {
+    let world = world();
+    let foreign = |name: &'static str| {
+        move |machine: &mut super::fake::Machine| {
+            (machine.vm.stamp, machine.vm.name) = (None, name.to_owned());
+        }
+    };
+    world.change_vm(old_vm("cp2"), foreign("payroll-1"));
+    world.add_own("cp2", old_vm("cp2"), foreign("payroll-2"));
+    assert_eq!(refusals(&world).await, ["upgrade.vm-twice"]);
+    let inventory = world.inventory().await;
+    let refused = plan(&inventory, &world.target, &world.options, Uuid::from_u128(0x2d)).unwrap_err();
+    let words: Vec<&str> = refused.0.iter().map(|one| one.reason.as_str()).collect();
+    assert!(words.iter().all(|said| !said.contains("payroll")), "{words:?}");
+    assert!(words[0].starts_with("2 VMs have the same BIOS UUID"), "{words:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_appears_during_the_upgrade_pauses_it() {
     let world = world();

@@ -165,13 +165,18 @@ async fn a_vm_where_no_look_would_find_it_is_not_stamped_and_its_folder_is_named
     let made = by_hand(&client, &ova, "by-hand", "elsewhere").await;
     let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
     let [vm] = <[Vm; 1]>::try_from(hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
-    let error = hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap_err();
-    assert_eq!(error.kind, Kind::Refused, "{error}");
-    assert!(error.to_string().contains("is in the folder elsewhere, which is not among the deployment's"), "{error}");
+    // Who only looks whether it may be stamped is told the same.
+    let told = [hypervisor.may_be_stamped(&vm).await, hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await];
+    for error in told.map(|told| told.unwrap_err()) {
+        assert_eq!(error.kind, Kind::Refused, "{error}");
+        let words = "is in the folder elsewhere, which is not among the deployment's";
+        assert!(error.to_string().contains(words), "{error}");
+    }
     assert_eq!(hypervisor.again(&vm).await, vm);
     // Named, it is searched, and the VM is stamped.
     let site = Site { other_folders: vec!["elsewhere".to_owned()], ..bed.site() };
     let hypervisor = bed.hypervisor_of(DEPLOYMENT, &site).await;
+    hypervisor.may_be_stamped(&vm).await.unwrap();
     hypervisor.stamp(&vm, &stamp("cp1", None), &Free).await.unwrap();
     assert_eq!(hypervisor.of_uuid(uuid).await.stamp, Some(stamp("cp1", None)));
 }
@@ -270,4 +275,37 @@ async fn a_vm_is_made_with_the_bios_uuid_that_was_noted() {
     assert_eq!(hypervisor.add(&addition, &Free).await.unwrap(), drawn);
     assert_eq!(hypervisor.of_uuid(drawn).await.name, "cp1");
     assert_eq!(hypervisor.with_bios_uuid(drawn).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_disk_on_a_datastore_in_a_folder_is_looked_at_there_and_removed() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let placement = Placement { datastore: Some("LocalDS_1".to_owned()), ..Placement::default() };
+    let image = hypervisor.stage(&ova.path, &ova.digest, None, &placement, &Free).await.unwrap();
+    let networks = [NETWORK.to_owned()];
+    let addition = Addition {
+        name: "cp1",
+        uuid: None,
+        image: &image,
+        networks: Networks::Named(&networks),
+        size: &SIZE,
+        properties: &properties("cp1"),
+        stamp: stamp("cp1", None),
+        placement: &placement,
+    };
+    let made = hypervisor.add(&addition, &Free).await.unwrap();
+    let vm = hypervisor.of_uuid(made).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    assert!(disk.path.starts_with("[LocalDS_1] "), "{}", disk.path);
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    // As one of a datastore cluster is: its name alone leads to it no more.
+    bed.govc(&["folder.create", "/DC0/datastore/pod"]);
+    bed.govc(&["object.mv", "/DC0/datastore/LocalDS_1", "/DC0/datastore/pod"]);
+    assert!(bed.client().await.find("DC0/datastore/LocalDS_1").await.is_err());
+    let other = bed.hypervisor_of(Uuid::from_u128(0xee), &bed.site()).await;
+    let error = other.delete_disk(&disk, &Free).await.unwrap_err();
+    assert!(error.to_string().contains("cp1.vmx, which is another VM's"), "{error}");
+    hypervisor.delete_disk(&disk, &Free).await.unwrap();
+    assert!(!bed.file(&disk.path).exists());
 }

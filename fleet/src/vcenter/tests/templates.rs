@@ -306,6 +306,27 @@ impl Permit for Spoiling<'_> {
 }
 
 #[tokio::test]
+async fn what_cannot_be_done_for_a_while_once_all_is_uploaded_wastes_no_upload() {
+    let (bed, ova) = (Bed::start(&[]), ova());
+    bed.hypervisor().await.lay(&ova).await;
+    // The last file that is written is the seal.
+    let files = bed.count("Datastore").await;
+    for (method, what, more) in [
+        ("CreateSnapshot_Task", "fault", json!({ "fault": "InsufficientResourcesFault", "times": 2 })),
+        ("MarkAsTemplate", "fault", json!({ "fault": "InsufficientResourcesFault", "times": 2 })),
+        ("Datastore", "status", json!({ "code": 503, "skip": files - 1, "times": 5 })),
+    ] {
+        let bed = Bed::start(&[]);
+        let hypervisor = bed.hypervisor().await;
+        bed.spoil(method, what, more).await;
+        let image = hypervisor.lay(&ova).await;
+        assert!(bed.has_spoilt().await, "{method}");
+        assert_eq!(bed.count("ImportVApp").await, 1, "{method}");
+        assert_eq!(staged(&hypervisor, &ova).await, Some(image), "{method}");
+    }
+}
+
+#[tokio::test]
 async fn templates_that_are_whole_and_were_not_sealed_do_not_fill_the_datastore() {
     let bed = Bed::start(&[]);
     let hypervisor = bed.hypervisor().await;

@@ -7,7 +7,7 @@ use super::*;
 use crate::node::LARGEST;
 
 fn answer(status: u16, body: &Value) -> Answer {
-    Answer { status, body: body.to_string().into_bytes() }
+    Answer::of(status, body.to_string().into_bytes())
 }
 
 #[test]

@@ -94,7 +94,7 @@ async fn without_a_further_vm_as_many_go_as_may_be_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_minor_class_label_or_taint_replaces_workers_and_another_pause_does_not() {
+async fn another_class_label_or_taint_replaces_workers_and_another_pause_does_not() {
     let pooled = Pooled::new(1).await;
     pooled.until("one", |it| it.is_settled(1)).await;
     let changes: [(&str, &dyn Fn()); 3] = [
@@ -268,6 +268,26 @@ async fn where_more_is_taken_than_there_may_be_nobody_is_replaced_or_repaired() 
     let is_anew = |it: &Pooled| it.is_settled(2) && it.condition("UpToDate") == "Current";
     let (fewest, _) = pooled.watched(pooled.until("replaced once there is room", is_anew)).await;
     assert_eq!(fewest, 1);
+}
+
+/// Nobody of it is outdated: what is made there is made for who is ill alone.
+#[tokio::test(start_paused = true)]
+async fn in_a_pool_that_is_whole_who_is_ill_stays_where_more_is_taken_than_there_may_be() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(5);
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.limited(4);
+    pooled.0.place.lock().unready.insert("shop-general-w1".to_owned());
+    let (_, most) = pooled.watched(pooled.for_seconds(1200)).await;
+    assert_eq!(most, 2);
+    assert_eq!(pooled.workers(), ["shop-general-w1", "shop-general-w2"], "it may come back");
+    let words = pooled.message("Repairable");
+    assert!(pooled.condition("Repairable") == "CapacityMissing" && words.contains("may have 4 nodes"), "{words}");
+    // With room it is repaired.
+    pooled.limited(5);
+    pooled.until("repaired", |it| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
+    assert!(pooled.workers().contains(&"shop-general-w2".to_owned()));
+    pooled.is_consistent("repaired");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ mod faults;
 mod nodes;
 mod place;
 mod stories;
+mod told;
 mod upgrades;
 
 use std::time::Duration;

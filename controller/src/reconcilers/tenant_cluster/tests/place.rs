@@ -26,7 +26,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::contents::{Content, Ill};
-use crate::objects::Provider;
+use crate::objects::{Provider, TenantCluster};
 use crate::reach::Placeable;
 use crate::reach::providers::{Place, Unavailable, Why};
 
@@ -290,11 +290,11 @@ impl Placeable for InMemoryPlace {
         Ok(Arc::new(self.clone()))
     }
 
-    fn snapshots(&self, _: &str, _: &str) -> Box<dyn Snapshots> {
+    fn snapshots(&self, _: &TenantCluster) -> Box<dyn Snapshots> {
         Box::new(self.clone())
     }
 
-    async fn clears(&self, _: &str, _: &str) -> anyhow::Result<()> {
+    async fn clears(&self, _: &TenantCluster) -> anyhow::Result<()> {
         self.lock().snapshots.clear();
         Ok(())
     }

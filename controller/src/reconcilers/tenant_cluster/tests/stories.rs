@@ -397,6 +397,106 @@ async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_
     assert_eq!(world.api.names("ipaddresses").len(), 6, "all are the other one's");
 }
 
+/// Has controllers die until the cluster has so many addresses, which it claims one by one.
+async fn has_addresses(world: &World, count: usize) {
+    while held_by(world).1 < count {
+        let before = held_by(world);
+        for calls in 0..100 {
+            let _ = world.reconcile_at(&Mortal::new(&world.api, Some((calls, false)))).await;
+            if held_by(world) != before {
+                break;
+            }
+        }
+        assert_ne!(held_by(world), before, "it goes no further");
+    }
+    assert_eq!((held_by(world).1, world.place.vms().len()), (count, 0));
+}
+
+/// One that has begun to claim, and that somebody then has stand still, or that never could go on.
+#[tokio::test(start_paused = true)]
+async fn who_goes_no_further_before_his_first_vm_gives_back_what_he_has() {
+    type Stops<'a> = &'a dyn Fn(&World);
+    let edit = |world: &World, edit: &dyn Fn(&mut TenantCluster)| {
+        let mut cluster: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+        edit(&mut cluster);
+        world.api.put(&cluster);
+    };
+    let cases: [(&str, Stops<'_>); 4] = [
+        ("Paused", &|world| edit(world, &|it| it.spec.paused = true)),
+        ("ReferenceMissing", &|world| {
+            edit(world, &|it| it.spec.control_plane.vm_class = "of-nobody".to_owned());
+        }),
+        ("NamespaceNotAllowed", &|world| {
+            let mut provider = crate::decisions::fixture::provider();
+            provider.spec.allowed_namespaces.names.clear();
+            world.api.put(&provider);
+        }),
+        ("AddressesMissing", &|world| {
+            edit(world, &|it| it.spec.network.endpoint.address = Some("192.168.10.1".to_owned()));
+        }),
+    ];
+    for (reason, stops) in cases {
+        let world = World::new();
+        has_addresses(&world, 3).await;
+        stops(&world);
+        for _ in 0..2 {
+            world.reconcile().await.unwrap();
+        }
+        assert!(is_so(&world, reason), "{reason}: {:?}", reasons(&world));
+        assert_eq!(held_by(&world), (0, 0), "{reason}");
+        assert_eq!(world.api.names("ipaddresses"), [""; 0], "{reason}");
+    }
+    // What is not known may be well in a moment.
+    let world = World::new();
+    has_addresses(&world, 3).await;
+    world.place.lock().is_away = true;
+    for _ in 0..2 {
+        world.reconcile().await.unwrap();
+    }
+    assert_eq!((world.condition("Preflight").0.as_str(), held_by(&world)), ("Unknown", (3, 6)));
+}
+
+/// Each has taken a part of what it needs, and what is left suffices for neither.
+#[tokio::test(start_paused = true)]
+async fn of_two_clusters_that_take_each_others_addresses_the_first_one_has_them_and_the_other_comes_after() {
+    let mut world = World::new();
+    let four = Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(4) });
+    world.cluster.spec.network.service_vips = four;
+    world.api.put(&world.cluster);
+    let mut other = world.cluster.clone();
+    other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    let other = beside(&world, other, 77);
+    for one in [&world, &other] {
+        // The endpoint and the nodes.
+        has_addresses(one, 4).await;
+    }
+    // Both have seen four that are free, and each has had another one of them.
+    for (one, last) in [(&world, 26), (&other, 27)] {
+        let seen: TenantCluster = one.api.read(one.cluster.namespace().as_deref(), &one.cluster.name_any()).unwrap();
+        let claimant = crate::objects::Claimant {
+            kind: "TenantCluster".to_owned(),
+            namespace: "team-blue".to_owned(),
+            name: seen.name_any(),
+            uid: seen.uid().unwrap(),
+            purpose: crate::objects::Purpose::ServiceVip,
+            index: 0,
+        };
+        let address = std::net::Ipv4Addr::new(192, 168, 10, last);
+        world.api.put(&crate::decisions::claimed("blue-nodes", address, claimant));
+    }
+    both(&other, &world).await;
+    assert!(
+        is_so(&world, "Serves") && is_so(&other, "AddressesMissing"),
+        "{:?} {:?}",
+        reasons(&world),
+        reasons(&other)
+    );
+    assert_eq!((held_by(&other), held_by(&world)), ((0, 0), (3, 8)), "who waits holds nothing");
+    world.delete();
+    both(&world, &other).await;
+    assert!(is_so(&other, "Serves"), "{:?}", reasons(&other));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_pool_reserves_is_no_clusters() {
     for address in ["192.168.10.95", "192.168.10.25", "192.168.10.2", "192.168.10.1"] {
@@ -603,10 +703,28 @@ async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 6, "addresses stay with their VMs");
+    assert_eq!(world.condition("Progressing").1, "Deleting", "it may answer in a moment");
     assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
     world.place.lock().is_away = false;
     world.until("gone", World::is_gone).await;
     world.is_clean("it came back");
+}
+
+/// Whoever waits for its end is told that he waits for himself.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_provider_is_gone_says_that_its_deletion_waits_for_a_person() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.api.remove::<crate::objects::Provider>(None, "dc1");
+    assert_eq!(world.api.names("providers"), [""; 0]);
+    world.delete();
+    world.until("stuck", |it| it.condition("Progressing").1 == "Stuck").await;
+    let (_, reason, words) = world.condition("Ready");
+    assert!(reason == "Leaving" && words.contains("make it again"), "{reason} {words}");
+    assert_eq!(world.place.vms().len(), 3);
+    world.api.put(&crate::decisions::fixture::provider());
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was made again");
 }
 
 #[tokio::test(start_paused = true)]

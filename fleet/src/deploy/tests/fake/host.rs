@@ -209,6 +209,9 @@ impl Hypervisor for World {
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         let disk = disk.uuid;
         self.change("delete_disk", permit, move |state| {
+            if state.disks_locked {
+                bail!(Error::transient(anyhow::anyhow!("somebody has locked the disk")));
+            }
             if state.disks_stay {
                 bail!(Error::refused("a VM in another folder holds the disk"));
             }

@@ -198,6 +198,14 @@ impl Hypervisor for World {
         Ok(())
     }
 
+    async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
+        self.look("may_be_stamped", |state| match state.unlisted.contains(&vm.uuid()) {
+            true => Err(Error::refused(format!("{vm} would not be searched for"))),
+            false => Ok(()),
+        })
+        .await
+    }
+
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {
         let (id, stamp) = (vm.reference.id.clone(), stamp.clone());
         let may = |state: &mut State| match &state.machine(&vm.reference.id).expect("a VM").vm.stamp {

@@ -1,6 +1,7 @@
 //! Whether a cluster can be made on a vCenter as it was seen. Pure: each mistake is said where the file says what it is about.
 
 use ::vsphere::{Missing, On};
+use fleet::node::clean;
 use image::document::Located;
 
 use super::VcenterProvider;
@@ -75,6 +76,18 @@ impl Judging<'_> {
         if let Some(journal) = &described.journal {
             let name = journal.with(journal.value.datastore.clone());
             self.object(&name, &seen.journal, "datastore", "in the data center");
+            match &seen.journal_at {
+                Some(there) if !there.accessible => {
+                    self.wrong(&name, format!("no host reaches the datastore {} now", there.name));
+                }
+                Some(there) if there.maintenance != "normal" => {
+                    self.wrong(
+                        &name,
+                        format!("the datastore {} is in maintenance ({})", there.name, there.maintenance),
+                    );
+                }
+                _ => {}
+            }
         }
         self.adapters();
         self.privileges(&seen.missing, user);
@@ -282,8 +295,9 @@ impl Judging<'_> {
             let node = self.written.nodes.iter().find(|node| node.address() == Some(*address));
             let whose = node.map_or_else(|| "the virtual IP".to_owned(), |node| node.name.value.clone());
             self.checked.warnings.push(format!(
-                "the guest of another VM, {vm}, says that it has the address {address}, which is to be that of {whose}: see to \
-                 it that no other machine has it"
+                "the guest of another VM, {}, says that it has the address {address}, which is to be that of {whose}: \
+                 see to it that no other machine has it",
+                clean(vm)
             ));
         }
     }

@@ -111,6 +111,9 @@ impl Looking<'_> {
             let found = self.named_datastore(name).await?;
             seen.journal = is(found.as_ref(), &["Datastore"]);
             if found != datastore {
+                if let (Some(found), Object::There) = (&found, &seen.journal) {
+                    seen.journal_at = Some(self.client.datastore(found).await?);
+                }
                 needs.add(On::Datastore, found, &seen.journal, format!("the datastore {name}"));
             }
         }

@@ -105,8 +105,10 @@ pub struct SeenDatacenter {
     pub pool: Object,
     /// The datastore.
     pub datastore: AtDatastore,
-    /// The datastore of holds and journals, if it is another one.
+    /// Whether the datastore of holds and journals is there, if it is another one.
     pub journal: Object,
+    /// That datastore, if it is another one and there.
+    pub journal_at: Option<Datastore>,
     /// The networks, in the order of the file.
     pub networks: Vec<Object>,
     /// Privileges that the account lacks on what is there.

@@ -319,6 +319,30 @@ fn names_addresses_and_adapters_that_do_not_fit_are_said() {
 }
 
 #[test]
+fn a_vm_that_is_called_like_a_line_of_what_was_found_forges_none() {
+    let checked = judged(EXAMPLE, |_, seen, _| {
+        seen.holders = vec![([10, 20, 30, 13].into(), "web\nfound: kaas has all privileges".to_owned())];
+    });
+    assert!(checked.warnings.iter().any(|warning| warning.contains("another VM, web found: kaas has")));
+    assert!(checked.warnings.iter().all(|warning| !warning.contains('\n')), "{:?}", checked.warnings);
+}
+
+#[test]
+fn a_datastore_of_the_journal_alone_has_to_take_files_now() {
+    let text = with(&[("# journal = \"[datastore1] kaas/control\"", "journal = \"[store1] kaas/control\"")]);
+    let told = |change: fn(&mut Datastore)| {
+        mistake(&text, "journal = ", |_, seen, _| {
+            let mut there = Datastore { name: "store1".to_owned(), ..datastore() };
+            change(&mut there);
+            seen.journal_at = Some(there);
+        })
+    };
+    assert!(told(|there| there.accessible = false).contains("no host reaches the datastore store1 now"));
+    let told = told(|there| there.maintenance = "inMaintenance".to_owned());
+    assert!(told.contains("the datastore store1 is in maintenance (inMaintenance)"), "{told}");
+}
+
+#[test]
 fn a_vcenter_of_a_later_version_is_tried_and_said() {
     for (api, warns) in [("7.0.3.0", false), ("8.0.1.0", false), ("9.1.0.0", false), ("10.0.0.0", true), ("", true)] {
         let checked = judged(EXAMPLE, |seen, _, _| seen.api = api.to_owned());

@@ -1,0 +1,156 @@
+//! What the kinds promise somebody keeps: each reason is said, each field is read by the controller, and each word of a field is told from
+//! the others. By its sources, since a library's public items are used as far as the compiler knows.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// What stands in the kinds and nobody in the controller reads or says, and why it is there all the same.
+const EXCEPTIONS: [(&str, &str); 10] = [
+    ("Commit::Auto", "it is whatever is not Manual"),
+    ("Condition.last_transition_time", "it is set with the condition, for people"),
+    ("Described.meaning", "it is the reference's"),
+    ("From::Listed", "it is whatever is not All"),
+    ("MachineSpec.removal", "a rule refuses what nobody does"),
+    ("OperationSpec.cluster_generation", "it is written for people"),
+    ("OperationSpec.from_version", "it is written for people"),
+    ("Removal::KeepVm", "a rule refuses it"),
+    ("Restore.recovery_key_ref", "`restore` as a whole is NotSupported"),
+    ("TenantClusterStatus.cluster_uid", "it goes with the annotation `kaas.local/adopt`, which nobody heeds yet"),
+];
+
+/// What a file of the kinds promises: `Struct.field`, `Enum::Variant` or the reason alone; and its last word.
+fn promises(text: &str) -> Vec<(String, String)> {
+    let (mut found, mut within) = (Vec::new(), None);
+    for line in text.lines() {
+        let opens = [("pub struct ", "."), ("pub enum ", "::"), ("reasons! ", "")];
+        let opened = |(begin, joint): &(&str, &'static str)| {
+            let name = line.strip_prefix(*begin)?.strip_suffix('{')?;
+            Some((name.trim(), *joint))
+        };
+        match opens.iter().find_map(opened) {
+            Some(opened) => within = Some(opened),
+            None if line == "}" => within = None,
+            None => {}
+        }
+        let Some((name, joint)) = within else { continue };
+        let item = line.trim_start();
+        let margin = line.len() - item.len();
+        let word = match joint {
+            "." if margin == 4 => item.strip_prefix("pub ").and_then(|field| Some(field.split_once(':')?.0)),
+            "::" if margin == 4 => item.strip_suffix(','),
+            "" if margin == 8 => item.split_once(" = ").and_then(|(reason, _)| reason.split(' ').next()),
+            _ => None,
+        };
+        let is_word = |word: &&str| word.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+        if let Some(word) = word.filter(is_word) {
+            let name = if joint.is_empty() { String::new() } else { format!("{name}{joint}") };
+            found.push((format!("{name}{word}"), word.to_owned()));
+        }
+    }
+    found
+}
+
+/// The words of code, but those that stand only where a value is given to a field or where something is called.
+fn words(code: &str) -> BTreeSet<&str> {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let (mut found, mut rest) = (BTreeSet::new(), code);
+    while let Some(begin) = rest.find(is_part) {
+        rest = &rest[begin..];
+        let (word, after) = rest.split_at(rest.find(|letter: char| !is_part(letter)).unwrap_or(rest.len()));
+        if after.starts_with("::") || !after.starts_with([':', '(']) {
+            found.insert(word);
+        }
+        rest = after;
+    }
+    found
+}
+
+/// A file without its tests and its remarks.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect()
+}
+
+/// Whether a file is there for tests alone, or has reasons as texts.
+fn is_none_of_the_code(file: &str) -> bool {
+    const NONE: [&str; 6] = ["tests.rs", "fixture.rs", "in_memory.rs", "bed.rs", "points.rs", "news.rs"];
+    let name = file.rsplit('/').next().unwrap_or(file);
+    NONE.contains(&name) || name.ends_with("_tests.rs") || file.contains("/tests/") || file.starts_with("run/scale")
+}
+
+/// Whether a file is none of the kinds, of what is made from them, or of tests.
+fn is_code(file: &str) -> bool {
+    !["objects/", "documents/"].iter().any(|room| file.starts_with(room)) && !is_none_of_the_code(file)
+}
+
+/// The files below a directory, by their paths below `source`, with what is in them.
+fn files(source: &Path, directory: &Path, found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(source, &path, found);
+        } else {
+            let file = path.strip_prefix(source).unwrap().to_str().unwrap().to_owned();
+            found.push((file, fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn each_reason_is_said_and_each_field_is_read() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut all = Vec::new();
+    files(&source, &source, &mut all);
+    let code: String = all.iter().filter(|(file, _)| is_code(file)).map(|(_, text)| code(text)).collect();
+    let used = words(&code);
+    let kinds = all.iter().filter(|(file, _)| file.starts_with("objects/") && !is_none_of_the_code(file));
+    let promised: Vec<(String, String)> = kinds.flat_map(|(_, text)| promises(text)).collect();
+    assert!(promised.len() > 350 && used.len() > 1000, "{} {}", promised.len(), used.len());
+    for (exception, _) in EXCEPTIONS {
+        assert!(promised.iter().any(|(promise, _)| promise == exception), "{exception} is not there any more");
+    }
+    let is_exception = |promise: &str| EXCEPTIONS.iter().any(|(exception, _)| *exception == promise);
+    let broken = promised.iter().filter(|(promise, word)| !used.contains(word.as_str()) && !is_exception(promise));
+    let broken: Vec<&str> = broken.map(|(promise, _)| promise.as_str()).collect();
+    assert!(broken.is_empty(), "nobody keeps what the kinds promise by these: {}", broken.join(", "));
+}
+
+#[test]
+fn what_nobody_says_reads_or_tells_apart_is_found() {
+    let kinds = "\
+pub struct Spec {
+    /// What.
+    pub size: u32,
+    #[serde(default)]
+    pub kept: Kept,
+}
+
+pub enum Kept {
+    #[default]
+    No,
+    Yes,
+}
+
+reasons! {
+    Reason:
+    Ready {
+        /// It is.
+        Serves as Ready = True,
+        Lost = False,
+    }
+}
+";
+    let promised: Vec<String> = promises(kinds).into_iter().map(|(promise, _)| promise).collect();
+    assert_eq!(promised, ["Spec.size", "Spec.kept", "Kept::No", "Kept::Yes", "Serves", "Lost"]);
+    let of = |text: &str| {
+        let (code, promised) = (code(text), promises(kinds));
+        let used = words(&code);
+        let broken = promised.into_iter().filter(|(_, word)| !used.contains(word.as_str()));
+        broken.map(|(promise, _)| promise).collect::<Vec<_>>()
+    };
+    let written = "// Lost\nlet spec = Spec { size: 3, kept: Kept::No };\nsay(Serves);\n";
+    let tested = "#[cfg(test)]\nmod tests {\n    Lost; spec.size\n}\n";
+    assert_eq!(of(&format!("{written}{tested}")), ["Spec.size", "Spec.kept", "Kept::Yes", "Lost"]);
+    assert_eq!(of("match spec.kept { Kept::No => spec.size, Kept::Yes => Lost, _ => Serves }"), [""; 0]);
+}
