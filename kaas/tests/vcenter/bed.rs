@@ -104,12 +104,12 @@ impl Bed {
         })
     }
 
-    /// The next task of a method does not end before [`Bed::goes_on`].
+    /// The next call of a method is not answered before [`Bed::goes_on`].
     pub fn hangs(&self, method: &str) {
-        wait(self.vcenter.spoil(method, "delay-task", json!({ "milliseconds": 600_000 })));
+        wait(self.vcenter.spoil(method, "delay", json!({ "milliseconds": 600_000 })));
     }
 
-    /// Whether there is such a task by now.
+    /// Whether there is such a call by now.
     pub fn is_hanging(&self) -> bool {
         wait(self.vcenter.has_spoilt())
     }

@@ -44,7 +44,10 @@ fn ended_in_its_looks(bed: &Bed, arguments: &[&str], file: &Path) -> Output {
     command.args(arguments).arg("--file").arg(file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut looks = command.spawn().expect("running kaas");
     while !bed.is_hanging() {
-        assert!(looks.try_wait().unwrap().is_none(), "{arguments:?}: it has ended before it looked");
+        if looks.try_wait().unwrap().is_some() {
+            let ended = looks.wait_with_output().unwrap();
+            panic!("{arguments:?}: it has ended before it looked: {ended:?}");
+        }
         std::thread::sleep(pause);
     }
     kill(Pid::from_raw(i32::try_from(looks.id()).unwrap()), Signal::SIGTERM).unwrap();
