@@ -24,7 +24,7 @@ pub use image::Staged;
 pub use networks::Networks;
 pub use permit::Permit;
 pub use placement::Placement;
-pub use size::Size;
+pub use size::{Size, VmSize};
 pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 
 /// A VM that is to take another one's place.
@@ -36,8 +36,10 @@ pub struct Replacement<'a> {
     pub uuid: Uuid,
     /// What it is made from.
     pub image: &'a Staged,
-    /// The VM whose place it takes: it gets the same size, networks and properties.
+    /// The VM whose place it takes: it gets the same networks and properties.
     pub like: &'a Vm,
+    /// How large it is; as the VM whose place it takes if there is none.
+    pub size: Option<VmSize>,
     /// What it is stamped with, from its first moment.
     pub stamp: Stamp,
     /// Where it is put.

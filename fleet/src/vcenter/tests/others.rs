@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bed::Count;
 use super::*;
+use crate::hypervisor::VmSize;
 use crate::vcenter::Site;
 
 /// What a VM's way from its image to its end costs.
@@ -249,6 +250,22 @@ async fn a_disk_that_lies_beside_anothers_vm_is_not_removed_though_nobody_holds_
     // Beside a VM of one's own it goes.
     hypervisor.delete_disk(&disk, &Free).await.unwrap();
     assert!(!bed.file(&disk.path).exists());
+}
+
+#[tokio::test]
+async fn a_vm_that_takes_anothers_place_has_its_size_or_the_one_that_is_said() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    assert_eq!(vm.size, Some(VmSize { processors: SIZE.processors, memory: SIZE.memory.into() }));
+    for (number, size) in [(7, None), (8, Some(VmSize { processors: 4, memory: 8192 }))] {
+        let (uuid, name) = (Uuid::new_v4(), format!("cp1-{number}"));
+        let (name, placement, stamp) = (&*name, &Placement::default(), stamp("cp1", Some(number)));
+        let replacement = Replacement { name, uuid, image: &image, like: &vm, size, stamp, placement };
+        hypervisor.import(&replacement, &Free).await.unwrap();
+        assert_eq!(hypervisor.of_uuid(uuid).await.size, size.or(vm.size));
+    }
 }
 
 #[tokio::test]
