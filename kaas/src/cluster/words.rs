@@ -101,6 +101,7 @@ mod tests {
                 "status": {"readyReplicas": 1},
             })],
             operation: Some(json!({"metadata": {"name": "shop-form-1"}, "spec": {"type": "Form", "steps": [{}]}})),
+            workers: None,
         };
         let expected = "\
 NAMESPACE  NAME  READY  VERSION  IMAGE              CP  NODES  OPERATION    AGE
