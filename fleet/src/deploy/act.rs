@@ -121,13 +121,19 @@ impl Acting<'_> {
         let was_asked = records.kept().removals.contains(&disk.uuid);
         if !self.hypervisor.has_disk(disk).await? {
             // An earlier call, whose answer was lost.
+            if was_asked {
+                self.remove_emptied(records, disk).await?;
+            }
             return removed(records, disk, was_asked).await;
         }
         if !was_asked {
             save(records, records.kept().removing(disk)).await?;
         }
         match self.hypervisor.delete_disk(disk).await {
-            Ok(()) => removed(records, disk, true).await,
+            Ok(()) => {
+                self.remove_emptied(records, disk).await?;
+                removed(records, disk, true).await
+            }
             // It was there a moment ago, and this call has not removed it.
             Err(error) if error.kind == Kind::NotFound => removed(records, disk, false).await,
             // It may have happened, or this command may note nothing more.
@@ -137,6 +143,12 @@ impl Acting<'_> {
                 Err(error.into())
             }
         }
+    }
+
+    /// Leaves no empty directory of a VM that has gone before its disk. Before the disk is noted as removed: nothing leads there afterwards.
+    async fn remove_emptied(&self, records: &Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
+        let nodes: Vec<&str> = records.kept().nodes.iter().map(|node| node.name.as_str()).collect();
+        Ok(self.hypervisor.remove_emptied(disk, &nodes).await?)
     }
 
     async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {

@@ -266,6 +266,15 @@ pub trait Hypervisor: Send + Sync {
         Err(Error::refused(format!("this hypervisor does not remove disks: {} stays", disk.path)))
     }
 
+    /// Removes the directory that a data disk lay in which was removed, where nothing is in it: that of a VM which went before its disk.
+    /// Only one that is called as a VM of one of `nodes` is taken for a VM's. That it stays stops nothing, and is told.
+    ///
+    /// # Errors
+    /// The permit's own.
+    async fn remove_emptied(&self, _disk: &DiskRef, _nodes: &[&str], _permit: &dyn Permit) -> Result<()> {
+        Ok(())
+    }
+
     /// Removes a VM that is off and holds no disk but its system disk.
     ///
     /// # Errors

@@ -306,6 +306,14 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.delete_disk(disk, &self.call()).await
     }
 
+    /// As [`Hypervisor::remove_emptied`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn remove_emptied(&self, disk: &DiskRef, nodes: &[&str]) -> Result<()> {
+        self.hypervisor.remove_emptied(disk, nodes, &self.call()).await
+    }
+
     /// As [`Hypervisor::destroy`].
     ///
     /// # Errors

@@ -214,7 +214,7 @@ pub(super) fn is_there(facts: &Node, vm: Option<&Vm>, target: &Target, options: 
 }
 
 /// The name of a VM without what [`new_name`] adds.
-fn base_of(name: &str) -> &str {
+pub(crate) fn base_of(name: &str) -> &str {
     fn without_build(name: &str) -> Option<&str> {
         let is_build = |end: &str| end.len() == 7 && end.chars().all(|digit| digit.is_ascii_hexdigit());
         name.rsplit_once('-').filter(|(_, end)| is_build(end)).map(|(base, _)| base)

@@ -3,6 +3,7 @@
 use vsphere::{DatastorePath, Outcome};
 
 use super::VcenterHypervisor;
+use super::place::At;
 use crate::hypervisor::{DiskRef, Error, Placement, Result};
 
 /// Settings of VMs and of templates: `.vmx` and `.vmtx`.
@@ -18,12 +19,7 @@ impl VcenterHypervisor {
         let Some(directory) = directory else {
             return Err(Error::refused(format!("{} lies in no directory, and so in none of a VM's", disk.path)));
         };
-        let datastore = if directory.datastore == self.places.datastore.name {
-            self.places.datastore.clone()
-        } else {
-            let placement = Placement { datastore: Some(escaped(&directory.datastore)), ..Placement::default() };
-            self.datastore(None, &placement).await?
-        };
+        let datastore = self.datastore_named(&directory.datastore).await?;
         let settings = match self.client.files(&datastore.datastore, &directory, SETTINGS).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
             settings => settings?,
@@ -35,6 +31,15 @@ impl VcenterHypervisor {
             Some(vm) => Err(Error::refused(format!("{} lies beside {vm}, which is another VM's: it stays", disk.path))),
             None => Ok(()),
         }
+    }
+
+    /// The datastore that paths name so.
+    pub(super) async fn datastore_named(&self, name: &str) -> Result<At> {
+        if name == self.places.datastore.name {
+            return Ok(self.places.datastore.clone());
+        }
+        let placement = Placement { datastore: Some(escaped(name)), ..Placement::default() };
+        self.datastore(None, &placement).await
     }
 }
 
