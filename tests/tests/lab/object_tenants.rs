@@ -99,8 +99,7 @@ pub mod long {
             objects.run(&["cluster", "upgrade", "shop", "--do", "commit"]);
             // The command ends with the workers that follow.
             let names = names();
-            let are_others =
-                ["w1", "w2", "w3"].iter().all(|worker| !names.contains(&format!("shop-general-{worker}")));
+            let are_others = ["w1", "w2", "w3"].iter().all(|worker| !names.contains(&format!("shop-general-{worker}")));
             assert!(names.len() == 3 && are_others, "{names:?}");
         });
         assert_eq!(figures.failed, 0, "{figures}");
