@@ -125,12 +125,13 @@ mod tests {
         let mut spec = cluster().spec;
         let class = class();
         let now = Resolved { processors: Some(8), memory_mib: Some(4096), ..Resolved::default() };
-        let of = |spec: &TenantClusterSpec, pinned, class, workers| {
+        let nothing = Resolved::default();
+        let of = |spec: &TenantClusterSpec, pinned: &Resolved, class: Option<&VMClassSpec>, workers| {
             wanted_size(spec, pinned, class, workers).map(|size| (size.processors, size.memory_mib))
         };
         assert_eq!(of(&spec, &now, None, 0), Ok((8, 4096)));
         assert_eq!(of(&spec, &now, None, 30), Ok((8, 16384)));
-        assert_eq!(of(&spec, &Resolved::default(), None, 30), Ok((4, 16384)));
+        assert_eq!(of(&spec, &nothing, None, 30), Ok((4, 16384)));
         spec.control_plane.vm_class = "medium".to_owned();
         assert_eq!(of(&spec, &now, Some(&class), 300), Ok((4, 16384)));
         assert_eq!(of(&spec, &now, None, 0).unwrap_err().reason, TenantClusterReason::ReferenceMissing);
