@@ -199,7 +199,10 @@ fn an_upgrade_changes_what_is_said_and_shows_its_operation() {
     });
     let (out, _) = bed.says(0, "cluster upgrade shop -n team-blue --image kaas-tenant-0.3.0");
     assert!(out.contains("shop-swap-2 (Swap): 1 of 2 steps are done, snapshot\n"), "{out}");
-    assert!(out.ends_with("the cluster shop runs Kubernetes 1.36.3 on kaas-tenant-0.3.0\n"), "{out}");
+    assert!(
+        out.ends_with("the cluster shop runs Kubernetes 1.36.3 on kaas-tenant-0.3.0\n"),
+        "it has no workers: {out}"
+    );
     let mut kept = bed.kept();
     let spec = &kept.object("tenantclusters", "shop")["spec"];
     assert_eq!((&spec["image"], &spec["version"]), (&json!("kaas-tenant-0.3.0"), &json!("1.36")));
@@ -230,6 +233,53 @@ fn what_is_said_to_an_upgrade_is_an_annotation_of_its_operation() {
     });
     let (out, _) = bed.says(0, "cluster upgrade shop -n team-blue --do rollback");
     assert!(out.ends_with("shop-swap-2 has ended: rolled back\n"), "{out}");
+}
+
+#[test]
+fn after_a_commit_the_workers_that_follow_are_told_of_and_waited_for() {
+    let bed = with_shop();
+    let operation = json!({
+        "spec": {"clusterRef": {"name": "shop"}, "type": "Swap", "clusterGeneration": 2, "fromImage": "kaas-tenant-0.2.0",
+                 "toImage": "kaas-tenant-0.3.0", "steps": [{"action": "verify"}]},
+        "status": {"done": 1, "step": "waiting for the commit"},
+    });
+    let machine = |cluster: &str, image: &str| {
+        json!({"spec": {"clusterRef": {"name": cluster}, "poolRef": {"name": format!("{cluster}-workers")},
+                        "image": {"name": image}, "kubernetes": "1.36"}})
+    };
+    let prepared = || {
+        let mut kept = bed.kept();
+        kept.put("operations", "team-blue", "shop-swap-2", operation.clone());
+        let status = &mut kept.object("tenantclusters", "shop")["status"];
+        (status["operation"], status["kubernetes"]) = ("shop-swap-2".into(), "1.36".into());
+        status["resolved"]["image"] = "kaas-tenant-0.2.0".into();
+        for (name, cluster) in [("shop-workers-1", "shop"), ("shop-workers-2", "shop"), ("other-workers-1", "other")] {
+            kept.put("machines", "team-blue", name, machine(cluster, "kaas-tenant-0.2.0"));
+        }
+        kept.put("machines", "team-blue", "shop-cp1", json!({"spec": {"clusterRef": {"name": "shop"}}}));
+    };
+    prepared();
+    let (out, _) = bed.says(0, "cluster upgrade shop -n team-blue --do commit --wait=false");
+    assert_eq!(out, "shop-swap-2 is asked to commit; once it is committed the workers follow\n");
+    prepared();
+    bed.acts(move |kept, look| match look {
+        1 | 2 => {}
+        // Its end is written before what it has come to.
+        3 => {
+            let operation = kept.object("operations", "shop-swap-2");
+            operation["metadata"]["annotations"][DO].take();
+            operation["status"]["outcome"] = "committed".into();
+        }
+        4 => kept.object("tenantclusters", "shop")["status"]["resolved"]["image"] = "kaas-tenant-0.3.0".into(),
+        5 => kept.put("machines", "team-blue", "shop-workers-2", machine("shop", "kaas-tenant-0.3.0")),
+        _ => kept.put("machines", "team-blue", "shop-workers-1", machine("shop", "kaas-tenant-0.3.0")),
+    });
+    let (out, _) = bed.says(0, "cluster upgrade shop -n team-blue --do commit");
+    assert!(out.contains("for good; the workers follow"), "{out}");
+    for count in [0, 1] {
+        assert!(out.contains(&format!("shop-workers: {count} of 2 workers are of kaas-tenant-0.3.0\n")), "{out}");
+    }
+    assert!(out.ends_with("shop-swap-2 has ended: committed, and its 2 workers have followed\n"), "{out}");
 }
 
 #[test]

@@ -68,6 +68,7 @@ methods! {
     COPY_VIRTUAL_DISK "CopyVirtualDisk_Task" Change;
     DELETE_VIRTUAL_DISK "DeleteVirtualDisk_Task" Change;
     MAKE_DIRECTORY "MakeDirectory" Change;
+    MOVE_DATASTORE_FILE "MoveDatastoreFile_Task" Change;
     DELETE_DATASTORE_FILE "DeleteDatastoreFile_Task" Change;
     RECONFIGURE_COMPUTE_RESOURCE "ReconfigureComputeResource_Task" Change;
     CANCEL_TASK "CancelTask" Change;

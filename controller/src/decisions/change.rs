@@ -7,10 +7,11 @@
 //! | nothing of it has moved, and its image is not wanted any more | it ends there, and what is wanted by now is planned |
 //! | it has come to the new image | it is committed once all is good for ten minutes (`commit: Auto`), or by a person's word |
 //! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
-//! | it is committed | the new image is pinned: pools see it from then on |
+//! | it is committed | the new image and size are pinned: pools see the image from then on |
 //! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
-//! | it was abandoned, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked whether they run that |
+//! | it was abandoned, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked what they run, how large |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
+//! | the size of control nodes is another one | with the next image, or by itself: `resize.rs` |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
 //! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
@@ -28,10 +29,12 @@ use super::health::Doing;
 use super::obstacle::Obstacle;
 use super::resolved::suits;
 use super::rest::{Rest, is_at_rest, is_still, swap_reasons};
-use super::swapping::{Ending, Stage, Swapping};
+use super::sizes::pinned_size;
+use super::swapping::{Ending, Stage, Swapping, goal, is_of_size};
 use super::window;
 use crate::objects::{
-    Commit, DO, NodeImage, Operation, OperationReason, Reason, Resolved, TenantCluster, TenantClusterReason,
+    Commit, ControlPlaneSize, DO, NodeImage, Operation, OperationReason, Reason, Resolved, TenantCluster,
+    TenantClusterReason,
 };
 
 /// How long all control nodes are good on the new image before it is committed by itself, in seconds.
@@ -50,9 +53,12 @@ pub struct SeenCluster<'a> {
     pub images: &'a [NodeImage],
     /// The lowest minor of Kubernetes that a control node is at.
     pub minor: Option<Minor>,
+    /// How large control nodes are to be, or why nobody knows it.
+    pub size: Result<ControlPlaneSize, Obstacle>,
     /// Why nothing is begun now; none if it may be.
     pub rests: Option<Rest>,
-    /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned.
+    /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned, and it may have another
+    /// size.
     pub has_drifted: bool,
     /// What time it is.
     pub now: Timestamp,
@@ -71,16 +77,16 @@ pub enum Change {
     Show(String),
     /// What a person has asked of an Operation is taken away; with words it is not to be had.
     Answer(String, Option<String>),
-    /// The image of a swap that is committed is pinned.
-    Pin(Box<Resolved>),
-    /// A swap to this image begins; if the cluster is paused it is only planned. With the Operation of an earlier one that a person
-    /// wants tried again.
-    Swap(Box<NodeImage>, Option<String>),
+    /// What a swap has come to is pinned: image and size. With its Operation, which notes that; none where nodes are so by themselves.
+    Pin(Box<Resolved>, Option<String>),
+    /// A swap to this image begins, with new VMs of this size; if the cluster is paused it is only planned. With the Operation of an
+    /// earlier one that a person wants tried again.
+    Swap(Box<NodeImage>, Option<String>, ControlPlaneSize),
     /// The swap of this Operation goes on.
     Go(String, Verb),
-    /// Nodes are asked whether all of them run this image, which is the pinned one: then comes this. No object says what they run: the last
-    /// swap was abandoned, or objects are older than VMs.
-    Judge(Box<NodeImage>, Box<Change>),
+    /// Nodes are asked whether all of them run this image, which is the pinned one, in VMs of this size, if it is said: then comes this.
+    /// No object says what they run: the last swap was abandoned, or objects are older than VMs.
+    Judge(Box<NodeImage>, Option<ControlPlaneSize>, Box<Change>),
     /// Control nodes are taken to this minor of Kubernetes. With the Operation, if a person wants it tried again.
     Raise(Minor, Option<String>),
     /// The Operation that raises Kubernetes ends where it stands.
@@ -139,8 +145,11 @@ impl<'a> SeenCluster<'a> {
             if !is_shown(operation, swapping) {
                 return Change::Show(name(operation));
             }
-            if swapping.ending() == Some(Ending::Committed) && operation.spec.to_image.as_deref() != Some(current) {
-                return Change::Pin(Box::new(with_image_of(pinned, operation, swapping)));
+            // Of an earlier version's it is noted nowhere whether it is.
+            let is_pinned =
+                swapping.is_pinned || (operation.spec.to_image.as_deref() == Some(current) && swapping.size.is_none());
+            if swapping.ending() == Some(Ending::Committed) && !is_pinned {
+                return Change::Pin(Box::new(as_after(pinned, operation, swapping)), Some(name(operation)));
             }
         }
         if let Some(operation) = self.raise.filter(|operation| outcome(operation).is_none()) {
@@ -152,10 +161,14 @@ impl<'a> SeenCluster<'a> {
                 Change::Blocked(Obstacle::new(TenantClusterReason::ReferenceMissing, words))
             }
             Wanted::Other(image, named) => self.begins(image, named, current),
-            Wanted::Same => match self.answered() {
-                Some(answer) => answer,
-                None => self.stays(current, self.raises(current)),
-            },
+            Wanted::Same => {
+                let resize = self.resizes(pinned, current);
+                match (resize.filter(Change::is_to_do), self.answered()) {
+                    (Some(resize), _) => resize,
+                    (None, Some(answer)) => answer,
+                    (None, None) => self.stays(pinned, current),
+                }
+            }
         }
     }
 
@@ -168,15 +181,16 @@ impl<'a> SeenCluster<'a> {
                 (Ok(word), None) => has_asked(name, word, swapping),
                 (Ok(word), Some(rest)) if is_heard(word, rest) => has_asked(name, word, swapping),
                 (asked, Some(rest)) => {
-                    let former = operation.spec.from_image.as_deref().filter(|_| asked == Ok(Word::Rollback));
-                    Change::Answer(name, Some(rest.refuses(former)))
+                    let back = way_back(operation).filter(|_| asked == Ok(Word::Rollback));
+                    Change::Answer(name, Some(rest.refuses(back.as_deref())))
                 }
                 (Err(words), None) => Change::Answer(name, Some(words)),
             };
         }
-        let goes_back = spec.image.as_deref() == Some(current)
+        let is_former = spec.image.as_deref() == Some(current)
             && operation.spec.from_image.as_deref() == Some(current)
             && operation.spec.to_image.as_deref() != Some(current);
+        let goes_back = if is_of_size(operation) { self.is_former_size(swapping) } else { is_former };
         if let Some(rest) = rest.filter(|rest| !(goes_back && is_heard(Word::Rollback, rest))) {
             let (reason, words) = match &swapping.stage {
                 Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
@@ -190,7 +204,9 @@ impl<'a> SeenCluster<'a> {
             Stage::NodeIsBack(_) if goes_back => Change::Go(name, Verb::Rollback),
             // What is wanted by now is planned anew.
             Stage::Goes
-                if swapping.is_untouched && swapping.direction == Direction::Forward && !self.is_wanted(operation) =>
+                if swapping.is_untouched
+                    && swapping.direction == Direction::Forward
+                    && !self.is_wanted(operation, swapping) =>
             {
                 Change::Go(name, Verb::Rollback)
             }
@@ -205,7 +221,10 @@ impl<'a> SeenCluster<'a> {
     }
 
     /// Whether the image of a swap is still what the spec asks for. One that a person had named and has taken out is not.
-    fn is_wanted(&self, operation: &Operation) -> bool {
+    fn is_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
+        if is_of_size(operation) {
+            return self.is_size_wanted(operation, swapping);
+        }
         match &self.cluster.spec.image {
             Some(image) => operation.spec.to_image.as_ref() == Some(image),
             None => self.cluster.spec.maintenance.auto_update,
@@ -214,11 +233,14 @@ impl<'a> SeenCluster<'a> {
 
     fn awaits_commit(&self, operation: &Operation, swapping: &Swapping) -> Change {
         let name = name(operation);
-        let to = operation.spec.to_image.as_deref().unwrap_or_default();
-        if !self.is_wanted(operation) {
+        let to = goal(operation, swapping);
+        if !self.is_wanted(operation, swapping) {
             let wanted = match &self.cluster.spec.image {
-                Some(image) => format!("the spec names {image} by now"),
-                None => "the spec does not name it any more".to_owned(),
+                Some(image) if operation.spec.to_image.as_ref() != Some(image) => {
+                    format!("the spec names {image} by now")
+                }
+                _ if is_of_size(operation) => "the spec wants another size by now".to_owned(),
+                _ => "the spec does not name it any more".to_owned(),
             };
             let words = format!(
                 "all control nodes run {to}, and {wanted}: {DO} on the Operation {name}, with commit or rollback"
@@ -329,14 +351,20 @@ impl<'a> SeenCluster<'a> {
         }
     }
 
-    /// A swap begins, or why it does not.
-    fn begins(&self, image: &NodeImage, named: bool, current: &str) -> Change {
-        if let Err(obstacle) = self.follows(image, named, current) {
+    /// A swap begins, or why it does not: to another image, or where that stays to another size. `named` is whether a person has said so.
+    pub(super) fn begins(&self, image: &NodeImage, named: bool, current: &str) -> Change {
+        // That one runs already: whatever has become of it, nothing else takes its place.
+        let resizes = image.metadata.name.as_deref() == Some(current);
+        if let Err(obstacle) = if resizes { Ok(()) } else { self.follows(image, named, current) } {
             return Change::Blocked(obstacle);
         }
+        let size = match &self.size {
+            Ok(size) => *size,
+            Err(obstacle) => return Change::Blocked(obstacle.clone()),
+        };
         let mut again = None;
         if let Some((operation, swapping)) = &self.swap {
-            let is_it = operation.spec.to_image == image.metadata.name;
+            let is_it = operation.spec.to_image == image.metadata.name && (!resizes || swapping.size == Some(size));
             let failed = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
             match word(operation) {
                 Some(Ok(Word::Resume)) if failed => again = Some(name(operation)),
@@ -354,17 +382,19 @@ impl<'a> SeenCluster<'a> {
         let window = self.cluster.spec.maintenance.window.as_deref().filter(|_| !named && again.is_none());
         if let Some(window) = window.filter(|window| !window::is_open(window, self.now)) {
             let image = image.metadata.name.as_deref().unwrap_or_default();
-            return Change::Waits(TenantClusterReason::AwaitsWindow, format!("{image} waits for {window} UTC"));
+            let what = if resizes { format!("{image} with {size}") } else { image.to_owned() };
+            return Change::Waits(TenantClusterReason::AwaitsWindow, format!("{what} waits for {window} UTC"));
         }
-        Change::Swap(Box::new(image.clone()), again)
+        Change::Swap(Box::new(image.clone()), again, size)
     }
 
     fn failed(&self, operation: &Operation, swapping: &Swapping) -> Change {
-        let (name, to) = (name(operation), operation.spec.to_image.as_deref().unwrap_or_default());
+        let (name, to) = (name(operation), goal(operation, swapping));
         let ended = swapping.ending().map_or("", Ending::words);
         let why = swapping.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
         let former = operation.spec.from_image.as_deref().unwrap_or_default();
         let other = match swapping.ending() {
+            _ if is_of_size(operation) => "another vmClass".to_owned(),
             // Some nodes may run the new one, and there is no way back for these.
             Some(Ending::Abandoned) => "the image that all control nodes are to run".to_owned(),
             _ => format!("{former} or another image"),
@@ -392,14 +422,21 @@ impl<'a> SeenCluster<'a> {
         Some(Change::Answer(name(operation), ended(word(operation)?, swapping.ending())))
     }
 
-    /// What comes next where the pinned image is wanted.
-    fn stays(&self, current: &str, then: Change) -> Change {
-        let ending = self.swap.as_ref().and_then(|(_, swapping)| swapping.ending());
-        if ending != Some(Ending::Abandoned) && !self.has_drifted {
+    /// What comes next where the pinned image is wanted, and no other size can be had now.
+    fn stays(&self, pinned: &Resolved, current: &str) -> Change {
+        let then = match self.raises(current) {
+            Change::Nothing => self.resizes(pinned, current).unwrap_or(Change::Nothing),
+            raises => raises,
+        };
+        let abandoned = self.swap.as_ref().filter(|(_, swapping)| swapping.ending() == Some(Ending::Abandoned));
+        if abandoned.is_none() && !self.has_drifted {
             return then;
         }
+        let may_differ = self.has_drifted || abandoned.is_some_and(|(_, swapping)| swapping.size.is_some());
+        // One whose size is still wanted says so itself.
+        let size = pinned_size(pinned).filter(|_| may_differ && !matches!(then, Change::Waits(..)));
         match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
-            Some(image) => Change::Judge(Box::new(image.clone()), Box::new(then)),
+            Some(image) => Change::Judge(Box::new(image.clone()), size, Box::new(then)),
             None => {
                 let words = format!("there is no NodeImage {current}, by which nodes are judged");
                 Change::Blocked(Obstacle::new(TenantClusterReason::ReferenceMissing, words))
@@ -533,6 +570,14 @@ fn is_heard(word: Word, rest: &Rest) -> bool {
     }
 }
 
+/// What a person names in the spec to go back, where a word is not heard.
+fn way_back(operation: &Operation) -> Option<String> {
+    if is_of_size(operation) {
+        return operation.spec.from_size.map(|size| format!("a class of {size} in spec.controlPlane.vmClass"));
+    }
+    operation.spec.from_image.as_ref().map(|image| format!("{image} in spec.image"))
+}
+
 /// What follows from a word to a swap.
 fn has_asked(name: String, word: Word, swapping: &Swapping) -> Change {
     match permits(word, swapping) {
@@ -575,10 +620,18 @@ fn ended(word: Result<Word, String>, ending: Option<Ending>) -> Option<String> {
     }
 }
 
-/// What is pinned with the image of a swap.
-fn with_image_of(pinned: &Resolved, operation: &Operation, swapping: &Swapping) -> Resolved {
+/// What is pinned after a swap.
+fn as_after(pinned: &Resolved, operation: &Operation, swapping: &Swapping) -> Resolved {
     let digest = crate::records::digest(&swapping.digest);
-    Resolved { image: operation.spec.to_image.clone(), digest, ..pinned.clone() }
+    with_size(Resolved { image: operation.spec.to_image.clone(), digest, ..pinned.clone() }, swapping.size)
+}
+
+/// The same with control nodes of this size, if it is said.
+pub fn with_size(pinned: Resolved, size: Option<ControlPlaneSize>) -> Resolved {
+    match size {
+        Some(size) => Resolved { processors: Some(size.processors), memory_mib: Some(size.memory_mib), ..pinned },
+        None => pinned,
+    }
 }
 
 impl Change {
@@ -593,13 +646,15 @@ impl Change {
             Self::Show(name) | Self::Go(name, _) | Self::Abandon(name) | Self::Answer(name, _) => {
                 changing(name.clone())
             }
-            Self::Judge(image, _) => {
+            Self::Judge(image, ..) => {
                 let image = image.metadata.name.as_deref().unwrap_or_default();
                 let words = format!("no object says what control nodes run: they are asked whether that is {image}");
                 Some((ChangeFailed, words))
             }
-            Self::Pin(resolved) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
-            Self::Swap(image, _) => changing(format!("to {}", image.metadata.name.as_deref().unwrap_or_default())),
+            Self::Pin(resolved, _) => changing(format!("to {}", resolved.image.as_deref().unwrap_or_default())),
+            Self::Swap(image, _, size) => {
+                changing(format!("to {} with {size}", image.metadata.name.as_deref().unwrap_or_default()))
+            }
             Self::Raise(to, _) => changing(format!("to Kubernetes {to}")),
         }
     }
@@ -631,7 +686,7 @@ impl Change {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
@@ -642,11 +697,13 @@ mod tests {
     };
     use crate::records::fixture;
 
-    const FORMER: &str = "kaas-tenant-0.2.0";
-    const NEW: &str = "kaas-tenant-0.3.0";
+    pub(in crate::decisions) const FORMER: &str = "kaas-tenant-0.2.0";
+    pub(in crate::decisions) const NEW: &str = "kaas-tenant-0.3.0";
+    /// How large control nodes are to be.
+    const SIZE: ControlPlaneSize = ControlPlaneSize { processors: 2, memory_mib: 4096 };
 
     /// A cluster on the former image whose spec names this one.
-    fn names(wanted: Option<&str>) -> TenantCluster {
+    pub(in crate::decisions) fn names(wanted: Option<&str>) -> TenantCluster {
         let mut cluster = cluster();
         cluster.spec.image = wanted.map(str::to_owned);
         let image = image(FORMER, "0.2.0");
@@ -656,7 +713,7 @@ mod tests {
         cluster
     }
 
-    fn images() -> Vec<NodeImage> {
+    pub(in crate::decisions) fn images() -> Vec<NodeImage> {
         let mut new = image(NEW, "0.3.0");
         new.spec.digest = format!("sha256:{}", "0b".repeat(32));
         let status = new.status.as_mut().unwrap();
@@ -666,7 +723,7 @@ mod tests {
     }
 
     /// An Operation with these entries behind its plan, which says where it stands.
-    fn swap(entries: &[Value]) -> Operation {
+    pub(in crate::decisions) fn swap(entries: &[Value]) -> Operation {
         let all = std::iter::once(json!({"event": "planned"})).chain(entries.iter().cloned());
         let entry = |(at, mut entry): (usize, Value)| -> JournalEntry {
             (entry["at"], entry["hold"]) = (at.into(), 1.into());
@@ -678,6 +735,8 @@ mod tests {
             from_image: Some(FORMER.to_owned()),
             to_image: Some(NEW.to_owned()),
             from_version: None,
+            from_size: None,
+            to_size: None,
             to_version: None,
             cluster_generation: 1,
             steps: Vec::new(),
@@ -691,7 +750,7 @@ mod tests {
         operation
     }
 
-    fn shows(operation: &mut Operation) {
+    pub(in crate::decisions) fn shows(operation: &mut Operation) {
         let swapping = Swapping::of(operation).unwrap().unwrap();
         let status = operation.status.as_mut().unwrap();
         (status.step, status.outcome) = (swapping.step.clone(), swapping.ending().map(|it| it.words().to_owned()));
@@ -700,12 +759,12 @@ mod tests {
         }
     }
 
-    fn ended(outcome: &str) -> Vec<Value> {
+    pub(in crate::decisions) fn ended(outcome: &str) -> Vec<Value> {
         let done = |action: &str| json!({"event": "done", "action": action, "note": ""});
         vec![done("verify"), done("snapshot"), json!({"event": "ended", "outcome": outcome})]
     }
 
-    fn turned(direction: &str) -> Value {
+    pub(in crate::decisions) fn turned(direction: &str) -> Value {
         json!({"event": "direction-changed", "direction": direction, "code": "upgrade.asked", "reason": "asked"})
     }
 
@@ -719,8 +778,8 @@ mod tests {
         let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
         let minor = "1.36".parse().ok();
         let rests = Rest::of(cluster, change.map(str::to_owned));
-        let (has_drifted, now) = (false, now().0);
-        SeenCluster { cluster, swap, raise: None, images: &images, minor, rests, has_drifted, now }.next()
+        let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
+        SeenCluster { cluster, swap, raise: None, images: &images, minor, size, rests, has_drifted, now }.next()
     }
 
     #[test]
@@ -777,7 +836,7 @@ mod tests {
     #[test]
     fn another_image_is_a_swap_and_what_is_left_open_or_the_same_is_none() {
         assert!(
-            matches!(next(&names(Some(NEW)), None), Change::Swap(image, None) if image.metadata.name.as_deref() == Some(NEW))
+            matches!(next(&names(Some(NEW)), None), Change::Swap(image, None, SIZE) if image.metadata.name.as_deref() == Some(NEW))
         );
         assert_eq!(next(&names(Some(FORMER)), None), Change::Nothing);
         assert_eq!(next(&names(None), None), Change::Nothing, "a newer one is nobody's wish");
@@ -908,7 +967,9 @@ mod tests {
     #[test]
     fn what_is_committed_is_pinned_and_what_went_back_is_not_tried_again_by_itself() {
         let committed = swap(&[ended("upgraded"), ended("committed")].concat());
-        let Change::Pin(resolved) = next(&names(Some(NEW)), Some(&committed)) else { panic!("it is not pinned") };
+        let Change::Pin(resolved, Some(_)) = next(&names(Some(NEW)), Some(&committed)) else {
+            panic!("it is not pinned")
+        };
         assert_eq!(
             (resolved.image.as_deref(), resolved.digest),
             (Some(NEW), Some(format!("sha256:{}", "0b".repeat(32))))
@@ -919,9 +980,9 @@ mod tests {
         assert_eq!(next(&names(Some(FORMER)), Some(&back)), Change::Nothing);
         let mut newer = names(Some(NEW));
         newer.metadata.generation = Some(2);
-        assert!(matches!(next(&newer, Some(&back)), Change::Swap(_, None)), "the spec is another one");
+        assert!(matches!(next(&newer, Some(&back)), Change::Swap(_, None, _)), "the spec is another one");
         back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
-        assert!(matches!(next(&names(Some(NEW)), Some(&back)), Change::Swap(_, Some(of)) if of == "shop-1"));
+        assert!(matches!(next(&names(Some(NEW)), Some(&back)), Change::Swap(_, Some(of), _) if of == "shop-1"));
         let beside = next_beside(&names(Some(NEW)), Some(&back), Some("cp2"));
         assert!(matches!(&beside, Change::Answer(_, Some(words)) if words.contains("cp2")), "not later: {beside:?}");
         back.metadata.annotations = Some([(DO.to_owned(), "rollback".to_owned())].into());
@@ -933,7 +994,7 @@ mod tests {
     fn after_what_was_abandoned_nodes_are_asked_whether_they_run_the_pinned_image() {
         let abandoned = swap(&[vec![turned("abandon")], ended("abandoned")].concat());
         let is_asked = |change: &Change, then: &Change| {
-            let Change::Judge(image, comes) = change else { return false };
+            let Change::Judge(image, None, comes) = change else { return false };
             image.metadata.name.as_deref() == Some(FORMER) && **comes == *then
         };
         for cluster in [names(Some(FORMER)), names(None)] {
@@ -948,8 +1009,9 @@ mod tests {
         // The same where objects are older than VMs.
         let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
         let of = |has_drifted| {
-            let (cluster, rests, now) = (&cluster, None, now().0);
-            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, has_drifted, now }.next()
+            let (cluster, swap, raise, images) = (&cluster, None, None, images.as_slice());
+            let (size, rests, now) = (Ok(SIZE), None, now().0);
+            SeenCluster { cluster, swap, raise, images, minor, size, rests, has_drifted, now }.next()
         };
         assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
     }
@@ -988,8 +1050,9 @@ mod tests {
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
             let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
-            let (has_drifted, now) = (false, now().0);
-            SeenCluster { cluster, swap: None, raise: None, images: &images, minor, rests, has_drifted, now }.next()
+            let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
+            let (swap, raise, images) = (None, None, images.as_slice());
+            SeenCluster { cluster, swap, raise, images, minor, size, rests, has_drifted, now }.next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

@@ -305,11 +305,16 @@ pub fn going(leaving: &Leaving<'_>) -> Going {
 }
 
 /// What a spec says otherwise than the cluster was made, and this version does not change: in words, none if there is nothing.
-pub fn unchanged(spec: &TenantClusterSpec, pinned: &Resolved, class: Option<(u32, u32)>) -> Option<String> {
-    let size = pinned.processors.zip(pinned.memory_mib);
-    let differs = class.is_some() && class != size;
+/// `data_disk` is what the class of its control nodes says of that, in GiB.
+pub fn unchanged(spec: &TenantClusterSpec, pinned: &Resolved, data_disk: Option<u32>) -> Option<String> {
+    let (wanted, has) = data_disk.zip(pinned.data_disk_gib)?;
     let class = &spec.control_plane.vm_class;
-    differs.then(|| format!("the size of control nodes is not changed by this version: controlPlane.vmClass {class}"))
+    (wanted != has).then(|| {
+        format!(
+            "the data disks of control nodes have {has} GiB and stay as they are: the class {class} has {wanted}; name one that says \
+             the same of it, or nothing"
+        )
+    })
 }
 
 /// Whether a kubeconfig that ends at `ends` is to be renewed: less than half of its day is left, or more than any is given, also by a
@@ -586,11 +591,12 @@ mod tests {
     #[test]
     fn what_is_wanted_otherwise_and_not_changed_is_told() {
         let spec = cluster().spec;
-        let pinned = Resolved { memory_mib: Some(4096), ..resolved() };
-        assert_eq!(unchanged(&spec, &pinned, None), None);
-        assert_eq!(unchanged(&spec, &pinned, Some((2, 4096))), None);
-        let words = unchanged(&spec, &pinned, Some((4, 4096))).unwrap();
-        assert!(words.contains("vmClass auto"), "{words}");
+        let pinned = Resolved { data_disk_gib: Some(32), ..resolved() };
+        assert_eq!(unchanged(&spec, &pinned, None), None, "nobody says anything of it");
+        assert_eq!(unchanged(&spec, &pinned, Some(32)), None);
+        assert_eq!(unchanged(&spec, &resolved(), Some(40)), None, "nobody knows what they have");
+        let words = unchanged(&spec, &pinned, Some(40)).unwrap();
+        assert!(words.contains("have 32 GiB") && words.contains("has 40"), "{words}");
     }
 
     #[test]

@@ -61,6 +61,8 @@ mod tests {
             kind: OperationKind::Swap,
             from_image: None,
             to_image: None,
+            from_size: None,
+            to_size: None,
             from_version: None,
             to_version: None,
             cluster_generation: 1,

@@ -23,6 +23,7 @@ mod pool;
 mod preflight;
 pub mod provider;
 mod repair;
+mod resize;
 mod resolved;
 mod rest;
 mod sizes;
@@ -36,7 +37,7 @@ pub use self::add_ons::add_ons;
 pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, leaving_out, named, passing, total,
 };
-pub use self::change::{Change, SeenCluster, blocked};
+pub use self::change::{Change, SeenCluster, blocked, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
     Going, KeysSeen, Leaving, Next, Wished, going, is_begun, is_due, is_kept, is_leaving, next, unchanged,
@@ -63,7 +64,7 @@ pub use self::provider::{SeenVCenter, SeenZone};
 pub use self::repair::{Repairs, repaired, repairs};
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
-pub use self::sizes::{ControlPlaneSize, automatic, grown};
+pub use self::sizes::{pinned_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swapping::{Stage, Swapping, good, outlived, words};
 pub use self::told::{told_by, told_otherwise};

@@ -47,11 +47,11 @@ impl Rest {
     }
 
     /// Why what is asked of an Operation is refused meanwhile: it would be done later, when somebody else may have said that it goes on.
-    /// `former` is the image before, for who wants to go back to it: named in the spec it is heard before anything else afterwards.
-    pub fn refuses(&self, former: Option<&str>) -> String {
+    /// `back` is what is to be named in the spec, and where, by who wants to go back: that is heard before anything else afterwards.
+    pub fn refuses(&self, back: Option<&str>) -> String {
         let refused = format!("{}; ask for it once that is over", self.words());
-        match former {
-            Some(former) => format!("{refused}, or name {former} in spec.image now: then it goes back first"),
+        match back {
+            Some(back) => format!("{refused}, or name {back} now: then it goes back first"),
             None => refused,
         }
     }

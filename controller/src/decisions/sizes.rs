@@ -1,13 +1,11 @@
-//! How large a control plane is where its class is `auto`: by the number of its cluster's workers.
+//! How large control nodes are to be: by their class, or where that is `auto` by the number of their cluster's workers.
 
-/// A size of control nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ControlPlaneSize {
-    /// Virtual processors.
-    pub processors: u32,
-    /// Memory in MiB.
-    pub memory_mib: u32,
-}
+use std::fmt;
+
+use fleet::hypervisor::VmSize;
+
+use super::obstacle::Obstacle;
+use crate::objects::{AUTO, ControlPlaneSize, Resolved, TenantClusterReason, TenantClusterSpec, VMClassSpec};
 
 /// Up to so many workers, such a size. The first has what a control node of the appliance needs at least: 2 processors and 4 GiB.
 const SIZES: [(u32, ControlPlaneSize); 6] = [
@@ -36,9 +34,66 @@ pub fn grown(now: ControlPlaneSize, workers: u32) -> Option<ControlPlaneSize> {
     (wanted != now).then_some(wanted)
 }
 
+impl ControlPlaneSize {
+    /// The larger of both, in processors and in memory.
+    #[must_use]
+    pub fn larger(self, other: Self) -> Self {
+        Self { processors: self.processors.max(other.processors), memory_mib: self.memory_mib.max(other.memory_mib) }
+    }
+
+    /// As `fleet` has it; none of more memory than an object names.
+    pub fn of(size: VmSize) -> Option<Self> {
+        Some(Self { processors: size.processors, memory_mib: size.memory.try_into().ok()? })
+    }
+}
+
+impl From<ControlPlaneSize> for VmSize {
+    fn from(size: ControlPlaneSize) -> Self {
+        Self { processors: size.processors, memory: size.memory_mib.into() }
+    }
+}
+
+/// For "they have …".
+impl fmt::Display for ControlPlaneSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        VmSize::from(*self).fmt(f)
+    }
+}
+
+/// How large the control nodes of a cluster are by what is pinned of it; none if that does not say it.
+pub fn pinned_size(pinned: &Resolved) -> Option<ControlPlaneSize> {
+    let (processors, memory_mib) = pinned.processors.zip(pinned.memory_mib)?;
+    Some(ControlPlaneSize { processors, memory_mib })
+}
+
+/// How large control nodes are to be now that have formed: as their class, whatever that makes of them; or where it is `auto` by so many
+/// workers, and never smaller than they are.
+///
+/// # Errors
+/// There is no such class.
+pub fn wanted_size(
+    spec: &TenantClusterSpec,
+    pinned: &Resolved,
+    class: Option<&VMClassSpec>,
+    workers: u32,
+) -> Result<ControlPlaneSize, Obstacle> {
+    let name = &spec.control_plane.vm_class;
+    if name == AUTO {
+        return Ok(match pinned_size(pinned) {
+            Some(now) => grown(now, workers).unwrap_or(now),
+            None => automatic(workers),
+        });
+    }
+    match class {
+        Some(class) => Ok(ControlPlaneSize { processors: class.processors, memory_mib: class.memory_mib }),
+        None => Err(Obstacle::new(TenantClusterReason::ReferenceMissing, format!("there is no VMClass {name}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decisions::fixture::{class, cluster};
 
     #[test]
     fn each_size_holds_up_to_its_last_worker() {
@@ -63,6 +118,23 @@ mod tests {
         for (workers, size) in table {
             assert_eq!(of(workers), size, "{workers}");
         }
+    }
+
+    #[test]
+    fn a_named_class_is_the_size_and_auto_never_shrinks() {
+        let mut spec = cluster().spec;
+        let class = class();
+        let now = Resolved { processors: Some(8), memory_mib: Some(4096), ..Resolved::default() };
+        let nothing = Resolved::default();
+        let of = |spec: &TenantClusterSpec, pinned: &Resolved, class: Option<&VMClassSpec>, workers| {
+            wanted_size(spec, pinned, class, workers).map(|size| (size.processors, size.memory_mib))
+        };
+        assert_eq!(of(&spec, &now, None, 0), Ok((8, 4096)));
+        assert_eq!(of(&spec, &now, None, 30), Ok((8, 16384)));
+        assert_eq!(of(&spec, &nothing, None, 30), Ok((4, 16384)));
+        spec.control_plane.vm_class = "medium".to_owned();
+        assert_eq!(of(&spec, &now, Some(&class), 300), Ok((4, 16384)));
+        assert_eq!(of(&spec, &now, None, 0).unwrap_err().reason, TenantClusterReason::ReferenceMissing);
     }
 
     #[test]

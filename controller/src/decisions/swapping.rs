@@ -4,7 +4,7 @@ use fleet::upgrade::{Action, Direction, Entry, Next, Outcome, Plan, Progress, St
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
 
-use crate::objects::{Operation, OperationKind, OperationReason, OperationStatus};
+use crate::objects::{ControlPlaneSize, Operation, OperationKind, OperationReason, OperationStatus};
 use crate::records::{Mismatch, entry_of};
 
 /// For how long nobody may have looked at control nodes that count as good, in seconds; and how often it is noted that somebody has.
@@ -51,6 +51,10 @@ pub struct Swapping {
     pub done: usize,
     /// SHA-256 of the image that it goes to, in hexadecimal.
     pub digest: String,
+    /// How large nodes are on it; none of a swap in which each VM is as large as the one before.
+    pub size: Option<ControlPlaneSize>,
+    /// Whether what it has come to is pinned.
+    pub is_pinned: bool,
 }
 
 /// Where a swap stands.
@@ -112,7 +116,8 @@ impl Swapping {
             fleet::upgrade::Event::Planned { plan } => Some(plan),
             _ => None,
         });
-        Ok(plan.map(|plan| Self::by(plan, &Progress::of(plan, &entries))))
+        let by = |plan| Self { is_pinned: status.pinned, ..Self::by(plan, &Progress::of(plan, &entries)) };
+        Ok(plan.map(|plan| by(plan)))
     }
 
     fn by(plan: &Plan, progress: &Progress) -> Self {
@@ -143,6 +148,8 @@ impl Swapping {
             step,
             done: progress.count(plan).0,
             digest: plan.target.digest.clone(),
+            size: plan.options.size.and_then(ControlPlaneSize::of),
+            is_pinned: false,
         }
     }
 
@@ -209,6 +216,20 @@ pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
     let mut ended: Vec<&Operation> = operations.iter().filter(is_over).collect();
     ended.sort_by_key(|operation| std::cmp::Reverse(operation.status.as_ref().map(|status| status.hold)));
     ended.split_off(KEPT.min(ended.len()))
+}
+
+/// Whether a swap is of the image that nodes run already, and so for their size alone.
+pub(super) fn is_of_size(operation: &Operation) -> bool {
+    operation.spec.from_image == operation.spec.to_image
+}
+
+/// What all control nodes have once a swap has come to its end, in words.
+pub(super) fn goal(operation: &Operation, swapping: &Swapping) -> String {
+    let image = operation.spec.to_image.as_deref().unwrap_or_default();
+    match swapping.size.filter(|_| is_of_size(operation)) {
+        Some(size) => format!("{image} with {size}"),
+        None => image.to_owned(),
+    }
 }
 
 /// A step in words: as the Operation's spec has it.

@@ -47,7 +47,8 @@ pub use self::node_image::{
 };
 pub use self::node_pool::{Effect, NodePool, NodePoolReason, NodePoolSpec, NodePoolStatus, Repair, Rollout, Taint};
 pub use self::operation::{
-    JournalEntry, Operation, OperationKind, OperationReason, OperationSpec, OperationStatus, PlannedStep,
+    ControlPlaneSize, JournalEntry, Operation, OperationKind, OperationReason, OperationSpec, OperationStatus,
+    PlannedStep,
 };
 pub use self::provider::{
     Addressing, AllowedNamespaces, Clones, From, Limits, Provider, ProviderNetwork, ProviderReason, ProviderSpec,

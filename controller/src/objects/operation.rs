@@ -68,6 +68,12 @@ pub struct OperationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::name")]
     pub to_image: Option<String>,
+    /// How large control nodes are before; of a swap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_size: Option<ControlPlaneSize>,
+    /// How large they are after; of a swap. One of the same image is for that alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_size: Option<ControlPlaneSize>,
     /// The minor of Kubernetes before; where that is raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]
@@ -93,8 +99,9 @@ fn operation_rules() -> Vec<Value> {
     vec![
         unchanged("a plan stays as it was decided: what is wanted otherwise is said in the TenantCluster"),
         rule(
-            "self.type != 'Swap' || (has(self.fromImage) && has(self.toImage) && self.fromImage != self.toImage)",
-            "a swap is from one image to another one",
+            "self.type != 'Swap' || (has(self.fromImage) && has(self.toImage) && \
+             (self.fromImage != self.toImage || has(self.toSize)))",
+            "a swap is from one image to another one, or to a size",
         ),
         rule(
             "self.type != 'RaiseKubernetes' || (has(self.fromVersion) && has(self.toVersion) && \
@@ -102,6 +109,19 @@ fn operation_rules() -> Vec<Value> {
             "Kubernetes is raised by one minor",
         ),
     ]
+}
+
+/// How large a control node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControlPlaneSize {
+    /// Virtual processors.
+    #[schemars(range(min = 1, max = 128), example = 4)]
+    pub processors: u32,
+    /// Memory in MiB.
+    #[serde(rename = "memoryMiB")]
+    #[schemars(range(min = 1024, max = 4194304), example = 16384)]
+    pub memory_mib: u32,
 }
 
 /// What an Operation does.
@@ -163,6 +183,9 @@ pub struct OperationStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"committed")]
     pub outcome: Option<String>,
+    /// Whether what it has come to stands in the cluster's `status.resolved`, from which pools and the next change go.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
 }
 
 /// The first entry, the last one and the one before it stand for all: a list that was mixed up differs in one of them.

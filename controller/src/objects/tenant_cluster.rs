@@ -142,7 +142,8 @@ pub struct ControlPlane {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 3), extend("enum" = [1, 3]))]
     pub replicas: u8,
-    /// The VMClass, or `auto` for a size by the number of workers; it is asked for again at each change of the image.
+    /// The VMClass, or `auto` for a size by the number of workers. Another class swaps the control nodes into VMs of its size. With
+    /// `auto` they grow with each change of the image and in the maintenance window, and never shrink.
     #[serde(default = "auto")]
     #[schemars(schema_with = "shapes::label", example = &"auto")]
     pub vm_class: String,
@@ -308,7 +309,7 @@ pub enum OnFailure {
 #[schemars(extend("x-kubernetes-validations" = maintenance_rules()))]
 pub struct Maintenance {
     /// When automatic updates and `auto` sizes may begin: days and hours in UTC; from a later to an earlier hour is over
-    /// midnight. Left out, at any time. What a person changes begins at once.
+    /// midnight. Left out, updates at any time, and sizes with the next image alone. What a person changes begins at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::window", example = &"Sat 02:00-06:00")]
     pub window: Option<String>,

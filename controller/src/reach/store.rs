@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use super::objects::{Collection, Failure, Objects};
 use crate::decisions::{CLUSTER, CLUSTER_REF};
 use crate::objects::{
-    Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference, SYSTEM, TenantCluster,
+    ControlPlaneSize, Deployment, JournalEntry, Operation, OperationKind, OperationSpec, PlannedStep, Reference,
+    SYSTEM, TenantCluster,
 };
 use crate::records::{add, deployment_of, entry_of, journal_entry, kept_of, plan_of};
 use crate::term::{Term, is_controller};
@@ -33,6 +34,8 @@ pub struct Swap {
     pub from_image: String,
     /// The NodeImage after.
     pub to_image: String,
+    /// How large nodes are before, if that is known, and after.
+    pub sizes: (Option<ControlPlaneSize>, Option<ControlPlaneSize>),
     /// The generation of the cluster's spec that it is decided by.
     pub generation: i64,
 }
@@ -195,6 +198,8 @@ impl<'a> ClusterStore<'a> {
             kind: OperationKind::Swap,
             from_image: Some(swap.from_image),
             to_image: Some(swap.to_image),
+            from_size: swap.sizes.0,
+            to_size: swap.sizes.1,
             from_version: None,
             to_version: None,
             cluster_generation: swap.generation,

@@ -125,6 +125,10 @@ impl Acting<'_> {
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_asked = self.asked().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
+            // An earlier call, whose answer was lost, or a command before this one.
+            if records.kept().removals.contains(&disk.uuid) {
+                self.remove_emptied(records, disk).await?;
+            }
             return if was_asked { removed(records, disk).await } else { missing(records, disk).await };
         }
         // Nothing has come of it.
@@ -137,8 +141,19 @@ impl Acting<'_> {
             answer => {
                 self.asked().insert(disk.uuid);
                 answer?;
+                self.remove_emptied(records, disk).await?;
                 removed(records, disk).await
             }
+        }
+    }
+
+    /// Leaves no empty directory of a VM that has gone before its disk. Before the disk is noted as removed: nothing leads there afterwards.
+    /// Where the command is to end it is dropped, and stops nothing: that the disk is gone is known to this command alone.
+    async fn remove_emptied(&self, records: &Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
+        let nodes: Vec<&str> = records.kept().nodes.iter().map(|node| node.name.as_str()).collect();
+        match self.hypervisor.remove_emptied_unless(self.cancelled(), disk, &nodes).await {
+            Ok(done) => Ok(done?),
+            Err(Cancelled) => Ok(()),
         }
     }
 

@@ -24,7 +24,7 @@ pub use image::Staged;
 pub use networks::Networks;
 pub use permit::Permit;
 pub use placement::Placement;
-pub use size::Size;
+pub use size::{Size, VmSize};
 pub use vm::{Adapter, Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 
 /// A VM that is to take another one's place.
@@ -36,8 +36,10 @@ pub struct Replacement<'a> {
     pub uuid: Uuid,
     /// What it is made from.
     pub image: &'a Staged,
-    /// The VM whose place it takes: it gets the same size, networks and properties.
+    /// The VM whose place it takes: it gets the same networks and properties.
     pub like: &'a Vm,
+    /// How large it is; as the VM whose place it takes if there is none.
+    pub size: Option<VmSize>,
     /// What it is stamped with, from its first moment.
     pub stamp: Stamp,
     /// Where it is put.
@@ -270,6 +272,15 @@ pub trait Hypervisor: Send + Sync {
     /// hypervisor cannot ([`Kind::Refused`]).
     async fn delete_disk(&self, disk: &DiskRef, _permit: &dyn Permit) -> Result<()> {
         Err(Error::refused(format!("this hypervisor does not remove disks: {} stays", disk.path)))
+    }
+
+    /// Removes the directory that a data disk lay in which was removed, where nothing is in it: that of a VM which went before its disk.
+    /// Only one that is called as a VM of one of `nodes` is taken for a VM's. That it stays stops nothing, and is told.
+    ///
+    /// # Errors
+    /// The permit's own.
+    async fn remove_emptied(&self, _disk: &DiskRef, _nodes: &[&str], _permit: &dyn Permit) -> Result<()> {
+        Ok(())
     }
 
     /// Removes a VM that is off and holds no disk but its system disk.

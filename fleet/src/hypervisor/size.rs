@@ -1,5 +1,7 @@
 //! How large a VM is.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// What a VM has of its host.
@@ -12,4 +14,20 @@ pub struct Size {
     /// Size of a data disk in bytes; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_disk: Option<u64>,
+}
+
+/// Processors and memory of a VM: it may have others than the one whose place it takes. Disks move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmSize {
+    /// Virtual processors.
+    pub processors: u32,
+    /// Memory in MiB.
+    pub memory: u64,
+}
+
+/// For "it has …".
+impl fmt::Display for VmSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} processors and {} MiB of memory", self.processors, self.memory)
+    }
 }

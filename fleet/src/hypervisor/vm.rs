@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::size::VmSize;
 use crate::node::clean;
 
 /// Whether a VM runs, as far as it can be proved.
@@ -116,6 +117,9 @@ pub struct Vm {
     pub stamp: Option<Stamp>,
     /// Whether it runs.
     pub power: PowerState,
+    /// How large it is; none where the hypervisor does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<VmSize>,
     /// Its disks.
     pub disks: Vec<Disk>,
     /// Its network adapters.

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::cluster_seen::SeenNode;
 use super::inventory::Inventory;
 use super::judge;
-use super::plan::{Action, Mode, Options, Plan, PlannedNode, Step, new_name};
+use super::plan::{Action, Mode, Options, Plan, PlannedNode, Step, is_there, new_name};
 use super::refusal::{Refusal, Refusals};
 use super::target::Target;
 
@@ -20,9 +20,10 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
         return Err(Refusals(judged.refusals));
     }
     let mut nodes: Vec<PlannedNode> =
-        inventory.cluster.nodes.iter().filter_map(|node| planned(inventory, node, target, id)).collect();
+        inventory.cluster.nodes.iter().filter_map(|node| planned(inventory, node, (target, options), id)).collect();
     if nodes.is_empty() {
-        let reason = format!("every control node runs {} already", target.image);
+        let with = options.size.map(|size| format!(", with {size}")).unwrap_or_default();
+        let reason = format!("every control node runs {} already{with}", target.image);
         return Err(Refusals(vec![Refusal { code: super::refusal::NOTHING, subject: "the OVA".to_owned(), reason }]));
     }
     // Followers first; the sort keeps the order of names.
@@ -43,20 +44,25 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     })
 }
 
-/// The node's part; none when it runs the image already.
-fn planned(inventory: &Inventory, node: &SeenNode, target: &Target, id: Uuid) -> Option<PlannedNode> {
+/// The node's part; none when it runs the image already, in a VM of the size that is wanted.
+fn planned(
+    inventory: &Inventory,
+    node: &SeenNode,
+    (target, options): (&Target, &Options),
+    id: Uuid,
+) -> Option<PlannedNode> {
     let facts = node.facts.as_ref().ok()?;
-    if facts.image.build == target.image.build {
+    let vm = inventory.vms_of(facts.holder).into_iter().next()?;
+    if is_there(facts, Some(vm), target, options) {
         return None;
     }
-    let vm = inventory.vms_of(facts.holder).into_iter().next()?;
     let etcd = facts.etcd.as_ref()?;
     Some(PlannedNode {
         name: node.name.clone(),
         address: node.address,
         old: vm.uuid(),
         old_name: vm.name.clone(),
-        new_name: new_name(&vm.name, target),
+        new_name: new_name(&vm.name, target, options),
         disk: vm.data_disks().next()?.reference.clone(),
         adapters: vm.adapters.iter().filter(|adapter| adapter.connected).map(|adapter| adapter.key.clone()).collect(),
         identity: facts.disk,

@@ -405,6 +405,20 @@ impl<'a> GuardedHypervisor<'a> {
         unless_begun(cancelled, &noted.call, self.hypervisor.delete_disk(disk, &noted)).await
     }
 
+    /// As [`Hypervisor::remove_emptied`], for who may be asked to end meanwhile.
+    ///
+    /// # Errors
+    /// As there, within; and [`Cancelled`] when the operator has asked to end before anything was permitted.
+    pub(crate) async fn remove_emptied_unless(
+        &self,
+        cancelled: &watch::Receiver<bool>,
+        disk: &DiskRef,
+        nodes: &[&str],
+    ) -> Unless<()> {
+        let call = self.call();
+        unless_begun(cancelled, &call, self.hypervisor.remove_emptied(disk, nodes, &call)).await
+    }
+
     /// As [`Hypervisor::destroy`].
     ///
     /// # Errors

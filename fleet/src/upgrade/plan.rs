@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use crate::hypervisor::{DiskRef, Placement};
+use crate::hypervisor::{DiskRef, Placement, Vm, VmSize};
+use contract::node::Node;
 use contract::properties::ControlNode;
 use contract::swap::Image;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,10 @@ pub struct Options {
     /// Where new VMs are put.
     #[serde(default)]
     pub placement: Placement,
+    /// How large new VMs are; each as the one whose place it takes if there is none. A node whose VM has another size is swapped also
+    /// where it runs the image already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<VmSize>,
 }
 
 /// A node of the plan.
@@ -202,10 +207,30 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
+/// Whether nothing is left to do of a node: it runs the image, in a VM of the size that is wanted. A size that is not known is none.
+pub(super) fn is_there(facts: &Node, vm: Option<&Vm>, target: &Target, options: &Options) -> bool {
+    let has = |size: VmSize| vm.and_then(|vm| vm.size) == Some(size);
+    facts.image.build == target.image.build && options.size.is_none_or(has)
+}
+
+/// The name of a VM without what [`new_name`] adds.
+pub(crate) fn base_of(name: &str) -> &str {
+    fn without_build(name: &str) -> Option<&str> {
+        let is_build = |end: &str| end.len() == 7 && end.chars().all(|digit| digit.is_ascii_hexdigit());
+        name.rsplit_once('-').filter(|(_, end)| is_build(end)).map(|(base, _)| base)
+    }
+    let is_number = |text: &str| !text.is_empty() && text.chars().all(|digit| digit.is_ascii_digit());
+    let is_size = |end: &str| end.split_once('x').is_some_and(|(one, other)| is_number(one) && is_number(other));
+    let without_size = name.rsplit_once('-').filter(|(_, end)| is_size(end)).and_then(|(rest, _)| without_build(rest));
+    without_size.or_else(|| without_build(name)).unwrap_or(name)
+}
+
 /// The name of a node's new VM: that of the old one without its build, and the new build. Names that an operator has
-/// kept apart stay apart.
-pub(super) fn new_name(old: &str, target: &Target) -> String {
-    let is_build = |end: &str| end.len() == 7 && end.chars().all(|digit| digit.is_ascii_hexdigit());
-    let base = old.rsplit_once('-').filter(|(_, end)| is_build(end)).map_or(old, |(base, _)| base);
-    format!("{base}-{}", target.image.short())
+/// kept apart stay apart. Where that is the old one's own, for its image stays, its size is added.
+pub(super) fn new_name(old: &str, target: &Target, options: &Options) -> String {
+    let name = format!("{}-{}", base_of(old), target.image.short());
+    match options.size {
+        Some(size) if name == old => format!("{name}-{}x{}", size.processors, size.memory),
+        _ => name,
+    }
 }

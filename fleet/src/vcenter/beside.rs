@@ -1,6 +1,6 @@
 //! Whose a directory on a datastore is, by the VMs whose settings are in it.
 
-use vsphere::{DatastorePath, Outcome};
+use vsphere::{DatastorePath, MoRef, Outcome};
 
 use super::VcenterHypervisor;
 use super::datastore_directory::datastore_of;
@@ -20,12 +20,7 @@ impl VcenterHypervisor {
         let Some(directory) = directory else {
             return Err(Error::refused(format!("{} lies in no directory, and so in none of a VM's", disk.path)));
         };
-        let datastore = if directory.datastore == self.places.datastore.name {
-            self.places.datastore.datastore.clone()
-        } else {
-            let found = datastore_of(&self.client, &self.places.datacenter_path, &directory.datastore).await;
-            found.map_err(looking)?
-        };
+        let datastore = self.datastore_named(&directory.datastore).await?;
         let settings = match self.client.files(&datastore, &directory, SETTINGS).await {
             Err(error) if error.outcome() == Outcome::NotFound => return Ok(()),
             settings => settings?,
@@ -37,5 +32,13 @@ impl VcenterHypervisor {
             Some(vm) => Err(Error::refused(format!("{} lies beside {vm}, which is another VM's: it stays", disk.path))),
             None => Ok(()),
         }
+    }
+
+    /// The datastore that paths name so.
+    pub(super) async fn datastore_named(&self, name: &str) -> Result<MoRef> {
+        if name == self.places.datastore.name {
+            return Ok(self.places.datastore.datastore.clone());
+        }
+        datastore_of(&self.client, &self.places.datacenter_path, name).await.map_err(looking)
     }
 }

@@ -9,7 +9,7 @@ use super::VcenterHypervisor;
 use super::disks::kind;
 use super::stamp::{self, STAMP};
 use super::trouble::{changed, not_now};
-use crate::hypervisor::{Adapter, Disk, DiskRef, Error, PowerState, Result, Vm, VmRef};
+use crate::hypervisor::{Adapter, Disk, DiskRef, Error, PowerState, Result, Vm, VmRef, VmSize};
 
 /// How often VMs are listed anew because one has gone meanwhile.
 const TRIES: usize = 3;
@@ -171,6 +171,7 @@ fn show(vm: &vsphere::Vm, networks: &BTreeMap<MoRef, String>, running: &[Running
             Power::Suspended => PowerState::Suspended,
             Power::Unknown => PowerState::Unknown,
         },
+        size: (vm.processors > 0 && vm.memory > 0).then_some(VmSize { processors: vm.processors, memory: vm.memory }),
         disks: vm.devices.disks.iter().map(disk).collect::<Result<_>>()?,
         adapters,
         snapshots: vm.snapshots.iter().map(|snapshot| snapshot.name.clone()).collect(),

@@ -13,7 +13,7 @@ use super::settings::{filled, taken_over, wired};
 use super::site::Clones;
 use super::stamp;
 use super::trouble::{Asking, after_it_began, changed};
-use crate::hypervisor::{Addition, Error, Permit, Replacement, Result};
+use crate::hypervisor::{Addition, Error, Permit, Replacement, Result, VmSize};
 
 /// How the entries of `extraConfig` begin that a guest reads.
 const GUESTINFO: &str = "guestinfo.";
@@ -23,7 +23,8 @@ impl VcenterHypervisor {
         let like = self.as_seen(replacement.like).await?;
         let image = self.image(replacement.image).await?;
         let place = self.place(Some(&like), replacement.placement).await?;
-        let spec = self.stamped(&replacement.stamp).processors(like.processors).memory(like.memory);
+        let size = replacement.size.unwrap_or(VmSize { processors: like.processors, memory: like.memory });
+        let spec = self.stamped(&replacement.stamp).processors(size.processors).memory(size.memory);
         let spec = spec.bios_uuid(&replacement.uuid.to_string());
         let form = &image.template.properties;
         let values = filled(form, &image.note.defaults, taken_over(form, &like.properties))?;

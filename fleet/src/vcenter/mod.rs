@@ -15,6 +15,7 @@ mod change;
 mod datastore_directory;
 mod datastore_store;
 mod disks;
+mod emptied;
 mod image;
 mod in_time;
 mod laid;
@@ -217,6 +218,10 @@ impl Hypervisor for VcenterHypervisor {
 
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         self.remove_disk(disk, permit).await
+    }
+
+    async fn remove_emptied(&self, disk: &DiskRef, nodes: &[&str], permit: &dyn Permit) -> Result<()> {
+        self.remove_emptied_directory(disk, nodes, permit).await
     }
 
     async fn destroy(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

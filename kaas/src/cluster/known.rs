@@ -4,6 +4,7 @@
 use controller::objects::{NodePoolReason, OperationReason, Reason, TenantClusterReason};
 use serde_json::{Value, json};
 
+use super::followers::Followers;
 use crate::control::{Come, Control, Place, Said, said, text};
 
 /// A cluster with its pools, and the Operation that is under way or was the last one.
@@ -14,6 +15,8 @@ pub struct Known {
     pub pools: Vec<Value>,
     /// The Operation.
     pub operation: Option<Value>,
+    /// The Machines of its workers, where they were looked at.
+    pub workers: Option<Vec<Value>>,
 }
 
 /// A reason of a condition, of the spec as it is now.
@@ -53,7 +56,32 @@ impl Known {
             "" => None,
             operation => control.get(Place::within("operations", namespace), operation)?,
         };
-        Ok(Some(Self { cluster, pools, operation }))
+        Ok(Some(Self { cluster, pools, operation, workers: None }))
+    }
+
+    /// Looks at the workers as well: what their pools say may be of before.
+    ///
+    /// # Errors
+    /// The control cluster does not answer, or refuses.
+    pub fn look_at_workers(&mut self, control: &Control, namespace: &str) -> anyhow::Result<()> {
+        let mut machines = control.list(Place::within("machines", namespace))?;
+        let name = self.name();
+        machines.retain(|one| text(one, "/spec/clusterRef/name") == name && !one["spec"]["poolRef"].is_null());
+        self.workers = Some(machines);
+        Ok(())
+    }
+
+    fn followers(&self) -> Option<Followers<'_>> {
+        let Self { cluster, pools, workers, .. } = self;
+        workers.as_deref().map(|workers| Followers { cluster, pools, workers })
+    }
+
+    /// What is so once its control nodes have come to it for good: the workers have followed, or do.
+    fn followed(&self, words: String) -> Come {
+        match self.followers() {
+            Some(followers) => followers.come(&words),
+            None => Come::There(words),
+        }
     }
 
     /// The same for programs.
@@ -71,6 +99,7 @@ impl Known {
         let mut lines = lines(&self.cluster);
         lines.extend(self.pools.iter().flat_map(lines_of_pool));
         lines.extend(self.operation.iter().map(step));
+        lines.extend(self.followers().iter().flat_map(Followers::lines));
         lines
     }
 
@@ -118,7 +147,7 @@ impl Known {
         self.stands_still().map_or(Come::Goes, Come::Stopped)
     }
 
-    /// Whether image and minor are as the spec has them.
+    /// Whether image and minor are as the spec has them: of the control nodes, and of the workers that follow them.
     pub fn is_changed(&self) -> Come {
         let cluster = &self.cluster;
         if let Some(why) = because(cluster, &[TenantClusterReason::ChangeFailed]) {
@@ -134,18 +163,18 @@ impl Known {
         }
         if holds(cluster, "UpToDate") && holds(cluster, "Ready") {
             let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
-            return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
+            return self.followed(format!("the cluster {} runs Kubernetes {version} on {image}", self.name()));
         }
         // It is said only where nothing of image and minor is open.
         let untold = because(cluster, &[TenantClusterReason::ChangeNotSupported]);
         if let Some(why) = untold.filter(|_| holds(cluster, "Ready")) {
             let (version, image) = (text(cluster, "/status/version"), text(cluster, "/status/resolved/image"));
-            return Come::There(format!("the cluster {} runs Kubernetes {version} on {image}; {why}", self.name()));
+            return self.followed(format!("the cluster {} runs Kubernetes {version} on {image}; {why}", self.name()));
         }
         self.stands_still().map_or(Come::Goes, Come::Stopped)
     }
 
-    /// Whether what was asked of an Operation is done.
+    /// Whether what was asked of an Operation is done, and where that was final the workers have followed.
     pub fn has_done(&self, operation: &str, annotation: &str) -> Come {
         let is_it = |one: &&Value| text(one, "/metadata/name") == operation;
         let Some(operation) = self.operation.as_ref().filter(is_it) else {
@@ -157,6 +186,19 @@ impl Known {
         let stands = reason_of(operation, &[OperationReason::Blocked, OperationReason::NotToBeHad]);
         match (is_noted, stands, outcome) {
             (false, ..) => Come::Goes,
+            (true, _, outcome @ ("committed" | "done")) => {
+                let words = format!("{name} has ended: {outcome}");
+                // By that workers are made: it is written after the end.
+                let has_come = |to: &str, at: &str| {
+                    let to = text(operation, to);
+                    to.is_empty() || to == text(&self.cluster, at)
+                };
+                let image = has_come("/spec/toImage", "/status/resolved/image");
+                if image && has_come("/spec/toVersion", "/status/kubernetes") {
+                    return self.followed(words);
+                }
+                self.stands_still().map_or(Come::Goes, Come::Stopped)
+            }
             (true, _, outcome) if !outcome.is_empty() => Come::There(format!("{name} has ended: {outcome}")),
             (true, Some(why), _) => Come::Stopped(format!("{name}: {why}")),
             (true, None, _) => Come::Goes,
@@ -267,7 +309,7 @@ mod tests {
         pool["status"]["readyReplicas"] = 2.into();
         let mut cluster = object("shop", cluster);
         cluster["status"]["resolved"] = json!({"endpoint": "192.168.10.10", "image": "kaas-tenant-0.2.0"});
-        Known { cluster, pools: vec![pool], operation: None }
+        Known { cluster, pools: vec![pool], operation: None, workers: None }
     }
 
     #[test]
@@ -396,6 +438,28 @@ mod tests {
         assert_eq!(is_done(with("shop-3", Value::Null, &[], &[])), Come::Goes);
         assert!(matches!(is_done(with("shop-3", Value::Null, &failed, &[])), Come::Stopped(_)), "it went back anew");
         assert!(matches!(is_done(with("shop-3", Value::Null, &done, &[])), Come::There(_)));
+    }
+
+    #[test]
+    fn a_commit_is_waited_for_until_the_workers_have_followed_it() {
+        const DO: &str = controller::objects::DO;
+        let worker = |image: &str| json!({"spec": {"poolRef": {"name": "shop-a"}, "image": {"name": image}, "kubernetes": "1.36"}});
+        let with = |pinned: &str, workers: &[Value]| {
+            let mut operation = object("shop-swap-2", &[]);
+            operation["spec"]["toImage"] = "new".into();
+            operation["status"]["outcome"] = "committed".into();
+            let mut known = Known {
+                operation: Some(operation),
+                workers: Some(workers.to_vec()),
+                ..known(&[], &[condition(NodePoolReason::AllReady, 3)])
+            };
+            known.cluster["status"] = json!({"resolved": {"image": pinned}, "kubernetes": "1.36"});
+            known.has_done("shop-swap-2", DO)
+        };
+        assert_eq!(with("old", &[worker("old")]), Come::Goes, "it is not pinned yet: no worker is outdated");
+        assert_eq!(with("new", &[worker("new"), worker("old")]), Come::Goes);
+        let words = "shop-swap-2 has ended: committed, and its 2 workers have followed";
+        assert_eq!(with("new", &[worker("new"), worker("new")]), Come::There(words.to_owned()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! write as well, and waits until the controller has made it so; it makes nothing itself, and may be interrupted at any time.
 
 mod arguments;
+mod followers;
 mod known;
 mod wanted;
 mod words;
@@ -39,7 +40,8 @@ pub enum Cluster {
     Get(Get),
     /// Changes the number of a pool's workers.
     Scale(Scale),
-    /// Takes a cluster to another image or to the next minor of Kubernetes, or says what becomes of an upgrade that is under way.
+    /// Takes a cluster to another image or to the next minor of Kubernetes, or says what becomes of an upgrade that is under way. Waits for
+    /// the control nodes, and once that is final for the workers, which follow.
     Upgrade(Upgrade),
     /// Writes the kubeconfig of a cluster's administrator into a new file.
     Kubeconfig(Kubeconfig),
@@ -69,12 +71,14 @@ struct Wait<'a> {
     namespace: &'a str,
     name: &'a str,
     until: &'a Until,
+    /// Whether workers may follow what is waited for.
+    follows: bool,
 }
 
 impl Wait<'_> {
     /// Waits, if the command is to, and says what came of it.
     fn until(&self, taken: &str, come: impl Fn(&Known) -> Come) -> anyhow::Result<ExitCode> {
-        let Self { control, namespace, name, until } = self;
+        let Self { control, namespace, name, until, follows } = self;
         let waiter = Waiter::new(until.output, &until.waiting);
         if !until.wait {
             let known = there(control, namespace, name)?;
@@ -82,7 +86,10 @@ impl Wait<'_> {
         }
         until.output.tell(taken);
         let look = || {
-            let known = there(control, namespace, name)?;
+            let mut known = there(control, namespace, name)?;
+            if *follows {
+                known.look_at_workers(control, namespace)?;
+            }
             Ok(Look { lines: known.lines(), come: come(&known), object: known.object() })
         };
         waiter.arrived(waiter.until(look)?)
@@ -136,7 +143,7 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     }
     let taken = format!("the cluster {name} with {} is asked for", counted(wanted.pools.len()));
     let of_command: Vec<&str> = wanted.pools.iter().map(|pool| text(pool, "/metadata/name")).collect();
-    Wait { control: &control, namespace, name, until }.until(&taken, |known| known.is_made(&of_command))
+    Wait { control: &control, namespace, name, until, follows: false }.until(&taken, |known| known.is_made(&of_command))
 }
 
 fn counted(pools: usize) -> String {
@@ -181,7 +188,8 @@ fn scale(arguments: &Scale) -> anyhow::Result<ExitCode> {
     };
     control.patch(Place::within("nodepools", namespace), pool, "/scale", &json!({"spec": {"replicas": workers}}))?;
     let taken = format!("the pool {pool} is to have {workers} workers");
-    Wait { control: &control, namespace, name, until }.until(&taken, |known| known.is_scaled(pool, *workers))
+    Wait { control: &control, namespace, name, until, follows: false }
+        .until(&taken, |known| known.is_scaled(pool, *workers))
 }
 
 fn listed(names: &[&str]) -> String {
@@ -193,7 +201,7 @@ fn upgrade(arguments: &Upgrade) -> anyhow::Result<ExitCode> {
     let control = Control::of(&within.at.kubeconfig)?;
     let namespace = within.namespace.as_str();
     let known = there(&control, namespace, name)?;
-    let wait = Wait { control: &control, namespace, name, until };
+    let wait = Wait { control: &control, namespace, name, until, follows: true };
     if let Some(asks) = asks {
         return ask_of_operation(&wait, &known, *asks);
     }
@@ -219,7 +227,11 @@ fn ask_of_operation(wait: &Wait<'_>, known: &Known, asks: Asks) -> anyhow::Resul
     ensure!(outcome.is_empty() || is_again, "nothing is under way for {}: {name} has ended: {outcome}", wait.name);
     let part = json!({"metadata": {"uid": operation["metadata"]["uid"], "annotations": {DO: asks.word()}}});
     wait.control.patch(Place::within("operations", wait.namespace), name, "", &part)?;
-    let taken = format!("{name} is asked to {}", asks.word());
+    let follow = match asks {
+        Asks::Commit if !wait.until.wait => "; once it is committed the workers follow",
+        _ => "",
+    };
+    let taken = format!("{name} is asked to {}{follow}", asks.word());
     wait.until(&taken, |known| if is_again { known.is_done_again(name, DO) } else { known.has_done(name, DO) })
 }
 

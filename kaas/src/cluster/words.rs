@@ -104,6 +104,7 @@ mod tests {
                 "metadata": {"name": "shop-3f2504e0-4f89-41d3-9a0c-0305e82c3301"},
                 "spec": {"type": "Swap", "steps": [{}]},
             })),
+            workers: None,
         };
         let expected = "\
 NAMESPACE  NAME  READY  VERSION  IMAGE              CP  NODES  OPERATION                                  AGE

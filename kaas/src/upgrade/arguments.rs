@@ -241,6 +241,7 @@ impl Wanted {
             mode: if self.all_at_once { Mode::AllAtOnce } else { Mode::Rolling },
             gate_seconds: self.gate_limit,
             on_failure: if self.all_back { OnFailure::All } else { OnFailure::Node },
+            size: None,
             placement: Placement {
                 datastore: self.datastore.clone(),
                 resource_pool: self.resource_pool.clone(),

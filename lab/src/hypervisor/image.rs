@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fleet::hypervisor::{Error, Result, Staged, Stamp, Vm};
+use fleet::hypervisor::{Error, Result, Staged, Stamp, Vm, VmSize};
 
 use crate::records::{LONGEST_REPLACEMENT, check_name};
 use crate::{Lab, NewVm, Source, Unpacked, cache_directory, environment};
@@ -13,6 +13,7 @@ pub(super) struct Wanted {
     pub(super) name: String,
     pub(super) image: Staged,
     pub(super) like: Vm,
+    pub(super) size: Option<VmSize>,
     pub(super) stamp: Stamp,
 }
 
@@ -37,17 +38,18 @@ impl Lab {
 
     /// What the new VM is to be.
     pub(super) fn replacement(&self, wanted: &Wanted) -> Result<NewVm> {
-        let Wanted { name, image, like, stamp } = wanted;
+        let Wanted { name, image, like, size, stamp } = wanted;
         let Some(node) = self.plan().nodes.iter().find(|planned| planned.name == stamp.node) else {
             return Err(Error::refused(format!("the lab {} was not made with a node {}", self.name, stamp.node)));
         };
         let source = image_of(image)?;
         let like = self.as_seen(like, stamp.deployment)?;
         self.may_have(name)?;
+        let memory = size.map_or(Ok(like.memory), |size| u32::try_from(size.memory));
         Ok(NewVm {
             name: name.clone(),
-            memory: like.memory,
-            processors: like.processors,
+            memory: memory.map_err(|_| Error::refused(format!("{name} is to have more memory than a lab gives")))?,
+            processors: size.map_or(like.processors, |size| size.processors),
             data_disk: None,
             network_interface: true,
             properties: node.properties.clone(),

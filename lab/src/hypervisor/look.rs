@@ -1,6 +1,6 @@
 //! A lab's VMs as an inventory shows them, and whether one is still as it was seen.
 
-use fleet::hypervisor::{Adapter, Disk, DiskKind, DiskRef, Error, Kind, Result, Vm, VmRef};
+use fleet::hypervisor::{Adapter, Disk, DiskKind, DiskRef, Error, Kind, Result, Vm, VmRef, VmSize};
 use uuid::Uuid;
 
 use crate::Lab;
@@ -59,6 +59,7 @@ impl Lab {
         };
         Ok(Vm {
             power: Lab::power_state(self, &record.name).map_err(Error::transient)?,
+            size: Some(VmSize { processors: record.processors, memory: record.memory.into() }),
             version: version(&record),
             adapters: record.has_nic.then(adapter).into_iter().collect(),
             disks: record.disks.iter().map(disk).collect(),

@@ -247,6 +247,7 @@ impl Hypervisor for LabHypervisor {
             name: replacement.name.to_owned(),
             image: replacement.image.clone(),
             like: replacement.like.clone(),
+            size: replacement.size,
             stamp: replacement.stamp.clone(),
         };
         let (uuid, lock) = (replacement.uuid, self.locked(permit).await?);

@@ -150,8 +150,15 @@ async fn a_caller_without_a_permit_changes_nothing_by_any_call() {
     let (none, disk) = (Times::of(0), lab.0.disk_reference(Uuid::from_u128(1)));
     let (image, placement) = (staged(&state), Placement::default());
     let (stamp, uuid) = (own.stamp.clone().unwrap(), Uuid::from_u128(9));
-    let replacement =
-        Replacement { name: "new", uuid, image: &image, like: &own, stamp: stamp.clone(), placement: &placement };
+    let replacement = Replacement {
+        name: "new",
+        uuid,
+        image: &image,
+        like: &own,
+        size: None,
+        stamp: stamp.clone(),
+        placement: &placement,
+    };
     let limit = Duration::from_secs(1);
     let refused = [
         lab.stamp(&other, &stamp, &none).await,
@@ -185,7 +192,8 @@ async fn an_import_whose_caller_is_overtaken_in_the_middle_leaves_half_a_vm_that
     let stamp = Stamp { swap: Some(Uuid::from_u128(2)), ..own.stamp.clone().unwrap() };
     let import = async |times: usize| {
         let (uuid, stamp) = (Uuid::from_u128(9), stamp.clone());
-        let replacement = Replacement { name: "new", uuid, image: &image, like: &own, stamp, placement: &placement };
+        let replacement =
+            Replacement { name: "new", uuid, image: &image, like: &own, size: None, stamp, placement: &placement };
         lab.import(&replacement, &Times::of(times)).await.unwrap_err().kind
     };
     assert_eq!(import(1).await, Kind::Fenced);
@@ -205,7 +213,8 @@ async fn a_vm_of_the_longest_name_is_replaced_by_one_with_its_build_behind_and_n
     let longest = format!("{}-abcdef1", "a".repeat(LONGEST_VM));
     let import = async |name: &str| {
         let (uuid, stamp) = (Uuid::from_u128(9), stamp.clone());
-        let replacement = Replacement { name, uuid, image: &image, like: &own, stamp, placement: &placement };
+        let replacement =
+            Replacement { name, uuid, image: &image, like: &own, size: None, stamp, placement: &placement };
         // Overtaken before it is finished.
         lab.import(&replacement, &Times::of(2)).await.unwrap_err().kind
     };
@@ -260,7 +269,8 @@ async fn an_image_that_is_gone_or_another_one_is_not_imported() {
     let placement = Placement::default();
     let import = async |image: &Staged| {
         let (uuid, stamp) = (Uuid::from_u128(9), own.stamp.clone().unwrap());
-        let replacement = Replacement { name: "new", uuid, image, like: &own, stamp, placement: &placement };
+        let replacement =
+            Replacement { name: "new", uuid, image, like: &own, size: None, stamp, placement: &placement };
         lab.import(&replacement, &Times::of(9)).await.unwrap_err().kind
     };
     let image = staged(&state);

@@ -4,7 +4,7 @@ use crate::changes::Changes;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::guard::Unguarded;
-use crate::method::{CANCEL_TASK, DELETE_DATASTORE_FILE, MAKE_DIRECTORY, SEARCH_DATASTORE};
+use crate::method::{CANCEL_TASK, DELETE_DATASTORE_FILE, MAKE_DIRECTORY, MOVE_DATASTORE_FILE, SEARCH_DATASTORE};
 use crate::reference::MoRef;
 use crate::soap::Element;
 use crate::task::TaskEnd;
@@ -106,6 +106,22 @@ impl Changes<'_> {
             Element::text("createParentDirectories", false),
         ];
         self.change(MAKE_DIRECTORY, &manager, arguments).await.map(drop)
+    }
+
+    /// Gives a file, or a directory with all that is in it, another path on its datastore. No file of a disk: that is no longer one then.
+    ///
+    /// # Errors
+    /// `FileNotFound`, `FileLocked`; `FileAlreadyExists` where there is something.
+    pub async fn move_file(&self, from: &DatastorePath, to: &DatastorePath, datacenter: &MoRef) -> Result<()> {
+        let manager = self.client.service().manager("fileManager")?;
+        let arguments = vec![
+            Element::text("sourceName", from),
+            Element::reference("sourceDatacenter", datacenter),
+            Element::text("destinationName", to),
+            Element::reference("destinationDatacenter", datacenter),
+            Element::text("force", false),
+        ];
+        self.run(MOVE_DATASTORE_FILE, &manager, arguments).await.map(drop)
     }
 
     /// Deletes a file, or a directory **with all that is in it**.

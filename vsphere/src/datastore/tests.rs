@@ -128,6 +128,22 @@ async fn a_search_that_nobody_waits_for_is_ended_and_one_that_has_ended_is_not()
 }
 
 #[tokio::test]
+async fn a_directory_is_given_another_name_and_takes_no_others_place() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let [from, to] = ["a", "b"].map(|path| DatastorePath::new("ds", path));
+    let datacenter = MoRef::new("Datacenter", "datacenter-2");
+    fake.runs("MoveDatastoreFile_Task", [success(""), failure("FileAlreadyExists")]);
+    let changes = client.changes(&Unguarded);
+    changes.move_file(&from, &to, &datacenter).await.unwrap();
+    assert!(changes.move_file(&from, &to, &datacenter).await.unwrap_err().is_fault("FileAlreadyExists"));
+    let call = fake.asked("MoveDatastoreFile_Task")[0].call();
+    for part in ["sourceName>[ds] a<", "destinationName>[ds] b<", "force>false<"] {
+        assert!(call.contains(part), "{call}");
+    }
+}
+
+#[tokio::test]
 async fn a_directory_is_made_once_and_deleted() {
     let fake = Fake::start().await;
     let client = fake.client().await;

@@ -6,7 +6,8 @@
 //! 2. A swap is `fleet`'s upgrade. Its plan and its journal are an Operation, which the store makes of them: whoever takes over reads
 //!    there how far it is, and `fleet` goes on.
 //! 3. The new image is pinned once it is committed, in the Machines of control nodes first and then in `status.resolved`: pools follow
-//!    that. Each is written where it is not so yet, so that nothing is lost between two writes.
+//!    that. Each is written where it is not so yet, so that nothing is lost between two writes. So is the size of new VMs; but from before
+//!    the first of them is made Machines have the larger one (`size.rs`).
 //! 4. Kubernetes is raised afterwards, as an Operation whose journal is the nodes' own: doing it again goes on.
 //!
 //! Where it stands is read anew each time. Nothing here is remembered.
@@ -26,11 +27,12 @@ use super::place::Opened;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_REF, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, swap_reasons,
+    CLUSTER_REF, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, pinned_size,
+    swap_reasons, with_size,
 };
 use crate::objects::{
-    self, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved, TenantCluster,
-    TenantClusterReason, UpgradeMode,
+    self, ControlPlaneSize, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved,
+    TenantCluster, TenantClusterReason, UpgradeMode,
 };
 use crate::reach::{Collection, Failure, kinds};
 use crate::records::digits_of;
@@ -126,6 +128,7 @@ impl Work<'_> {
             raise,
             images: &images,
             minor: lowest(machines),
+            size: self.size(cluster).await?,
             rests,
             has_drifted: has_drifted(deployment, machines, &operations),
             now: self.clock.time().0,
@@ -188,11 +191,13 @@ impl Work<'_> {
     ) -> Result<Option<Changing>, Trouble> {
         let judging = async {
             let decided = match &changing.change {
-                Change::Judge(image, then) => self.judged_nodes(cluster, image, then, operator).await,
+                Change::Judge(image, size, then) => self.judged_nodes(cluster, (image, *size), then, operator).await,
                 change => change.clone(),
             };
             let obstacle = match &decided {
-                Change::Swap(image, _) => self.judged_swap(cluster, machines, image, opened, operator).await?,
+                Change::Swap(image, _, size) => {
+                    self.judged_swap(cluster, machines, (image, *size), opened, operator).await?
+                }
                 Change::Raise(to, _) => {
                     let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
                     planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
@@ -218,11 +223,11 @@ impl Work<'_> {
         Ok(Some(Changing { change, ..changing }))
     }
 
-    /// What comes next, if all nodes run an image; else that they do not.
+    /// What comes next, if all nodes run an image, in VMs of a size if one is said; else that they do not.
     async fn judged_nodes(
         &self,
         cluster: &TenantCluster,
-        image: &NodeImage,
+        (image, size): (&NodeImage, Option<ControlPlaneSize>),
         then: &Change,
         operator: &Operator<'_>,
     ) -> Change {
@@ -232,8 +237,11 @@ impl Work<'_> {
             let words = format!("nobody has said yet which build the NodeImage {name} is");
             return Change::Blocked(Obstacle::new(PreflightNotKnown, words));
         };
-        match operator.plans(&target, &options(cluster)).await {
-            Err(error) if is_done(&error) => then.clone(),
+        match operator.plans(&target, &options(cluster, None)).await {
+            Err(error) if is_done(&error) => match size {
+                Some(size) => self.judged_sizes(cluster, &target, size, then, operator).await,
+                None => then.clone(),
+            },
             // It could be swapped to: it runs another one.
             Ok(()) => {
                 let words = format!(
@@ -245,14 +253,39 @@ impl Work<'_> {
         }
     }
 
+    /// The same of their VMs' size.
+    async fn judged_sizes(
+        &self,
+        cluster: &TenantCluster,
+        target: &Target,
+        size: ControlPlaneSize,
+        then: &Change,
+        operator: &Operator<'_>,
+    ) -> Change {
+        match operator.plans(target, &options(cluster, Some(size))).await {
+            Err(error) if is_done(&error) => then.clone(),
+            Err(error) => Change::Blocked(unfit(&error)),
+            Ok(()) => {
+                let words = format!(
+                    "not all control nodes have {size}, and no object says what they have: name a vmClass of the size that they are \
+                     to have; where that is this one, another one before"
+                );
+                Change::Blocked(Obstacle::new(TenantClusterReason::ControlNodesUnfit, words))
+            }
+        }
+    }
+
     async fn judged_swap(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
-        image: &NodeImage,
+        (image, size): (&NodeImage, ControlPlaneSize),
         opened: &Opened,
         operator: &Operator<'_>,
     ) -> Result<Option<Change>, Trouble> {
+        if let Some(obstacle) = self.no_room(cluster, machines, size).await? {
+            return Ok(Some(Change::Blocked(obstacle)));
+        }
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let resolved =
             Resolved { image: image.metadata.name.clone(), digest: Some(image.spec.digest.clone()), ..pinned };
@@ -265,27 +298,37 @@ impl Work<'_> {
             let words = format!("nobody has said yet which build the NodeImage {} is", image.name_any());
             return Ok(Some(Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))));
         };
-        Ok(match operator.plans(&target, &options(cluster)).await {
+        Ok(match operator.plans(&target, &options(cluster, Some(size))).await {
             Ok(()) => None,
-            // All of them run it, whoever has brought them there.
-            Err(error) if is_done(&error) => Some(Change::Pin(Box::new(resolved))),
+            // All of them run it, and have that size, whoever has brought them there.
+            Err(error) if is_done(&error) => Some(Change::Pin(Box::new(with_size(resolved, Some(size))), None)),
             Err(error) => Some(Change::Blocked(unfit(&error))),
         })
     }
 
-    /// Pins an image: in the Machines first.
+    /// Pins an image and a size: in the Machines first. What an Operation has come to is noted there at last, and is pinned no second time.
     pub(super) async fn pin(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
         resolved: &Resolved,
+        of: Option<&str>,
     ) -> Result<After, Trouble> {
         let (Some(name), Some(digest)) = (&resolved.image, &resolved.digest) else { return Ok(After::Again) };
         let image = PinnedImage { name: name.clone(), digest: digest.clone() };
-        for machine in machines.iter().filter(|machine| machine.spec.image != image) {
-            self.respecify(machine, &json!({"image": image})).await?;
+        let size = pinned_size(resolved);
+        let is_so = |machine: &&Machine| machine.spec.image == image && size.is_none_or(|size| has(machine, size));
+        for machine in machines.iter().filter(|machine| !is_so(machine)) {
+            let mut part = json!({"image": image});
+            if let Some(ControlPlaneSize { processors, memory_mib }) = size {
+                (part["processors"], part["memoryMiB"]) = (processors.into(), memory_mib.into());
+            }
+            self.respecify(machine, &part).await?;
         }
         self.note(cluster, &[], |status| status.resolved = Some(resolved.clone())).await?;
+        if let Some(name) = of {
+            self.note_operation(cluster, name, &[], |status| status.pinned = true).await?;
+        }
         Ok(After::Again)
     }
 
@@ -298,7 +341,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    async fn respecify(&self, machine: &Machine, part: &serde_json::Value) -> Result<(), Trouble> {
+    pub(super) async fn respecify(&self, machine: &Machine, part: &serde_json::Value) -> Result<(), Trouble> {
         let part = json!({"metadata": {"resourceVersion": machine.metadata.resource_version}, "spec": part});
         let of = Collection::of::<Machine>(machine.namespace().as_deref());
         let written = self.objects.patch(&of, &machine.name_any(), &part).await;
@@ -370,6 +413,11 @@ impl Work<'_> {
     }
 }
 
+/// Whether a Machine says that its node is so large.
+pub(super) fn has(machine: &Machine, size: ControlPlaneSize) -> bool {
+    (machine.spec.processors, machine.spec.memory_mib) == (size.processors, size.memory_mib)
+}
+
 /// The word that a person has put to an Operation.
 pub(super) fn asked(operation: &Operation) -> Option<&str> {
     operation.annotations().get(DO).map(String::as_str)
@@ -390,8 +438,9 @@ pub(super) fn target(image: &NodeImage) -> Option<Target> {
     })
 }
 
-/// How control nodes are swapped. A new VM is put beside the one whose place it takes: its disk does not move.
-pub(super) fn options(cluster: &TenantCluster) -> Options {
+/// How control nodes are swapped. A new VM is put beside the one whose place it takes: its disk does not move. Without a size it has
+/// that one's.
+pub(super) fn options(cluster: &TenantCluster, size: Option<ControlPlaneSize>) -> Options {
     let upgrade = &cluster.spec.upgrade;
     Options {
         mode: match upgrade.mode {
@@ -407,6 +456,7 @@ pub(super) fn options(cluster: &TenantCluster) -> Options {
         downgrade: false,
         publisher: None,
         placement: Default::default(),
+        size: size.map(Into::into),
     }
 }
 

@@ -15,6 +15,7 @@ mod own_nodes;
 mod place;
 mod run;
 mod secrets;
+mod size;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -18,10 +18,10 @@ use super::deploy::is_of_api;
 use super::operator::{OVER, Operator};
 use super::{After, HEEDING, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER, Change, Stage, Swapping, blocked, outlived, words};
+use crate::decisions::{CLUSTER, Change, Stage, Swapping, blocked, outlived, pinned_size, words};
 use crate::objects::{
-    JournalEntry, Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference,
-    TenantCluster, TenantClusterReason,
+    ControlPlaneSize, JournalEntry, Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec,
+    PlannedStep, Reference, TenantCluster, TenantClusterReason,
 };
 use crate::reach::{Failure, Swap, kinds};
 
@@ -158,8 +158,8 @@ impl Work<'_> {
                 self.take_away(cluster, name).await?;
                 Ok(After::Again)
             }
-            Change::Pin(resolved) => self.pin(cluster, machines, resolved).await,
-            Change::Swap(image, again) => self.swap(cluster, image, again.as_deref(), operator).await,
+            Change::Pin(resolved, of) => self.pin(cluster, machines, resolved, of.as_deref()).await,
+            Change::Swap(image, again, size) => self.swap(cluster, (image, *size), again.as_deref(), operator).await,
             Change::Go(name, verb) => {
                 let Some((_, swapping)) = &changing.swap else { return Ok(After::Again) };
                 self.swaps(cluster, Some(name), Task::Go(*verb, swapping.id), operator).await
@@ -195,7 +195,7 @@ impl Work<'_> {
     async fn swap(
         &self,
         cluster: &TenantCluster,
-        image: &NodeImage,
+        (image, size): (&NodeImage, ControlPlaneSize),
         again: Option<&str>,
         operator: Operator<'_>,
     ) -> Result<After, Trouble> {
@@ -211,11 +211,12 @@ impl Work<'_> {
         }
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let operator = operator.beginning(Swap {
+            sizes: (pinned_size(&pinned), Some(size)),
             from_image: pinned.image.unwrap_or_default(),
             to_image: image.name_any(),
             generation: cluster.metadata.generation.unwrap_or(1),
         });
-        self.swaps(cluster, again, Task::Swap(&target, &options(cluster)), operator).await
+        self.swaps(cluster, again, Task::Swap(&target, &options(cluster, Some(size))), operator).await
     }
 
     /// Goes on with a swap. `asked_of` is the Operation that a person may have asked it of.
@@ -529,6 +530,8 @@ fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str
         kind: OperationKind::RaiseKubernetes,
         from_image: None,
         to_image: None,
+        from_size: None,
+        to_size: None,
         from_version: from,
         to_version: Some(to.to_string()),
         cluster_generation: cluster.metadata.generation.unwrap_or(1),
@@ -563,6 +566,8 @@ mod tests {
             kind: OperationKind::Swap,
             from_image: Some("kaas-tenant-0.2.0".to_owned()),
             to_image: Some("kaas-tenant-0.3.0".to_owned()),
+            from_size: None,
+            to_size: None,
             from_version: None,
             to_version: None,
             cluster_generation: 1,

@@ -135,6 +135,10 @@ impl Work<'_> {
         } else {
             (changing, None)
         };
+        // What limits count is noted before the first new VM is made, and judged again by that.
+        if self.holds_size(cluster, machines, &changing).await? {
+            return Ok(After::Again);
+        }
         let doing = if cluster.spec.paused {
             Doing::Rests
         } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !changing.is_open()) {
@@ -238,9 +242,9 @@ impl Work<'_> {
     ) -> Result<(), Trouble> {
         self.show(machines, seen).await?;
         let pools = self.pools(cluster).await?;
-        let class = self.class(cluster).await?.map(|class| (class.spec.processors, class.spec.memory_mib));
+        let data_disk = self.class(cluster).await?.and_then(|class| class.spec.data_disk_gib);
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
-        let unchanged = unchanged(&cluster.spec, &pinned, class);
+        let unchanged = unchanged(&cluster.spec, &pinned, data_disk);
         let unchanged = unchanged.map(|words| (TenantClusterReason::ChangeNotSupported, words));
         let untold = told_otherwise(&cluster.spec, &pinned.told);
         let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));

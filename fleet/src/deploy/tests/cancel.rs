@@ -78,7 +78,7 @@ async fn who_is_asked_to_end_waits_for_no_hypervisor_that_does_not_say_which_vms
 async fn who_is_asked_to_end_waits_for_no_call_that_was_not_permitted_anything_yet() {
     let wanted = wanted(1);
     let makes = ["staged", "stage", "add", "power_on"].map(|call| (Wish::Deploy(&wanted), call));
-    let removes = ["detach", "destroy", "has_disk", "delete_disk"].map(|call| (DESTROY_ALL, call));
+    let removes = ["detach", "destroy", "has_disk", "delete_disk", "remove_emptied"].map(|call| (DESTROY_ALL, call));
     for (wish, call) in makes.into_iter().chain(removes) {
         let world = if matches!(wish, Wish::Deploy(_)) { World::new() } else { World::with(1).await };
         world.lock().removes_used = true;

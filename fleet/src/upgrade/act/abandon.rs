@@ -56,7 +56,8 @@ impl StepContext<'_> {
             let asked = self.nodes.cancel_evacuation(node.address, node.swap).await;
             (self.watch)(&Notice::Done { note: &format!("{}: {}", node.name, withdrawn("its evacuation", asked)) });
         }
-        if facts.image.build != plan.target.image.build || facts.good.is_none() {
+        // The image may be the same, and the size another one.
+        if facts.image.build != plan.target.image.build || facts.holder == Some(node.old) || facts.good.is_none() {
             return format!("it runs {runs} and stays as it is");
         }
         let Some(swap) = facts.swap else { return format!("it runs {runs}; its swap is final") };

@@ -94,6 +94,7 @@ impl StepContext<'_> {
             uuid: drawn,
             image: &staged,
             like: old,
+            size: plan.options.size,
             stamp: Stamp { deployment: plan.deployment, node: node.name.clone(), swap: Some(node.swap) },
             placement: &plan.options.placement,
         };

@@ -56,7 +56,7 @@ pub(super) fn judge(inventory: &Inventory, target: &Target, options: &Options) -
         if options.mode == Mode::Rolling {
             losses(&mut judged, node, facts);
         }
-        vm::judge(&mut judged, inventory, node, facts, target);
+        vm::judge(&mut judged, inventory, node, facts, (target, options));
         image::judge(&mut judged, facts, target, options);
     }
     judged

@@ -6,11 +6,17 @@ use super::Judged;
 use crate::hypervisor::{DiskKind, PowerState, Vm};
 use crate::upgrade::cluster_seen::SeenNode;
 use crate::upgrade::inventory::Inventory;
-use crate::upgrade::plan::new_name;
+use crate::upgrade::plan::{Options, is_there, new_name};
 use crate::upgrade::refusal as codes;
 use crate::upgrade::target::Target;
 
-pub(super) fn judge(judged: &mut Judged, inventory: &Inventory, node: &SeenNode, facts: &Node, target: &Target) {
+pub(super) fn judge(
+    judged: &mut Judged,
+    inventory: &Inventory,
+    node: &SeenNode,
+    facts: &Node,
+    (target, options): (&Target, &Options),
+) {
     let Some(vm) = its_vm(judged, inventory, node, facts) else { return };
     let refusals = judged.refusals.len();
     match vm.power {
@@ -39,8 +45,8 @@ pub(super) fn judge(judged: &mut Judged, inventory: &Inventory, node: &SeenNode,
     if vm.adapters.is_empty() {
         judged.refuse(codes::VM_ADAPTER, &node.name, format!("its VM {} has no network adapter", vm.name));
     }
-    let new = new_name(&vm.name, target);
-    if facts.image.build != target.image.build && inventory.vms.iter().any(|vm| vm.name == new) {
+    let (new, is_there) = (new_name(&vm.name, target, options), is_there(facts, Some(vm), target, options));
+    if !is_there && inventory.vms.iter().any(|vm| vm.name == new) {
         let reason = format!("there is a VM {new} already; remove it if nobody needs it");
         judged.refuse(codes::VM_NAME, &node.name, reason);
     }
@@ -48,6 +54,10 @@ pub(super) fn judge(judged: &mut Judged, inventory: &Inventory, node: &SeenNode,
         && let Some(disk) = vm.data_disks().next()
     {
         judged.holds(&node.name, format!("VM {vm}, data disk {}", disk.reference.uuid));
+        if let Some(size) = options.size.filter(|size| !is_there && vm.size != Some(*size)) {
+            let has = vm.size.map_or_else(|| "what is not known".to_owned(), |size| size.to_string());
+            judged.holds(&node.name, format!("its VM has {has}, and the new one gets {size}"));
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod permit;
 mod place;
 pub(super) mod salvage;
 mod silence;
+mod size;
 pub(super) mod stamp;
 mod stories;
 mod unaskable;

@@ -34,8 +34,15 @@ async fn asked(call: &str, number: usize, fault: Fault) -> (Option<Kind>, Vec<&'
                 let swap = Some(uuid::Uuid::from_u128(1));
                 let stamp = stamp("cp1", swap).unwrap();
                 let name = if at.is_some() { "second" } else { "first" };
-                let replacement =
-                    Replacement { name, uuid: uuid::Uuid::new_v4(), image, like: &like, stamp, placement: &placement };
+                let replacement = Replacement {
+                    name,
+                    uuid: uuid::Uuid::new_v4(),
+                    image,
+                    like: &like,
+                    size: None,
+                    stamp,
+                    placement: &placement,
+                };
                 guarded.import(&replacement).await.map(drop)
             }
             None => {
@@ -116,7 +123,8 @@ async fn what_was_laid_ready_is_at_the_place_and_is_looked_at_at_each_import() {
     let image = guarded.stage(&world.target.ova, &world.target.digest, &like, placement).await.unwrap();
     world.lock().templates[0].digest = "another".to_owned();
     let (uuid, stamp) = (uuid::Uuid::new_v4(), stamp("cp1", None).unwrap());
-    let replacement = |image| Replacement { name: "x", uuid, image, like: &like, stamp: stamp.clone(), placement };
+    let replacement =
+        |image| Replacement { name: "x", uuid, image, like: &like, size: None, stamp: stamp.clone(), placement };
     assert_eq!(guarded.import(&replacement(&image)).await.unwrap_err().kind, Kind::Refused);
     world.lock().templates.clear();
     assert_eq!(guarded.import(&replacement(&image)).await.unwrap_err().kind, Kind::NotFound);

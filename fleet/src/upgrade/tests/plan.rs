@@ -1,9 +1,9 @@
 use super::*;
-use crate::hypervisor::PowerState;
+use crate::hypervisor::{PowerState, VmSize};
 use crate::upgrade::Earlier;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::tests::command::wait;
-use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, World, data, disk, new, old, old_vm, options};
+use crate::upgrade::tests::fake::{DEPLOYMENT, Ill, SMALL, World, data, disk, new, old, old_vm, options};
 use contract::node::Node;
 use contract::swap::{self, Stage, Use};
 
@@ -93,6 +93,46 @@ fn a_node_that_runs_the_image_already_is_left_alone() {
     let decided = plan(&inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap();
     let names: Vec<_> = decided.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["cp3", "cp1"]);
+}
+
+/// The image stays, and with it the names of VMs: the size tells them apart.
+#[test]
+fn a_node_whose_vm_has_another_size_is_swapped_on_the_same_image_too() {
+    let mut inventory = inventory(3);
+    for (node, vm) in inventory.cluster.nodes.iter_mut().zip(&mut inventory.vms) {
+        let image = &mut node.facts.as_mut().unwrap().image;
+        (image.build, image.version) = (new().build, new().version);
+        vm.name = format!("{}-bbbbbbb", node.name);
+    }
+    let large = VmSize { processors: 4, memory: 16384 };
+    inventory.vms[1].size = Some(large);
+    let decide = |inventory: &Inventory, size| {
+        let options = Options { size, ..options(Mode::Rolling) };
+        plan(inventory, &target(), &options, Uuid::from_u128(1))
+    };
+    let names = |plan: Plan| plan.nodes.into_iter().map(|node| node.new_name).collect::<Vec<_>>();
+    let decided = decide(&inventory, Some(large)).unwrap();
+    assert!(
+        decided
+            .grounds
+            .iter()
+            .any(|ground| ground.evidence.ends_with("the new one gets 4 processors and 16384 MiB of memory"))
+    );
+    assert_eq!(names(decided), ["cp3-bbbbbbb-4x16384", "cp1-bbbbbbb-4x16384"]);
+    assert_eq!(decide(&inventory, None).unwrap_err().0[0].code, "upgrade.nothing-to-do", "no size is wanted");
+    // From one size to the next one, and to another image.
+    inventory.vms[0].name = "cp1-bbbbbbb-4x16384".to_owned();
+    let larger = Some(VmSize { processors: 8, memory: 32768 });
+    assert_eq!(names(decide(&inventory, larger).unwrap())[2], "cp1-bbbbbbb");
+    inventory.vms[0].size = None;
+    assert_eq!(
+        names(decide(&inventory, Some(SMALL)).unwrap()),
+        ["cp2-bbbbbbb-2x4096", "cp1-bbbbbbb"],
+        "not known is not so"
+    );
+    inventory.vms[2].name = "cp1-bbbbbbb".to_owned();
+    let taken = decide(&inventory, Some(SMALL)).unwrap_err();
+    assert_eq!(taken.0[0].code, "upgrade.vm-name", "a name that is taken");
 }
 
 /// The codes of the refusals after a change of what was seen.

@@ -124,7 +124,7 @@ impl World {
         assert_eq!(left.len(), 5);
         let top = self.bed.file("[LocalDS_0] ");
         for directory in std::fs::read_dir(top).unwrap().map(|entry| entry.unwrap()) {
-            // The directory of a VM whose data disk went after it stays, empty.
+            // The directory of a VM whose data disk went after it may stay where something went wrong, empty.
             if directory.file_name().to_string_lossy().starts_with("cp") {
                 let left: Vec<_> =
                     std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path()).collect();
@@ -145,4 +145,7 @@ async fn three_nodes_are_deployed_and_destroyed() {
     assert_eq!(world.bed.machines().await, before, "a second deploy changes nothing");
     assert_eq!(world.give(REMOVE).await.unwrap(), Arrived::Gone);
     world.is_gone().await;
+    let top = std::fs::read_dir(world.bed.file("[LocalDS_0] ")).unwrap();
+    let left = top.map(|entry| entry.unwrap().file_name()).filter(|name| name.to_string_lossy().starts_with("cp"));
+    assert_eq!(left.collect::<Vec<_>>(), [""; 0], "nor a directory");
 }

@@ -17,7 +17,7 @@ enum Way {
 const WAYS: [Way; 3] = [Way::Made, Way::MadeThenRemoved, Way::Removed];
 
 /// Calls that change something, and what is asked for holds and journal.
-const CHANGES: [&str; 12] = [
+const CHANGES: [&str; 13] = [
     "CloneVM_Task",
     "CreateSnapshot_Task",
     "Datastore",
@@ -26,6 +26,7 @@ const CHANGES: [&str; 12] = [
     "HttpNfcLeaseComplete",
     "ImportVApp",
     "MarkAsTemplate",
+    "MoveDatastoreFile_Task",
     "NFC",
     "PowerOnVM_Task",
     "ReconfigVM_Task",

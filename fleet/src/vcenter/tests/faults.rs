@@ -138,6 +138,7 @@ async fn who_was_overtaken_begins_nothing_more() {
         uuid: Uuid::from_u128(9),
         image: &image,
         like: &vm,
+        size: None,
         stamp: stamp("cp1", Some(7)),
         placement: &Placement::default(),
     };

@@ -118,7 +118,7 @@ impl VcenterHypervisor {
     async fn replaced(&self, like: &Vm, name: &str, image: &Staged) -> Result<Uuid> {
         let node = like.stamp.clone().unwrap().node;
         let (uuid, placement) = (Uuid::new_v4(), &Placement::default());
-        let replacement = Replacement { name, uuid, image, like, stamp: stamp(&node, Some(7)), placement };
+        let replacement = Replacement { name, uuid, image, like, size: None, stamp: stamp(&node, Some(7)), placement };
         let made = self.import(&replacement, &Free).await?;
         assert_eq!(made, uuid, "the one that its maker has noted");
         Ok(made)

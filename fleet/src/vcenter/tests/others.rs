@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bed::Count;
 use super::*;
+use crate::hypervisor::{DiskRef, VmSize};
 use crate::vcenter::Site;
 
 /// What a VM's way from its image to its end costs.
@@ -254,6 +255,63 @@ async fn a_disk_that_lies_beside_anothers_vm_is_not_removed_though_nobody_holds_
     // Beside a VM of one's own it goes.
     hypervisor.delete_disk(&disk, &Free).await.unwrap();
     assert!(!bed.file(&disk.path).exists());
+}
+
+#[tokio::test]
+async fn a_vm_that_takes_anothers_place_has_its_size_or_the_one_that_is_said() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    assert_eq!(vm.size, Some(VmSize { processors: SIZE.processors, memory: SIZE.memory.into() }));
+    for (number, size) in [(7, None), (8, Some(VmSize { processors: 4, memory: 8192 }))] {
+        let (uuid, name) = (Uuid::new_v4(), format!("cp1-{number}"));
+        let (name, placement, stamp) = (&*name, &Placement::default(), stamp("cp1", Some(number)));
+        let replacement = Replacement { name, uuid, image: &image, like: &vm, size, stamp, placement };
+        hypervisor.import(&replacement, &Free).await.unwrap();
+        assert_eq!(hypervisor.of_uuid(uuid).await.size, size.or(vm.size));
+    }
+}
+
+/// vCenter leaves it then, for the disk lies in it.
+#[tokio::test]
+async fn the_directory_of_a_vm_that_went_before_its_disk_goes_after_that_and_nothing_that_lies_in_one_ever_does() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let empties = async |disk: &DiskRef, node: &str| hypervisor.remove_emptied(disk, &[node], &Free).await.unwrap();
+    for strange in [false, true] {
+        let vm = hypervisor.added("cp1", &image).await;
+        let disk = vm.data_disks().next().unwrap().reference.clone();
+        let directory = bed.file(&disk.path).parent().unwrap().to_owned();
+        hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+        empties(&disk, "cp1").await;
+        assert!(bed.file(&disk.path).exists() && hypervisor.vm(&vm.reference).await.is_ok(), "a VM is there");
+        hypervisor.destroy(&hypervisor.again(&vm).await, &Free).await.unwrap();
+        empties(&disk, "cp1").await;
+        assert!(hypervisor.has_disk(&disk).await.unwrap(), "a disk lies there");
+        hypervisor.delete_disk(&disk, &Free).await.unwrap();
+        empties(&disk, "cp2").await;
+        assert!(directory.exists(), "it is none of that node's");
+        if strange {
+            std::fs::write(directory.join("notes.txt"), "a person's").unwrap();
+        }
+        empties(&disk, "cp1").await;
+        assert_eq!(directory.exists(), strange);
+        if !strange {
+            // An earlier call has ended in between, and somebody has put something there meanwhile, or nobody has.
+            let aside = directory.with_file_name(format!("cp1-{}-emptied", disk.uuid));
+            std::fs::create_dir(&aside).unwrap();
+            empties(&disk, "cp1").await;
+            assert!(!aside.exists());
+            std::fs::create_dir(&aside).unwrap();
+            std::fs::write(aside.join("notes.txt"), "a person's").unwrap();
+            empties(&disk, "cp1").await;
+            assert!(!aside.exists() && directory.join("notes.txt").exists(), "it has its name again");
+            std::fs::remove_dir_all(&directory).unwrap();
+            empties(&disk, "cp1").await;
+        }
+    }
 }
 
 #[tokio::test]

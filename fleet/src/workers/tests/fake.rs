@@ -275,6 +275,7 @@ pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
         name: name.to_owned(),
         stamp,
         power: PowerState::Off,
+        size: None,
         disks: Vec::new(),
         adapters: Vec::new(),
         snapshots: Vec::new(),

@@ -17,7 +17,7 @@ use fleet::authority::Snapshots;
 use fleet::deploy::Guests;
 use fleet::hypervisor::{
     Adapter, Addition, Disk, DiskKind, DiskRef, Error, Hypervisor, Kind, Permit, Placement, PowerState, Replacement,
-    Result, ShutDown, Staged, Stamp, Vm, VmRef,
+    Result, ShutDown, Staged, Stamp, Vm, VmRef, VmSize,
 };
 use fleet::node::AddOnSeen;
 use fleet::workers::{Cluster, Evicted, NodeSeen, PodSeen, Token};
@@ -484,6 +484,7 @@ impl Hypervisor for Of {
     async fn import(&self, replacement: &Replacement<'_>, permit: &dyn Permit) -> Result<Uuid> {
         let (uuid, name, stamp) = (replacement.uuid, replacement.name.to_owned(), replacement.stamp.clone());
         let (like, digest) = (replacement.like.clone(), replacement.image.digest.clone());
+        let size = replacement.size.or(like.size);
         self.place
             .does("import", permit, move |state| {
                 let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
@@ -493,7 +494,8 @@ impl Hypervisor for Of {
                 state.forms.insert(name.clone(), form);
                 state.images.insert(uuid, digest);
                 let reference = VmRef { uuid, id: format!("vm-{uuid}") };
-                let vm = Vm { reference, name, stamp: Some(stamp), power: PowerState::Off, disks: Vec::new(), ..like };
+                let (stamp, power) = (Some(stamp), PowerState::Off);
+                let vm = Vm { reference, name, stamp, power, size, disks: Vec::new(), ..like };
                 let adapters = vm.adapters.into_iter().map(|adapter| Adapter { connected: true, ..adapter }).collect();
                 state.vms.push((Vm { adapters, ..vm }, placement, None));
                 Ok(uuid)
@@ -505,14 +507,15 @@ impl Hypervisor for Of {
         let uuid = addition.uuid.expect("its Machine's UID");
         let (name, stamp, placement) = (addition.name.to_owned(), addition.stamp.clone(), addition.placement.clone());
         let properties = addition.properties.clone();
-        let (size, digest) = (addition.size.data_disk, addition.image.digest.clone());
+        let (disk_size, digest) = (addition.size.data_disk, addition.image.digest.clone());
+        let size = VmSize { processors: addition.size.processors, memory: addition.size.memory.into() };
         self.place
             .does("add", permit, move |state| {
                 let is_there = state.vms.iter().any(|(vm, ..)| vm.stamp.as_ref() == Some(&stamp) || vm.uuid() == uuid);
                 assert!(!is_there, "{name} is made twice");
                 let disk = DiskRef { uuid: Uuid::new_v4(), path: format!("[ds] {name}.vmdk") };
                 let disk = Disk { reference: disk, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
-                let disks = Vec::from_iter(size.map(|_| disk));
+                let disks = Vec::from_iter(disk_size.map(|_| disk));
                 state.disks.extend(disks.iter().map(|disk| (disk.reference.uuid, true)));
                 if properties[keys::ROLE] != "worker"
                     && let Some(disk) = disks.first()
@@ -532,6 +535,7 @@ impl Hypervisor for Of {
                     name,
                     stamp: Some(stamp),
                     power: PowerState::Off,
+                    size: Some(size),
                     disks,
                     adapters: vec![adapter],
                     snapshots: Vec::new(),

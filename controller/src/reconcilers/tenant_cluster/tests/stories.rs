@@ -750,21 +750,6 @@ async fn a_cluster_that_does_not_form_says_so_and_can_be_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_changed_of_control_nodes_that_are_there_is_told_as_not_done() {
-    let world = World::new();
-    world.until("ready", World::is_ready).await;
-    let there = world.api.object("tenantclusters");
-    let mut changed: TenantCluster = serde_json::from_value(there).unwrap();
-    changed.spec.control_plane.vm_class = "medium".to_owned();
-    world.api.put(&changed);
-    world.reconcile().await.unwrap();
-    let (status, reason, words) = world.condition("UpToDate");
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "ChangeNotSupported"), "{words}");
-    assert!(world.is_ready());
-    world.is_whole("nothing was changed");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_term_that_ends_stops_all_work_and_another_controller_goes_on() {
     let mut world = World::new();
     world.place.lock().is_ill = true;

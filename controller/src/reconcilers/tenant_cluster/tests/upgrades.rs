@@ -1,6 +1,8 @@
 //! Control nodes on another image or minor, as a person sees it; and whatever fails and wherever a controller dies, the declared state
 //! in the end.
 
+mod sizes;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

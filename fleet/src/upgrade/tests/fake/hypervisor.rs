@@ -266,6 +266,7 @@ impl Hypervisor for World {
             taken.map_or(Ok(()), |taken| Err(Error::refused(format!("the name is taken, by {}", taken.vm))))
         };
         let (stamp, name, uuid) = (replacement.stamp.clone(), replacement.name.to_owned(), replacement.uuid);
+        let size = replacement.size.or(replacement.like.size);
         let make = move |state: &mut State, _| {
             state.newborn_takes(&name, uuid);
             let mut machine = state.machine_named(&name, uuid, new());
@@ -273,7 +274,7 @@ impl Hypervisor for World {
                 adapter.connected = false;
             }
             machine.node.clone_from(&stamp.node);
-            machine.vm.stamp = Some(stamp);
+            (machine.vm.stamp, machine.vm.size) = (Some(stamp), size);
             (machine.ours, machine.folder, machine.whole) = (true, HOME, false);
             let seen = state.seen(&machine);
             state.machines.push(machine);

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use self::fault::{At, Call, Fault, Faults};
 use self::store::Kept;
-use crate::hypervisor::{Adapter, DiskKind, DiskRef, Placement, PowerState, Stamp, Vm, VmRef};
+use crate::hypervisor::{Adapter, DiskKind, DiskRef, Placement, PowerState, Stamp, Vm, VmRef, VmSize};
 use crate::upgrade::{Inventory, Mode, Nodes as _, OnFailure, Options, Plan, Target, plan};
 
 /// What is wrong with the new image.
@@ -193,6 +193,9 @@ pub fn member(node: &str) -> String {
     format!("{:x}", 0xe0 + index(node))
 }
 
+/// How large VMs are at first.
+pub const SMALL: VmSize = VmSize { processors: 2, memory: 4096 };
+
 pub fn stamp(node: &str, swap: Option<Uuid>) -> Option<Stamp> {
     Some(Stamp { deployment: DEPLOYMENT, node: node.to_owned(), swap })
 }
@@ -206,6 +209,7 @@ pub fn options(mode: Mode) -> Options {
         downgrade: false,
         publisher: None,
         placement: Placement::default(),
+        size: None,
     }
 }
 
@@ -393,6 +397,7 @@ impl State {
             name: name.to_owned(),
             stamp: None,
             power: PowerState::Off,
+            size: Some(SMALL),
             disks: vec![system],
             adapters: ADAPTERS.iter().enumerate().map(adapter).collect(),
             snapshots: Vec::new(),

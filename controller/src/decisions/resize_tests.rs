@@ -1,0 +1,230 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned};
+use crate::decisions::fixture::now;
+use crate::decisions::rest::Rest;
+use crate::objects::{DO, Operation, TenantCluster};
+use fleet::upgrade::Verb;
+
+const SMALL: ControlPlaneSize = ControlPlaneSize { processors: 2, memory_mib: 4096 };
+const LARGE: ControlPlaneSize = ControlPlaneSize { processors: 4, memory_mib: 16384 };
+
+/// A small cluster on the former image, whose control nodes are of a class that a person has named.
+fn small() -> TenantCluster {
+    let mut cluster = names(Some(FORMER));
+    cluster.spec.control_plane.vm_class = "any".to_owned();
+    let resolved = cluster.status.as_mut().unwrap().resolved.as_mut().unwrap();
+    (resolved.processors, resolved.memory_mib) = (Some(SMALL.processors), Some(SMALL.memory_mib));
+    cluster
+}
+
+fn automatic(window: Option<&str>) -> TenantCluster {
+    let mut cluster = small();
+    cluster.spec.control_plane.vm_class = AUTO.to_owned();
+    cluster.spec.maintenance.window = window.map(str::to_owned);
+    cluster
+}
+
+/// An Operation of the same image that goes to large ones.
+fn resize(entries: &[Value]) -> Operation {
+    let mut operation = to_large(entries);
+    operation.spec.to_image = Some(FORMER.to_owned());
+    operation
+}
+
+/// One of another image, whose new VMs are large.
+fn to_large(entries: &[Value]) -> Operation {
+    let mut operation = swap(entries);
+    operation.spec.plan.as_mut().unwrap()["options"]["size"] = json!({"processors": 4, "memory": 16384});
+    operation
+}
+
+fn next(cluster: &TenantCluster, operation: Option<&Operation>, size: ControlPlaneSize) -> Change {
+    decided(cluster, operation, Ok(size))
+}
+
+fn decided(cluster: &TenantCluster, operation: Option<&Operation>, size: Result<ControlPlaneSize, Obstacle>) -> Change {
+    looked(cluster, operation, size, (None, false))
+}
+
+/// The same beside a change of the control cluster, and where nothing is noted of a node's VM.
+fn looked(
+    cluster: &TenantCluster,
+    operation: Option<&Operation>,
+    size: Result<ControlPlaneSize, Obstacle>,
+    (change, has_drifted): (Option<&str>, bool),
+) -> Change {
+    let images = images();
+    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let rests = Rest::of(cluster, change.map(str::to_owned));
+    let (minor, now) = ("1.36".parse().ok(), now().0);
+    SeenCluster { cluster, swap, raise: None, images: &images, minor, size, rests, has_drifted, now }.next()
+}
+
+fn missing() -> Obstacle {
+    Obstacle::new(TenantClusterReason::ReferenceMissing, "there is no VMClass any")
+}
+
+#[test]
+fn another_class_is_a_swap_of_the_same_image_and_goes_with_another_image_at_once() {
+    let to = |change: Change| match change {
+        Change::Swap(image, None, size) => (image.metadata.name.unwrap(), size),
+        change => panic!("{change:?}"),
+    };
+    assert_eq!(next(&small(), None, SMALL), Change::Nothing);
+    assert_eq!(to(next(&small(), None, LARGE)), (FORMER.to_owned(), LARGE));
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    assert_eq!(to(next(&both, None, LARGE)), (NEW.to_owned(), LARGE));
+    assert_eq!(to(next(&both, None, SMALL)), (NEW.to_owned(), SMALL));
+    for cluster in [&small(), &both] {
+        assert_eq!(decided(cluster, None, Err(missing())), Change::Blocked(missing()));
+    }
+    // Its image carries what it runs, whatever has become of it.
+    let mut unnamed = small();
+    unnamed.spec.image = None;
+    assert_eq!(to(next(&unnamed, None, LARGE)).0, FORMER);
+}
+
+#[test]
+fn what_workers_have_outgrown_waits_for_the_window_and_without_one_for_the_next_image() {
+    assert_eq!(next(&automatic(None), None, LARGE), Change::Nothing);
+    let waits = next(&automatic(Some("Sat 02:00-03:00")), None, LARGE);
+    let Change::Waits(TenantClusterReason::AwaitsWindow, words) = &waits else { panic!("{waits:?}") };
+    assert!(words.contains("4 processors and 16384 MiB"), "{words}");
+    assert!(matches!(next(&automatic(Some("00:00-23:59")), None, LARGE), Change::Swap(_, None, LARGE)));
+    let mut image = automatic(None);
+    image.spec.image = Some(NEW.to_owned());
+    assert!(matches!(next(&image, None, LARGE), Change::Swap(_, None, LARGE)));
+}
+
+#[test]
+fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(next(&small(), Some(&resize(&moves)), LARGE), go(Verb::Resume));
+    assert_eq!(next(&small(), Some(&resize(&moves)), SMALL), go(Verb::Rollback));
+    let third = ControlPlaneSize { processors: 8, ..LARGE };
+    assert_eq!(next(&small(), Some(&resize(&moves)), third), go(Verb::Resume), "one after the other");
+    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Verb::Rollback), "nothing of it has moved");
+    assert_eq!(decided(&small(), Some(&resize(&moves)), Err(missing())), go(Verb::Resume));
+    // Fewer workers take nothing back.
+    assert_eq!(next(&automatic(None), Some(&resize(&moves)), SMALL), go(Verb::Resume));
+    let upgraded = resize(&ended("upgraded"));
+    assert_eq!(next(&small(), Some(&upgraded), SMALL), go(Verb::Rollback));
+    let waits = next(&small(), Some(&upgraded), third);
+    assert!(
+        matches!(&waits, Change::Waits(TenantClusterReason::AwaitsCommit, words) if words.contains("another size")),
+        "{waits:?}"
+    );
+    // A swap of another image turns by its image alone, as ever.
+    let mut image = to_large(&moves);
+    assert_eq!(next(&small(), Some(&image), LARGE), go(Verb::Rollback), "its image is not named");
+    image.spec.from_image = Some("another".to_owned());
+    assert_eq!(next(&small(), Some(&image), SMALL), go(Verb::Resume));
+}
+
+#[test]
+fn what_is_committed_is_pinned_once_and_never_again_over_what_came_later() {
+    let committed = [ended("upgraded"), ended("committed")].concat();
+    for operation in [resize(&committed), to_large(&committed)] {
+        let Change::Pin(resolved, Some(of)) = next(&small(), Some(&operation), LARGE) else {
+            panic!("it is not pinned")
+        };
+        assert_eq!((pinned_size(&resolved), of.as_str()), (Some(LARGE), "shop-1"));
+        assert_eq!(resolved.image, operation.spec.to_image);
+        // Somebody has changed VMs by hand, and the class was changed to what they are.
+        let mut later = operation.clone();
+        later.status.as_mut().unwrap().pinned = true;
+        assert_eq!(next(&small(), Some(&later), SMALL), Change::Nothing);
+    }
+}
+
+#[test]
+fn what_went_back_is_not_tried_again_by_itself_and_another_size_is() {
+    let mut back = resize(&[vec![turned("back")], ended("rolled-back")].concat());
+    let failed = next(&small(), Some(&back), LARGE);
+    let Change::Waits(TenantClusterReason::ChangeFailed, words) = &failed else { panic!("{failed:?}") };
+    assert!(words.contains("with 4 processors") && words.contains("another vmClass"), "{words}");
+    let larger = ControlPlaneSize { processors: 8, ..LARGE };
+    assert!(matches!(next(&small(), Some(&back), larger), Change::Swap(_, None, _)));
+    assert_eq!(next(&small(), Some(&back), SMALL), Change::Nothing);
+    // It holds nothing else up.
+    let mut raised = small();
+    raised.spec.version = "1.35".to_owned();
+    assert!(matches!(next(&raised, Some(&back), LARGE), Change::Blocked(_)), "there is no way back to that");
+    back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+    assert!(matches!(next(&small(), Some(&back), LARGE), Change::Swap(_, Some(of), LARGE) if of == "shop-1"));
+}
+
+/// Some control nodes may be in VMs of the new size for good, and no object says which.
+#[test]
+fn after_a_resize_that_was_abandoned_the_sizes_of_vms_are_asked_for() {
+    let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
+    let judged = next(&small(), Some(&abandoned), SMALL);
+    assert!(matches!(&judged, Change::Judge(_, Some(SMALL), then) if **then == Change::Nothing), "{judged:?}");
+    let wanted = next(&small(), Some(&abandoned), LARGE);
+    assert!(matches!(&wanted, Change::Judge(_, None, then) if matches!(**then, Change::Waits(..))), "{wanted:?}");
+}
+
+/// The database of the control cluster may be older than VMs are.
+#[test]
+fn the_sizes_of_vms_that_nothing_is_noted_of_are_asked_for() {
+    let drifted = |cluster: &TenantCluster, size| looked(cluster, None, Ok(size), (None, true));
+    let judged = drifted(&small(), SMALL);
+    assert!(matches!(&judged, Change::Judge(_, Some(SMALL), then) if **then == Change::Nothing), "{judged:?}");
+    assert!(matches!(drifted(&small(), LARGE), Change::Swap(_, None, LARGE)), "that is judged as any swap is");
+    let waits = drifted(&automatic(Some("Sat 02:00-03:00")), LARGE);
+    assert!(matches!(&waits, Change::Judge(_, None, then) if matches!(**then, Change::Waits(..))), "{waits:?}");
+}
+
+/// As with an image: what speaks against beginning something does not speak against going back.
+#[test]
+fn beside_a_change_of_the_control_cluster_the_former_class_is_the_way_back_and_nothing_begins() {
+    let beside = |operation: Option<&Operation>, size| looked(&small(), operation, Ok(size), (Some("cp2"), false));
+    let waits = beside(None, LARGE);
+    assert!(
+        matches!(&waits, Change::Waits(TenantClusterReason::Changing, words) if words.contains("cp2")),
+        "{waits:?}"
+    );
+    let mut upgraded = resize(&ended("upgraded"));
+    assert_eq!(beside(Some(&upgraded), SMALL), Change::Go("shop-1".to_owned(), Verb::Rollback));
+    let stays = beside(Some(&upgraded), LARGE);
+    assert!(!matches!(stays, Change::Go(..)), "{stays:?}");
+    // In a cluster that is paused the word is refused, and it is said what to name.
+    let mut paused = small();
+    paused.spec.paused = true;
+    upgraded.spec.from_size = Some(SMALL);
+    upgraded.metadata.annotations = Some([(DO.to_owned(), "rollback".to_owned())].into());
+    let Change::Answer(_, Some(words)) = next(&paused, Some(&upgraded), LARGE) else { panic!("it is heard") };
+    assert!(words.contains("a class of 2 processors") && !words.contains(FORMER), "{words}");
+}
+
+#[test]
+fn control_nodes_count_as_the_larger_of_what_they_may_have_until_there_is_no_way_back() {
+    let cluster = small();
+    let pinned = cluster.status.as_ref().unwrap().resolved.as_ref().unwrap();
+    let of = |change: &Change, operation: Option<&Operation>| {
+        change.holds(pinned, operation.map(|it| Swapping::of(it).unwrap().unwrap()).as_ref())
+    };
+    let begins = next(&cluster, None, LARGE);
+    assert_eq!((of(&begins, None), of(&Change::Nothing, None)), (Some(LARGE), Some(SMALL)));
+    let wide = ControlPlaneSize { processors: 1, memory_mib: 16384 };
+    let mixed = ControlPlaneSize { processors: 2, memory_mib: 16384 };
+    assert_eq!(of(&next(&cluster, None, wide), None), Some(mixed), "who goes back has more of the one");
+    for (entries, size) in [
+        (vec![], LARGE),
+        (ended("upgraded"), LARGE),
+        ([vec![turned("abandon")], ended("abandoned")].concat(), LARGE),
+        ([vec![turned("back")], ended("rolled-back")].concat(), SMALL),
+        ([ended("upgraded"), ended("committed")].concat(), LARGE),
+    ] {
+        assert_eq!(of(&Change::Nothing, Some(&resize(&entries))), Some(size), "{entries:?}");
+    }
+    let mut committed = resize(&[ended("upgraded"), ended("committed")].concat());
+    let pins = next(&cluster, Some(&committed), LARGE);
+    assert_eq!(of(&pins, Some(&committed)), None, "that is noted first");
+    committed.status.as_mut().unwrap().pinned = true;
+    assert_eq!(of(&Change::Nothing, Some(&committed)), Some(SMALL));
+}

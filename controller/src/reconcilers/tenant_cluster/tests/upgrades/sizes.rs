@@ -1,0 +1,314 @@
+//! Control nodes of another size, with another image and with the same.
+
+use fleet::hypervisor::VmSize;
+use serde_json::json;
+
+use super::*;
+use crate::objects::{ControlPlaneSize, Limits, NodePool, Provider, VMClass};
+
+const SMALL: (u32, u32) = (2, 4096);
+const LARGE: (u32, u32) = (4, 16384);
+
+fn class(name: &str, (processors, memory): (u32, u32)) -> VMClass {
+    VMClass::new(name, serde_json::from_value(json!({"processors": processors, "memoryMiB": memory})).unwrap())
+}
+
+impl World {
+    /// A cluster of small control nodes that serves, and classes by which they may be others.
+    async fn resizable() -> Self {
+        let world = Self::upgradable().await;
+        world.api.put(&class("small", SMALL));
+        world.api.put(&class("large", LARGE));
+        world
+    }
+
+    fn names_class(&self, class: &str) {
+        self.edit(|spec| spec.control_plane.vm_class = class.to_owned());
+    }
+
+    fn limited(&self, limits: Option<Limits>) {
+        let mut provider: Provider = self.api.read(None, "dc1").unwrap();
+        provider.spec.limits = limits;
+        self.api.put(&provider);
+    }
+
+    /// What Machines say of the size of control nodes, which is the same of all.
+    fn held(&self) -> (u32, u32) {
+        let sizes: Vec<_> = self.machines().iter().map(|it| (it.spec.processors, it.spec.memory_mib)).collect();
+        assert!(sizes.len() == 3 && sizes.iter().all(|size| *size == sizes[0]), "{sizes:?}");
+        sizes[0]
+    }
+
+    /// All control nodes run an image in VMs of one size, and that is pinned everywhere.
+    fn all_have(&self, image: &str, size: (u32, u32), what: &str) {
+        self.all_run(image, what);
+        let resolved = self.status()["resolved"].clone();
+        assert_eq!((&resolved["processors"], &resolved["memoryMiB"]), (&size.0.into(), &size.1.into()), "{what}");
+        assert_eq!(self.held(), size, "{what}");
+        let wanted = VmSize { processors: size.0, memory: size.1.into() };
+        assert!(self.place.lock().vms.iter().all(|(vm, ..)| vm.size == Some(wanted)), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_class_swaps_the_control_nodes_into_vms_of_its_size_on_the_image_that_they_run() {
+    let world = World::resizable().await;
+    let before = world.place.lock().changes.len();
+    world.names_class("large");
+    let noted = async {
+        while !world.place.lock().changes[before..].contains(&"import") {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        world.held()
+    };
+    // The first look notes it, and only the next one begins.
+    world.reconcile().await.unwrap();
+    let (done, held) = tokio::join!(world.reconcile(), noted);
+    done.unwrap();
+    assert_eq!(held, LARGE, "before the first VM");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    let (_, _, words) = world.condition("UpToDate");
+    assert!(words.contains("with 4 processors and 16384 MiB of memory"), "{words}");
+    let spec = world.operations().remove(0).spec;
+    let size = |(processors, memory_mib)| Some(ControlPlaneSize { processors, memory_mib });
+    assert_eq!((spec.from_image.as_deref(), spec.to_image.as_deref()), (Some(FORMER), Some(FORMER)));
+    assert_eq!((spec.from_size, spec.to_size), (size(SMALL), size(LARGE)));
+    assert_eq!((world.status()["resolved"]["processors"].as_u64(), world.place.vms().len()), (Some(2), 6));
+    world.until("committed", World::is_current).await;
+    world.all_have(FORMER, LARGE, "it is committed");
+    assert!(world.operations()[0].status.as_ref().unwrap().pinned);
+    let changes = world.place.lock().changes.len();
+    world.rests().await;
+    assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1), "once");
+    // And smaller again, by another one.
+    world.names_class("small");
+    world.until("committed", |world| world.is_current() && world.operations().len() == 2).await;
+    world.all_have(FORMER, SMALL, "smaller again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_former_class_named_before_the_commit_is_the_way_back_to_the_vms_that_were_kept() {
+    let world = World::resizable().await;
+    let vms = world.place.vms();
+    world.names_class("large");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.names_class("small");
+    world.until("back", World::is_current).await;
+    world.all_have(FORMER, SMALL, "it went back");
+    assert_eq!(world.place.vms(), vms, "the very same");
+    assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+    // What is ill there goes back, too, and is not tried again by itself.
+    world.place.lock().ill.never_good.extend(NODES.map(str::to_owned));
+    world.names_class("large");
+    world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+    world.rests().await;
+    world.all_have(FORMER, SMALL, "it is not found good");
+    assert!(world.condition("UpToDate").2.contains("another vmClass"), "{:?}", world.condition("UpToDate"));
+    assert_eq!(world.operations().len(), 2);
+    world.place.lock().ill.never_good.clear();
+    world.asks("resume");
+    world.until("committed", World::is_current).await;
+    world.all_have(FORMER, LARGE, "it was tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_another_image_new_vms_have_the_size_of_the_class_now_and_on_the_way_back_what_they_had() {
+    let world = World::resizable().await;
+    let vms = world.place.vms();
+    world.edit(|spec| {
+        spec.control_plane.vm_class = "large".to_owned();
+        spec.image = Some(NEW.to_owned());
+    });
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    assert_eq!((world.held(), world.operations().len()), (LARGE, 1));
+    world.edit(|spec| {
+        spec.control_plane.vm_class = "small".to_owned();
+        spec.image = Some(FORMER.to_owned());
+    });
+    world.until("back", World::is_current).await;
+    world.all_have(FORMER, SMALL, "it went back");
+    assert_eq!((world.place.vms(), world.operations().len()), (vms, 1));
+    world.edit(|spec| {
+        spec.control_plane.vm_class = "large".to_owned();
+        spec.image = Some(NEW.to_owned());
+    });
+    world.until("committed", World::is_current).await;
+    world.all_have(NEW, LARGE, "it is committed");
+    assert_eq!(world.operations().len(), 2, "image and size are one change");
+}
+
+#[tokio::test(start_paused = true)]
+async fn control_nodes_grow_with_their_workers_in_the_window_or_with_the_next_image_and_never_shrink() {
+    let world = World::resizable().await;
+    let pool = |replicas: u32| {
+        let spec = json!({"clusterRef": {"name": "shop"}, "vmClass": "large", "replicas": replicas});
+        let mut pool = NodePool::new("shop-general", serde_json::from_value(spec).unwrap());
+        pool.metadata.namespace = Some("team-blue".to_owned());
+        world.api.put(&pool);
+    };
+    pool(30);
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("Current", 0), "nobody has said when");
+    // The clock of tests begins at midnight of a Friday.
+    world.edit(|spec| spec.maintenance.window = Some("Sat 00:00-03:00".to_owned()));
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitsWindow", 0));
+    assert_eq!(world.held(), SMALL);
+    tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+    // Nobody makes its workers here: it is Ready by none.
+    let has_changed = |world: &World| world.up_to_date() == "Current" && world.outcome().is_some();
+    world.until("grown", |world| has_changed(world)).await;
+    world.all_have(FORMER, LARGE, "the window was open");
+    pool(1);
+    world.edit(|spec| spec.image = Some(NEW.to_owned()));
+    world.until("upgraded", |world| has_changed(world) && world.operations().len() == 2).await;
+    world.all_have(NEW, LARGE, "it is as large as it was");
+    world.edit(|spec| spec.maintenance.window = None);
+    pool(200);
+    world.rests().await;
+    world.all_have(NEW, LARGE, "before another image");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_size_for_which_a_provider_has_no_room_is_refused_before_anything_is_made_or_noted() {
+    let world = World::resizable().await;
+    // Room for what is there, and one that is larger.
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(11));
+    let changes = world.place.lock().changes.len();
+    world.names_class("large");
+    world.rests().await;
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "CapacityMissing" && words.contains("0 are taken, and 12 wanted"), "{reason}: {words}");
+    assert_eq!((world.up_to_date().as_str(), world.held()), ("ChangeBlocked", SMALL));
+    assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 0));
+    assert!(world.is_ready(), "it serves");
+    // An image of the size that they have takes nothing further, whatever the limits are by now.
+    world.limited(room(1));
+    world.edit(|spec| {
+        spec.control_plane.vm_class = "small".to_owned();
+        spec.image = Some(NEW.to_owned());
+    });
+    world.until("upgraded", World::is_current).await;
+    world.all_have(NEW, SMALL, "what is there is replaced");
+    world.limited(room(12));
+    world.names_class("large");
+    world.until("larger", World::is_current).await;
+    world.all_have(NEW, LARGE, "there is room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
+    let world = World::resizable().await;
+    let changes = world.place.lock().changes.len();
+    world.names_class("huge");
+    world.rests().await;
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "ReferenceMissing" && words.contains("VMClass huge"), "{reason}: {words}");
+    assert_eq!((world.up_to_date().as_str(), world.place.lock().changes.len()), ("ChangeBlocked", changes));
+    world.names_class("medium");
+    world.until("in large ones", |world| world.outcome().as_deref() == Some("committed")).await;
+    world.rests().await;
+    world.all_have(FORMER, LARGE, "processors and memory");
+    let (_, reason, words) = world.condition("UpToDate");
+    assert!(reason == "ChangeNotSupported" && words.contains("32 GiB"), "{reason}: {words}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not_all_have() {
+    let world = World::resizable().await;
+    world.names_class("large");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.asks("abandon");
+    world.until("abandoned", |world| world.outcome().is_some()).await;
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.held()), ("ChangeFailed", LARGE));
+    world.names_class("small");
+    world.rests().await;
+    let (_, reason, words) = world.condition("UpToDate");
+    assert!(reason == "ChangeBlocked" && words.contains("2 processors"), "{reason}: {words}");
+    world.names_class("large");
+    world.until("taken for what it is", World::is_current).await;
+    assert_eq!((world.held(), world.operations().len()), (LARGE, 1), "nothing was left to do");
+    assert_eq!(world.status()["resolved"]["memoryMiB"], LARGE.1);
+}
+
+/// The database of the control cluster is of before the resize, and the VMs are not.
+#[tokio::test(start_paused = true)]
+async fn in_a_restored_database_the_former_size_is_not_current_while_nodes_have_the_new_one() {
+    let mut world = World::resizable().await;
+    let before = world.api.snapshot();
+    world.names_class("large");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("committed", World::is_current).await;
+    world.api.restore(before);
+    world.term = Term::unlimited("controller two");
+    let changes = world.place.lock().changes.len();
+    world.rests().await;
+    let (_, reason, words) = world.condition("UpToDate");
+    assert!(reason == "ChangeBlocked" && words.contains("2 processors"), "{reason}: {words}");
+    assert_eq!((world.operations().len(), world.place.lock().changes.len()), (0, changes), "nothing of it is changed");
+    world.names_class("large");
+    world.until("taken for what it is", World::is_current).await;
+    world.rests().await;
+    assert!(world.is_current(), "and stays so");
+    assert_eq!((world.held(), world.operations().len()), (LARGE, 0), "nothing was left to do");
+    assert_eq!(world.status()["resolved"]["memoryMiB"], LARGE.1);
+}
+
+/// Whatever fails and wherever a controller dies, nodes are in VMs of the declared size, and that is what is noted of them.
+#[tokio::test(start_paused = true)]
+async fn wherever_a_controller_dies_or_is_not_answered_the_size_is_the_declared_one_in_the_end() {
+    let has_ended = |world: &World| world.outcome().is_some() && world.is_current();
+    for to in [LARGE, SMALL] {
+        let prepared = async || {
+            let world = World::resizable().await;
+            world.names_class("large");
+            if to == SMALL {
+                world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+                world.names_class("small");
+            }
+            world
+        };
+        let calls = {
+            let world = prepared().await;
+            let mortal = Mortal::new(&world.api, None);
+            until_dead(&world, &mortal, has_ended).await;
+            mortal.calls()
+        };
+        let points: Vec<_> = (0..calls).flat_map(|call| [true, false].map(|before| (call, before))).collect();
+        let tried = drawn_seldom(&format!("deaths of a controller on the way to {to:?}"), points);
+        let (all, mut died) = (tried.len(), 0);
+        for (call, before) in tried {
+            let what = format!("a death {} call {call} on the way to {to:?}", if before { "before" } else { "after" });
+            let mut world = prepared().await;
+            let mortal = Mortal::new(&world.api, Some((call, before)));
+            if !until_dead(&world, &mortal, has_ended).await {
+                continue;
+            }
+            died += 1;
+            world.term = Term::unlimited("controller two");
+            world.until(&what, has_ended).await;
+            world.all_have(FORMER, to, &what);
+            assert_eq!(world.operations().len(), 1, "{what}");
+        }
+        // Where calls come in another order the last ones may not be reached.
+        assert!(died * 2 >= all, "{died} of {all} controllers died on the way to {to:?}");
+    }
+    let calls = {
+        let world = World::resizable().await;
+        let before = world.api.calls();
+        world.names_class("large");
+        world.until("committed", has_ended).await;
+        world.api.calls() - before
+    };
+    let of_call = |call: usize| [Fault::NotDone, Fault::Done, Fault::Changed].map(|fault| (call, fault));
+    let points: Vec<_> = (0..calls).flat_map(of_call).collect();
+    for (call, fault) in drawn_seldom("answers of the API server in a resize", points) {
+        let world = World::resizable().await;
+        world.api.fails_at(call, fault);
+        world.names_class("large");
+        world.until(&format!("{fault:?} at call {call}"), has_ended).await;
+        world.all_have(FORMER, LARGE, &format!("{fault:?} at call {call}"));
+    }
+}

@@ -1,0 +1,123 @@
+//! New VMs of another size: with another image, and with the same.
+
+use uuid::Uuid;
+
+use super::command::{Given, give, give_with};
+use super::fake::fault::{At, Fault};
+use super::fake::{Ill, NODES, SMALL, World};
+use super::stamp::refusals;
+use crate::authority::{Hold, TakeOver};
+use crate::hypervisor::{PowerState, VmSize};
+use crate::upgrade::{Journal, Mode, Outcome, Verb, plan};
+
+const LARGE: VmSize = VmSize { processors: 4, memory: 16384 };
+
+/// Plans an upgrade of its own name, and is killed right after that.
+async fn begin(world: &World) {
+    let plan = plan(&world.inventory().await, &world.target, &world.options, Uuid::new_v4());
+    let plan = plan.unwrap_or_else(|refusals| panic!("{refusals}"));
+    let hold = Hold::take(world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    Journal::begin(&hold, plan).await.unwrap();
+    hold.release().await;
+}
+
+/// A cluster whose last upgrade, to the new image, is committed.
+async fn committed(nodes: usize) -> World {
+    let world = World::of(nodes, Mode::Rolling, Ill::Well);
+    begin(&world).await;
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+    world
+}
+
+/// Panics unless each node runs in a VM of this size, with its disk, and each has so many VMs.
+fn run_in(world: &World, size: VmSize, each: usize, what: &str) {
+    let state = world.lock();
+    let own: Vec<_> = state.machines.iter().filter(|machine| machine.ours).collect();
+    assert_eq!(own.len(), each * state.nodes.len(), "{what}: {own:#?}");
+    for machine in own {
+        let runs = machine.vm.power == PowerState::On;
+        assert_eq!(
+            (runs, machine.vm.data_disks().count()),
+            (machine.vm.size == Some(size), usize::from(runs)),
+            "{what}"
+        );
+    }
+    assert!(NODES[..state.nodes.len()].iter().all(|node| state.is_served(node)), "{what}");
+    assert!(state.nodes.len() == 1 || state.most_away <= 1, "{what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_vms_have_the_size_that_is_wanted_and_on_the_way_back_nodes_have_their_own_again() {
+    for (last, outcome, size) in
+        [(Verb::Commit, Outcome::Committed, LARGE), (Verb::Rollback, Outcome::RolledBack, SMALL)]
+    {
+        let mut world = World::of(3, Mode::Rolling, Ill::Well);
+        world.options.size = Some(LARGE);
+        begin(&world).await;
+        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+        run_in(&world, LARGE, 2, "there");
+        assert_eq!(give(&world, last).await.outcome(), outcome);
+        run_in(&world, size, 1, "at its end");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_image_in_vms_of_another_size_is_a_swap_with_a_way_back_as_any() {
+    for (last, outcome, size) in
+        [(Verb::Commit, Outcome::Committed, LARGE), (Verb::Rollback, Outcome::RolledBack, SMALL)]
+    {
+        let mut world = committed(3).await;
+        for same in [None, Some(SMALL)] {
+            world.options.size = same;
+            assert_eq!(refusals(&world).await, ["upgrade.nothing-to-do"], "{same:?}");
+        }
+        world.options.size = Some(LARGE);
+        begin(&world).await;
+        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+        run_in(&world, LARGE, 2, "there");
+        assert_eq!(give(&world, last).await.outcome(), outcome);
+        run_in(&world, size, 1, "at its end");
+        // And from there to the other one: no name is in the way.
+        world.options.size = Some(if size == LARGE { SMALL } else { LARGE });
+        begin(&world).await;
+        assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+        assert_eq!(give(&world, Verb::Commit).await.outcome(), Outcome::Committed);
+        run_in(&world, world.options.size.unwrap(), 1, "at the next one's end");
+    }
+}
+
+/// The image tells nobody then which of its VMs a node runs in.
+#[tokio::test(start_paused = true)]
+async fn wherever_a_command_is_killed_the_next_one_brings_the_same_image_to_its_new_vm_or_back() {
+    for verb in [Verb::Resume, Verb::Rollback] {
+        for call in (1..).step_by(2) {
+            let mut world = committed(1).await;
+            world.options.size = Some(LARGE);
+            begin(&world).await;
+            let at = At { call, fault: Fault::CutAfter, lasting: false };
+            if !matches!(give_with(&world, Verb::Resume, None, Some(at)).await, Given::Killed) {
+                assert!(call > 20, "{call} calls");
+                break;
+            }
+            let outcome = give(&world, verb).await.outcome();
+            let (expected, size, each) = match verb {
+                Verb::Rollback => (Outcome::RolledBack, SMALL, 1),
+                _ => (Outcome::Upgraded, LARGE, 2),
+            };
+            assert_eq!(outcome, expected, "cut after call {call}");
+            run_in(&world, size, each, &format!("cut after call {call}"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_in_its_former_vm_of_the_same_image_is_not_taken_for_swapped_when_it_is_abandoned() {
+    let mut world = committed(3).await;
+    world.options.size = Some(LARGE);
+    begin(&world).await;
+    let (_, status) = give(&world, Verb::Abandon).await.arrived();
+    let notes = format!("{:?}", status);
+    assert!(notes.contains("stays as it is") && !notes.contains("its swap is final"), "{notes}");
+    run_in(&world, SMALL, 1, "nothing has moved");
+}
