@@ -22,14 +22,14 @@ impl Work<'_> {
     ) -> Result<(), Trouble> {
         let mut now = cluster.clone();
         for attempt in 1.. {
-            let generation = now.metadata.generation.unwrap_or_default();
+            // By the spec that was judged: a newer one is judged in its turn.
+            let generation = cluster.metadata.generation.unwrap_or_default();
             let mut status = now.status.clone().unwrap_or_default();
             change(&mut status);
             for (reason, words) in said {
                 set(&mut status.conditions, *reason, words, generation, &self.clock.time());
             }
-            // By the spec that was judged: a newer one is judged in its turn.
-            status.observed_generation = cluster.metadata.generation.unwrap_or_default();
+            status.observed_generation = generation;
             match kinds::note(self.objects, &now, now.status.as_ref(), &status).await {
                 Err(Failure::Changed) if attempt < TRIES => match self.find(cluster).await? {
                     Some(found) => now = found,

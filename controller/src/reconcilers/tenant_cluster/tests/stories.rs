@@ -10,9 +10,11 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 use uuid::Uuid;
 
+use super::super::Work;
 use super::{Mortal, World};
 use crate::objects::{
-    AddressRange, Limits, Machine, NodePool, ProviderReason, Reference, ServiceVips, TenantCluster, VMClass, set,
+    AddressRange, Limits, Machine, NodePool, ProviderReason, Reference, ServiceVips, TenantCluster,
+    TenantClusterReason, VMClass, set,
 };
 use crate::term::Term;
 
@@ -261,6 +263,26 @@ async fn what_is_in_the_way_stands_in_preflight_and_nothing_is_made() {
     world.place.lock().is_away = false;
     world.until("ready", World::is_ready).await;
     world.is_whole("what was in the way is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_judged_by_a_spec_is_not_said_of_a_newer_one() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let judged: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+    let mut newer = judged.clone();
+    newer.spec.image = Some("another".to_owned());
+    world.api.put(&newer);
+    let objects = Mortal::new(&world.api, None);
+    let (places, is_marked) = (&world.place, true);
+    let work = Work { objects: &objects, places, term: &world.term, clock: &world.clock, is_marked };
+    work.note(&judged, &[(TenantClusterReason::Current, "of before".to_owned())], |_| ()).await.unwrap();
+    let seen: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+    assert!(seen.metadata.generation > judged.metadata.generation, "it is of another spec by now");
+    let status = seen.status.unwrap();
+    assert!(status.conditions.iter().any(|condition| condition.message == "of before"));
+    let of_before = judged.metadata.generation.unwrap();
+    assert!(status.conditions.iter().all(|condition| condition.observed_generation == of_before), "{status:?}");
 }
 
 /// Another cluster at the same API server and in the same place.
