@@ -1069,9 +1069,44 @@ async fn until_dead(world: &World, mortal: &Mortal, is_so: impl Fn(&World) -> bo
     panic!("it comes to no end: {:#}", world.api.object("tenantclusters"));
 }
 
+fn has_ended(world: &World) -> bool {
+    world.outcome().is_some() && world.is_current()
+}
+
+/// A controller dies at drawn calls of what a world is prepared for: another one brings it to its end, at which all is whole.
+async fn whichever_call_a_controller_dies_at(
+    way: &str,
+    prepared: impl AsyncFn() -> World,
+    is_whole: impl Fn(&World, &str),
+) {
+    let calls = {
+        let world = prepared().await;
+        let mortal = Mortal::new(&world.api, None);
+        until_dead(&world, &mortal, has_ended).await;
+        mortal.calls()
+    };
+    let points: Vec<_> = (0..calls).flat_map(|call| [true, false].map(|before| (call, before))).collect();
+    let tried = drawn_seldom(&format!("deaths of a controller on the way to {way}"), points);
+    let (all, mut died) = (tried.len(), 0);
+    for (call, before) in tried {
+        let what = format!("a death {} call {call} on the way to {way}", if before { "before" } else { "after" });
+        let mut world = prepared().await;
+        let mortal = Mortal::new(&world.api, Some((call, before)));
+        if !until_dead(&world, &mortal, has_ended).await {
+            continue;
+        }
+        died += 1;
+        world.term = Term::unlimited("controller two");
+        world.until(&what, has_ended).await;
+        is_whole(&world, &what);
+        assert_eq!(world.operations().len(), 1, "{what}");
+    }
+    // Where calls come in another order the last ones may not be reached.
+    assert!(died * 2 >= all, "{died} of {all} controllers died on the way to {way}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_dies_in_an_upgrade_or_on_its_way_back_is_followed_by_one_that_goes_on() {
-    let has_ended = |world: &World| world.outcome().is_some() && world.is_current();
     for to in [NEW, FORMER] {
         let prepared = async || {
             let world = World::upgradable().await;
@@ -1082,29 +1117,6 @@ async fn a_controller_that_dies_in_an_upgrade_or_on_its_way_back_is_followed_by_
             }
             world
         };
-        let calls = {
-            let world = prepared().await;
-            let mortal = Mortal::new(&world.api, None);
-            until_dead(&world, &mortal, has_ended).await;
-            mortal.calls()
-        };
-        let points: Vec<_> = (0..calls).flat_map(|call| [true, false].map(|before| (call, before))).collect();
-        let tried = drawn_seldom(&format!("deaths of a controller on the way to {to}"), points);
-        let (all, mut died) = (tried.len(), 0);
-        for (call, before) in tried {
-            let what = format!("a death {} call {call} on the way to {to}", if before { "before" } else { "after" });
-            let mut world = prepared().await;
-            let mortal = Mortal::new(&world.api, Some((call, before)));
-            if !until_dead(&world, &mortal, has_ended).await {
-                continue;
-            }
-            died += 1;
-            world.term = Term::unlimited("controller two");
-            world.until(&what, has_ended).await;
-            world.all_run(to, &what);
-            assert_eq!(world.operations().len(), 1, "{what}");
-        }
-        // Where calls come in another order the last ones may not be reached.
-        assert!(died * 2 >= all, "{died} of {all} controllers died on the way to {to}");
+        whichever_call_a_controller_dies_at(to, prepared, |world, what| world.all_run(to, what)).await;
     }
 }

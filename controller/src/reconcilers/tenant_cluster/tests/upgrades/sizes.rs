@@ -259,7 +259,6 @@ async fn in_a_restored_database_the_former_size_is_not_current_while_nodes_have_
 /// Whatever fails and wherever a controller dies, nodes are in VMs of the declared size, and that is what is noted of them.
 #[tokio::test(start_paused = true)]
 async fn wherever_a_controller_dies_or_is_not_answered_the_size_is_the_declared_one_in_the_end() {
-    let has_ended = |world: &World| world.outcome().is_some() && world.is_current();
     for to in [LARGE, SMALL] {
         let prepared = async || {
             let world = World::resizable().await;
@@ -270,30 +269,8 @@ async fn wherever_a_controller_dies_or_is_not_answered_the_size_is_the_declared_
             }
             world
         };
-        let calls = {
-            let world = prepared().await;
-            let mortal = Mortal::new(&world.api, None);
-            until_dead(&world, &mortal, has_ended).await;
-            mortal.calls()
-        };
-        let points: Vec<_> = (0..calls).flat_map(|call| [true, false].map(|before| (call, before))).collect();
-        let tried = drawn_seldom(&format!("deaths of a controller on the way to {to:?}"), points);
-        let (all, mut died) = (tried.len(), 0);
-        for (call, before) in tried {
-            let what = format!("a death {} call {call} on the way to {to:?}", if before { "before" } else { "after" });
-            let mut world = prepared().await;
-            let mortal = Mortal::new(&world.api, Some((call, before)));
-            if !until_dead(&world, &mortal, has_ended).await {
-                continue;
-            }
-            died += 1;
-            world.term = Term::unlimited("controller two");
-            world.until(&what, has_ended).await;
-            world.all_have(FORMER, to, &what);
-            assert_eq!(world.operations().len(), 1, "{what}");
-        }
-        // Where calls come in another order the last ones may not be reached.
-        assert!(died * 2 >= all, "{died} of {all} controllers died on the way to {to:?}");
+        let is_whole = |world: &World, what: &str| world.all_have(FORMER, to, what);
+        whichever_call_a_controller_dies_at(&format!("{to:?}"), prepared, is_whole).await;
     }
     let calls = {
         let world = World::resizable().await;
