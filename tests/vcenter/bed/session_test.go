@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25"
@@ -127,6 +129,27 @@ func TestAResetForgetsEverything(t *testing.T) {
 	s.client = s.login("administrator@vsphere.local", "secret")
 	s.find()
 	s.done(s.imported("node-1").PowerOn(background))
+}
+
+func TestAResetLetsGoOfWhatRan(t *testing.T) {
+	s := opened(t)
+	again := func() {
+		s.done(s.imported("node-1").PowerOn(background))
+		s.client.CloseIdleConnections()
+		s.ask("POST", "/reset", "")
+		s.client = s.login("administrator@vsphere.local", "secret")
+		s.find()
+	}
+	again()
+	before := runtime.NumGoroutine()
+	for range 20 {
+		again()
+	}
+	for deadline := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+5; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+	}
 }
 
 func TestARoleHasItsPrivilegesAndNoOthers(t *testing.T) {

@@ -189,6 +189,8 @@ func (w *world) close() {
 	w.runs = map[string]*run{}
 	w.mutex.Unlock()
 	for uuid, left := range runs {
+		// Nothing is said any more: whoever hears it ends, and with him what holds this world.
+		close(left.inbox)
 		_ = w.bed.config.Carrier.Cut(uuid, left.id)
 	}
 	w.model.Remove()
