@@ -218,6 +218,16 @@ pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
     ended.split_off(KEPT.min(ended.len()))
 }
 
+/// Whether an Operation was begun, and has not come to an end after which nothing follows: what was kept before it may be needed yet. One
+/// that is not understood goes by its outcome.
+pub fn is_under_way(operation: &Operation) -> bool {
+    let is_noted = operation.status.as_ref().is_some_and(|status| status.outcome.is_some());
+    match operation.spec.kind {
+        OperationKind::Swap => Swapping::of(operation).map_or(!is_noted, |swap| swap.is_some_and(|it| it.is_open())),
+        OperationKind::RaiseKubernetes => !is_noted,
+    }
+}
+
 /// Whether a swap is of the image that nodes run already, and so for their size alone.
 pub(super) fn is_of_size(operation: &Operation) -> bool {
     operation.spec.from_image == operation.spec.to_image
@@ -246,8 +256,42 @@ pub fn words(plan: &Plan, step: Step) -> String {
 mod tests {
     use k8s_openapi::jiff::Timestamp;
 
+    use serde_json::json;
+
+    use super::super::change::tests::{ended, swap, turned};
     use super::super::fixture::now;
     use super::*;
+
+    #[test]
+    fn an_operation_is_under_way_from_its_first_entry_to_an_end_that_nothing_follows() {
+        let never_begun = Operation { status: None, ..swap(&[]) };
+        let back = json!({
+            "event": "direction-changed", "direction": "back", "only": 0, "code": "upgrade.asked", "reason": "it is ill",
+        });
+        let again = [ended("upgraded"), vec![turned("back")]].concat();
+        for (operation, is_so) in [
+            (never_begun, false),
+            (swap(&[]), true),
+            (swap(&[back]), true),
+            (swap(&ended("upgraded")), true),
+            (swap(&again), true),
+            (swap(&[ended("upgraded"), ended("committed")].concat()), false),
+            (swap(&[again, ended("rolled-back")].concat()), false),
+            (swap(&ended("abandoned")), false),
+        ] {
+            assert_eq!(is_under_way(&operation), is_so, "{:?}", operation.status);
+        }
+        let mut unknown = swap(&[]);
+        let of_later = json!({"at": 1, "hold": 1, "event": "dreamt"});
+        unknown.status.as_mut().unwrap().entries.push(serde_json::from_value(of_later).unwrap());
+        let mut raise = swap(&[]);
+        raise.spec.kind = OperationKind::RaiseKubernetes;
+        for mut operation in [unknown, raise] {
+            assert!(is_under_way(&operation), "{:?}", operation.spec.kind);
+            operation.status.as_mut().unwrap().outcome = Some("done".to_owned());
+            assert!(!is_under_way(&operation), "{:?}", operation.spec.kind);
+        }
+    }
 
     #[test]
     fn how_long_control_nodes_are_good_counts_for_as_long_as_somebody_looks() {

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use super::kinds;
 use super::objects::Objects;
 use super::providers::Providers;
-use crate::objects::{Reason, Standing, TenantCluster, TenantClusterReason};
+use crate::decisions::{CLUSTER_REF, is_under_way};
+use crate::objects::{Operation, TenantCluster};
 
 /// What snapshots of all clusters may have on one node: a quarter of its disk, and those of one namespace half of that. As much stays free:
 /// etcd is there as well, which does not survive a full one, and its own snapshots go once a tenth is left.
@@ -58,15 +59,23 @@ impl TenantSnapshots {
     }
 }
 
-/// The names of the directories of clusters whose upgrades have all ended as they were to: nothing goes back to what is kept there by itself.
-async fn spare(objects: &dyn Objects) -> anyhow::Result<BTreeSet<String>> {
+/// The names of the directories in one that are of clusters without an Operation that is under way or may still be taken back: that is what
+/// a snapshot is kept for, whatever else is said of its cluster. Of clusters that have nothing there nobody is asked.
+async fn spare(objects: &dyn Objects, directory: &Path) -> anyhow::Result<BTreeSet<String>> {
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
-    let is_settled = |cluster: &&TenantCluster| {
-        let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
-        let mut about = conditions.filter(|it| it.about == TenantClusterReason::Current.condition());
-        about.any(|it| it.status == Standing::True)
-    };
-    Ok(clusters.iter().filter(is_settled).map(kept_as).collect())
+    let mut spare = BTreeSet::new();
+    for cluster in &clusters {
+        let (kept, namespace, name) = (kept_as(cluster), cluster.namespace(), cluster.name_any());
+        if !tokio::fs::try_exists(directory.join(&kept)).await.unwrap_or_default() {
+            continue;
+        }
+        let operations = kinds::list::<Operation>(objects, namespace.as_deref(), Some((CLUSTER_REF, &name))).await;
+        let operations = operations.with_context(|| format!("looking for the Operations of {name}"))?;
+        if !operations.iter().any(is_under_way) {
+            spare.insert(kept);
+        }
+    }
+    Ok(spare)
 }
 
 #[async_trait]
@@ -79,7 +88,7 @@ impl Snapshots for TenantSnapshots {
     async fn spool(&self) -> anyhow::Result<TempDir> {
         let spool = self.latest.spool().await?;
         if let Some(bytes) = self.latest.lacked() {
-            let spare = spare(self.providers.objects()).await?;
+            let spare = spare(self.providers.objects(), self.providers.keeps().0).await?;
             self.latest.makes_room(bytes, spare).await.context("making room for it by what nobody needs")?;
         }
         Ok(spool)
@@ -96,32 +105,66 @@ impl Snapshots for TenantSnapshots {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::decisions::fixture::{cluster, now};
-    use crate::objects::{TenantClusterStatus, set};
+    use crate::objects::{TenantClusterReason, TenantClusterStatus, set};
     use crate::reach::in_memory::InMemory;
+    use crate::records::fixture;
 
-    /// What is in the middle of an upgrade, waits for its commit or for a person keeps what it may go back to.
+    /// An Operation of a cluster.
+    fn operation(cluster: &str, kind: &str, status: Value) -> Operation {
+        let spec = json!({
+            "clusterRef": {"name": cluster}, "type": kind, "clusterGeneration": 1, "steps": [], "plan": fixture::plan(),
+        });
+        let name = format!("{cluster}-1");
+        let mut operation = Operation::new(&name, serde_json::from_value(spec).unwrap());
+        operation.metadata.namespace = Some("team-blue".to_owned());
+        operation.status = Some(serde_json::from_value(status).unwrap());
+        operation
+    }
+
+    /// A journal of a swap with these ends.
+    fn journal(ends: &[&str]) -> Value {
+        let end = |outcome: &&str| json!({"at": 2, "hold": 1, "event": "ended", "outcome": outcome});
+        let begun = json!({"at": 1, "hold": 1, "event": "planned"});
+        let entries: Vec<Value> = std::iter::once(begun).chain(ends.iter().map(end)).collect();
+        json!({"hold": 1, "entries": entries})
+    }
+
+    /// What a cluster says of itself counts for nothing: some are never as their specs say, and some are so beside an open Operation.
     #[tokio::test]
-    async fn what_gives_way_is_of_clusters_whose_upgrades_have_ended() {
-        let api = InMemory::default();
+    async fn what_gives_way_is_of_clusters_without_an_operation_that_is_under_way_or_may_be_taken_back() {
+        use TenantClusterReason::{AwaitsCommit, ChangeFailed, ChangeNotSupported, Changing, Current};
+        let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
         let of = [
-            ("current", Some(TenantClusterReason::Current)),
-            ("changing", Some(TenantClusterReason::Changing)),
-            ("waiting", Some(TenantClusterReason::AwaitsCommit)),
-            ("failed", Some(TenantClusterReason::ChangeFailed)),
-            ("new", None),
+            ("never", Current, None),
+            ("current", Current, Some(("Swap", journal(&["upgraded", "committed"])))),
+            ("told", ChangeNotSupported, Some(("Swap", journal(&["upgraded", "committed"])))),
+            ("back", ChangeFailed, Some(("Swap", journal(&["rolled-back"])))),
+            ("raised", ChangeNotSupported, Some(("RaiseKubernetes", json!({"outcome": "done"})))),
+            ("changing", Changing, Some(("Swap", journal(&[])))),
+            ("waiting", AwaitsCommit, Some(("Swap", journal(&["upgraded"])))),
+            ("odd", Current, Some(("Swap", journal(&["upgraded"])))),
+            ("raising", Changing, Some(("RaiseKubernetes", json!({})))),
+            ("elsewhere", Current, None),
         ];
-        for (name, reason) in of {
+        for (name, reason, begun) in of {
             let mut cluster = cluster();
             cluster.metadata.name = Some(name.to_owned());
             cluster.metadata.uid = Some(format!("0a0b0c0d-{name}"));
             let status = cluster.status.insert(TenantClusterStatus::default());
-            if let Some(reason) = reason {
-                set(&mut status.conditions, reason, "", 1, &now());
-            }
+            set(&mut status.conditions, reason, "", 1, &now());
             api.put(&cluster);
+            if let Some((kind, status)) = begun {
+                api.put(&operation(name, kind, status));
+            }
+            if name != "elsewhere" {
+                std::fs::create_dir(directory.path().join(kept_as(&cluster))).unwrap();
+            }
         }
-        assert_eq!(spare(&api).await.unwrap(), BTreeSet::from(["team-blue.current.0a0b0c0d".to_owned()]));
+        let gives_way = ["never", "current", "told", "back", "raised"].map(|name| format!("team-blue.{name}.0a0b0c0d"));
+        assert_eq!(spare(&api, directory.path()).await.unwrap(), BTreeSet::from(gives_way));
     }
 }

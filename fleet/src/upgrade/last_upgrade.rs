@@ -1,5 +1,6 @@
 //! What the last upgrade of a deployment has noted, for who removes the deployment's VMs: those that it made or has begun to make,
-//! and those that an operator was shown in its plan; and where the data disks are that it has taken from theirs. A stamp alone
+//! and those that an operator was shown in its plan, the ones of nodes that it leaves alone included; and where the data disks are that
+//! it has taken from theirs. Its plan goes on with what upgrades before it have noted: their journals may be gone. A stamp alone
 //! proves nothing. What cannot be read is never taken for none.
 
 use std::collections::BTreeSet;
@@ -41,9 +42,9 @@ pub struct Noted {
     /// Whether it is open and takes no step by itself: all nodes run the new image, and it is to be made final or taken back; or one is back
     /// on the image before, and a person decides.
     pub is_at_rest: bool,
-    /// BIOS UUIDs of the VMs.
+    /// BIOS UUIDs of the deployment's VMs, as far as this upgrade and those before it know them.
     pub vms: BTreeSet<Uuid>,
-    /// The nodes' data disks, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
+    /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
     /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
 }
@@ -80,12 +81,13 @@ impl LastUpgrade {
 }
 
 impl Noted {
-    fn of(plan: &Plan, entries: &[Entry]) -> Self {
+    pub(super) fn of(plan: &Plan, entries: &[Entry]) -> Self {
         let made = entries.iter().filter_map(|entry| match &entry.event {
             Event::Begun { vm, .. } | Event::Done { vm, .. } => *vm,
             _ => None,
         });
         let nodes = plan.nodes.iter().enumerate();
+        let moved = nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone());
         let progress = Progress::of(plan, entries);
         let outcome = progress.outcome;
         Self {
@@ -93,8 +95,8 @@ impl Noted {
             deployment: plan.deployment,
             is_open: matches!(outcome, None | Some(Outcome::Upgraded)),
             is_at_rest: matches!(progress.next(plan), Next::Ended(Outcome::Upgraded) | Next::NodeIsBack(_)),
-            vms: plan.nodes.iter().map(|node| node.old).chain(made).collect(),
-            disks: nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone()).collect(),
+            vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
+            disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
         }
     }
 }

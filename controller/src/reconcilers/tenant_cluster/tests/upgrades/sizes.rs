@@ -233,6 +233,27 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
     assert_eq!(world.status()["resolved"]["memoryMiB"], LARGE.1);
 }
 
+/// Somebody has given its VM that size by hand already.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_a_resize_leaves_alone_is_powered_on_and_removed_as_the_others_are() {
+    let world = World::resizable().await;
+    world.names_class("large");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("committed", World::is_current).await;
+    let alone = world.place.vms().into_keys().find(|name| name.starts_with("shop-cp2")).unwrap();
+    let small = VmSize { processors: SMALL.0, memory: SMALL.1.into() };
+    world.place.change(&alone, |vm| vm.size = Some(small));
+    world.names_class("small");
+    world.until("smaller", |world| world.is_current() && world.operations().len() == 2).await;
+    world.all_have(FORMER, SMALL, "smaller again");
+    assert!(world.place.vms().contains_key(&alone), "{:?}", world.place.vms());
+    world.place.change(&alone, |vm| vm.power = PowerState::Off);
+    world.until("all are on", World::are_on).await;
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was deleted");
+}
+
 /// The database of the control cluster is of before the resize, and the VMs are not.
 #[tokio::test(start_paused = true)]
 async fn in_a_restored_database_the_former_size_is_not_current_while_nodes_have_the_new_one() {
