@@ -1,6 +1,7 @@
 //! Who of several controllers leads: the one that holds a Lease. It works for as long as it can renew that: its term ends by the
 //! clock, before the Lease can be another's. Whoever follows somebody that was not heard any more waits besides until the last
-//! request of that one has arrived or failed. Knows nothing of the work.
+//! request of that one has arrived or failed. Nobody waits for a leader that never was: by a mark that is made before the first one is
+//! elected, and stays, a Lease that was removed is told from one that was never there. Knows nothing of the work.
 
 mod lease;
 #[cfg(test)]
@@ -65,7 +66,7 @@ impl Candidate {
     pub async fn lead<W: Future<Output = ()>>(&self, work: impl FnOnce(Term) -> W) -> Result<(), Ended> {
         let Elected { term, mut lease, before } = self.elected().await;
         let wait = match before {
-            Before::Released => Duration::ZERO,
+            Before::Nobody | Before::Released => Duration::ZERO,
             Before::Silent => MARGIN,
         };
         log::info!("{} leads from in {} s on", self.identity, wait.as_secs());
@@ -103,14 +104,14 @@ impl Candidate {
     async fn tries(&self, seen: &mut Option<Seen>) -> Result<Option<Elected>, Failure> {
         let lease = match self.asked(self.objects.get(&self.of, NAME)).await {
             Ok(lease) => lease,
-            // Somebody may have led by one that was removed: it is as if that one had renewed it just now.
-            Err(Failure::Missing) => {
-                let nobodys = lease::new("nobody that is known", self.clock.time().0);
-                return self.asked(self.objects.create(&self.of, &value(&nobodys)?)).await.map(|_| None);
-            }
+            Err(Failure::Missing) => return self.makes().await,
             Err(failure) => return Err(failure),
         };
         let lease: Lease = read(lease)?;
+        // Of a version that made no mark, or of one that is restored.
+        if seen.is_none() {
+            self.marks().await?;
+        }
         let now = self.clock.now();
         let noted = Seen::noted(seen.take(), &lease, now);
         let next = noted.next(&self.identity, now, self.patience);
@@ -124,6 +125,31 @@ impl Candidate {
             }
             // Somebody else was faster.
             Err(Failure::Changed) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Makes the Lease where there is none. Who has made the mark holds it at once: nobody was elected before, and whoever may be
+    /// meanwhile waits longer than this term lasts, which counts from before the mark. Else somebody may have led by a Lease that was
+    /// removed: it is as if that one had renewed it just now.
+    async fn makes(&self) -> Result<Option<Elected>, Failure> {
+        let begun = self.clock.now();
+        let is_first = self.marks().await? && self.patience.is_zero();
+        let holder = if is_first { self.identity.as_str() } else { lease::UNKNOWN };
+        let made = lease::new(holder, self.clock.time().0);
+        let made = self.asked(self.objects.create(&self.of, &value(&made)?)).await?;
+        if !is_first {
+            return Ok(None);
+        }
+        let term = Term::elected(&self.identity, self.clock.clone(), begun);
+        Ok(Some(Elected { term, lease: read(made)?, before: Before::Nobody }))
+    }
+
+    /// Makes the mark, without which nobody is elected: true for the one that has made it, and once only.
+    async fn marks(&self) -> Result<bool, Failure> {
+        match self.asked(self.objects.create(&self.of, &value(&lease::mark())?)).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Exists) => Ok(false),
             Err(failure) => Err(failure),
         }
     }
