@@ -28,6 +28,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one request of either may take: a term has room for several.
 const LIMIT: Duration = Duration::from_secs(4);
+/// How long giving the Lease back may take: who has asked this process to end leaves it that much besides what its work may take.
+const GIVING: Duration = Duration::from_secs(12);
 
 /// For how long a Lease that nobody renews is left to others by a controller of a build, where one build is marked as that of the
 /// cluster: while the images of nodes are swapped, the build leads that the cluster's kinds were made by, as long as it is there.
@@ -83,7 +85,7 @@ impl Candidate {
         term.may().inspect_err(|_| log::warn!("{} leads no longer", self.identity))?;
         term.end();
         if done {
-            self.gives_back(&lease).await;
+            self.gives_back(lease).await;
         }
         Ok(())
     }
@@ -202,22 +204,40 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease back. It may have been renewed by a request whose answer was not waited for.
-    async fn gives_back(&self, lease: &Lease) {
-        let given = async {
-            let written = self.asked(self.objects.replace(&self.of, &value(&lease::released(lease))?)).await;
-            if !matches!(written, Err(Failure::Changed)) {
-                return written;
+    /// Gives the Lease back, however often an answer is lost, for as long as there is time for that.
+    async fn gives_back(&self, lease: Lease) {
+        let mut last = Some(lease);
+        let giving = async {
+            loop {
+                match self.given_back(last.take()).await {
+                    Ok(()) => return,
+                    // It was renewed by a request whose answer was not waited for.
+                    Err(Failure::Changed) => {}
+                    Err(failure) => {
+                        log::info!("giving the Lease back: {failure}");
+                        sleep(INTERVAL).await;
+                    }
+                }
             }
-            let now: Lease = read(self.asked(self.objects.get(&self.of, NAME)).await?)?;
-            if !lease::is_held_by(&now, &self.identity) {
-                return written;
-            }
-            self.asked(self.objects.replace(&self.of, &value(&lease::released(&now))?)).await
         };
-        if let Err(failure) = given.await {
-            log::info!("giving the Lease back: {failure}; another one takes it in {} s", LEASE.as_secs());
+        if timeout(GIVING, giving).await.is_err() {
+            log::warn!("the Lease is not given back: another one takes it in {} s", LEASE.as_secs());
         }
+    }
+
+    /// Gives the Lease back as it was written last, or as it is now. One that is another's by now, or was removed, is left alone.
+    async fn given_back(&self, last: Option<Lease>) -> Result<(), Failure> {
+        let held = match last {
+            Some(lease) => lease,
+            None => match self.asked(self.objects.get(&self.of, NAME)).await {
+                Err(Failure::Missing) => return Ok(()),
+                found => read(found?)?,
+            },
+        };
+        if !lease::is_held_by(&held, &self.identity) {
+            return Ok(());
+        }
+        self.asked(self.objects.replace(&self.of, &value(&lease::released(&held))?)).await.map(drop)
     }
 
     async fn asked<T>(&self, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -202,6 +202,24 @@ async fn another_build_is_not_the_first_of_all() {
     newer.abort();
 }
 
+/// As on a node that is shut down: its API server is away for a moment when the work has ended.
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_given_back_also_where_nobody_answers_for_a_moment() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let one = starts(api.clone(), &clock, &log, "one", seconds(60));
+    sleep(seconds(3)).await;
+    let two = starts(api.clone(), &clock, &log, "two", seconds(20));
+    sleep(seconds(56)).await;
+    api.is_away(true);
+    sleep(seconds(5)).await;
+    assert!(!one.is_finished(), "it still tries");
+    api.is_away(false);
+    assert!(one.await.unwrap() && two.await.unwrap());
+    log.is_sound("given back late");
+    let gap = log.first("two").unwrap() - log.last("one").unwrap();
+    assert!(gap < LEASE, "{gap:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_killed_is_followed_once_its_lease_is_over_and_its_last_request_has_arrived() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
