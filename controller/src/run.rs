@@ -295,6 +295,14 @@ impl Work {
         let (counted, asked) = (attempts.clone(), async move {
             let _ = stopping.wait_for(|asked| *asked).await;
         });
+        let (store, mut ending) = (controller.store(), self.stopping.clone());
+        // Before all objects of the kind are seen nothing of it is under way, and what waits for them does not end by itself.
+        let unseen = async move {
+            let _ = ending.wait_for(|asked| *asked).await;
+            if store.wait_until_ready().now_or_never().is_some() {
+                std::future::pending::<()>().await;
+            }
+        };
         let reconcile = move |object: Arc<K>, context: Arc<Context>| {
             let attempts = attempts.clone();
             async move {
@@ -312,7 +320,13 @@ impl Work {
             }
             std::future::ready(())
         });
-        done.boxed()
+        let work = async move {
+            tokio::select! {
+                () = done => {}
+                () = unseen => {}
+            }
+        };
+        work.boxed()
     }
 }
 

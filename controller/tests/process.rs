@@ -30,6 +30,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 struct Kept {
     leases: BTreeMap<String, Value>,
     version: u64,
+    /// A part of what is asked, if any, that gets no answer.
+    silent: Option<&'static str>,
     /// How often the Lease was read.
     reads: usize,
     /// How often somebody has begun to watch objects of a kind.
@@ -117,9 +119,14 @@ fn serve(mut stream: TcpStream, kept: &Mutex<Kept>) -> io::Result<()> {
         reader.read_exact(&mut body)?;
         let mut words = line.split(' ');
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        if target.contains("watch=true") {
-            // Nothing happens for as long as somebody watches.
-            kept.lock().unwrap().watches += 1;
+        let watches = target.contains("watch=true");
+        let is_silent = {
+            let mut kept = kept.lock().unwrap();
+            kept.watches += usize::from(watches);
+            kept.silent.is_some_and(|part| target.contains(part))
+        };
+        if watches || is_silent {
+            // Nothing happens for as long as somebody watches, or waits for the answer.
             return reader.read_to_end(&mut Vec::new()).map(drop);
         }
         let path = target.split('?').next().unwrap_or_default();
@@ -185,11 +192,12 @@ impl Bed {
         self.directory.path().join(name)
     }
 
-    fn begin(&self) -> Running<'_> {
+    /// Begins it, with these arguments besides.
+    fn begin(&self, more: &[&str]) -> Running<'_> {
         let said = fs::File::create(self.path("said")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_kaas-controller"));
         // What the test's environment says, such as of a proxy, is not for it.
-        command.env_clear().args(["run", "--node=here", "--kubeconfig=kubeconfig", "--directory=kept"]);
+        command.env_clear().args(["run", "--node=here", "--kubeconfig=kubeconfig", "--directory=kept"]).args(more);
         command.current_dir(self.directory.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         Running { bed: self, child: command.spawn().unwrap() }
     }
@@ -261,12 +269,23 @@ impl Drop for Running<'_> {
 }
 
 /// Who has lost the Lease stands for election again: in the same process, by another name, with nothing left of what it had open. It gives
-/// the Lease back when it is asked to end.
+/// the Lease back when it is asked to end. Whoever asks whether it is well is answered before and afterwards.
 #[test]
 fn who_leads_no_longer_begins_anew_in_its_process_and_leads_again() {
     let bed = Bed::start();
-    let mut running = bed.begin();
+    // One of this process alone: no connection begins at such an address.
+    let [.., third, fourth] = std::process::id().to_be_bytes();
+    let health = format!("127.77.{third}.{fourth}:9442");
+    let is_well = || {
+        let mut stream = TcpStream::connect(&health).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said.starts_with("HTTP/1.1 200 ")
+    };
+    let mut running = bed.begin(&[&format!("--health={health}")]);
     let first = running.leads("");
+    assert!(is_well());
     running.until("it watches", |running| running.bed.kept().watches > 0);
     let (arguments, former) = (running.of_kernel("cmdline"), bed.kept().made);
     bed.kept().give("somebody");
@@ -275,6 +294,7 @@ fn who_leads_no_longer_begins_anew_in_its_process_and_leads_again() {
     bed.kept().give("");
     let second = running.leads(&first);
     assert_ne!(first, second);
+    assert!(is_well());
     assert_eq!(running.of_kernel("cmdline"), arguments);
     assert_eq!(String::from_utf8(running.of_kernel("comm")).unwrap(), "kaas-controller\n");
     assert_eq!(running.said().matches(ANEW).count(), 1, "{}", running.said());
@@ -287,7 +307,7 @@ fn who_leads_no_longer_begins_anew_in_its_process_and_leads_again() {
 #[test]
 fn who_is_asked_to_end_while_it_begins_anew_or_waits_ends() {
     let bed = Bed::start();
-    let mut running = bed.begin();
+    let mut running = bed.begin(&[]);
     running.leads("");
     bed.kept().give("somebody");
     running.until("it begins anew", |running| running.said().contains(ANEW));
@@ -296,11 +316,24 @@ fn who_is_asked_to_end_while_it_begins_anew_or_waits_ends() {
     assert_eq!(bed.kept().holder(), "somebody");
 
     let reads = bed.kept().reads;
-    let mut waiting = bed.begin();
+    let mut waiting = bed.begin(&[]);
     waiting.until("it looks who leads", |waiting| waiting.bed.kept().reads > reads);
     waiting.asks_to_end();
     assert!(waiting.ends().success(), "{}", waiting.said());
     assert_eq!(bed.kept().holder(), "somebody");
+}
+
+/// Who is asked to end before it has seen all kinds has nothing of them under way, and gives the Lease back.
+#[test]
+fn who_is_asked_to_end_before_it_has_seen_all_gives_the_lease_back() {
+    let bed = Bed::start();
+    bed.kept().silent = Some("/ippools?");
+    let mut running = bed.begin(&[]);
+    running.leads("");
+    running.until("it watches", |running| running.bed.kept().watches > 0);
+    running.asks_to_end();
+    assert!(running.ends().success(), "{}", running.said());
+    assert_eq!(bed.kept().holder(), "", "{}", running.said());
 }
 
 /// What does not go away by itself ends the process, as whoever has started it expects.
@@ -308,7 +341,7 @@ fn who_is_asked_to_end_while_it_begins_anew_or_waits_ends() {
 fn what_is_no_lost_lease_ends_the_process() {
     let bed = Bed::start();
     fs::write(bed.path("kubeconfig"), "nonsense: [").unwrap();
-    let mut running = bed.begin();
+    let mut running = bed.begin(&[]);
     assert_eq!(running.ends().code(), Some(1));
     let said = running.said();
     assert!(said.starts_with("error: reading kubeconfig") && !said.contains(ANEW), "{said}");
