@@ -1,5 +1,6 @@
-//! The Lease by which a leader is elected, and what a candidate does next. Pure.
+//! The Lease by which a leader is elected, the mark that one was, and what a candidate does next. Pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fleet::authority::WINDOW;
@@ -13,6 +14,15 @@ use crate::term::TERM;
 
 /// The name of the Lease.
 pub const NAME: &str = "kaas-controller";
+
+/// The name of a Lease that nobody holds: where it is, a controller may have led. It is made before the first one is elected, and stays.
+pub const MARK: &str = "kaas-controller-led";
+/// What a person reads there who lists Leases.
+const MARK_SAYS: &str = "A controller may have led here: where the Lease kaas-controller is removed, the next one waits until that one has \
+                         ended. Do not remove both.";
+
+/// Who may have held a Lease that was removed.
+pub const UNKNOWN: &str = "nobody that is known";
 
 /// How long after its last renewal a lease may be another's. The leader has begun nothing for a while by then: its term is over, and
 /// so is what a hold of a cluster has permitted last.
@@ -30,6 +40,8 @@ pub enum Next {
 /// Who led before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
+    /// Nobody at all: this one has made the mark, and the Lease after it.
+    Nobody,
     /// Somebody who has given it back, and had ended all work by then.
     Released,
     /// Somebody who was not heard for so long that nothing more is begun; what was begun last may still arrive.
@@ -77,9 +89,17 @@ pub fn is_held_by(lease: &Lease, own: &str) -> bool {
 
 /// A Lease that nobody has made yet, held by this one.
 pub fn new(own: &str, now: Timestamp) -> Lease {
-    let metadata =
-        ObjectMeta { name: Some(NAME.to_owned()), namespace: Some(SYSTEM.to_owned()), ..ObjectMeta::default() };
-    taken(&Lease { metadata, spec: None }, own, now)
+    taken(&Lease { metadata: named(NAME), spec: None }, own, now)
+}
+
+/// The mark that a controller may have led.
+pub fn mark() -> Lease {
+    let says = BTreeMap::from([("kubernetes.io/description".to_owned(), MARK_SAYS.to_owned())]);
+    Lease { metadata: ObjectMeta { annotations: Some(says), ..named(MARK) }, spec: None }
+}
+
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), namespace: Some(SYSTEM.to_owned()), ..ObjectMeta::default() }
 }
 
 /// The same Lease, held by this one from now on.

@@ -1,6 +1,7 @@
 //! Who of several controllers leads: the one that holds a Lease. It works for as long as it can renew that: its term ends by the
 //! clock, before the Lease can be another's. Whoever follows somebody that was not heard any more waits besides until the last
-//! request of that one has arrived or failed. Knows nothing of the work.
+//! request of that one has arrived or failed. Nobody waits for a leader that never was: by a mark that is made before the first one is
+//! elected, and stays, a Lease that was removed is told from one that was never there. Knows nothing of the work.
 
 mod lease;
 #[cfg(test)]
@@ -27,6 +28,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one request of either may take: a term has room for several.
 const LIMIT: Duration = Duration::from_secs(4);
+/// How long giving the Lease back may take: who has asked this process to end leaves it that much besides what its work may take.
+const GIVING: Duration = Duration::from_secs(12);
 
 /// For how long a Lease that nobody renews is left to others by a controller of a build, where one build is marked as that of the
 /// cluster: while the images of nodes are swapped, the build leads that the cluster's kinds were made by, as long as it is there.
@@ -65,7 +68,7 @@ impl Candidate {
     pub async fn lead<W: Future<Output = ()>>(&self, work: impl FnOnce(Term) -> W) -> Result<(), Ended> {
         let Elected { term, mut lease, before } = self.elected().await;
         let wait = match before {
-            Before::Released => Duration::ZERO,
+            Before::Nobody | Before::Released => Duration::ZERO,
             Before::Silent => MARGIN,
         };
         log::info!("{} leads from in {} s on", self.identity, wait.as_secs());
@@ -82,7 +85,7 @@ impl Candidate {
         term.may().inspect_err(|_| log::warn!("{} leads no longer", self.identity))?;
         term.end();
         if done {
-            self.gives_back(&lease).await;
+            self.gives_back(lease).await;
         }
         Ok(())
     }
@@ -103,14 +106,14 @@ impl Candidate {
     async fn tries(&self, seen: &mut Option<Seen>) -> Result<Option<Elected>, Failure> {
         let lease = match self.asked(self.objects.get(&self.of, NAME)).await {
             Ok(lease) => lease,
-            // Somebody may have led by one that was removed: it is as if that one had renewed it just now.
-            Err(Failure::Missing) => {
-                let nobodys = lease::new("nobody that is known", self.clock.time().0);
-                return self.asked(self.objects.create(&self.of, &value(&nobodys)?)).await.map(|_| None);
-            }
+            Err(Failure::Missing) => return self.makes().await,
             Err(failure) => return Err(failure),
         };
         let lease: Lease = read(lease)?;
+        // Of a version that made no mark, or of one that is restored.
+        if seen.is_none() {
+            self.marks().await?;
+        }
         let now = self.clock.now();
         let noted = Seen::noted(seen.take(), &lease, now);
         let next = noted.next(&self.identity, now, self.patience);
@@ -124,6 +127,31 @@ impl Candidate {
             }
             // Somebody else was faster.
             Err(Failure::Changed) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Makes the Lease where there is none. Who has made the mark holds it at once: nobody was elected before, and whoever may be
+    /// meanwhile waits longer than this term lasts, which counts from before the mark. Else somebody may have led by a Lease that was
+    /// removed: it is as if that one had renewed it just now.
+    async fn makes(&self) -> Result<Option<Elected>, Failure> {
+        let begun = self.clock.now();
+        let is_first = self.marks().await? && self.patience.is_zero();
+        let holder = if is_first { self.identity.as_str() } else { lease::UNKNOWN };
+        let made = lease::new(holder, self.clock.time().0);
+        let made = self.asked(self.objects.create(&self.of, &value(&made)?)).await?;
+        if !is_first {
+            return Ok(None);
+        }
+        let term = Term::elected(&self.identity, self.clock.clone(), begun);
+        Ok(Some(Elected { term, lease: read(made)?, before: Before::Nobody }))
+    }
+
+    /// Makes the mark, without which nobody is elected: true for the one that has made it, and once only.
+    async fn marks(&self) -> Result<bool, Failure> {
+        match self.asked(self.objects.create(&self.of, &value(&lease::mark())?)).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Exists) => Ok(false),
             Err(failure) => Err(failure),
         }
     }
@@ -176,22 +204,40 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease back. It may have been renewed by a request whose answer was not waited for.
-    async fn gives_back(&self, lease: &Lease) {
-        let given = async {
-            let written = self.asked(self.objects.replace(&self.of, &value(&lease::released(lease))?)).await;
-            if !matches!(written, Err(Failure::Changed)) {
-                return written;
+    /// Gives the Lease back, however often an answer is lost, for as long as there is time for that.
+    async fn gives_back(&self, lease: Lease) {
+        let mut last = Some(lease);
+        let giving = async {
+            loop {
+                match self.given_back(last.take()).await {
+                    Ok(()) => return,
+                    // It was renewed by a request whose answer was not waited for.
+                    Err(Failure::Changed) => {}
+                    Err(failure) => {
+                        log::info!("giving the Lease back: {failure}");
+                        sleep(INTERVAL).await;
+                    }
+                }
             }
-            let now: Lease = read(self.asked(self.objects.get(&self.of, NAME)).await?)?;
-            if !lease::is_held_by(&now, &self.identity) {
-                return written;
-            }
-            self.asked(self.objects.replace(&self.of, &value(&lease::released(&now))?)).await
         };
-        if let Err(failure) = given.await {
-            log::info!("giving the Lease back: {failure}; another one takes it in {} s", LEASE.as_secs());
+        if timeout(GIVING, giving).await.is_err() {
+            log::warn!("the Lease is not given back: another one takes it in {} s", LEASE.as_secs());
         }
+    }
+
+    /// Gives the Lease back as it was written last, or as it is now. One that is another's by now, or was removed, is left alone.
+    async fn given_back(&self, last: Option<Lease>) -> Result<(), Failure> {
+        let held = match last {
+            Some(lease) => lease,
+            None => match self.asked(self.objects.get(&self.of, NAME)).await {
+                Err(Failure::Missing) => return Ok(()),
+                found => read(found?)?,
+            },
+        };
+        if !lease::is_held_by(&held, &self.identity) {
+            return Ok(());
+        }
+        self.asked(self.objects.replace(&self.of, &value(&lease::released(&held))?)).await.map(drop)
     }
 
     async fn asked<T>(&self, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
