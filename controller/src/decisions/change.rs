@@ -9,7 +9,8 @@
 //! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image and size are pinned: pools see the image from then on |
 //! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
-//! | it was abandoned, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked what they run, how large |
+//! | one was abandoned and none committed since, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked |
+//! | all of them run it, in VMs of the pinned size | that is noted with what was abandoned, and nobody is asked any more |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
 //! | the size of control nodes is another one | with the next image, or by itself: `resize.rs` |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
@@ -47,6 +48,8 @@ pub struct SeenCluster<'a> {
     pub cluster: &'a TenantCluster,
     /// The last swap whose journal was begun, and how far it is.
     pub swap: Option<(&'a Operation, Swapping)>,
+    /// The last one that was abandoned, if nothing has said since that all control nodes are alike.
+    pub abandoned: Option<(&'a Operation, Swapping)>,
     /// The Operation that raises Kubernetes and has not ended; else the one to the minor that the spec names, if it was made.
     pub raise: Option<&'a Operation>,
     /// All NodeImages.
@@ -77,7 +80,8 @@ pub enum Change {
     Show(String),
     /// What a person has asked of an Operation is taken away; with words it is not to be had.
     Answer(String, Option<String>),
-    /// What a swap has come to is pinned: image and size. With its Operation, which notes that; none where nodes are so by themselves.
+    /// What control nodes have come to is pinned: image and size. With the Operation that notes it: the swap that has brought them there,
+    /// or the one that was abandoned before they were found to be alike. None where nodes are so by themselves.
     Pin(Box<Resolved>, Option<String>),
     /// A swap to this image begins, with new VMs of this size; if the cluster is paused it is only planned. With the Operation of an
     /// earlier one that a person wants tried again.
@@ -428,13 +432,20 @@ impl<'a> SeenCluster<'a> {
             Change::Nothing => self.resizes(pinned, current).unwrap_or(Change::Nothing),
             raises => raises,
         };
-        let abandoned = self.swap.as_ref().filter(|(_, swapping)| swapping.ending() == Some(Ending::Abandoned));
+        let abandoned = self.abandoned.as_ref();
         if abandoned.is_none() && !self.has_drifted {
             return then;
         }
         let may_differ = self.has_drifted || abandoned.is_some_and(|(_, swapping)| swapping.size.is_some());
         // One whose size is still wanted says so itself.
         let size = pinned_size(pinned).filter(|_| may_differ && !matches!(then, Change::Waits(..)));
+        let then = match (abandoned, size, then) {
+            // Once they are found to be alike it is noted, and nobody is asked any more.
+            (Some((operation, _)), Some(_), Change::Nothing) => {
+                Change::Pin(Box::new(pinned.clone()), Some(name(operation)))
+            }
+            (_, _, then) => then,
+        };
         match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
             Some(image) => Change::Judge(Box::new(image.clone()), size, Box::new(then)),
             None => {
@@ -692,6 +703,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::decisions::fixture::{cluster, image, now};
+    use crate::decisions::swapping::unsettled;
     use crate::objects::{
         JournalEntry, OperationKind, OperationSpec, OperationStatus, Reference, TenantClusterStatus, set,
     };
@@ -779,7 +791,9 @@ pub(super) mod tests {
         let minor = "1.36".parse().ok();
         let rests = Rest::of(cluster, change.map(str::to_owned));
         let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
-        SeenCluster { cluster, swap, raise: None, images: &images, minor, size, rests, has_drifted, now }.next()
+        let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
+        SeenCluster { cluster, swap, abandoned, raise: None, images: &images, minor, size, rests, has_drifted, now }
+            .next()
     }
 
     #[test]
@@ -1009,9 +1023,9 @@ pub(super) mod tests {
         // The same where objects are older than VMs.
         let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
         let of = |has_drifted| {
-            let (cluster, swap, raise, images) = (&cluster, None, None, images.as_slice());
+            let (cluster, swap, abandoned, raise, images) = (&cluster, None, None, None, images.as_slice());
             let (size, rests, now) = (Ok(SIZE), None, now().0);
-            SeenCluster { cluster, swap, raise, images, minor, size, rests, has_drifted, now }.next()
+            SeenCluster { cluster, swap, abandoned, raise, images, minor, size, rests, has_drifted, now }.next()
         };
         assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
     }
@@ -1051,8 +1065,8 @@ pub(super) mod tests {
         let of = |cluster: &TenantCluster, minor: &str| {
             let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
             let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
-            let (swap, raise, images) = (None, None, images.as_slice());
-            SeenCluster { cluster, swap, raise, images, minor, size, rests, has_drifted, now }.next()
+            let (swap, abandoned, raise, images) = (None, None, None, images.as_slice());
+            SeenCluster { cluster, swap, abandoned, raise, images, minor, size, rests, has_drifted, now }.next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

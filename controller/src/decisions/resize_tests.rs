@@ -4,6 +4,7 @@ use super::*;
 use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned};
 use crate::decisions::fixture::now;
 use crate::decisions::rest::Rest;
+use crate::decisions::swapping::{outlived, unsettled};
 use crate::objects::{DO, Operation, TenantCluster};
 use fleet::upgrade::Verb;
 
@@ -53,13 +54,23 @@ fn looked(
     cluster: &TenantCluster,
     operation: Option<&Operation>,
     size: Result<ControlPlaneSize, Obstacle>,
+    beside: (Option<&str>, bool),
+) -> Change {
+    after(cluster, operation.map(std::slice::from_ref).unwrap_or_default(), size, beside)
+}
+
+/// The same after several swaps, the last one of which comes last.
+fn after(
+    cluster: &TenantCluster,
+    operations: &[Operation],
+    size: Result<ControlPlaneSize, Obstacle>,
     (change, has_drifted): (Option<&str>, bool),
 ) -> Change {
     let images = images();
-    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
-    let rests = Rest::of(cluster, change.map(str::to_owned));
+    let swap = operations.last().map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let (abandoned, rests) = (unsettled(operations), Rest::of(cluster, change.map(str::to_owned)));
     let (minor, now) = ("1.36".parse().ok(), now().0);
-    SeenCluster { cluster, swap, raise: None, images: &images, minor, size, rests, has_drifted, now }.next()
+    SeenCluster { cluster, swap, abandoned, raise: None, images: &images, minor, size, rests, has_drifted, now }.next()
 }
 
 fn missing() -> Obstacle {
@@ -162,10 +173,47 @@ fn what_went_back_is_not_tried_again_by_itself_and_another_size_is() {
 #[test]
 fn after_a_resize_that_was_abandoned_the_sizes_of_vms_are_asked_for() {
     let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
-    let judged = next(&small(), Some(&abandoned), SMALL);
-    assert!(matches!(&judged, Change::Judge(_, Some(SMALL), then) if **then == Change::Nothing), "{judged:?}");
+    assert!(is_judged(&next(&small(), Some(&abandoned), SMALL), "shop-1"));
     let wanted = next(&small(), Some(&abandoned), LARGE);
     assert!(matches!(&wanted, Change::Judge(_, None, then) if matches!(**then, Change::Waits(..))), "{wanted:?}");
+    // They were asked, and are alike.
+    let mut settled = abandoned;
+    settled.status.as_mut().unwrap().pinned = true;
+    assert_eq!(next(&small(), Some(&settled), SMALL), Change::Nothing);
+}
+
+/// Whether nodes are asked whether all of them are small, and what this Operation has left is settled then.
+fn is_judged(change: &Change, name: &str) -> bool {
+    let Change::Judge(_, Some(SMALL), then) = change else { return false };
+    matches!(&**then, Change::Pin(resolved, Some(of)) if of == name && pinned_size(resolved) == Some(SMALL))
+}
+
+/// An Operation under another name, whose journal was begun by this hold.
+fn begun_by(mut operation: Operation, hold: u64) -> Operation {
+    operation.metadata.name = Some(format!("shop-{hold}"));
+    operation.status.as_mut().unwrap().hold = hold;
+    operation
+}
+
+/// Control nodes go back to what they were before, and that was not the same of all.
+#[test]
+fn what_an_abandoned_resize_has_left_is_asked_for_however_many_swaps_have_gone_back_since() {
+    let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
+    let back = |hold| begun_by(resize(&[vec![turned("back")], ended("rolled-back")].concat()), hold);
+    let mut all = vec![abandoned];
+    for hold in 2..20 {
+        all.push(back(hold));
+        let change = after(&small(), &all, Ok(SMALL), (None, false));
+        assert!(is_judged(&change, "shop-1"), "{hold}: {change:?}");
+    }
+    let names: Vec<_> = outlived(&all).into_iter().filter_map(|it| it.metadata.name.clone()).collect();
+    assert_eq!((names.len(), names.contains(&"shop-1".to_owned())), (8, false), "{names:?}");
+    // All of them have come to one that was committed.
+    let mut committed = begun_by(resize(&[ended("upgraded"), ended("committed")].concat()), 20);
+    committed.status.as_mut().unwrap().pinned = true;
+    all.extend([committed, back(21)]);
+    assert_eq!(after(&small(), &all, Ok(SMALL), (None, false)), Change::Nothing);
+    assert!(outlived(&all).iter().any(|it| it.metadata.name.as_deref() == Some("shop-1")));
 }
 
 /// The database of the control cluster may be older than VMs are.

@@ -183,7 +183,8 @@ pub struct OperationStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"committed")]
     pub outcome: Option<String>,
-    /// Whether what it has come to stands in the cluster's `status.resolved`, from which pools and the next change go.
+    /// Whether what it has come to stands in the cluster's `status.resolved`, from which pools and the next change go. Of one that was
+    /// abandoned: whether all control nodes were found to be as it stands there since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
 }

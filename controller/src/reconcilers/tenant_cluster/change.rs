@@ -28,7 +28,7 @@ use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     CLUSTER_REF, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, pinned_size,
-    swap_reasons, with_size,
+    swap_reasons, unsettled, with_size,
 };
 use crate::objects::{
     self, ControlPlaneSize, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved,
@@ -125,6 +125,7 @@ impl Work<'_> {
         let looked = SeenCluster {
             cluster,
             swap: swap.zip(swapping.clone()),
+            abandoned: unsettled(&operations),
             raise,
             images: &images,
             minor: lowest(machines),
