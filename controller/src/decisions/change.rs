@@ -12,7 +12,7 @@
 //! | one was abandoned and none committed since, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked |
 //! | all of them run it, in VMs of the pinned size | that is noted with what was abandoned, and nobody is asked any more |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
-//! | the size of control nodes is another one | with the next image, or by itself: `resize.rs` |
+//! | the size of control nodes is another one | with the next image, or by itself, if there is room: `resize.rs` |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
 //! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
@@ -58,6 +58,8 @@ pub struct SeenCluster<'a> {
     pub minor: Option<Minor>,
     /// How large control nodes are to be, or why nobody knows it.
     pub size: Result<ControlPlaneSize, Obstacle>,
+    /// Why the Provider has no room for that; none if it has.
+    pub room: Option<Obstacle>,
     /// Why nothing is begun now; none if it may be.
     pub rests: Option<Rest>,
     /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned, and it may have another
@@ -362,9 +364,10 @@ impl<'a> SeenCluster<'a> {
         if let Err(obstacle) = if resizes { Ok(()) } else { self.follows(image, named, current) } {
             return Change::Blocked(obstacle);
         }
-        let size = match &self.size {
-            Ok(size) => *size,
-            Err(obstacle) => return Change::Blocked(obstacle.clone()),
+        let size = if resizes { self.size.clone() } else { self.size_with_image() };
+        let size = match size {
+            Ok(size) => size,
+            Err(obstacle) => return Change::Blocked(obstacle),
         };
         let mut again = None;
         if let Some((operation, swapping)) = &self.swap {
@@ -389,7 +392,10 @@ impl<'a> SeenCluster<'a> {
             let what = if resizes { format!("{image} with {size}") } else { image.to_owned() };
             return Change::Waits(TenantClusterReason::AwaitsWindow, format!("{what} waits for {window} UTC"));
         }
-        Change::Swap(Box::new(image.clone()), again, size)
+        match &self.room {
+            Some(obstacle) if resizes => Change::Blocked(obstacle.clone()),
+            _ => Change::Swap(Box::new(image.clone()), again, size),
+        }
     }
 
     fn failed(&self, operation: &Operation, swapping: &Swapping) -> Change {
@@ -423,7 +429,12 @@ impl<'a> SeenCluster<'a> {
     /// The word of a person to a swap that has ended, where no other image is wanted.
     fn answered(&self) -> Option<Change> {
         let (operation, swapping) = self.swap.as_ref()?;
-        Some(Change::Answer(name(operation), ended(word(operation)?, swapping.ending())))
+        let is_back = matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
+        let refused = match (word(operation)?, &self.room) {
+            (Ok(Word::Resume), Some(obstacle)) if is_back && is_of_size(operation) => Some(obstacle.message.clone()),
+            (word, _) => ended(word, swapping.ending()),
+        };
+        Some(Change::Answer(name(operation), refused))
     }
 
     /// What comes next where the pinned image is wanted, and no other size can be had now.
@@ -438,7 +449,8 @@ impl<'a> SeenCluster<'a> {
         }
         let may_differ = self.has_drifted || abandoned.is_some_and(|(_, swapping)| swapping.size.is_some());
         // One whose size is still wanted says so itself.
-        let size = pinned_size(pinned).filter(|_| may_differ && !matches!(then, Change::Waits(..)));
+        let is_wanted = self.room.is_none() && !matches!(then, Change::Waits(..));
+        let size = pinned_size(pinned).filter(|_| may_differ && is_wanted);
         let then = match (abandoned, size, then) {
             // Once they are found to be alike it is noted, and nobody is asked any more.
             (Some((operation, _)), Some(_), Change::Nothing) => {
@@ -792,8 +804,8 @@ pub(super) mod tests {
         let rests = Rest::of(cluster, change.map(str::to_owned));
         let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
         let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
-        SeenCluster { cluster, swap, abandoned, raise: None, images: &images, minor, size, rests, has_drifted, now }
-            .next()
+        let (images, raise, room) = (images.as_slice(), None, None);
+        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now }.next()
     }
 
     #[test]
@@ -1024,8 +1036,8 @@ pub(super) mod tests {
         let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
         let of = |has_drifted| {
             let (cluster, swap, abandoned, raise, images) = (&cluster, None, None, None, images.as_slice());
-            let (size, rests, now) = (Ok(SIZE), None, now().0);
-            SeenCluster { cluster, swap, abandoned, raise, images, minor, size, rests, has_drifted, now }.next()
+            let (size, room, rests, now) = (Ok(SIZE), None, None, now().0);
+            SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now }.next()
         };
         assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
     }
@@ -1064,9 +1076,9 @@ pub(super) mod tests {
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
             let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
-            let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
+            let (size, room, has_drifted, now) = (Ok(SIZE), None, false, now().0);
             let (swap, abandoned, raise, images) = (None, None, None, images.as_slice());
-            SeenCluster { cluster, swap, abandoned, raise, images, minor, size, rests, has_drifted, now }.next()
+            SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now }.next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

@@ -62,9 +62,10 @@ pub use self::preflight::{
 };
 pub use self::provider::{SeenVCenter, SeenZone};
 pub use self::repair::{Repairs, repaired, repairs};
+pub use self::resize::Had;
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
-pub use self::sizes::{pinned_size, wanted_size};
+pub use self::sizes::{pinned_size, seen_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
 pub use self::swapping::{Stage, Swapping, good, outlived, unsettled, words};
 pub use self::told::{told_by, told_otherwise};

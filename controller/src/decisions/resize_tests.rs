@@ -70,7 +70,25 @@ fn after(
     let swap = operations.last().map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
     let (abandoned, rests) = (unsettled(operations), Rest::of(cluster, change.map(str::to_owned)));
     let (minor, now) = ("1.36".parse().ok(), now().0);
-    SeenCluster { cluster, swap, abandoned, raise: None, images: &images, minor, size, rests, has_drifted, now }.next()
+    let (images, raise, room) = (images.as_slice(), None, None);
+    SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now }.next()
+}
+
+/// What comes next where a Provider has no room for large ones, and what is said of the size beside it.
+fn without_room(cluster: &TenantCluster, minor: &str, operation: Option<&Operation>) -> (Change, Option<String>) {
+    let images = images();
+    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let (abandoned, raise, images, minor) = (None, None, images.as_slice(), minor.parse().ok());
+    let (size, room, rests) = (Ok(LARGE), Some(full()), Rest::of(cluster, None));
+    let (has_drifted, now) = (false, now().0);
+    let seen = SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now };
+    let change = seen.next();
+    let waits = seen.size_waits(&change);
+    (change, waits)
+}
+
+fn full() -> Obstacle {
+    Obstacle::new(TenantClusterReason::CapacityMissing, "the Provider is full")
 }
 
 fn missing() -> Obstacle {
@@ -249,30 +267,80 @@ fn beside_a_change_of_the_control_cluster_the_former_class_is_the_way_back_and_n
     assert!(words.contains("a class of 2 processors") && !words.contains(FORMER), "{words}");
 }
 
+/// One after the other, or not at all: what is in the way of the size is in the way of nothing else.
 #[test]
-fn control_nodes_count_as_the_larger_of_what_they_may_have_until_there_is_no_way_back() {
+fn without_room_for_a_size_an_image_and_a_minor_go_on_with_the_one_that_is_pinned() {
+    let waits = |words: Option<&str>| words.is_some_and(|words| words.contains("the Provider is full"));
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    let (change, words) = without_room(&both, "1.36", None);
+    assert!(matches!(&change, Change::Swap(image, None, SMALL) if image.metadata.name.as_deref() == Some(NEW)));
+    assert!(waits(words.as_deref()), "{words:?}");
+    let mut unpinned = both.clone();
+    unpinned.status.as_mut().unwrap().resolved.as_mut().unwrap().processors = None;
+    assert_eq!(without_room(&unpinned, "1.36", None).0, Change::Blocked(full()), "nobody knows how large they are");
+    // The size alone says so itself, and a minor goes before it.
+    assert_eq!(without_room(&small(), "1.36", None), (Change::Blocked(full()), None));
+    let (change, words) = without_room(&small(), "1.35", None);
+    assert!(matches!(change, Change::Raise(..)) && waits(words.as_deref()), "{change:?}: {words:?}");
+    // While the image alone is on its way that is said; of one that brings the size there is nothing to say.
+    let open = |operation: Operation| without_room(&both, "1.36", Some(&operation));
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    let (change, words) = open(swap(&moves));
+    assert!(
+        change == Change::Go("shop-1".to_owned(), Verb::Resume) && waits(words.as_deref()),
+        "{change:?}: {words:?}"
+    );
+    assert_eq!(open(to_large(&moves)).1, None);
+    // What nobody has asked for is nothing to be waited for.
+    assert_eq!(without_room(&automatic(None), "1.35", None).1, None);
+}
+
+#[test]
+fn a_resize_is_not_tried_again_without_room_and_that_is_the_answer() {
+    let mut back = resize(&[vec![turned("back")], ended("rolled-back")].concat());
+    back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+    let answer = without_room(&small(), "1.36", Some(&back)).0;
+    assert_eq!(answer, Change::Answer("shop-1".to_owned(), Some(full().message)));
+}
+
+#[test]
+fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_there_is_no_way_back() {
     let cluster = small();
-    let pinned = cluster.status.as_ref().unwrap().resolved.as_ref().unwrap();
-    let of = |change: &Change, operation: Option<&Operation>| {
-        change.holds(pinned, operation.map(|it| Swapping::of(it).unwrap().unwrap()).as_ref())
+    let of = |change: &Change, operation: Option<&Operation>, noted, seen| {
+        let node = Had { noted, pinned: Some(SMALL), seen };
+        change.holds(node, operation.map(|it| Swapping::of(it).unwrap().unwrap()).as_ref())
     };
     let begins = next(&cluster, None, LARGE);
-    assert_eq!((of(&begins, None), of(&Change::Nothing, None)), (Some(LARGE), Some(SMALL)));
+    assert_eq!(of(&begins, None, SMALL, Some(SMALL)), LARGE);
+    assert_eq!(of(&Change::Nothing, None, LARGE, Some(SMALL)), SMALL, "it did not come to that");
+    assert_eq!(of(&Change::Nothing, None, LARGE, None), LARGE, "nobody has seen it");
     let wide = ControlPlaneSize { processors: 1, memory_mib: 16384 };
     let mixed = ControlPlaneSize { processors: 2, memory_mib: 16384 };
-    assert_eq!(of(&next(&cluster, None, wide), None), Some(mixed), "who goes back has more of the one");
-    for (entries, size) in [
-        (vec![], LARGE),
-        (ended("upgraded"), LARGE),
-        ([vec![turned("abandon")], ended("abandoned")].concat(), LARGE),
-        ([vec![turned("back")], ended("rolled-back")].concat(), SMALL),
-        ([ended("upgraded"), ended("committed")].concat(), LARGE),
-    ] {
-        assert_eq!(of(&Change::Nothing, Some(&resize(&entries))), Some(size), "{entries:?}");
+    assert_eq!(of(&next(&cluster, None, wide), None, SMALL, Some(SMALL)), mixed, "who goes back has more of the one");
+    let abandoned = [vec![turned("abandon")], ended("abandoned")].concat();
+    let back = [vec![turned("back")], ended("rolled-back")].concat();
+    let committed = [ended("upgraded"), ended("committed")].concat();
+    for (entries, size) in
+        [(&Vec::new(), LARGE), (&ended("upgraded"), LARGE), (&abandoned, SMALL), (&back, SMALL), (&committed, LARGE)]
+    {
+        assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(SMALL)), size, "{entries:?}");
+        assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, None), LARGE, "{entries:?}");
     }
-    let mut committed = resize(&[ended("upgraded"), ended("committed")].concat());
+    // Some were found good on a size that was abandoned: these have it, also once a later swap has gone back.
+    for entries in [&abandoned, &back] {
+        assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(LARGE)), LARGE, "{entries:?}");
+        assert_eq!(of(&Change::Nothing, Some(&swap(entries)), SMALL, Some(LARGE)), LARGE, "{entries:?}");
+    }
+    // It becomes what is pinned again without anybody being asked for room.
+    let shrunk = Had { noted: SMALL, pinned: Some(LARGE), seen: Some(SMALL) };
+    assert_eq!(Change::Nothing.holds(shrunk, None), LARGE);
+    // On the way to smaller ones each may come back.
+    let huge = ControlPlaneSize { processors: 8, memory_mib: 32768 };
+    assert_eq!(of(&Change::Nothing, Some(&resize(&[])), huge, Some(LARGE)), huge);
+    let mut committed = resize(&committed);
     let pins = next(&cluster, Some(&committed), LARGE);
-    assert_eq!(of(&pins, Some(&committed)), None, "that is noted first");
+    assert_eq!(of(&pins, Some(&committed), LARGE, Some(SMALL)), LARGE, "that is noted first");
     committed.status.as_mut().unwrap().pinned = true;
-    assert_eq!(of(&Change::Nothing, Some(&committed)), Some(SMALL));
+    assert_eq!(of(&Change::Nothing, Some(&committed), LARGE, Some(SMALL)), SMALL);
 }

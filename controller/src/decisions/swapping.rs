@@ -158,6 +158,16 @@ impl Swapping {
         !matches!(self.stage, Stage::Ended(_))
     }
 
+    /// Whether a node may be in a VM of its size by now, or come into the one before again: it has begun, and there is a way back, or
+    /// nobody has noted yet that there is none.
+    pub fn moves(&self) -> bool {
+        match self.ending() {
+            None => true,
+            Some(Ending::Committed) => !self.is_pinned,
+            Some(Ending::RolledBack | Ending::Abandoned) => false,
+        }
+    }
+
     /// How it has ended.
     pub fn ending(&self) -> Option<Ending> {
         if let Stage::Ended(ending) = self.stage { Some(ending) } else { None }
