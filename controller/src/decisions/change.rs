@@ -196,7 +196,7 @@ impl<'a> SeenCluster<'a> {
         let is_former = spec.image.as_deref() == Some(current)
             && operation.spec.from_image.as_deref() == Some(current)
             && operation.spec.to_image.as_deref() != Some(current);
-        let goes_back = if is_of_size(operation) { self.is_former_size(swapping) } else { is_former };
+        let goes_back = if is_of_size(operation) { self.is_former_size(operation, swapping) } else { is_former };
         if let Some(rest) = rest.filter(|rest| !(goes_back && is_heard(Word::Rollback, rest))) {
             let (reason, words) = match &swapping.stage {
                 Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
@@ -761,6 +761,7 @@ pub(super) mod tests {
             from_version: None,
             from_size: None,
             to_size: None,
+            to_class: None,
             to_version: None,
             cluster_generation: 1,
             steps: Vec::new(),

@@ -75,18 +75,24 @@ impl SeenCluster<'_> {
         })
     }
 
-    /// Whether the size of a swap of the same image is still what the spec asks for, and the image too. What was chosen by the number of
-    /// workers stays chosen.
-    pub(super) fn is_size_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
-        let image = self.cluster.spec.image.as_ref();
-        let is_size = self.is_automatic() || (self.size.is_ok() && self.size.as_ref().ok() == swapping.size.as_ref());
-        is_size && image.is_none_or(|image| operation.spec.to_image.as_ref() == Some(image))
+    /// Whether nobody has named the size of a swap, and nobody names one now: what was chosen by the number of workers stays chosen.
+    fn is_chosen(&self, operation: &Operation) -> bool {
+        self.is_automatic() && operation.spec.to_class.is_none()
     }
 
-    /// Whether a person has named the size again from which a swap of the same image leads away.
-    pub(super) fn is_former_size(&self, swapping: &Swapping) -> bool {
+    /// Whether the size of a swap of the same image is still what the spec asks for, and the image too.
+    pub(super) fn is_size_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
+        let image = self.cluster.spec.image.as_ref();
+        let is_size = self.size.is_ok() && self.size.as_ref().ok() == swapping.size.as_ref();
+        (is_size || self.is_chosen(operation))
+            && image.is_none_or(|image| operation.spec.to_image.as_ref() == Some(image))
+    }
+
+    /// Whether the spec means the size again from which a swap of the same image leads away: by its class, or by `auto` where a class had
+    /// been named. Fewer workers take nothing back.
+    pub(super) fn is_former_size(&self, operation: &Operation, swapping: &Swapping) -> bool {
         let former = self.former_size();
-        !self.is_automatic()
+        !self.is_chosen(operation)
             && former.is_some()
             && self.size.as_ref().ok() == former.as_ref()
             && swapping.size != former

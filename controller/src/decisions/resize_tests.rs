@@ -1,3 +1,5 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
@@ -143,15 +145,47 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     let upgraded = resize(&ended("upgraded"));
     assert_eq!(next(&small(), Some(&upgraded), SMALL), go(Verb::Rollback));
     let waits = next(&small(), Some(&upgraded), third);
-    assert!(
-        matches!(&waits, Change::Waits(TenantClusterReason::AwaitsCommit, words) if words.contains("another size")),
-        "{waits:?}"
-    );
+    assert!(awaits_a_word(&waits), "{waits:?}");
     // A swap of another image turns by its image alone, as ever.
     let mut image = to_large(&moves);
     assert_eq!(next(&small(), Some(&image), LARGE), go(Verb::Rollback), "its image is not named");
     image.spec.from_image = Some("another".to_owned());
     assert_eq!(next(&small(), Some(&image), SMALL), go(Verb::Resume));
+}
+
+/// Whether the commit is a person's, for the spec wants another size by now.
+fn awaits_a_word(change: &Change) -> bool {
+    matches!(change, Change::Waits(TenantClusterReason::AwaitsCommit, words) if words.contains("another size"))
+}
+
+/// It is one more way to say how large they are to be; but a size that nobody had named is taken back by nobody's workers.
+#[test]
+fn auto_is_the_way_back_from_a_class_where_it_means_the_former_size() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let named = |entries: &[Value]| {
+        let mut operation = resize(entries);
+        operation.spec.to_class = Some("any".to_owned());
+        operation
+    };
+    let (auto, third) = (automatic(None), ControlPlaneSize { processors: 8, ..LARGE });
+    let long_ago = Timestamp::from_second(now().0.as_second() - 6000).unwrap();
+    let upgraded = |mut operation: Operation| {
+        operation.status.as_mut().unwrap().good_since = Some(Time(long_ago));
+        operation
+    };
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    for operation in [named(&moves), upgraded(named(&ended("upgraded")))] {
+        assert_eq!(next(&auto, Some(&operation), SMALL), go(Verb::Rollback));
+    }
+    // Its workers want what the class was named for, or something else.
+    let (of_class, of_workers) = (upgraded(named(&ended("upgraded"))), upgraded(resize(&ended("upgraded"))));
+    assert_eq!(next(&auto, Some(&of_class), LARGE), go(Verb::Commit));
+    assert!(awaits_a_word(&next(&auto, Some(&of_class), third)));
+    for size in [SMALL, LARGE, third] {
+        assert_eq!(next(&auto, Some(&of_workers), size), go(Verb::Commit), "{size}");
+    }
+    // Where nobody had named it a class may be the way back.
+    assert_eq!(next(&small(), Some(&of_workers), SMALL), go(Verb::Rollback));
 }
 
 #[test]

@@ -74,6 +74,10 @@ pub struct OperationSpec {
     /// How large they are after; of a swap. One of the same image is for that alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_size: Option<ControlPlaneSize>,
+    /// The VMClass that a person had named for it; of a swap. None where the cluster had `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::label", example = &"medium")]
+    pub to_class: Option<String>,
     /// The minor of Kubernetes before; where that is raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]

@@ -112,6 +112,20 @@ async fn the_former_class_named_before_the_commit_is_the_way_back_to_the_vms_tha
 }
 
 #[tokio::test(start_paused = true)]
+async fn auto_named_again_before_the_commit_is_the_way_back_as_well() {
+    let world = World::resizable().await;
+    let vms = world.place.vms();
+    world.names_class("large");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    assert_eq!(world.operations()[0].spec.to_class.as_deref(), Some("large"));
+    world.names_class("auto");
+    world.until("back", World::is_current).await;
+    world.rests().await;
+    world.all_have(FORMER, SMALL, "it went back");
+    assert_eq!((world.place.vms(), world.outcome().as_deref()), (vms, Some("rolled back")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_another_image_new_vms_have_the_size_of_the_class_now_and_on_the_way_back_what_they_had() {
     let world = World::resizable().await;
     let vms = world.place.vms();
