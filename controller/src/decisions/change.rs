@@ -4,7 +4,7 @@
 //! | What is so | What follows |
 //! |---|---|
 //! | a swap is open | it goes on; a person's word turns it, and so does the former image, named again before the commit |
-//! | nothing of it has moved, and its image is not wanted any more | it ends there, and what is wanted by now is planned |
+//! | nothing of it has moved, and its image or size is not wanted any more | it ends there, and what is wanted by now is planned |
 //! | it has come to the new image | it is committed once all is good for ten minutes (`commit: Auto`), or by a person's word |
 //! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image and size are pinned: pools see the image from then on |
@@ -60,6 +60,8 @@ pub struct SeenCluster<'a> {
     pub size: Result<ControlPlaneSize, Obstacle>,
     /// Why the Provider has no room for that; none if it has.
     pub room: Option<Obstacle>,
+    /// Why it has none for the size of a swap that is only planned yet; none if it has, or there is none.
+    pub plan_room: Option<Obstacle>,
     /// Why nothing is begun now; none if it may be.
     pub rests: Option<Rest>,
     /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned, and it may have another
@@ -146,7 +148,7 @@ impl<'a> SeenCluster<'a> {
         };
         if let Some((operation, swapping)) = &self.swap {
             if swapping.is_open() {
-                return self.open(operation, swapping, current);
+                return self.with_room(self.open(operation, swapping, current), swapping);
             }
             if !is_shown(operation, swapping) {
                 return Change::Show(name(operation));
@@ -226,15 +228,16 @@ impl<'a> SeenCluster<'a> {
         }
     }
 
-    /// Whether the image of a swap is still what the spec asks for. One that a person had named and has taken out is not.
+    /// Whether a swap is still what the spec asks for. An image that a person had named and has taken out is not.
     fn is_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
         if is_of_size(operation) {
             return self.is_size_wanted(operation, swapping);
         }
-        match &self.cluster.spec.image {
+        let is_image = match &self.cluster.spec.image {
             Some(image) => operation.spec.to_image.as_ref() == Some(image),
             None => self.cluster.spec.maintenance.auto_update,
-        }
+        };
+        is_image && !self.is_outdated(operation, swapping)
     }
 
     fn awaits_commit(&self, operation: &Operation, swapping: &Swapping) -> Change {
@@ -372,6 +375,8 @@ impl<'a> SeenCluster<'a> {
         let mut again = None;
         if let Some((operation, swapping)) = &self.swap {
             let is_it = operation.spec.to_image == image.metadata.name && (!resizes || swapping.size == Some(size));
+            // A plan that was given up for its size has failed at nothing.
+            let is_it = is_it && (resizes || !self.has_other_size(operation, swapping, size));
             let failed = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
             match word(operation) {
                 Some(Ok(Word::Resume)) if failed => again = Some(name(operation)),
@@ -805,8 +810,9 @@ pub(super) mod tests {
         let rests = Rest::of(cluster, change.map(str::to_owned));
         let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
         let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
-        let (images, raise, room) = (images.as_slice(), None, None);
-        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now }.next()
+        let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
+        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+            .next()
     }
 
     #[test]
@@ -1037,8 +1043,22 @@ pub(super) mod tests {
         let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
         let of = |has_drifted| {
             let (cluster, swap, abandoned, raise, images) = (&cluster, None, None, None, images.as_slice());
-            let (size, room, rests, now) = (Ok(SIZE), None, None, now().0);
-            SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now }.next()
+            let (size, room, plan_room, rests, now) = (Ok(SIZE), None, None, None, now().0);
+            SeenCluster {
+                cluster,
+                swap,
+                abandoned,
+                raise,
+                images,
+                minor,
+                size,
+                room,
+                plan_room,
+                rests,
+                has_drifted,
+                now,
+            }
+            .next()
         };
         assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
     }
@@ -1077,9 +1097,23 @@ pub(super) mod tests {
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
             let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
-            let (size, room, has_drifted, now) = (Ok(SIZE), None, false, now().0);
+            let (size, room, plan_room, has_drifted, now) = (Ok(SIZE), None, None, false, now().0);
             let (swap, abandoned, raise, images) = (None, None, None, images.as_slice());
-            SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now }.next()
+            SeenCluster {
+                cluster,
+                swap,
+                abandoned,
+                raise,
+                images,
+                minor,
+                size,
+                room,
+                plan_room,
+                rests,
+                has_drifted,
+                now,
+            }
+            .next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

@@ -7,6 +7,9 @@
 //! | a person has named another class | a swap of the same image begins at once |
 //! | `auto`, and its workers have outgrown it | the same, in the maintenance window; without one with the next image |
 //! | the Provider has no room for it | it waits; another image or minor does not, and new VMs have the size that is pinned |
+//! | it is planned, as in a cluster that was paused | it takes its room when it goes on, and waits if there is none by then |
+
+use fleet::upgrade::Verb;
 
 use super::change::{Change, SeenCluster};
 use super::obstacle::Obstacle;
@@ -39,6 +42,28 @@ impl SeenCluster<'_> {
             Some(obstacle) => self.former_size().ok_or_else(|| obstacle.clone()),
             None => self.size.clone(),
         }
+    }
+
+    /// The same, but for a swap that is only planned: it goes on once there is room for its size. While it rested it took none.
+    pub(super) fn with_room(&self, change: Change, swapping: &Swapping) -> Change {
+        let begins = swapping.is_planned() && matches!(change, Change::Go(_, Verb::Resume));
+        match self.plan_room.as_ref().filter(|_| begins) {
+            Some(obstacle) => Change::Blocked(obstacle.clone()),
+            None => change,
+        }
+    }
+
+    /// Whether a swap of another image is only planned, and new VMs would have another size by the spec of now: it is planned anew.
+    pub(super) fn is_outdated(&self, operation: &Operation, swapping: &Swapping) -> bool {
+        let stays = self.is_chosen(operation) && self.room.is_none();
+        let is_other = |size| self.has_other_size(operation, swapping, size);
+        swapping.is_planned() && !stays && self.size_with_image().is_ok_and(is_other)
+    }
+
+    /// Whether nothing of a swap has moved, and it was planned with another size than this, by a spec that is not the one of now.
+    pub(super) fn has_other_size(&self, operation: &Operation, swapping: &Swapping, size: ControlPlaneSize) -> bool {
+        let is_newer = self.cluster.metadata.generation > Some(operation.spec.cluster_generation);
+        swapping.is_untouched && is_newer && swapping.size.is_some_and(|planned| planned != size)
     }
 
     /// Why the size of the spec is not to be had, where something else comes next; none if that has it, or says so itself.
@@ -113,15 +138,16 @@ pub struct Had {
 impl Change {
     /// How large a control node counts as: as the VM that it runs in, whatever has brought it there, or as it is pinned if that is more. From
     /// before the first new VM of a swap is made until there is no way back, as the larger of all that it may have; and where nobody sees
-    /// it, as it was noted.
-    pub fn holds(&self, node: Had, swap: Option<&Swapping>) -> ControlPlaneSize {
+    /// it, as it was noted. What is only planned takes no room.
+    pub fn holds(&self, node: Had, swap: Option<&Swapping>, is_paused: bool) -> ControlPlaneSize {
         let begins = match self {
             // That is noted with the rest.
             Self::Pin(..) => return node.noted,
-            Self::Swap(_, _, size) => Some(*size),
+            Self::Swap(_, _, size) => Some(*size).filter(|_| !is_paused),
             _ => None,
         };
-        let moves = swap.filter(|swap| swap.moves());
+        let goes_on = matches!(self, Self::Go(_, Verb::Resume));
+        let moves = swap.filter(|swap| swap.moves() || (goes_on && swap.is_planned()));
         let has = match node.seen {
             Some(seen) if moves.is_none() => seen,
             Some(seen) => seen.larger(node.noted),

@@ -72,8 +72,9 @@ fn after(
     let swap = operations.last().map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
     let (abandoned, rests) = (unsettled(operations), Rest::of(cluster, change.map(str::to_owned)));
     let (minor, now) = ("1.36".parse().ok(), now().0);
-    let (images, raise, room) = (images.as_slice(), None, None);
-    SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now }.next()
+    let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
+    SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+        .next()
 }
 
 /// What comes next where a Provider has no room for large ones, and what is said of the size beside it.
@@ -81,9 +82,10 @@ fn without_room(cluster: &TenantCluster, minor: &str, operation: Option<&Operati
     let images = images();
     let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
     let (abandoned, raise, images, minor) = (None, None, images.as_slice(), minor.parse().ok());
-    let (size, room, rests) = (Ok(LARGE), Some(full()), Rest::of(cluster, None));
-    let (has_drifted, now) = (false, now().0);
-    let seen = SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, rests, has_drifted, now };
+    let (size, room, plan_room) = (Ok(LARGE), Some(full()), Some(full()));
+    let (rests, has_drifted, now) = (Rest::of(cluster, None), false, now().0);
+    let seen =
+        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now };
     let change = seen.next();
     let waits = seen.size_waits(&change);
     (change, waits)
@@ -330,6 +332,55 @@ fn without_room_for_a_size_an_image_and_a_minor_go_on_with_the_one_that_is_pinne
     assert_eq!(without_room(&automatic(None), "1.35", None).1, None);
 }
 
+/// It may have rested for weeks, while others took what there was.
+#[test]
+fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let small_node = Had { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
+    let begins = next(&small(), None, LARGE);
+    assert_eq!((begins.holds(small_node, None, false), begins.holds(small_node, None, true)), (LARGE, SMALL));
+    let mut is_back = turned("back");
+    is_back["only"] = json!(0);
+    for planned in [resize(&[]), resize(&[is_back])] {
+        let swapping = Swapping::of(&planned).unwrap().unwrap();
+        let noted = Had { noted: LARGE, ..small_node };
+        let of = |change: &Change| change.holds(noted, Some(&swapping), false);
+        assert_eq!((of(&Change::Nothing), of(&go(Verb::Rollback)), of(&go(Verb::Resume))), (SMALL, SMALL, LARGE));
+    }
+    assert_eq!(without_room(&small(), "1.36", Some(&resize(&[]))), (Change::Blocked(full()), None));
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(without_room(&small(), "1.36", Some(&resize(&moves))).0, go(Verb::Resume), "it has its room");
+    let turned_back = without_room(&small(), "1.36", Some(&resize(&[turned("back")]))).0;
+    assert_eq!(turned_back, go(Verb::Resume), "it takes none");
+}
+
+/// Who has read the plan and corrected its size gets what he has named.
+#[test]
+fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Resume), "nobody has changed the spec since");
+    assert_eq!(without_room(&both, "1.36", Some(&to_large(&[]))).0, Change::Blocked(full()));
+    both.metadata.generation = Some(2);
+    assert_eq!(next(&both, Some(&to_large(&[])), LARGE), go(Verb::Resume));
+    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Rollback));
+    assert_eq!(without_room(&both, "1.36", Some(&to_large(&[]))).0, go(Verb::Rollback), "without room as they are");
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(next(&both, Some(&to_large(&moves)), SMALL), go(Verb::Resume), "one after the other");
+    let mut chosen = automatic(None);
+    (chosen.spec.image, chosen.metadata.generation) = (Some(NEW.to_owned()), Some(2));
+    assert_eq!(next(&chosen, Some(&to_large(&[])), SMALL), go(Verb::Resume), "fewer workers change no plan");
+    // It has failed at nothing.
+    let mut back = to_large(&[vec![turned("back")], ended("rolled-back")].concat());
+    for condition in &mut back.status.as_mut().unwrap().conditions {
+        condition.observed_generation = 2;
+    }
+    let failed = next(&both, Some(&back), LARGE);
+    assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "{failed:?}");
+    assert!(matches!(next(&both, Some(&back), SMALL), Change::Swap(_, None, SMALL)));
+}
+
 #[test]
 fn a_resize_is_not_tried_again_without_room_and_that_is_the_answer() {
     let mut back = resize(&[vec![turned("back")], ended("rolled-back")].concat());
@@ -343,8 +394,9 @@ fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_t
     let cluster = small();
     let of = |change: &Change, operation: Option<&Operation>, noted, seen| {
         let node = Had { noted, pinned: Some(SMALL), seen };
-        change.holds(node, operation.map(|it| Swapping::of(it).unwrap().unwrap()).as_ref())
+        change.holds(node, operation.map(|it| Swapping::of(it).unwrap().unwrap()).as_ref(), false)
     };
+    let moves = vec![json!({"event": "begun", "action": "import", "node": 0})];
     let begins = next(&cluster, None, LARGE);
     assert_eq!(of(&begins, None, SMALL, Some(SMALL)), LARGE);
     assert_eq!(of(&Change::Nothing, None, LARGE, Some(SMALL)), SMALL, "it did not come to that");
@@ -356,7 +408,7 @@ fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_t
     let back = [vec![turned("back")], ended("rolled-back")].concat();
     let committed = [ended("upgraded"), ended("committed")].concat();
     for (entries, size) in
-        [(&Vec::new(), LARGE), (&ended("upgraded"), LARGE), (&abandoned, SMALL), (&back, SMALL), (&committed, LARGE)]
+        [(&moves, LARGE), (&ended("upgraded"), LARGE), (&abandoned, SMALL), (&back, SMALL), (&committed, LARGE)]
     {
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(SMALL)), size, "{entries:?}");
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, None), LARGE, "{entries:?}");
@@ -368,10 +420,10 @@ fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_t
     }
     // It becomes what is pinned again without anybody being asked for room.
     let shrunk = Had { noted: SMALL, pinned: Some(LARGE), seen: Some(SMALL) };
-    assert_eq!(Change::Nothing.holds(shrunk, None), LARGE);
+    assert_eq!(Change::Nothing.holds(shrunk, None, false), LARGE);
     // On the way to smaller ones each may come back.
     let huge = ControlPlaneSize { processors: 8, memory_mib: 32768 };
-    assert_eq!(of(&Change::Nothing, Some(&resize(&[])), huge, Some(LARGE)), huge);
+    assert_eq!(of(&Change::Nothing, Some(&resize(&moves)), huge, Some(LARGE)), huge);
     let mut committed = resize(&committed);
     let pins = next(&cluster, Some(&committed), LARGE);
     assert_eq!(of(&pins, Some(&committed), LARGE, Some(SMALL)), LARGE, "that is noted first");

@@ -158,11 +158,21 @@ impl Swapping {
         !matches!(self.stage, Stage::Ended(_))
     }
 
+    /// Whether it is no more than a plan, which begins if it goes on: no VM was made for it, or those that were are gone again.
+    pub fn is_planned(&self) -> bool {
+        let is_ahead = match &self.stage {
+            Stage::Goes => self.direction == Direction::Forward,
+            Stage::NodeIsBack(_) => true,
+            Stage::Upgraded | Stage::Ended(_) => false,
+        };
+        self.is_untouched && is_ahead
+    }
+
     /// Whether a node may be in a VM of its size by now, or come into the one before again: it has begun, and there is a way back, or
     /// nobody has noted yet that there is none.
     pub fn moves(&self) -> bool {
         match self.ending() {
-            None => true,
+            None => !self.is_planned(),
             Some(Ending::Committed) => !self.is_pinned,
             Some(Ending::RolledBack | Ending::Abandoned) => false,
         }

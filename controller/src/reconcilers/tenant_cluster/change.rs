@@ -135,6 +135,11 @@ impl Work<'_> {
             Ok(size) => self.no_room(cluster, (machines, seen), *size).await?,
             Err(_) => None,
         };
+        let plan = swapping.as_ref().filter(|swapping| swapping.is_planned()).and_then(|swapping| swapping.size);
+        let plan_room = match plan {
+            Some(size) => self.no_room(cluster, (machines, seen), size).await?,
+            None => None,
+        };
         let looked = SeenCluster {
             cluster,
             swap: swap.zip(swapping.clone()),
@@ -144,6 +149,7 @@ impl Work<'_> {
             minor: lowest(machines),
             size,
             room,
+            plan_room,
             rests,
             has_drifted: has_drifted(deployment, machines, &operations),
             now: self.clock.time().0,

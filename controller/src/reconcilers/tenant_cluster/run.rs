@@ -16,10 +16,10 @@ use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
-    unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, Stage, is_due,
+    told_otherwise, unchanged,
 };
-use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Goal, Machine, OperationReason, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 use crate::records::kept_of;
 
@@ -140,6 +140,7 @@ impl Work<'_> {
         if self.holds_size(cluster, looked, &changing).await? {
             return Ok(After::Again);
         }
+        self.says_what_waits(cluster, &changing).await?;
         let doing = if cluster.spec.paused {
             Doing::Rests
         } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !changing.is_open()) {
@@ -153,6 +154,14 @@ impl Work<'_> {
         }
         let is_settled = seen.done && changing.change == Change::Nothing;
         Ok(After::Rest(if is_settled { WATCHING } else { WAITING }))
+    }
+
+    /// Has a swap that is planned and cannot begin say why: nothing runs that would.
+    async fn says_what_waits(&self, cluster: &TenantCluster, changing: &Changing) -> Result<(), Trouble> {
+        let planned = changing.swap.as_ref().filter(|(_, it)| it.stage == Stage::Goes && it.is_planned());
+        let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
+        let said = [(OperationReason::Waiting, obstacle.message.clone())];
+        self.note_operation(cluster, name, &said, |_| ()).await
     }
 
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.

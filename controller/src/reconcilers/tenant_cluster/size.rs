@@ -71,7 +71,7 @@ impl Work<'_> {
         let mut any = false;
         for machine in machines {
             let node = Had { noted: noted(machine), pinned, seen: seen_size(seen, &machine.name_any()) };
-            let size = changing.change.holds(node, swap);
+            let size = changing.change.holds(node, swap, cluster.spec.paused);
             if size != node.noted {
                 let part = json!({"processors": size.processors, "memoryMiB": size.memory_mib});
                 self.respecify(machine, &part).await?;

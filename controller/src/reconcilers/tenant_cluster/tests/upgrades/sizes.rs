@@ -211,6 +211,31 @@ async fn a_size_for_which_a_provider_has_no_room_is_refused_before_anything_is_m
     world.all_have(NEW, LARGE, "there is room");
 }
 
+/// Who only wishes takes nothing from those who are about to begin.
+#[tokio::test(start_paused = true)]
+async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_is_some() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    assert_eq!((world.operations().len(), world.held()), (1, SMALL), "it is planned");
+    // Somebody else has taken a part of it.
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
+    assert_eq!((world.held(), world.place.vms().len()), (SMALL, 3));
+    world.limited(room(12));
+    world.until("larger", World::is_current).await;
+    world.all_have(FORMER, LARGE, "there is room");
+    assert_eq!(world.operations().len(), 1, "by the plan that was read");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
     let world = World::resizable().await;
