@@ -44,7 +44,7 @@ impl SeenCluster<'_> {
         }
     }
 
-    /// The same, but for a swap that is only planned: it goes on once there is room for its size. While it rested it took none.
+    /// What comes next of an open swap, but that one which is only planned goes on once there is room for its size: it has taken none before.
     pub(super) fn with_room(&self, change: Change, swapping: &Swapping) -> Change {
         let begins = swapping.is_planned() && matches!(change, Change::Go(_, Verb::Resume));
         match self.plan_room.as_ref().filter(|_| begins) {
