@@ -248,7 +248,10 @@ impl<'a> SeenCluster<'a> {
                 Some(image) if operation.spec.to_image.as_ref() != Some(image) => {
                     format!("the spec names {image} by now")
                 }
-                _ if is_of_size(operation) => "the spec wants another size by now".to_owned(),
+                _ if is_of_size(operation) => match &self.size {
+                    Ok(size) => format!("the spec wants another size by now, {size}"),
+                    Err(obstacle) => format!("what size the spec wants is not known: {}", obstacle.message),
+                },
                 _ => "the spec does not name it any more".to_owned(),
             };
             let words = format!(
@@ -601,7 +604,8 @@ fn is_heard(word: Word, rest: &Rest) -> bool {
 /// What a person names in the spec to go back, where a word is not heard.
 fn way_back(operation: &Operation) -> Option<String> {
     if is_of_size(operation) {
-        return operation.spec.from_size.map(|size| format!("a class of {size} in spec.controlPlane.vmClass"));
+        let auto = if operation.spec.to_class.is_some() { ", or auto where that means it," } else { "" };
+        return operation.spec.from_size.map(|size| format!("a class of {size}{auto} in spec.controlPlane.vmClass"));
     }
     operation.spec.from_image.as_ref().map(|image| format!("{image} in spec.image"))
 }

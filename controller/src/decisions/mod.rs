@@ -47,7 +47,7 @@ pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names,
 pub use self::drift::has_drifted;
 pub use self::health::{Doing, Health, Said, before, leaving, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
-pub use self::limits::{Held, Tenants, Used, held, limits, permission};
+pub use self::limits::{Held, Tenants, Used, growth, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::nodes_image::{NodesImage, awaited, nodes_image};

@@ -148,6 +148,9 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     assert_eq!(next(&small(), Some(&upgraded), SMALL), go(Verb::Rollback));
     let waits = next(&small(), Some(&upgraded), third);
     assert!(awaits_a_word(&waits), "{waits:?}");
+    assert!(waits.said().is_some_and(|(_, words)| words.contains("8 processors")), "{waits:?}");
+    let unknown = decided(&small(), Some(&upgraded), Err(missing()));
+    assert!(unknown.said().is_some_and(|(_, words)| words.contains("there is no VMClass any")), "{unknown:?}");
     // A swap of another image turns by its image alone, as ever.
     let mut image = to_large(&moves);
     assert_eq!(next(&small(), Some(&image), LARGE), go(Verb::Rollback), "its image is not named");
@@ -301,6 +304,10 @@ fn beside_a_change_of_the_control_cluster_the_former_class_is_the_way_back_and_n
     upgraded.metadata.annotations = Some([(DO.to_owned(), "rollback".to_owned())].into());
     let Change::Answer(_, Some(words)) = next(&paused, Some(&upgraded), LARGE) else { panic!("it is heard") };
     assert!(words.contains("a class of 2 processors") && !words.contains(FORMER), "{words}");
+    assert!(!words.contains("auto"), "it was begun by that: {words}");
+    upgraded.spec.to_class = Some("any".to_owned());
+    let Change::Answer(_, Some(words)) = next(&paused, Some(&upgraded), LARGE) else { panic!("it is heard") };
+    assert!(words.contains("or auto"), "{words}");
 }
 
 /// One after the other, or not at all: what is in the way of the size is in the way of nothing else.

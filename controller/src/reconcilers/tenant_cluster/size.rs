@@ -10,7 +10,7 @@ use serde_json::json;
 use super::Work;
 use super::change::Changing;
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{Had, Obstacle, Used, limits, permission, pinned_size, seen_size, wanted_size, workers_of};
+use crate::decisions::{Had, Obstacle, Used, growth, permission, pinned_size, seen_size, wanted_size, workers_of};
 use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, TenantCluster};
 use crate::reach::tenants;
 
@@ -53,10 +53,15 @@ impl Work<'_> {
         let tenants = tenants(self.objects).await.attempting("looking at what a Provider's clusters have")?;
         let own: BTreeSet<Option<&str>> = machines.iter().map(|machine| machine.metadata.uid.as_deref()).collect();
         let used = tenants.used(&provider.name_any(), |machine| !own.contains(&machine.metadata.uid.as_deref()));
-        let wanted = machines.iter().zip(grown).map(|(machine, ControlPlaneSize { processors, memory_mib })| {
-            MachineSpec { processors, memory_mib, ..machine.spec.clone() }
-        });
-        Ok(limits(&provider, used, Used::of(&wanted.collect::<Vec<_>>())))
+        let together = |sizes: Vec<ControlPlaneSize>| {
+            let sized = |(machine, size): (&Machine, ControlPlaneSize)| MachineSpec {
+                processors: size.processors,
+                memory_mib: size.memory_mib,
+                ..machine.spec.clone()
+            };
+            Used::of(&machines.iter().zip(sizes).map(sized).collect::<Vec<_>>())
+        };
+        Ok(growth(&provider, used, together(has), together(grown)))
     }
 
     /// Has the Machines of control nodes say how large these are, or may be by now; whether they did not.
