@@ -4,14 +4,15 @@
 //! | What is so | What follows |
 //! |---|---|
 //! | a swap is open | it goes on; a person's word turns it, and so does the former image, named again before the commit |
-//! | nothing of it has moved, and its image is not wanted any more | it ends there, and what is wanted by now is planned |
+//! | nothing of it has moved, and its image or size is not wanted any more | it ends there, and what is wanted by now is planned |
 //! | it has come to the new image | it is committed once all is good for ten minutes (`commit: Auto`), or by a person's word |
 //! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image and size are pinned: pools see the image from then on |
 //! | it went back, or was abandoned | nothing, before a person asks for it again or the spec is another one |
-//! | it was abandoned, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked what they run, how large |
+//! | one was abandoned and none committed since, or nothing is noted of a node's VM, and the pinned image is wanted | nodes are asked |
+//! | all of them run it, in VMs of the pinned size | that is noted with what was abandoned, and nobody is asked any more |
 //! | another image is named | what is in the way is said; else a swap begins, with its plan as an Operation |
-//! | the size of control nodes is another one | with the next image, or by itself: `resize.rs` |
+//! | the size of control nodes is another one | with the next image, or by itself, if there is room: `resize.rs` |
 //! | the minor is behind | the same for Kubernetes, once the image is as it is named |
 //!
 //! What is paused is planned and not begun; a swap comes to a step at which no node is away, and says that it rests. What a person asks of
@@ -47,6 +48,8 @@ pub struct SeenCluster<'a> {
     pub cluster: &'a TenantCluster,
     /// The last swap whose journal was begun, and how far it is.
     pub swap: Option<(&'a Operation, Swapping)>,
+    /// The last one that was abandoned, if nothing has said since that all control nodes are alike.
+    pub abandoned: Option<(&'a Operation, Swapping)>,
     /// The Operation that raises Kubernetes and has not ended; else the one to the minor that the spec names, if it was made.
     pub raise: Option<&'a Operation>,
     /// All NodeImages.
@@ -55,6 +58,10 @@ pub struct SeenCluster<'a> {
     pub minor: Option<Minor>,
     /// How large control nodes are to be, or why nobody knows it.
     pub size: Result<ControlPlaneSize, Obstacle>,
+    /// Why the Provider has no room for that; none if it has.
+    pub room: Option<Obstacle>,
+    /// Why it has none for the size of a swap that is only planned yet; none if it has, or there is none.
+    pub plan_room: Option<Obstacle>,
     /// Why nothing is begun now; none if it may be.
     pub rests: Option<Rest>,
     /// Whether nothing is noted of the VM that a control node runs in: another image may be in it than is pinned, and it may have another
@@ -77,7 +84,8 @@ pub enum Change {
     Show(String),
     /// What a person has asked of an Operation is taken away; with words it is not to be had.
     Answer(String, Option<String>),
-    /// What a swap has come to is pinned: image and size. With its Operation, which notes that; none where nodes are so by themselves.
+    /// What control nodes have come to is pinned: image and size. With the Operation that notes it: the swap that has brought them there,
+    /// or the one that was abandoned before they were found to be alike. None where nodes are so by themselves.
     Pin(Box<Resolved>, Option<String>),
     /// A swap to this image begins, with new VMs of this size; if the cluster is paused it is only planned. With the Operation of an
     /// earlier one that a person wants tried again.
@@ -140,7 +148,7 @@ impl<'a> SeenCluster<'a> {
         };
         if let Some((operation, swapping)) = &self.swap {
             if swapping.is_open() {
-                return self.open(operation, swapping, current);
+                return self.with_room(self.open(operation, swapping, current), swapping);
             }
             if !is_shown(operation, swapping) {
                 return Change::Show(name(operation));
@@ -190,7 +198,7 @@ impl<'a> SeenCluster<'a> {
         let is_former = spec.image.as_deref() == Some(current)
             && operation.spec.from_image.as_deref() == Some(current)
             && operation.spec.to_image.as_deref() != Some(current);
-        let goes_back = if is_of_size(operation) { self.is_former_size(swapping) } else { is_former };
+        let goes_back = if is_of_size(operation) { self.is_former_size(operation, swapping) } else { is_former };
         if let Some(rest) = rest.filter(|rest| !(goes_back && is_heard(Word::Rollback, rest))) {
             let (reason, words) = match &swapping.stage {
                 Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
@@ -220,15 +228,16 @@ impl<'a> SeenCluster<'a> {
         }
     }
 
-    /// Whether the image of a swap is still what the spec asks for. One that a person had named and has taken out is not.
+    /// Whether a swap is still what the spec asks for. An image that a person had named and has taken out is not.
     fn is_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
         if is_of_size(operation) {
             return self.is_size_wanted(operation, swapping);
         }
-        match &self.cluster.spec.image {
+        let is_image = match &self.cluster.spec.image {
             Some(image) => operation.spec.to_image.as_ref() == Some(image),
             None => self.cluster.spec.maintenance.auto_update,
-        }
+        };
+        is_image && !self.is_outdated(operation, swapping)
     }
 
     fn awaits_commit(&self, operation: &Operation, swapping: &Swapping) -> Change {
@@ -239,7 +248,10 @@ impl<'a> SeenCluster<'a> {
                 Some(image) if operation.spec.to_image.as_ref() != Some(image) => {
                     format!("the spec names {image} by now")
                 }
-                _ if is_of_size(operation) => "the spec wants another size by now".to_owned(),
+                _ if is_of_size(operation) => match &self.size {
+                    Ok(size) => format!("the spec wants another size by now, {size}"),
+                    Err(obstacle) => format!("what size the spec wants is not known: {}", obstacle.message),
+                },
                 _ => "the spec does not name it any more".to_owned(),
             };
             let words = format!(
@@ -358,13 +370,16 @@ impl<'a> SeenCluster<'a> {
         if let Err(obstacle) = if resizes { Ok(()) } else { self.follows(image, named, current) } {
             return Change::Blocked(obstacle);
         }
-        let size = match &self.size {
-            Ok(size) => *size,
-            Err(obstacle) => return Change::Blocked(obstacle.clone()),
+        let size = if resizes { self.size.clone() } else { self.size_with_image() };
+        let size = match size {
+            Ok(size) => size,
+            Err(obstacle) => return Change::Blocked(obstacle),
         };
         let mut again = None;
         if let Some((operation, swapping)) = &self.swap {
             let is_it = operation.spec.to_image == image.metadata.name && (!resizes || swapping.size == Some(size));
+            // A plan that was given up for its size has failed at nothing.
+            let is_it = is_it && (resizes || !self.has_other_size(operation, swapping, size));
             let failed = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
             match word(operation) {
                 Some(Ok(Word::Resume)) if failed => again = Some(name(operation)),
@@ -385,7 +400,10 @@ impl<'a> SeenCluster<'a> {
             let what = if resizes { format!("{image} with {size}") } else { image.to_owned() };
             return Change::Waits(TenantClusterReason::AwaitsWindow, format!("{what} waits for {window} UTC"));
         }
-        Change::Swap(Box::new(image.clone()), again, size)
+        match &self.room {
+            Some(obstacle) if resizes => Change::Blocked(obstacle.clone()),
+            _ => Change::Swap(Box::new(image.clone()), again, size),
+        }
     }
 
     fn failed(&self, operation: &Operation, swapping: &Swapping) -> Change {
@@ -419,7 +437,12 @@ impl<'a> SeenCluster<'a> {
     /// The word of a person to a swap that has ended, where no other image is wanted.
     fn answered(&self) -> Option<Change> {
         let (operation, swapping) = self.swap.as_ref()?;
-        Some(Change::Answer(name(operation), ended(word(operation)?, swapping.ending())))
+        let is_back = matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
+        let refused = match (word(operation)?, &self.room) {
+            (Ok(Word::Resume), Some(obstacle)) if is_back && is_of_size(operation) => Some(obstacle.message.clone()),
+            (word, _) => ended(word, swapping.ending()),
+        };
+        Some(Change::Answer(name(operation), refused))
     }
 
     /// What comes next where the pinned image is wanted, and no other size can be had now.
@@ -428,13 +451,21 @@ impl<'a> SeenCluster<'a> {
             Change::Nothing => self.resizes(pinned, current).unwrap_or(Change::Nothing),
             raises => raises,
         };
-        let abandoned = self.swap.as_ref().filter(|(_, swapping)| swapping.ending() == Some(Ending::Abandoned));
+        let abandoned = self.abandoned.as_ref();
         if abandoned.is_none() && !self.has_drifted {
             return then;
         }
         let may_differ = self.has_drifted || abandoned.is_some_and(|(_, swapping)| swapping.size.is_some());
         // One whose size is still wanted says so itself.
-        let size = pinned_size(pinned).filter(|_| may_differ && !matches!(then, Change::Waits(..)));
+        let is_wanted = self.room.is_none() && !matches!(then, Change::Waits(..));
+        let size = pinned_size(pinned).filter(|_| may_differ && is_wanted);
+        let then = match (abandoned, size, then) {
+            // Once they are found to be alike it is noted, and nobody is asked any more.
+            (Some((operation, _)), Some(_), Change::Nothing) => {
+                Change::Pin(Box::new(pinned.clone()), Some(name(operation)))
+            }
+            (_, _, then) => then,
+        };
         match self.images.iter().find(|image| image.metadata.name.as_deref() == Some(current)) {
             Some(image) => Change::Judge(Box::new(image.clone()), size, Box::new(then)),
             None => {
@@ -573,7 +604,8 @@ fn is_heard(word: Word, rest: &Rest) -> bool {
 /// What a person names in the spec to go back, where a word is not heard.
 fn way_back(operation: &Operation) -> Option<String> {
     if is_of_size(operation) {
-        return operation.spec.from_size.map(|size| format!("a class of {size} in spec.controlPlane.vmClass"));
+        let auto = if operation.spec.to_class.is_some() { ", or auto where that means it," } else { "" };
+        return operation.spec.from_size.map(|size| format!("a class of {size}{auto} in spec.controlPlane.vmClass"));
     }
     operation.spec.from_image.as_ref().map(|image| format!("{image} in spec.image"))
 }
@@ -692,6 +724,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::decisions::fixture::{cluster, image, now};
+    use crate::decisions::swapping::unsettled;
     use crate::objects::{
         JournalEntry, OperationKind, OperationSpec, OperationStatus, Reference, TenantClusterStatus, set,
     };
@@ -737,6 +770,7 @@ pub(super) mod tests {
             from_version: None,
             from_size: None,
             to_size: None,
+            to_class: None,
             to_version: None,
             cluster_generation: 1,
             steps: Vec::new(),
@@ -779,7 +813,10 @@ pub(super) mod tests {
         let minor = "1.36".parse().ok();
         let rests = Rest::of(cluster, change.map(str::to_owned));
         let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
-        SeenCluster { cluster, swap, raise: None, images: &images, minor, size, rests, has_drifted, now }.next()
+        let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
+        let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
+        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+            .next()
     }
 
     #[test]
@@ -1009,9 +1046,23 @@ pub(super) mod tests {
         // The same where objects are older than VMs.
         let (cluster, images, minor) = (names(Some(FORMER)), images(), "1.36".parse().ok());
         let of = |has_drifted| {
-            let (cluster, swap, raise, images) = (&cluster, None, None, images.as_slice());
-            let (size, rests, now) = (Ok(SIZE), None, now().0);
-            SeenCluster { cluster, swap, raise, images, minor, size, rests, has_drifted, now }.next()
+            let (cluster, swap, abandoned, raise, images) = (&cluster, None, None, None, images.as_slice());
+            let (size, room, plan_room, rests, now) = (Ok(SIZE), None, None, None, now().0);
+            SeenCluster {
+                cluster,
+                swap,
+                abandoned,
+                raise,
+                images,
+                minor,
+                size,
+                room,
+                plan_room,
+                rests,
+                has_drifted,
+                now,
+            }
+            .next()
         };
         assert!(is_asked(&of(true), &Change::Nothing) && of(false) == Change::Nothing);
     }
@@ -1050,9 +1101,23 @@ pub(super) mod tests {
         let images = images();
         let of = |cluster: &TenantCluster, minor: &str| {
             let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
-            let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
-            let (swap, raise, images) = (None, None, images.as_slice());
-            SeenCluster { cluster, swap, raise, images, minor, size, rests, has_drifted, now }.next()
+            let (size, room, plan_room, has_drifted, now) = (Ok(SIZE), None, None, false, now().0);
+            let (swap, abandoned, raise, images) = (None, None, None, images.as_slice());
+            SeenCluster {
+                cluster,
+                swap,
+                abandoned,
+                raise,
+                images,
+                minor,
+                size,
+                room,
+                plan_room,
+                rests,
+                has_drifted,
+                now,
+            }
+            .next()
         };
         assert_eq!(of(&cluster, "1.36"), Change::Nothing);
         assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));

@@ -101,6 +101,7 @@ mod tests {
             vm: power.map(|_| "shop-cp1".to_owned()),
             uuid: power.map(|_| Uuid::from_u128(7)),
             power,
+            size: None,
             formed: ready,
             ready,
         };

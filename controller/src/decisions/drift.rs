@@ -63,6 +63,7 @@ mod tests {
             to_image: None,
             from_size: None,
             to_size: None,
+            to_class: None,
             from_version: None,
             to_version: None,
             cluster_generation: 1,

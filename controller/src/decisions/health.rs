@@ -226,6 +226,7 @@ mod tests {
             vm: Some(format!("shop-cp{number}")),
             uuid: None,
             power: Some(PowerState::On),
+            size: None,
             formed: *ready,
             ready: *ready,
         };

@@ -47,7 +47,7 @@ pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names,
 pub use self::drift::has_drifted;
 pub use self::health::{Doing, Health, Said, before, leaving, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
-pub use self::limits::{Held, Tenants, Used, held, limits, permission};
+pub use self::limits::{Held, Tenants, Used, growth, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::nodes_image::{NodesImage, awaited, nodes_image};
@@ -62,10 +62,11 @@ pub use self::preflight::{
 };
 pub use self::provider::{SeenVCenter, SeenZone};
 pub use self::repair::{Repairs, repaired, repairs};
+pub use self::resize::Had;
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
-pub use self::sizes::{pinned_size, wanted_size};
+pub use self::sizes::{pinned_size, seen_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, good, is_under_way, outlived, words};
+pub use self::swapping::{Stage, Swapping, good, is_under_way, outlived, unsettled, words};
 pub use self::told::{told_by, told_otherwise};
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

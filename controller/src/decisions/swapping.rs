@@ -53,7 +53,7 @@ pub struct Swapping {
     pub digest: String,
     /// How large nodes are on it; none of a swap in which each VM is as large as the one before.
     pub size: Option<ControlPlaneSize>,
-    /// Whether what it has come to is pinned.
+    /// Whether what it has come to is pinned; of one that was abandoned, whether all nodes were found to be as it is pinned since.
     pub is_pinned: bool,
 }
 
@@ -158,6 +158,26 @@ impl Swapping {
         !matches!(self.stage, Stage::Ended(_))
     }
 
+    /// Whether it is no more than a plan, which begins if it goes on: no VM was made for it, or those that were are gone again.
+    pub fn is_planned(&self) -> bool {
+        let is_ahead = match &self.stage {
+            Stage::Goes => self.direction == Direction::Forward,
+            Stage::NodeIsBack(_) => true,
+            Stage::Upgraded | Stage::Ended(_) => false,
+        };
+        self.is_untouched && is_ahead
+    }
+
+    /// Whether a node may be in a VM of its size by now, or come into the one before again: it has begun, and there is a way back, or
+    /// nobody has noted yet that there is none.
+    pub fn moves(&self) -> bool {
+        match self.ending() {
+            None => !self.is_planned(),
+            Some(Ending::Committed) => !self.is_pinned,
+            Some(Ending::RolledBack | Ending::Abandoned) => false,
+        }
+    }
+
     /// How it has ended.
     pub fn ending(&self) -> Option<Ending> {
         if let Stage::Ended(ending) = self.stage { Some(ending) } else { None }
@@ -206,7 +226,7 @@ const KEPT: usize = 10;
 
 /// The swaps that go, of all Operations of a cluster: those that have ended, but the last ones of them. What follows is decided by the
 /// last one, and each has a plan in it: without an end they were more than anybody can read. One that is open, or not understood, stays,
-/// and so do those that raise Kubernetes: there is one of each minor.
+/// and so does one that says that control nodes may differ. Those that raise Kubernetes stay, too: there is one of each minor.
 pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
     let is_over = |operation: &&Operation| {
         operation.spec.kind == OperationKind::Swap
@@ -214,8 +234,26 @@ pub fn outlived(operations: &[Operation]) -> Vec<&Operation> {
             && matches!(Swapping::of(operation), Ok(Some(swapping)) if !swapping.is_open())
     };
     let mut ended: Vec<&Operation> = operations.iter().filter(is_over).collect();
-    ended.sort_by_key(|operation| std::cmp::Reverse(operation.status.as_ref().map(|status| status.hold)));
-    ended.split_off(KEPT.min(ended.len()))
+    ended.sort_by_key(|operation| last_first(operation));
+    let unsettled = unsettled(operations).and_then(|(operation, _)| operation.metadata.name.as_ref());
+    let mut outlived = ended.split_off(KEPT.min(ended.len()));
+    outlived.retain(|operation| unsettled.is_none() || operation.metadata.name.as_ref() != unsettled);
+    outlived
+}
+
+/// By this swaps are sorted whose journal was begun: those that were begun last come first.
+fn last_first(operation: &Operation) -> std::cmp::Reverse<Option<u64>> {
+    std::cmp::Reverse(operation.status.as_ref().map(|status| status.hold))
+}
+
+/// The last swap that was abandoned, for as long as nothing says that all control nodes are alike again: neither one that was committed
+/// afterwards, nor the nodes themselves. Some may be on its image and in VMs of its size for good, whatever has gone back since.
+pub fn unsettled(operations: &[Operation]) -> Option<(&Operation, Swapping)> {
+    let mut swaps: Vec<&Operation> = operations.iter().filter(|it| it.spec.kind == OperationKind::Swap).collect();
+    swaps.sort_by_key(|operation| last_first(operation));
+    let mut swaps = swaps.into_iter().filter_map(|operation| Some((operation, Swapping::of(operation).ok()??)));
+    let last = swaps.find(|(_, swapping)| matches!(swapping.ending(), Some(Ending::Committed | Ending::Abandoned)));
+    last.filter(|(_, swapping)| swapping.ending() == Some(Ending::Abandoned) && !swapping.is_pinned)
 }
 
 /// Whether an Operation was begun, and has not come to an end after which nothing follows: what was kept before it may be needed yet. One

@@ -23,7 +23,8 @@ fn served() -> InMemory {
 }
 
 fn store(api: &InMemory) -> ClusterStore<'_> {
-    let swap = Swap { from_image: "a".to_owned(), to_image: "b".to_owned(), sizes: (None, None), generation: 7 };
+    let swap =
+        Swap { from_image: "a".to_owned(), to_image: "b".to_owned(), sizes: (None, None), class: None, generation: 7 };
     ClusterStore::new(api, "team-blue", "shop", &Term::unlimited("controller-1")).beginning(swap)
 }
 

@@ -9,7 +9,7 @@ use super::kept::{Goal, Kept};
 use super::next::next;
 use super::seen::{Said, Seen};
 use super::wait::Wait;
-use crate::hypervisor::{DiskRef, PowerState};
+use crate::hypervisor::{DiskRef, PowerState, VmSize};
 use crate::upgrade::Reason;
 
 /// One control node.
@@ -25,6 +25,8 @@ pub struct NodeStatus {
     pub uuid: Option<Uuid>,
     /// Whether that runs.
     pub power: Option<PowerState>,
+    /// How large it is; none where the hypervisor does not say, or it does not hold the data disk: the node may run in another one then.
+    pub size: Option<VmSize>,
     /// Whether it gives its deployer credentials.
     pub formed: bool,
     /// Whether Kubernetes has it Ready.
@@ -83,6 +85,7 @@ impl DeployStatus {
                 vm: vm.map(|vm| vm.name.clone()),
                 uuid: vm.map(|vm| vm.uuid()),
                 power: vm.map(|vm| vm.power),
+                size: vm.filter(|vm| vm.data_disks().next().is_some()).and_then(|vm| vm.size),
                 formed: seen.said.get(&node.name) == Some(&Said::Formed),
                 ready: is_ready,
             }

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use contract::minor::Minor;
 use contract::swap::Image;
+use fleet::deploy::DeployStatus;
 use fleet::upgrade::{KubernetesOptions, Mode, OnFailure, Options, Refusals, Target};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -28,7 +29,7 @@ use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     CLUSTER_REF, Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, pinned_size,
-    swap_reasons, with_size,
+    swap_reasons, unsettled, with_size,
 };
 use crate::objects::{
     self, ControlPlaneSize, DO, Machine, NodeImage, Operation, OperationKind, OperationReason, PinnedImage, Resolved,
@@ -49,6 +50,8 @@ pub(super) struct Changing {
     pub(super) swap: Option<(String, Swapping)>,
     /// Whether something keeps it all from going on. Of a swap that is not understood nobody asks that.
     rests: bool,
+    /// Why the size of the spec is not to be had now, where something else comes next.
+    pub(super) size_waits: Option<String>,
 }
 
 impl Changing {
@@ -98,8 +101,12 @@ impl Work<'_> {
         Ok(Rest::of(cluster, control_cluster(self.is_marked, &nodes)))
     }
 
-    /// Decides what comes next, by objects alone.
-    pub(super) async fn changing(&self, cluster: &TenantCluster, machines: &[Machine]) -> Result<Changing, Trouble> {
+    /// Decides what comes next, by objects and by how large VMs were seen to be.
+    pub(super) async fn changing(
+        &self,
+        cluster: &TenantCluster,
+        (machines, seen): (&[Machine], &DeployStatus),
+    ) -> Result<Changing, Trouble> {
         let operations = self.operations(cluster).await?;
         let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
         let swap = last_swap(&operations);
@@ -108,7 +115,8 @@ impl Work<'_> {
             Err(mismatch) => {
                 let words = format!("the last Operation is not understood: {mismatch}");
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
-                return Ok(Changing { change, operation: swap.map(ResourceExt::name_any), swap: None, rests: false });
+                let operation = swap.map(ResourceExt::name_any);
+                return Ok(Changing { change, operation, swap: None, rests: false, size_waits: None });
             }
         };
         // The one that is under way, whatever is wanted by now.
@@ -122,13 +130,26 @@ impl Work<'_> {
         let is_resting = rests.is_some();
         let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
         let raise = operations.iter().find(is_open).or_else(named);
+        let size = self.size(cluster).await?;
+        let room = match &size {
+            Ok(size) => self.no_room(cluster, (machines, seen), *size).await?,
+            Err(_) => None,
+        };
+        let plan = swapping.as_ref().filter(|swapping| swapping.is_planned()).and_then(|swapping| swapping.size);
+        let plan_room = match plan {
+            Some(size) => self.no_room(cluster, (machines, seen), size).await?,
+            None => None,
+        };
         let looked = SeenCluster {
             cluster,
             swap: swap.zip(swapping.clone()),
+            abandoned: unsettled(&operations),
             raise,
             images: &images,
             minor: lowest(machines),
-            size: self.size(cluster).await?,
+            size,
+            room,
+            plan_room,
             rests,
             has_drifted: has_drifted(deployment, machines, &operations),
             now: self.clock.time().0,
@@ -142,6 +163,7 @@ impl Work<'_> {
             None => looked.next(),
         };
         let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
+        let size_waits = looked.size_waits(&change);
         Ok(Changing {
             change,
             operation: of_raise
@@ -150,6 +172,7 @@ impl Work<'_> {
                 .or(before),
             swap: swap.map(ResourceExt::name_any).zip(swapping),
             rests: is_resting,
+            size_waits,
         })
     }
 
@@ -158,7 +181,7 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         changing: Changing,
-        machines: &[Machine],
+        looked: (&[Machine], &DeployStatus),
         are_good: bool,
     ) -> Result<Changing, Trouble> {
         let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
@@ -175,7 +198,7 @@ impl Work<'_> {
             (status.good_since, status.good_seen) = (since.clone(), seen.clone());
         })
         .await?;
-        self.changing(cluster, machines).await
+        self.changing(cluster, looked).await
     }
 
     /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is
@@ -283,9 +306,6 @@ impl Work<'_> {
         opened: &Opened,
         operator: &Operator<'_>,
     ) -> Result<Option<Change>, Trouble> {
-        if let Some(obstacle) = self.no_room(cluster, machines, size).await? {
-            return Ok(Some(Change::Blocked(obstacle)));
-        }
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let resolved =
             Resolved { image: image.metadata.name.clone(), digest: Some(image.spec.digest.clone()), ..pinned };
@@ -414,7 +434,7 @@ impl Work<'_> {
 }
 
 /// Whether a Machine says that its node is so large.
-pub(super) fn has(machine: &Machine, size: ControlPlaneSize) -> bool {
+fn has(machine: &Machine, size: ControlPlaneSize) -> bool {
     (machine.spec.processors, machine.spec.memory_mib) == (size.processors, size.memory_mib)
 }
 

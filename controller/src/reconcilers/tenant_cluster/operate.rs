@@ -20,7 +20,7 @@ use super::{After, HEEDING, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{CLUSTER, Change, Stage, Swapping, blocked, outlived, pinned_size, words};
 use crate::objects::{
-    ControlPlaneSize, JournalEntry, Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec,
+    AUTO, ControlPlaneSize, JournalEntry, Machine, NodeImage, Operation, OperationKind, OperationReason, OperationSpec,
     PlannedStep, Reference, TenantCluster, TenantClusterReason,
 };
 use crate::reach::{Failure, Swap, kinds};
@@ -212,6 +212,7 @@ impl Work<'_> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
         let operator = operator.beginning(Swap {
             sizes: (pinned_size(&pinned), Some(size)),
+            class: Some(cluster.spec.control_plane.vm_class.clone()).filter(|class| class != AUTO),
             from_image: pinned.image.unwrap_or_default(),
             to_image: image.name_any(),
             generation: cluster.metadata.generation.unwrap_or(1),
@@ -532,6 +533,7 @@ fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str
         to_image: None,
         from_size: None,
         to_size: None,
+        to_class: None,
         from_version: from,
         to_version: Some(to.to_string()),
         cluster_generation: cluster.metadata.generation.unwrap_or(1),
@@ -568,6 +570,7 @@ mod tests {
             to_image: Some("kaas-tenant-0.3.0".to_owned()),
             from_size: None,
             to_size: None,
+            to_class: None,
             from_version: None,
             to_version: None,
             cluster_generation: 1,

@@ -16,10 +16,10 @@ use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
-    unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, Stage, is_due,
+    told_otherwise, unchanged,
 };
-use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Goal, Machine, OperationReason, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 use crate::records::kept_of;
 
@@ -106,7 +106,8 @@ impl Work<'_> {
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
-        let changing = self.changing(cluster, machines).await?;
+        let looked = (machines, &seen);
+        let changing = self.changing(cluster, looked).await?;
         // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit or for a person: there
         // it takes no step, and may wait for days. What is asked of it comes first.
         let is_left = changing.is_left() && !changing.change.is_to_do() && is_off(&seen);
@@ -114,7 +115,7 @@ impl Work<'_> {
         if !cluster.spec.paused && (is_left || is_wanting) {
             if is_left {
                 // It may be back before the next look: an image whose guest goes off is not good since before that.
-                self.counts_good(cluster, changing, machines, false).await?;
+                self.counts_good(cluster, changing, looked, false).await?;
             }
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran).await;
@@ -126,7 +127,7 @@ impl Work<'_> {
             }
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
-        let changing = self.counts_good(cluster, changing, machines, are_good).await?;
+        let changing = self.counts_good(cluster, changing, looked, are_good).await?;
         let (changing, operator) = if changing.change.is_to_do() {
             let operator = self.operator(cluster, opened, &*guests, &kept).await?;
             let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;
@@ -136,9 +137,10 @@ impl Work<'_> {
             (changing, None)
         };
         // What limits count is noted before the first new VM is made, and judged again by that.
-        if self.holds_size(cluster, machines, &changing).await? {
+        if self.holds_size(cluster, looked, &changing).await? {
             return Ok(After::Again);
         }
+        self.says_what_waits(cluster, &changing).await?;
         let doing = if cluster.spec.paused {
             Doing::Rests
         } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !changing.is_open()) {
@@ -152,6 +154,14 @@ impl Work<'_> {
         }
         let is_settled = seen.done && changing.change == Change::Nothing;
         Ok(After::Rest(if is_settled { WATCHING } else { WAITING }))
+    }
+
+    /// Has a swap that is planned and cannot begin say why: nothing runs that would.
+    async fn says_what_waits(&self, cluster: &TenantCluster, changing: &Changing) -> Result<(), Trouble> {
+        let planned = changing.swap.as_ref().filter(|(_, it)| it.stage == Stage::Goes && it.is_planned());
+        let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
+        let said = [(OperationReason::Waiting, obstacle.message.clone())];
+        self.note_operation(cluster, name, &said, |_| ()).await
     }
 
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.
@@ -226,7 +236,7 @@ impl Work<'_> {
         doing: Doing,
         is_handed_over: bool,
     ) -> Result<(), Trouble> {
-        let changing = self.changing(cluster, machines).await?;
+        let changing = self.changing(cluster, (machines, seen)).await?;
         self.say_with(cluster, machines, seen, doing, is_handed_over, &changing).await
     }
 
@@ -250,7 +260,11 @@ impl Work<'_> {
         let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));
         let both = unchanged.into_iter().chain(untold);
         let both = both.reduce(|(reason, one), (_, other)| (reason, format!("{one}; {other}")));
-        let differs = changing.change.said().or(both);
+        let comes = changing.change.said().map(|(reason, words)| match &changing.size_waits {
+            Some(waits) => (reason, format!("{words}; {waits}")),
+            None => (reason, words),
+        });
+        let differs = comes.or(both);
         let obstacle = changing.change.obstacle().cloned();
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
         let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());

@@ -1,15 +1,16 @@
-//! How large control nodes are to be: what it follows from is looked at, whether a Provider's limits have room for more, and what they may
-//! have by now is noted in their Machines, by which limits count. What comes next for it is decided elsewhere.
+//! How large control nodes are to be: what it follows from is looked at, whether a Provider's limits have room for more, and how large they
+//! are or may be by now is noted in their Machines, by which limits count. What comes next for it is decided elsewhere.
 
 use std::collections::BTreeSet;
 
+use fleet::deploy::DeployStatus;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::Work;
-use super::change::{Changing, has};
+use super::change::Changing;
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{Obstacle, Used, limits, permission, pinned_size, wanted_size, workers_of};
+use crate::decisions::{Had, Obstacle, Used, growth, permission, pinned_size, seen_size, wanted_size, workers_of};
 use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, TenantCluster};
 use crate::reach::tenants;
 
@@ -28,18 +29,20 @@ impl Work<'_> {
         Ok(wanted_size(&cluster.spec, &pinned, class.as_ref(), u32::try_from(workers).unwrap_or_default()))
     }
 
-    /// Why a Provider has no room for control nodes that are larger than they were; none for others: what is there stays. While one is
-    /// swapped it counts as the larger of both, for it may go back.
+    /// Why a Provider has no room for control nodes of a size, where one of them is smaller; none for others: what is there stays. While one
+    /// is swapped it counts as the larger of both, for it may go back.
     pub(super) async fn no_room(
         &self,
         cluster: &TenantCluster,
-        machines: &[Machine],
+        (machines, seen): (&[Machine], &DeployStatus),
         size: ControlPlaneSize,
     ) -> Result<Option<Obstacle>, Trouble> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
-        let Some(held) = pinned.map(|pinned| pinned.larger(size)).filter(|held| Some(*held) != pinned) else {
+        let has = machines.iter().map(|machine| has(machine, pinned, seen)).collect::<Vec<_>>();
+        let grown = has.iter().map(|has| has.larger(size)).collect::<Vec<_>>();
+        if grown == has {
             return Ok(None);
-        };
+        }
         let Some(provider) = self.provider(cluster).await? else { return Ok(None) };
         if let Some(obstacle) = permission(&provider, &cluster.namespace().unwrap_or_default()) {
             return Ok(Some(obstacle));
@@ -50,31 +53,47 @@ impl Work<'_> {
         let tenants = tenants(self.objects).await.attempting("looking at what a Provider's clusters have")?;
         let own: BTreeSet<Option<&str>> = machines.iter().map(|machine| machine.metadata.uid.as_deref()).collect();
         let used = tenants.used(&provider.name_any(), |machine| !own.contains(&machine.metadata.uid.as_deref()));
-        let grown = |machine: &Machine| MachineSpec {
-            processors: held.processors,
-            memory_mib: held.memory_mib,
-            ..machine.spec.clone()
+        let together = |sizes: Vec<ControlPlaneSize>| {
+            let sized = |(machine, size): (&Machine, ControlPlaneSize)| MachineSpec {
+                processors: size.processors,
+                memory_mib: size.memory_mib,
+                ..machine.spec.clone()
+            };
+            Used::of(&machines.iter().zip(sizes).map(sized).collect::<Vec<_>>())
         };
-        let wanted: Vec<MachineSpec> = machines.iter().map(grown).collect();
-        Ok(limits(&provider, used, Used::of(&wanted)))
+        Ok(growth(&provider, used, together(has), together(grown)))
     }
 
-    /// Has the Machines of control nodes say what these may have by now; whether they did not.
+    /// Has the Machines of control nodes say how large these are, or may be by now; whether they did not.
     pub(super) async fn holds_size(
         &self,
         cluster: &TenantCluster,
-        machines: &[Machine],
+        (machines, seen): (&[Machine], &DeployStatus),
         changing: &Changing,
     ) -> Result<bool, Trouble> {
-        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
         let swap = changing.swap.as_ref().map(|(_, swapping)| swapping);
-        let Some(size) = changing.change.holds(&pinned, swap) else { return Ok(false) };
-        let ControlPlaneSize { processors, memory_mib } = size;
         let mut any = false;
-        for machine in machines.iter().filter(|machine| !has(machine, size)) {
-            self.respecify(machine, &json!({"processors": processors, "memoryMiB": memory_mib})).await?;
-            any = true;
+        for machine in machines {
+            let node = Had { noted: noted(machine), pinned, seen: seen_size(seen, &machine.name_any()) };
+            let size = changing.change.holds(node, swap, cluster.spec.paused);
+            if size != node.noted {
+                let part = json!({"processors": size.processors, "memoryMiB": size.memory_mib});
+                self.respecify(machine, &part).await?;
+                any = true;
+            }
         }
         Ok(any)
     }
+}
+
+/// How large a control node is by its Machine.
+fn noted(machine: &Machine) -> ControlPlaneSize {
+    ControlPlaneSize { processors: machine.spec.processors, memory_mib: machine.spec.memory_mib }
+}
+
+/// How large it is without anybody having been asked for more room, as far as that is seen.
+fn has(machine: &Machine, pinned: Option<ControlPlaneSize>, seen: &DeployStatus) -> ControlPlaneSize {
+    let size = seen_size(seen, &machine.name_any()).or(pinned).unwrap_or_else(|| noted(machine));
+    pinned.map_or(size, |pinned| pinned.larger(size))
 }

@@ -112,6 +112,20 @@ async fn the_former_class_named_before_the_commit_is_the_way_back_to_the_vms_tha
 }
 
 #[tokio::test(start_paused = true)]
+async fn auto_named_again_before_the_commit_is_the_way_back_as_well() {
+    let world = World::resizable().await;
+    let vms = world.place.vms();
+    world.names_class("large");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    assert_eq!(world.operations()[0].spec.to_class.as_deref(), Some("large"));
+    world.names_class("auto");
+    world.until("back", World::is_current).await;
+    world.rests().await;
+    world.all_have(FORMER, SMALL, "it went back");
+    assert_eq!((world.place.vms(), world.outcome().as_deref()), (vms, Some("rolled back")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_another_image_new_vms_have_the_size_of_the_class_now_and_on_the_way_back_what_they_had() {
     let world = World::resizable().await;
     let vms = world.place.vms();
@@ -197,6 +211,31 @@ async fn a_size_for_which_a_provider_has_no_room_is_refused_before_anything_is_m
     world.all_have(NEW, LARGE, "there is room");
 }
 
+/// Who only wishes takes nothing from those who are about to begin.
+#[tokio::test(start_paused = true)]
+async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_is_some() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    assert_eq!((world.operations().len(), world.held()), (1, SMALL), "it is planned");
+    // Somebody else has taken a part of it.
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
+    assert_eq!((world.held(), world.place.vms().len()), (SMALL, 3));
+    world.limited(room(12));
+    world.until("larger", World::is_current).await;
+    world.all_have(FORMER, LARGE, "there is room");
+    assert_eq!(world.operations().len(), 1, "by the plan that was read");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
     let world = World::resizable().await;
@@ -225,12 +264,51 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
     assert_eq!((world.up_to_date().as_str(), world.held()), ("ChangeFailed", LARGE));
     world.names_class("small");
     world.rests().await;
-    let (_, reason, words) = world.condition("UpToDate");
-    assert!(reason == "ChangeBlocked" && words.contains("2 processors"), "{reason}: {words}");
+    let is_known = |world: &World| {
+        let (_, reason, words) = world.condition("UpToDate");
+        assert!(reason == "ChangeBlocked" && words.contains("2 processors"), "{reason}: {words}");
+        assert_eq!(world.held(), LARGE, "what they have counts");
+    };
+    is_known(&world);
+    // One that goes back has them as they were before, and that was not what is pinned.
+    world.api.put(&class("wide", (4, 8192)));
+    world.names_class("wide");
+    world.until("in wide ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    assert_eq!(world.held(), LARGE, "they may come back");
+    world.names_class("small");
+    world.until("back", |world| world.outcome().as_deref() == Some("rolled back")).await;
+    world.rests().await;
+    is_known(&world);
     world.names_class("large");
     world.until("taken for what it is", World::is_current).await;
-    assert_eq!((world.held(), world.operations().len()), (LARGE, 1), "nothing was left to do");
+    assert_eq!((world.held(), world.operations().len()), (LARGE, 2), "nothing was left to do");
     assert_eq!(world.status()["resolved"]["memoryMiB"], LARGE.1);
+    world.rests().await;
+    assert!(world.operations().iter().any(|it| it.status.as_ref().unwrap().pinned), "that is noted");
+}
+
+/// What is in the way of a size is in the way of nothing else.
+#[tokio::test(start_paused = true)]
+async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_follows() {
+    let world = World::resizable().await;
+    world.limited(Some(Limits { nodes: None, processors: Some(11), memory_mib: None }));
+    world.edit(|spec| {
+        spec.control_plane.vm_class = "large".to_owned();
+        spec.image = Some(NEW.to_owned());
+    });
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    let (_, _, words) = world.condition("UpToDate");
+    assert!(words.contains("waits: clusters of the Provider dc1 may have 11 processors"), "{words}");
+    assert_eq!(world.held(), SMALL, "there is no room for more");
+    world.until("committed", |world| world.up_to_date() == "ChangeBlocked").await;
+    world.all_have(NEW, SMALL, "it is committed");
+    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
+    world.edit(|spec| spec.version = "1.37".to_owned());
+    world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
+    assert_eq!(world.held(), SMALL);
+    world.limited(None);
+    world.until("larger", World::is_current).await;
+    world.all_have(NEW, LARGE, "there is room");
 }
 
 /// Somebody has given its VM that size by hand already.
