@@ -1,0 +1,106 @@
+//! Swaps and minors, each from what was looked at to what comes next.
+
+mod begins;
+mod beside;
+mod open;
+mod raises;
+
+use serde_json::{Value, json};
+
+use super::{Change, SeenCluster};
+use crate::decisions::fixture::{cluster, image, now};
+use crate::decisions::rest::Rest;
+use crate::decisions::swapping::{Swapping, unsettled};
+use crate::objects::{
+    ControlPlaneSize, JournalEntry, NodeImage, Operation, OperationKind, OperationSpec, OperationStatus, Reference,
+    Resolved, TenantCluster, TenantClusterStatus, set,
+};
+use crate::records::fixture;
+
+pub(in crate::decisions) const FORMER: &str = "kaas-tenant-0.2.0";
+pub(in crate::decisions) const NEW: &str = "kaas-tenant-0.3.0";
+/// How large control nodes are to be.
+const SIZE: ControlPlaneSize = ControlPlaneSize { processors: 2, memory_mib: 4096 };
+
+/// A cluster on the former image whose spec names this one.
+pub(in crate::decisions) fn names(wanted: Option<&str>) -> TenantCluster {
+    let mut cluster = cluster();
+    cluster.spec.image = wanted.map(str::to_owned);
+    let image = image(FORMER, "0.2.0");
+    let resolved = Resolved { image: Some(FORMER.to_owned()), digest: Some(image.spec.digest), ..Resolved::default() };
+    cluster.status = Some(TenantClusterStatus { resolved: Some(resolved), ..TenantClusterStatus::default() });
+    cluster
+}
+
+pub(in crate::decisions) fn images() -> Vec<NodeImage> {
+    let mut new = image(NEW, "0.3.0");
+    new.spec.digest = format!("sha256:{}", "0b".repeat(32));
+    let status = new.status.as_mut().unwrap();
+    (status.appliance, status.build) = (Some("kaas-tenant".to_owned()), Some("0b".repeat(16)));
+    status.kubernetes.push("1.37".to_owned());
+    vec![image(FORMER, "0.2.0"), new]
+}
+
+/// An Operation with these entries behind its plan, which says where it stands.
+pub(in crate::decisions) fn swap(entries: &[Value]) -> Operation {
+    let all = std::iter::once(json!({"event": "planned"})).chain(entries.iter().cloned());
+    let entry = |(at, mut entry): (usize, Value)| -> JournalEntry {
+        (entry["at"], entry["hold"]) = (at.into(), 1.into());
+        serde_json::from_value(entry).unwrap()
+    };
+    let spec = OperationSpec {
+        cluster_ref: Reference::to("shop"),
+        kind: OperationKind::Swap,
+        from_image: Some(FORMER.to_owned()),
+        to_image: Some(NEW.to_owned()),
+        from_version: None,
+        from_size: None,
+        to_size: None,
+        to_class: None,
+        to_version: None,
+        cluster_generation: 1,
+        steps: Vec::new(),
+        plan: Some(fixture::plan()),
+    };
+    let mut operation = Operation::new("shop-1", spec);
+    let status =
+        OperationStatus { hold: 1, entries: all.enumerate().map(entry).collect(), ..OperationStatus::default() };
+    operation.status = Some(status);
+    shows(&mut operation);
+    operation
+}
+
+pub(in crate::decisions) fn shows(operation: &mut Operation) {
+    let swapping = Swapping::of(operation).unwrap().unwrap();
+    let status = operation.status.as_mut().unwrap();
+    (status.step, status.outcome) = (swapping.step.clone(), swapping.ending().map(|it| it.words().to_owned()));
+    for (reason, words) in swapping.reasons() {
+        set(&mut status.conditions, reason, &words, 1, &now());
+    }
+}
+
+pub(in crate::decisions) fn ended(outcome: &str) -> Vec<Value> {
+    let done = |action: &str| json!({"event": "done", "action": action, "note": ""});
+    vec![done("verify"), done("snapshot"), json!({"event": "ended", "outcome": outcome})]
+}
+
+pub(in crate::decisions) fn turned(direction: &str) -> Value {
+    json!({"event": "direction-changed", "direction": direction, "code": "upgrade.asked", "reason": "asked"})
+}
+
+fn next(cluster: &TenantCluster, operation: Option<&Operation>) -> Change {
+    next_beside(cluster, operation, None)
+}
+
+/// The same where this says that the control cluster is being changed.
+fn next_beside(cluster: &TenantCluster, operation: Option<&Operation>, change: Option<&str>) -> Change {
+    let images = images();
+    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let minor = "1.36".parse().ok();
+    let rests = Rest::of(cluster, change.map(str::to_owned));
+    let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
+    let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
+    let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
+    SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+        .next()
+}
