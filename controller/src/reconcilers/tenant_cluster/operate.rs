@@ -551,35 +551,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::OperationStatus;
-    use crate::records::fixture;
+    use crate::decisions::fixture;
+    use crate::records::fixture::plan;
 
     /// One of a swap whose first node is back on its image.
     fn of_node_that_is_back() -> Operation {
-        let entry = |at: u64, mut entry: Value| -> JournalEntry {
-            (entry["at"], entry["hold"]) = (at.into(), 1.into());
-            serde_json::from_value(entry).unwrap()
-        };
         let back = json!({
             "event": "direction-changed", "direction": "back", "only": 0, "code": "upgrade.asked", "reason": "it is ill",
         });
-        let spec = OperationSpec {
-            cluster_ref: Reference::to("shop"),
-            kind: OperationKind::Swap,
-            from_image: Some("kaas-tenant-0.2.0".to_owned()),
-            to_image: Some("kaas-tenant-0.3.0".to_owned()),
-            from_size: None,
-            to_size: None,
-            to_class: None,
-            from_version: None,
-            to_version: None,
-            cluster_generation: 1,
-            steps: Vec::new(),
-            plan: Some(fixture::plan()),
-        };
-        let entries = vec![entry(0, json!({"event": "planned"})), entry(1, back)];
-        let status = OperationStatus { hold: 1, entries, ..OperationStatus::default() };
-        Operation { status: Some(status), ..Operation::new("shop-1", spec) }
+        fixture::swap(plan(), &[back])
     }
 
     /// The store may be away for the moment in which the journal is to be turned, and the run say no more than that it waits.

@@ -8,14 +8,11 @@ mod raises;
 use serde_json::{Value, json};
 
 use super::{Change, SeenCluster};
-use crate::decisions::fixture::{cluster, image, now};
+use crate::decisions::fixture::{self, cluster, image, now};
 use crate::decisions::rest::Rest;
 use crate::decisions::swapping::{Swapping, unsettled};
-use crate::objects::{
-    ControlPlaneSize, JournalEntry, NodeImage, Operation, OperationKind, OperationSpec, OperationStatus, Reference,
-    Resolved, TenantCluster, TenantClusterStatus, set,
-};
-use crate::records::fixture;
+use crate::objects::{ControlPlaneSize, NodeImage, Operation, Resolved, TenantCluster, TenantClusterStatus, set};
+use crate::records::fixture::plan;
 
 pub(in crate::decisions) const FORMER: &str = "kaas-tenant-0.2.0";
 pub(in crate::decisions) const NEW: &str = "kaas-tenant-0.3.0";
@@ -43,29 +40,7 @@ pub(in crate::decisions) fn images() -> Vec<NodeImage> {
 
 /// An Operation with these entries behind its plan, which says where it stands.
 pub(in crate::decisions) fn swap(entries: &[Value]) -> Operation {
-    let all = std::iter::once(json!({"event": "planned"})).chain(entries.iter().cloned());
-    let entry = |(at, mut entry): (usize, Value)| -> JournalEntry {
-        (entry["at"], entry["hold"]) = (at.into(), 1.into());
-        serde_json::from_value(entry).unwrap()
-    };
-    let spec = OperationSpec {
-        cluster_ref: Reference::to("shop"),
-        kind: OperationKind::Swap,
-        from_image: Some(FORMER.to_owned()),
-        to_image: Some(NEW.to_owned()),
-        from_version: None,
-        from_size: None,
-        to_size: None,
-        to_class: None,
-        to_version: None,
-        cluster_generation: 1,
-        steps: Vec::new(),
-        plan: Some(fixture::plan()),
-    };
-    let mut operation = Operation::new("shop-1", spec);
-    let status =
-        OperationStatus { hold: 1, entries: all.enumerate().map(entry).collect(), ..OperationStatus::default() };
-    operation.status = Some(status);
+    let mut operation = fixture::swap(plan(), entries);
     shows(&mut operation);
     operation
 }
