@@ -4,18 +4,15 @@
 
 mod add_ons;
 mod begin;
-mod change;
 mod deploy;
 mod leave;
 mod note;
-mod operate;
-mod operator;
+mod operations;
 mod own_guests;
 mod own_nodes;
 mod place;
 mod run;
 mod secrets;
-mod size;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -9,9 +9,8 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::begin::{pin_told, told};
-use super::change::{Changing, lowest};
 use super::deploy::Ran;
-use super::operator::issued;
+use super::operations::{Changing, issued, lowest};
 use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};

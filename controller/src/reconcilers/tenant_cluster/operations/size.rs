@@ -7,8 +7,8 @@ use fleet::deploy::DeployStatus;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::Work;
-use super::change::Changing;
+use super::super::Work;
+use super::decide::Changing;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{Had, Obstacle, Used, growth, permission, pinned_size, seen_size, wanted_size, workers_of};
 use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, TenantCluster};
@@ -65,7 +65,7 @@ impl Work<'_> {
     }
 
     /// Has the Machines of control nodes say how large these are, or may be by now; whether they did not.
-    pub(super) async fn holds_size(
+    pub(in crate::reconcilers::tenant_cluster) async fn holds_size(
         &self,
         cluster: &TenantCluster,
         (machines, seen): (&[Machine], &DeployStatus),

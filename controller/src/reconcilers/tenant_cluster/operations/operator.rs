@@ -14,9 +14,9 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use super::Work;
-use super::own_nodes::OwnNodes;
-use super::place::Opened;
+use super::super::Work;
+use super::super::own_nodes::OwnNodes;
+use super::super::place::Opened;
 use crate::context::Trouble;
 use crate::objects::TenantCluster;
 use crate::reach::{ClusterStore, Swap};
@@ -31,7 +31,7 @@ pub(super) const KUBERNETES: Duration = Duration::from_secs(1800);
 pub(super) const OVER: TakeOver = TakeOver::FromAnyone;
 
 /// What the nodes and the VMs of one cluster are worked on with.
-pub(super) struct Operator<'a> {
+pub(in crate::reconcilers::tenant_cluster) struct Operator<'a> {
     opened: &'a Opened,
     nodes: Renewed<'a>,
     store: ClusterStore<'a>,
@@ -79,7 +79,7 @@ impl<'a> Operator<'a> {
 
 impl Work<'_> {
     /// What a cluster's nodes and VMs are worked on with. `guests` knows its deployer's key.
-    pub(super) async fn operator<'o>(
+    pub(in crate::reconcilers::tenant_cluster) async fn operator<'o>(
         &'o self,
         cluster: &'o TenantCluster,
         opened: &'o Opened,
@@ -116,7 +116,11 @@ impl Work<'_> {
 ///
 /// # Errors
 /// When none gives one.
-pub(super) async fn issued(opened: &Opened, guests: &dyn Guests, kept: &Kept) -> anyhow::Result<Zeroizing<String>> {
+pub(in crate::reconcilers::tenant_cluster) async fn issued(
+    opened: &Opened,
+    guests: &dyn Guests,
+    kept: &Kept,
+) -> anyhow::Result<Zeroizing<String>> {
     let vms = opened.hypervisor.vms().await?;
     let mut last = anyhow::anyhow!("no VM of a control node is on");
     for node in &kept.nodes {
