@@ -361,30 +361,16 @@ impl PoolWork<'_> {
         if !is_going {
             repaired(&mut kept, &ill, &pool.spec.repair, seconds());
         }
-        let mut is_heard = false;
         let is_paused = known.cluster.spec.paused && !known.goes;
-        let seen = if seen.done || is_paused {
-            seen
+        let (seen, is_heard) = if seen.done || is_paused {
+            (seen, false)
         } else {
             log::debug!("{namespace}/{}: something is to be done", pool.name_any());
             let going = self.rounds(pool, &known, &workers, &store, kept);
-            tokio::pin!(going);
-            let kept = loop {
-                tokio::select! {
-                    kept = &mut going => break kept?,
-                    () = work.term.ended() => {
-                        end.send_replace(true);
-                        work.term.may()?;
-                        return Ok(Action::requeue(AWAITING));
-                    }
-                    // It is gone on with by what is wanted now.
-                    () = self.is_wanted_otherwise(pool, &known.cluster, &machines), if !is_heard => {
-                        is_heard = true;
-                        end.send_replace(true);
-                    }
-                }
-            };
-            workers.status_of(&kept).await?
+            // It is gone on with by what is wanted then. How workers are is said between two rounds.
+            let otherwise = self.is_wanted_otherwise(pool, &known.cluster, &machines);
+            let (kept, is_heard) = work.heeding(going, &end, otherwise, std::future::pending()).await?;
+            (workers.status_of(&kept?).await?, is_heard)
         };
         work.term.may()?;
         let is_due = self.show(pool, &known, &seen).await?;

@@ -12,6 +12,7 @@ mod own_guests;
 mod own_nodes;
 mod place;
 mod run;
+mod runner;
 mod secrets;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fleet::upgrade::{Action, Notice};
 
+use super::super::runner::Words;
 use crate::decisions::words;
 
 /// How long a data disk may be on its way before a run is ended nonetheless.
@@ -14,7 +15,7 @@ const SETTLES: Duration = Duration::from_secs(60);
 /// What a run does now.
 #[derive(Default)]
 pub(super) struct Doing {
-    words: Mutex<String>,
+    words: Words,
     /// Whether a data disk is on its way from one VM to another one: nothing but the journal leads to it then.
     moves_disk: AtomicBool,
     /// Whether the journal has what was asked for: a step is told of afterwards, and that it turns before.
@@ -53,7 +54,7 @@ impl Doing {
         if matches!(notice, Notice::Step { .. } | Notice::Kubernetes { .. }) {
             self.is_noted.store(true, Ordering::SeqCst);
         }
-        *self.words.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        self.words.are(told);
     }
 
     /// Returns once no data disk is on its way, or it has been for too long.
@@ -65,7 +66,7 @@ impl Doing {
     }
 
     pub(super) fn now(&self) -> String {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.words.now()
     }
 
     pub(super) fn snapshot(&self) -> Option<String> {

@@ -17,13 +17,11 @@ use zeroize::Zeroizing;
 use super::super::Work;
 use super::super::own_nodes::OwnNodes;
 use super::super::place::Opened;
+use super::super::runner::{PACE, PAUSE_LIMIT};
 use crate::context::Trouble;
 use crate::objects::TenantCluster;
 use crate::reach::{ClusterStore, Swap};
 
-/// The pause between two looks, and how long a run waits for what cannot be done now.
-const PACE: Duration = Duration::from_secs(2);
-const PAUSE_LIMIT: Duration = Duration::from_secs(60);
 /// How long one node may take to go to another minor of Kubernetes.
 pub(super) const KUBERNETES: Duration = Duration::from_secs(1800);
 

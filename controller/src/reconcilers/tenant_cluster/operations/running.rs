@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use fleet::upgrade::{Arrived, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
 use kube::ResourceExt;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::super::deploy::is_of_api;
+use super::super::runner::{Gone, TELLING};
 use super::super::{HEEDING, Work};
 use super::decide::{is_open, last_swap};
 use super::doing::{Doing, rests};
@@ -20,9 +19,6 @@ use super::operator::{OVER, Operator};
 use super::tell::asked;
 use crate::context::Trouble;
 use crate::objects::{JournalEntry, TenantCluster, TenantClusterReason};
-
-/// So often a run that is under way says in the Operation where it is, if that is new.
-const TELLING: Duration = Duration::from_secs(5);
 
 /// What is done.
 #[derive(Clone, Copy)]
@@ -85,36 +81,26 @@ impl Work<'_> {
                 Task::Raise(options) => deployment.upgrade_kubernetes(options, OVER).await.map(|_| Done::Raised),
             }
         };
-        tokio::pin!(going);
-        let (mut is_heard, mut is_ending) = (false, false);
-        let gone = loop {
+        let otherwise = async {
             tokio::select! {
-                gone = &mut going => break gone,
-                () = self.term.ended() => {
-                    end.send_replace(true);
-                    return Err(self.over());
-                }
-                () = self.is_wanted_otherwise(cluster), if !is_heard => is_heard = true,
-                () = self.is_asked_otherwise(cluster, under_way, done_already), if !is_heard => is_heard = true,
-                () = self.has_to_rest(cluster), if !doing.is_to_rest.load(Ordering::SeqCst) => {
-                    doing.is_to_rest.store(true, Ordering::SeqCst);
-                }
-                () = doing.settles(), if is_heard && !is_ending => {
-                    is_ending = true;
-                    end.send_replace(true);
-                }
-                () = self.tells_operation(cluster, asked_of.map(|name| (name, word)), &doing) => {}
+                () = self.is_wanted_otherwise(cluster) => {}
+                () = self.is_asked_otherwise(cluster, under_way, done_already) => {}
             }
+            doing.settles().await;
         };
-        self.term.may()?;
+        let beside = async {
+            let rests = self.comes_to_rest(cluster, &doing);
+            let tells = self.tells_operation(cluster, asked_of.map(|name| (name, word)), &doing);
+            tokio::join!(rests, tells);
+        };
+        let (gone, _) = self.heeding(going, &end, otherwise, beside).await?;
         self.notes_snapshot(cluster, asked_of, &doing).await?;
-        match gone {
-            Ok(done) => Ok(done),
-            Err(error) if error.is::<fleet::Cancelled>() => Ok(Done::Cancelled),
-            Err(error) if error.is::<fleet::authority::Lost>() || is_of_api(&error) => Err(Trouble::Other(error)),
-            Err(error) if error.is::<GaveUp>() => Ok(Done::GaveUp(format!("{error:#}"))),
-            Err(error) => Ok(Done::Failed(format!("{error:#}"))),
-        }
+        Ok(match Gone::of(gone)? {
+            Gone::Arrived(done) => done,
+            Gone::Cancelled => Done::Cancelled,
+            Gone::Failed(error) if error.is::<GaveUp>() => Done::GaveUp(format!("{error:#}")),
+            Gone::Failed(error) => Done::Failed(format!("{error:#}")),
+        })
     }
 
     /// Returns once a person asks something of the Operation that is under way, which is not what is done already: of this one, or of
@@ -134,13 +120,13 @@ impl Work<'_> {
         }
     }
 
-    /// Returns once what is under way has to rest.
-    async fn has_to_rest(&self, cluster: &TenantCluster) {
-        loop {
+    /// Has a run end at the next step at which no node is away, once what is under way has to rest.
+    async fn comes_to_rest(&self, cluster: &TenantCluster, doing: &Doing) {
+        while !doing.is_to_rest.load(Ordering::SeqCst) {
             tokio::time::sleep(HEEDING).await;
             // What is not known is no reason to end.
             if let Ok(Some(_)) = self.rest(cluster).await {
-                return;
+                doing.is_to_rest.store(true, Ordering::SeqCst);
             }
         }
     }
