@@ -3,6 +3,8 @@
 use contract::minor::Minor;
 use fleet::deploy::DeployStatus;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::super::Work;
@@ -11,7 +13,9 @@ use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, unsettled,
 };
-use crate::objects::{Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterReason};
+use crate::objects::{
+    ControlPlaneSize, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterReason,
+};
 use crate::reach::kinds;
 
 /// What was decided, and by what.
@@ -21,10 +25,23 @@ pub(in crate::reconcilers::tenant_cluster) struct Changing {
     pub(in crate::reconcilers::tenant_cluster) operation: Option<String>,
     /// The name of the last swap, whether or not it has ended, and how far it is.
     pub(in crate::reconcilers::tenant_cluster) swap: Option<(String, Swapping)>,
-    /// Whether something keeps it all from going on. Of a swap that is not understood nobody asks that.
-    pub(super) rests: bool,
     /// Why the size of the spec is not to be had now, where something else comes next.
     pub(in crate::reconcilers::tenant_cluster) size_waits: Option<String>,
+    /// By what it was decided; none where the last swap is not understood, for then nobody looks any further.
+    pub(super) looked: Option<Looked>,
+}
+
+/// What was looked at, but for the cluster and its Machines.
+pub(super) struct Looked {
+    operations: Vec<Operation>,
+    images: Vec<NodeImage>,
+    /// Why nothing is begun now; none if nothing keeps it.
+    rests: Option<Rest>,
+    /// How large control nodes are to be, or why nobody knows it.
+    size: Result<ControlPlaneSize, Obstacle>,
+    /// Why the Provider has no room for that, or for the size of a swap that is only planned.
+    room: Option<Obstacle>,
+    plan_room: Option<Obstacle>,
 }
 
 impl Changing {
@@ -64,6 +81,64 @@ pub(super) fn raising(cluster: &TenantCluster, to: &str) -> String {
     format!("{}-kubernetes-{}", cluster.name_any(), to.replace('.', "-"))
 }
 
+impl Looked {
+    /// Decides what comes next, at this time. `swapping` is how far the last swap is.
+    fn decides(
+        self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        swapping: Option<Swapping>,
+        now: Timestamp,
+    ) -> Changing {
+        let swap = last_swap(&self.operations);
+        // The one that is under way, whatever is wanted by now.
+        let wanted = raising(cluster, &cluster.spec.version);
+        let is_raising = |operation: &&Operation| {
+            let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
+            operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
+        };
+        let named = || self.operations.iter().find(|operation| operation.name_any() == wanted);
+        let raise = self.operations.iter().find(is_raising).or_else(named);
+        let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
+        let seen = SeenCluster {
+            cluster,
+            swap: swap.zip(swapping.clone()),
+            abandoned: unsettled(&self.operations),
+            raise,
+            images: &self.images,
+            minor: lowest(machines),
+            size: self.size.clone(),
+            room: self.room.clone(),
+            plan_room: self.plan_room.clone(),
+            rests: self.rests.clone(),
+            has_drifted: has_drifted(deployment, machines, &self.operations),
+            now,
+        };
+        // Nobody looks at what is asked of any other one.
+        let known = [swap, raise].into_iter().flatten().map(ResourceExt::name_any).collect::<Vec<_>>();
+        let other = self.operations.iter().find(|it| asked(it).is_some() && !known.contains(&it.name_any()));
+        let change = match other {
+            Some(other) => Change::Answer(other.name_any(), Some("it is not the last one, and has ended".to_owned())),
+            None => seen.next(),
+        };
+        let size_waits = seen.size_waits(&change);
+        let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
+        let open = swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open));
+        let operation = raise.filter(is_raising).or(open).map(ResourceExt::name_any).or(before);
+        let swap = swap.map(ResourceExt::name_any).zip(swapping);
+        Changing { change, operation, swap, size_waits, looked: Some(self) }
+    }
+
+    /// The same once an Operation says since when all nodes are good, and when that was seen last.
+    fn with_good(mut self, name: &str, (since, seen): (Option<Time>, Option<Time>)) -> Self {
+        let named = self.operations.iter_mut().filter(|operation| operation.name_any() == name);
+        for status in named.filter_map(|operation| operation.status.as_mut()) {
+            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
+        }
+        self
+    }
+}
+
 impl Work<'_> {
     /// Why nothing is begun of a cluster's control nodes now, and what is under way rests; none if nothing keeps it.
     pub(super) async fn rest(&self, cluster: &TenantCluster) -> Result<Option<Rest>, Trouble> {
@@ -87,20 +162,10 @@ impl Work<'_> {
                 let words = format!("the last Operation is not understood: {mismatch}");
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
                 let operation = swap.map(ResourceExt::name_any);
-                return Ok(Changing { change, operation, swap: None, rests: false, size_waits: None });
+                return Ok(Changing { change, operation, swap: None, size_waits: None, looked: None });
             }
         };
-        // The one that is under way, whatever is wanted by now.
-        let wanted = raising(cluster, &cluster.spec.version);
-        let is_open = |operation: &&Operation| {
-            let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
-            operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
-        };
-        let named = || operations.iter().find(|operation| operation.name_any() == wanted);
         let rests = self.rest(cluster).await?;
-        let is_resting = rests.is_some();
-        let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
-        let raise = operations.iter().find(is_open).or_else(named);
         let size = self.size(cluster).await?;
         let room = match &size {
             Ok(size) => self.no_room(cluster, (machines, seen), *size).await?,
@@ -111,48 +176,17 @@ impl Work<'_> {
             Some(size) => self.no_room(cluster, (machines, seen), size).await?,
             None => None,
         };
-        let looked = SeenCluster {
-            cluster,
-            swap: swap.zip(swapping.clone()),
-            abandoned: unsettled(&operations),
-            raise,
-            images: &images,
-            minor: lowest(machines),
-            size,
-            room,
-            plan_room,
-            rests,
-            has_drifted: has_drifted(deployment, machines, &operations),
-            now: self.clock.time().0,
-        };
-        let of_raise = raise.filter(is_open);
-        // Nobody looks at what is asked of any other one.
-        let known = [swap, raise].into_iter().flatten().map(ResourceExt::name_any).collect::<Vec<_>>();
-        let other = operations.iter().find(|it| asked(it).is_some() && !known.contains(&it.name_any()));
-        let change = match other {
-            Some(other) => Change::Answer(other.name_any(), Some("it is not the last one, and has ended".to_owned())),
-            None => looked.next(),
-        };
-        let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
-        let size_waits = looked.size_waits(&change);
-        Ok(Changing {
-            change,
-            operation: of_raise
-                .or(swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open)))
-                .map(ResourceExt::name_any)
-                .or(before),
-            swap: swap.map(ResourceExt::name_any).zip(swapping),
-            rests: is_resting,
-            size_waits,
-        })
+        let looked = Looked { operations, images, rests, size, room, plan_room };
+        Ok(looked.decides(cluster, machines, swapping, self.clock.time().0))
     }
 
-    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so.
+    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so; and decides
+    /// by that. Nothing else is looked at once more.
     pub(in crate::reconcilers::tenant_cluster) async fn counts_good(
         &self,
         cluster: &TenantCluster,
         changing: Changing,
-        looked: (&[Machine], &DeployStatus),
+        (machines, _): (&[Machine], &DeployStatus),
         are_good: bool,
     ) -> Result<Changing, Trouble> {
         let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
@@ -160,7 +194,8 @@ impl Work<'_> {
         let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
         let before = operation.status.unwrap_or_default();
         // While it rests words are refused: whoever was told to wait has the whole time afterwards.
-        let is_counted = are_good && swapping.stage == Stage::Upgraded && !changing.rests;
+        let rests = changing.looked.as_ref().is_some_and(|looked| looked.rests.is_some());
+        let is_counted = are_good && swapping.stage == Stage::Upgraded && !rests;
         let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
         if since == before.good_since && seen == before.good_seen {
             return Ok(changing);
@@ -169,6 +204,12 @@ impl Work<'_> {
             (status.good_since, status.good_seen) = (since.clone(), seen.clone());
         })
         .await?;
-        self.changing(cluster, looked).await
+        Ok(match changing {
+            Changing { swap: Some((name, swapping)), looked: Some(looked), .. } => {
+                let looked = looked.with_good(&name, (since, seen));
+                looked.decides(cluster, machines, Some(swapping), self.clock.time().0)
+            }
+            changing => changing,
+        })
     }
 }
