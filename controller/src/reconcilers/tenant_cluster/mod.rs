@@ -9,7 +9,6 @@ mod leave;
 mod note;
 mod operations;
 mod own_guests;
-mod own_nodes;
 mod place;
 mod run;
 mod runner;

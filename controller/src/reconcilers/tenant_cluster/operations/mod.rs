@@ -18,6 +18,7 @@ mod decide;
 mod doing;
 mod judge;
 mod operator;
+mod own_nodes;
 mod pin;
 mod raise;
 mod running;

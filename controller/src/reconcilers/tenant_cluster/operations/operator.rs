@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::super::Work;
-use super::super::own_nodes::OwnNodes;
 use super::super::place::Opened;
 use super::super::runner::{PACE, PAUSE_LIMIT};
+use super::own_nodes::OwnNodes;
 use crate::context::Trouble;
 use crate::objects::TenantCluster;
 use crate::reach::{ClusterStore, Swap};
