@@ -101,8 +101,7 @@ pub struct Kept {
     #[serde(default)]
     pub discarded: Vec<DiskRef>,
     /// UUIDs of disks whose removal was asked for, noted right before the request. One that is not there any more then is gone, or somebody
-    /// has moved it: only the command that has asked, and has waited for what came of it, knows which. Those that went with the cluster stay
-    /// noted, for an upgrade's journal leads to them all the same.
+    /// has moved it: only a command that was told so knows which. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removals: Vec<Uuid>,
 }

@@ -231,7 +231,7 @@ impl Deploy<'_> {
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
             upgrade: upgraded.id,
             upgraded: upgraded.own,
-            asked: Mutex::default(),
+            removed: Mutex::default(),
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
