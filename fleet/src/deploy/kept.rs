@@ -217,6 +217,17 @@ impl Kept {
         kept
     }
 
+    /// The same once a person has confirmed it who was shown that a disk is not there whose removal was asked for: it is named no more.
+    /// That its removal was asked for stays noted, for an upgrade's journal leads to it all the same.
+    #[must_use]
+    pub(super) fn forgetting(&self, disk: &DiskRef) -> Self {
+        let mut kept = self.clone();
+        for noted in [&mut kept.left, &mut kept.discarded] {
+            noted.retain(|other| other != disk);
+        }
+        kept
+    }
+
     /// The same with one of its nodes otherwise.
     #[must_use]
     pub(super) fn with(&self, node: Node) -> Self {

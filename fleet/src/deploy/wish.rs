@@ -25,6 +25,9 @@ pub enum Wish<'a> {
         disks: bool,
         /// Those that none of its VMs holds and that go with them, as they were shown to whoever says so ([`super::Deploy::unheld`]).
         left: &'a [DiskRef],
+        /// Those whose removal was asked for and that were not there when that was shown to whoever says so: where they still are not, they
+        /// are named no more, and one that is there by now stays.
+        doubtful: &'a [DiskRef],
         /// VMs that go as well though nothing is noted of how they were made, as they were shown to whoever says so.
         also: &'a [Vm],
     },
@@ -52,7 +55,9 @@ impl Wish<'_> {
         }
         let kept = match self {
             Self::Deploy(wanted) => deployed(wanted, kept, vms),
-            Self::Destroy { cluster, disks, left, also } => destroyed(cluster, disks.then_some(left), also, kept, vms),
+            Self::Destroy { cluster, disks, left, also, .. } => {
+                destroyed(cluster, disks.then_some(left), also, kept, vms)
+            }
         };
         Ok(Kept { deployment: Some(deployment), ..kept? })
     }
@@ -82,6 +87,10 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         started: false,
         disk: None,
     };
+    let upgrade = before.as_ref().and_then(|kept| kept.upgrade);
+    let (left, mut removals) = before.map(|kept| (kept.left, kept.removals)).unwrap_or_default();
+    // Of those that are left it stays known that they may be gone.
+    removals.retain(|removal| left.iter().any(|disk| disk.uuid == *removal));
     Ok(Kept {
         deployment: None,
         cluster: wanted.cluster.clone(),
@@ -92,10 +101,10 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         authority: None,
         removes_disks: false,
         granted: Vec::new(),
-        upgrade: before.as_ref().and_then(|kept| kept.upgrade),
-        left: before.map(|kept| kept.left).unwrap_or_default(),
+        upgrade,
+        left,
         discarded: Vec::new(),
-        removals: Vec::new(),
+        removals,
     })
 }
 

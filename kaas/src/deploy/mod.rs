@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use fleet::Cancelled;
 use fleet::authority::{Standing, TakeOver, standing};
-use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, MadeOtherwise, Notice, Wish, begun};
+use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, MadeOtherwise, Notice, Unheld, Wish, begun};
 use fleet::hypervisor::Vm;
 use fleet::node::clean;
 use image::document::Mistakes;
@@ -101,26 +101,28 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     // Until the name is confirmed it only looks: who asks it to end now has not said that anything goes.
     let looks = Run { ending: Ending::AtOnce, ..run };
     let also = looks.named(&place, &arguments.also_vm)?;
-    let left = if arguments.data_disks {
+    let unheld = if arguments.data_disks {
         looks.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
     } else {
-        Vec::new()
+        Unheld::default()
     };
     let going = Going {
         also: also.iter().map(words::goes_as_well).collect(),
-        left: left.iter().map(words::disk_goes_as_well).collect(),
+        left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
+        doubtful: unheld.doubtful.iter().map(words::disk_in_doubt).collect(),
         ..Going::of(name, &*site, arguments.data_disks)
     };
     let given = arguments.confirm.clone();
     if given.is_some() {
         // Nobody is asked: what would stand in the question is told.
-        going.also.iter().chain(&going.left).for_each(|named| run.output.tell(named));
+        going.named().for_each(|named| run.output.tell(named));
     }
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
-    let wish = Wish::Destroy { cluster: name, disks: arguments.data_disks, left: &left, also: &also };
+    let (disks, Unheld { goes, doubtful }) = (arguments.data_disks, &unheld);
+    let wish = Wish::Destroy { cluster: name, disks, left: goes, doubtful, also: &also };
     // One run: who asks it to end while it looks whether there is only the place has asked all of it.
     let gone = run.with(&place, None, async |deploy| {
         // A command that was killed may have made the place alone.

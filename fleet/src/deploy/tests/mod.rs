@@ -1,5 +1,6 @@
 mod cancel;
 mod crash;
+mod doubt;
 mod fake;
 mod next;
 mod records;
