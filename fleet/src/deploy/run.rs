@@ -54,8 +54,7 @@ impl Deploy<'_> {
                 None => {
                     journals::clear(&hold, &self.cancelled).await;
                     if status.left.is_empty() {
-                        hold.confirm().await?;
-                        (self.empties)()?;
+                        self.empty(&hold).await;
                     }
                 }
             }
@@ -136,6 +135,20 @@ impl Deploy<'_> {
         .await;
         hold.release().await;
         removed
+    }
+
+    /// Removes the place of a cluster that is gone. What hinders that takes nothing from it: it is told, and the command given again
+    /// tries it again.
+    async fn empty(&self, hold: &Hold<'_>) {
+        let emptied = async {
+            hold.confirm().await?;
+            (self.empties)()
+        };
+        if let Err(error) = emptied.await {
+            log::warn!(
+                "nothing of the cluster is left, but its place stays ({error:#}): give the command again to remove it"
+            );
+        }
     }
 
     /// Whether there is neither a note of a cluster nor of an upgrade, nor a VM of one.

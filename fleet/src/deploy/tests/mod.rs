@@ -1,6 +1,7 @@
 mod cancel;
 mod crash;
 mod doubt;
+mod ending;
 mod fake;
 mod next;
 mod records;

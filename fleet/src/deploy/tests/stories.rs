@@ -8,30 +8,6 @@ use crate::deploy::{Arrived, Goal, Wait, Wanted, Wish};
 use crate::hypervisor::{Disk, DiskRef, Placement, PowerState, Vm};
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_look_a_last_time_is_given_the_kubeconfig_and_clears_away_all_the_same() {
-    let begun = async || {
-        let world = World::with(1).await;
-        world.lock().removes_used = true;
-        world
-    };
-    let wanted = wanted(1);
-    for (wish, emptied) in [(Wish::Deploy(&wanted), 0), (DESTROY_ALL, 1)] {
-        let twin = begun().await;
-        twin.set_fault(None);
-        twin.give(wish).await.arrived();
-        let last = 1 + twin.lock().calls.iter().rposition(|call| call.0 == "vms").unwrap();
-        // Which VMs there are nobody says, or which upgrade was the last one.
-        for number in [last, last - 1] {
-            let world = begun().await;
-            world.set_fault(Some((number, Fault::Fails)));
-            let (arrived, status) = world.give(wish).await.arrived();
-            assert!(matches!(arrived, Arrived::Up(_) | Arrived::Gone), "{arrived:?}");
-            assert_eq!((status.looked, world.lock().emptied), (false, emptied), "{status:?}");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_cluster_is_made_and_given_again_nothing_happens() {
     let world = World::new();
     let (arrived, status) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
