@@ -15,6 +15,16 @@ use super::Result;
 /// begins, and [`super::Hypervisor::settle`] waits for what has arrived.
 #[async_trait]
 pub trait Permit: Send + Sync {
+    /// Asked before the last look at what a request removes for good: what has to be noted of that request is noted by then, for a note
+    /// takes its time, and between the look and the request nothing comes but [`Permit::still`]. It permits nothing. Where no such look is
+    /// made it is not asked.
+    ///
+    /// # Errors
+    /// As [`Permit::still`]: the request is not made.
+    async fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Asked right before each request that changes something, and at least every few seconds of a request that lasts,
     /// such as an upload; what it permits must be begun at once.
     ///
