@@ -83,6 +83,10 @@ pub struct Kept {
     /// later: none but this is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<Fingerprint>,
+    /// Fingerprint of the deployer's key that its VMs were told; none in a journal of before this was noted. The nodes of a cluster that has
+    /// formed may have been given another one since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployer: Option<Fingerprint>,
     /// Whether data disks go with it.
     #[serde(default)]
     pub removes_disks: bool,

@@ -99,6 +99,7 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         nodes: wanted.nodes.iter().map(node).collect(),
         formed: false,
         authority: None,
+        deployer: wanted.deployer(),
         removes_disks: false,
         granted: Vec::new(),
         upgrade,
@@ -132,7 +133,17 @@ fn same(wanted: &Wanted, kept: Kept) -> anyhow::Result<Kept> {
         kept.image.name,
         wanted.image.name
     );
-    let mut kept = Kept { image: wanted.image.clone(), ..kept };
+    let deployer = wanted.deployer();
+    if let (true, Some(noted), Some(asked)) = (is_made, kept.deployer, deployer)
+        && noted != asked
+    {
+        bail!(
+            "the VMs of {} were told the deployer's key {noted}, and this one is {asked}: another command has drawn that. Give the \
+             key that they were told, or destroy the cluster and deploy it anew",
+            kept.cluster
+        );
+    }
+    let mut kept = Kept { image: wanted.image.clone(), deployer: deployer.or(kept.deployer), ..kept };
     for (node, asked) in kept.nodes.iter_mut().zip(&wanted.nodes) {
         let (made_of, secret) = (wanted.made_of(asked), wanted.secret(asked));
         if node.vm.is_some() && node.made_of != made_of {
@@ -224,6 +235,7 @@ fn adopted(cluster: &str) -> Kept {
         nodes: Vec::new(),
         formed: true,
         authority: None,
+        deployer: None,
         removes_disks: false,
         granted: Vec::new(),
         upgrade: None,

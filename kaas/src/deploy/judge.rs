@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
-use contract::deployer::{Digests, PrivateKey};
+use contract::deployer::{Digests, Fingerprint, PrivateKey};
 use contract::finding::{Finding, Severity};
 use contract::form::{self, SecretNeed};
 use contract::properties::{ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME};
@@ -68,6 +68,20 @@ pub(super) fn begun_with(file: &ClusterFile, has_key: bool, kept: &Kept) -> anyh
         );
     }
     Ok(Resolve::WhatWasBegunWith)
+}
+
+/// What is worth knowing of the deployer's key that is there, where a cluster, of which `kept` is noted, has formed with another one. It may
+/// have been given to the nodes since.
+pub(super) fn another_key(key: Option<Fingerprint>, kept: &Kept) -> Option<String> {
+    let (given, noted) = (key?, kept.deployer?);
+    let is_another = kept.goal == Goal::Up && kept.formed && given != noted;
+    is_another.then(|| {
+        format!(
+            "the VMs of the cluster {} were told the deployer's key {noted}, and the one that is there is {given}: its nodes let that in \
+             only if it was given to them since",
+            kept.cluster
+        )
+    })
 }
 
 /// Judges all of a description, and the OVA with it.

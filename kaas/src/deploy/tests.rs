@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use contract::deployer::Fingerprint;
 use contract::role::Role;
 use fleet::deploy::{DeployStatus, Goal, Kept};
 use fleet::hypervisor::DiskRef;
@@ -9,7 +10,7 @@ use fleet::upgrade::Target;
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
 
-use super::judge::{Judged, Resolve, begun_with, judge_with};
+use super::judge::{Judged, Resolve, another_key, begun_with, judge_with};
 use super::words::{Plan, status};
 use super::{ONE, THREE};
 use crate::cluster_file::{Checked, ClusterFile};
@@ -149,6 +150,29 @@ fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
     assert!(judged.key.is_none() && !made("control.key") && !made("control.secret"));
     std::fs::write(directory.path().join("control.secret"), "a secret\n").unwrap();
     assert_eq!(had(true, &kept("up", false, vm)), Ok(Resolve::WhatWasBegunWith));
+}
+
+#[test]
+fn who_comes_with_another_key_than_a_cluster_has_formed_with_is_told() {
+    let [noted, other] = [b"noted", b"other"].map(|key: &[u8; 5]| Fingerprint::of(key));
+    let kept = |formed: bool, deployer: Option<Fingerprint>| -> Kept {
+        let kept = serde_json::json!({
+            "cluster": "control", "goal": "up", "formed": formed, "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
+            "nodes": [], "deployer": deployer,
+        });
+        serde_json::from_value(kept).unwrap()
+    };
+    let told = another_key(Some(other), &kept(true, Some(noted))).unwrap();
+    assert!(told.contains(&noted.to_string()) && told.contains(&other.to_string()), "{told}");
+    // One that has not formed is refused, and of others nothing is known.
+    for (key, kept) in [
+        (Some(noted), kept(true, Some(noted))),
+        (Some(other), kept(false, Some(noted))),
+        (Some(other), kept(true, None)),
+        (None, kept(true, Some(noted))),
+    ] {
+        assert_eq!(another_key(key, &kept), None);
+    }
 }
 
 #[test]

@@ -1,3 +1,4 @@
+mod begun;
 mod cancel;
 mod crash;
 mod doubt;
