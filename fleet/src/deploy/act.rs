@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
@@ -70,6 +70,13 @@ impl Acting<'_> {
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
         };
         let Some((wanted, asked)) = make() else { return Ok(()) };
+        if node.secret.is_some() && wanted.secret(asked).is_none() {
+            // When it was given, all VMs were there.
+            return Err(Trouble::Stop(anyhow!(
+                "the VM of {} is gone and is made anew, for which the deployment secret is needed: give the command again",
+                node.name
+            )));
+        }
         let placement = wanted.placement(asked);
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.

@@ -8,6 +8,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -211,7 +212,8 @@ impl<'a> Run<'a> {
                 return Err(held.into());
             }
             let kept = begun(deploy.store, deploy.hypervisor.deployment()).await?;
-            let resolve = kept.as_ref().map_or(Ok(Resolve::All), |kept| begun_with(self.file, has_key, kept))?;
+            let vms: BTreeSet<Uuid> = deploy.hypervisor.vms().await?.iter().map(Vm::uuid).collect();
+            let resolve = kept.as_ref().map_or(Ok(Resolve::All), |kept| begun_with(self.file, has_key, kept, &vms))?;
             let another_key = kept.as_ref().and_then(|kept| another_key(key, kept));
             match deploy.may_be_wanted(Wish::Deploy(&judged.wanted)).await {
                 // It is made of what is yet to be typed as well.

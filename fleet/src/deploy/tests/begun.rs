@@ -1,9 +1,9 @@
 //! What a cluster was begun with, and with what it goes on.
 
 use contract::deployer::PrivateKey;
-use contract::properties::DEPLOYER_PUBLIC_KEY;
+use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET};
 
-use super::fake::{World, wanted};
+use super::fake::{Fault, Given, World, wanted};
 use crate::deploy::{Arrived, Wanted, Wish, records};
 
 /// A cluster whose VMs are told a deployer's key.
@@ -42,4 +42,35 @@ async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_i
         assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
     }
     assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, noted);
+}
+
+/// Whoever has all VMs needs no secret, until one of them is gone that was never on.
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Wish::Deploy(&wanted(1))).await.arrived();
+    let calls = twin.lock().calls.clone();
+    let made = calls.iter().position(|call| call.0 == "add.end").unwrap();
+    let looks = 1 + made + calls[made..].iter().position(|call| call.0 == "vms").unwrap();
+    let mut without = wanted(1);
+    without.nodes[0].properties.remove(DEPLOYMENT_SECRET);
+    for is_there in [true, false] {
+        let world = World::new();
+        world.set_fault(Some((looks, Fault::KilledBefore)));
+        assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await, Given::Killed));
+        world.set_fault(None);
+        assert_eq!(world.own(), ["cp1"]);
+        if is_there {
+            let (arrived, _) = world.give_over(Wish::Deploy(&without)).await.arrived();
+            assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+            continue;
+        }
+        world.remove_own();
+        let refused = world.give_over(Wish::Deploy(&without)).await.failed();
+        assert!(refused.contains("the deployment secret is needed"), "{refused}");
+        assert_eq!(world.own(), [""; 0]);
+        let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    }
 }

@@ -266,6 +266,17 @@ impl World {
         names
     }
 
+    /// Somebody removes the deployment's VMs, with their disks.
+    pub fn remove_own(&self) {
+        let mut state = self.lock();
+        let (own, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.machines).into_iter().partition(|it| is_ours(&it.vm));
+        state.machines = others;
+        for disk in own.iter().flat_map(|machine| &machine.vm.disks) {
+            state.disks.remove(&disk.reference.uuid);
+        }
+    }
+
     /// Disks that no VM holds.
     pub fn free_disks(&self) -> BTreeSet<Uuid> {
         let state = self.lock();
