@@ -1,5 +1,7 @@
 //! The permission to change something, for as long as one call lasts.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use super::Result;
@@ -32,4 +34,9 @@ pub trait Permit: Send + Sync {
     /// The call ends with this error as it is. [`super::Kind::Fenced`]: the caller may not, nor ever again. Otherwise
     /// nobody can say now: [`super::Kind::Transient`] at the first request of a call, [`super::Kind::InDoubt`] later.
     async fn still(&self) -> Result<()>;
+
+    /// For how long whoever was told that nobody can say now asks no more: what was asked may still be under way.
+    fn rest(&self) -> Duration {
+        Duration::ZERO
+    }
 }

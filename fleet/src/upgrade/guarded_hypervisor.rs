@@ -56,6 +56,10 @@ impl Permit for Call<'_> {
             }
         }
     }
+
+    fn rest(&self) -> Duration {
+        self.hold.rest()
+    }
 }
 
 /// Notes what is about to be asked for: it is kept when this returns.
@@ -87,6 +91,10 @@ impl Permit for NotedCall<'_, '_> {
         self.prepare().await?;
         // Last: a note takes its time.
         self.call.still().await
+    }
+
+    fn rest(&self) -> Duration {
+        self.call.rest()
     }
 }
 

@@ -17,6 +17,7 @@ mod restart;
 mod scale;
 mod store;
 mod templates;
+mod unanswered;
 mod upgrade;
 
 use std::collections::BTreeMap;
