@@ -11,6 +11,7 @@
 
 mod act;
 mod action;
+mod doubt;
 mod go;
 mod guests;
 mod kept;
@@ -30,7 +31,7 @@ mod wish;
 mod tests;
 
 pub use action::Action;
-pub use go::{Arrived, Deploy, Notice};
+pub use go::{Arrived, Deploy, Notice, Unheld};
 pub use guests::{ByKey, Guests};
 pub use kept::{Goal, Granted, Kept, Node, OtherDeployment};
 pub use next::{Next, next};

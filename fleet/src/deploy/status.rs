@@ -50,7 +50,7 @@ pub struct DeployStatus {
     pub nodes: Vec<NodeStatus>,
     /// Data disks that are left and nobody holds.
     pub left: Vec<DiskRef>,
-    /// UUIDs of those among them whose removal was asked for by a command that could not say any more what came of it: they are gone, or
+    /// UUIDs of those among them whose removal was asked for by a command that was not told what came of it: they are gone, or
     /// elsewhere, unless somebody sees them where they are named.
     pub doubtful: Vec<Uuid>,
     /// Data disks that nobody holds and that are yet to be removed.

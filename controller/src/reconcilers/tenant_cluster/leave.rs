@@ -110,7 +110,7 @@ impl Work<'_> {
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         let guests = self.guests(cluster, None);
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
-        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], also: &[] };
+        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], also: &[] };
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         match self.go(cluster, &opened, &*guests, wish).await? {
             Ran::Arrived(Arrived::Gone, status) => {

@@ -1,5 +1,8 @@
+mod begun;
 mod cancel;
 mod crash;
+mod doubt;
+mod ending;
 mod fake;
 mod next;
 mod records;
