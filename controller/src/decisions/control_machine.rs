@@ -116,6 +116,7 @@ mod tests {
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready,
+            newer: Vec::new(),
         }
     }
 

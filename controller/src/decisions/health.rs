@@ -241,6 +241,7 @@ mod tests {
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready.iter().all(|ready| *ready),
+            newer: Vec::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 mod cancel;
 mod crash;
 mod fake;
+mod newer;
 mod next;
 mod records;
 mod stories;
