@@ -44,8 +44,8 @@ pub use self::cluster::{
 };
 pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
-pub use self::drift::has_drifted;
-pub use self::health::{Doing, Health, Said, before, leaving, leaving_stuck, workers_of};
+pub use self::drift::{ahead, drifted, has_drifted};
+pub use self::health::{Doing, Health, Said, before, leaving, leaving_drifted, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::limits::{Held, Tenants, Used, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};

@@ -6,6 +6,7 @@ mod add_ons;
 mod begin;
 mod change;
 mod deploy;
+mod drift;
 mod leave;
 mod note;
 mod operate;

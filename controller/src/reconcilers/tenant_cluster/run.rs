@@ -16,8 +16,8 @@ use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
-    unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, drifted, is_due,
+    told_otherwise, unchanged,
 };
 use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -26,7 +26,7 @@ use crate::records::kept_of;
 /// How long after a run that waits for something the next one is.
 const WAITING: Duration = Duration::from_secs(15);
 /// The same where a person has to see to something.
-const STUCK: Duration = Duration::from_secs(60);
+pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// So often a cluster that is as it is to be is looked at.
 const WATCHING: Duration = Duration::from_secs(60);
 
@@ -83,9 +83,14 @@ impl Work<'_> {
             Ok(wanted) => wanted,
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
+        let guests = self.guests(cluster, Some(keys.deployer));
+        if let Some(seen) = self.seen(cluster, opened, &*guests).await?
+            && let Some(words) = drifted(&seen.newer)
+        {
+            return self.has_drifted(cluster, machines, &seen, words).await;
+        }
         // VMs that are there already were made by the same, or the run is refused.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
-        let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran).await
     }
@@ -103,10 +108,17 @@ impl Work<'_> {
         let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
+        if let Some(words) = drifted(&seen.newer) {
+            return self.has_drifted(cluster, machines, &seen, words).await;
+        }
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
         let changing = self.changing(cluster, machines).await?;
+        let ahead = if changing.is_open() { self.ahead(cluster, opened).await? } else { Some(Vec::new()) };
+        if let Some(words) = ahead.as_deref().and_then(drifted) {
+            return self.has_drifted(cluster, machines, &seen, words).await;
+        }
         // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit or for a person: there
         // it takes no step, and may wait for days. What is asked of it comes first.
         let is_left = changing.is_left() && !changing.change.is_to_do() && is_off(&seen);
@@ -147,7 +159,8 @@ impl Work<'_> {
             changing.change.doing()
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
-        if let Some(operator) = operator.filter(|_| changing.change.is_to_do()) {
+        // An Operation of which VMs may be newer than its journal is not gone on with.
+        if let Some(operator) = operator.filter(|_| seen.looked && ahead.is_some() && changing.change.is_to_do()) {
             return self.operate(cluster, machines, &changing, operator).await;
         }
         let is_settled = seen.done && changing.change == Change::Nothing;
@@ -218,7 +231,7 @@ impl Work<'_> {
     }
 
     /// Writes what was seen of control nodes, and what follows from it.
-    async fn say(
+    pub(super) async fn say(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
@@ -250,8 +263,14 @@ impl Work<'_> {
         let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));
         let both = unchanged.into_iter().chain(untold);
         let both = both.reduce(|(reason, one), (_, other)| (reason, format!("{one}; {other}")));
-        let differs = changing.change.said().or(both);
-        let obstacle = changing.change.obstacle().cloned();
+        let (differs, obstacle) = match &doing {
+            // By what is pinned nobody can tell what they are like.
+            Doing::HasDrifted(words) => (
+                Some((TenantClusterReason::ChangeBlocked, words.clone())),
+                Some(Obstacle::new(TenantClusterReason::ControlNodesUnfit, words.as_str())),
+            ),
+            _ => (changing.change.said().or(both), changing.change.obstacle().cloned()),
+        };
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
         let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
