@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
+use super::drift::drifted;
 use super::limits::{Held, goes};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
@@ -118,8 +119,8 @@ pub struct Looked<'a> {
 /// What a pool says of itself, by what was seen for this generation of its spec.
 pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &Time) -> NodePoolStatus {
     use NodePoolReason::{
-        AllReady, AwaitsControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling,
-        WorkersNotReady,
+        AllReady, AwaitsControlPlane, Current, DrainBlocked, Drifted, JoinFailed, NotReached, Paused, Replacing,
+        Scaling, WorkersNotReady,
     };
     let Looked { seen, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
@@ -134,6 +135,8 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
     let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
     let ready = if !seen.looked {
         (NotReached, words(&seen.waits))
+    } else if let Some(words) = drifted(&seen.newer) {
+        (Drifted, words)
     } else if !seen.stopped.is_empty() {
         (JoinFailed, words(&seen.stopped))
     } else if *going || moves {

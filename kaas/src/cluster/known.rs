@@ -111,7 +111,7 @@ impl Known {
         let of_command = |pool: &&Value| pools.contains(&text(pool, "/metadata/name"));
         let mut there = 0;
         for pool in self.pools.iter().filter(of_command) {
-            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed]) {
+            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::Drifted]) {
                 return Come::Stopped(format!("{}: {why}", text(pool, "/metadata/name")));
             }
             there += usize::from(holds(pool, "Ready"));
@@ -135,7 +135,7 @@ impl Known {
                 "somebody else has scaled the pool {name} meanwhile: it is to have {wanted}"
             ));
         }
-        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed]) {
+        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::Drifted]) {
             return Come::Stopped(format!("{name}: {why}"));
         }
         let count = |field: &str| pool["status"][field].as_u64().unwrap_or_default();
@@ -345,6 +345,8 @@ mod tests {
         assert_eq!(why, expected);
         // Of an earlier spec, which may be mended by now.
         assert_eq!(known(&[condition(TenantClusterReason::Stuck, 2)], &[]).is_made(&[]), Come::Goes);
+        let drifted = [condition(NodePoolReason::Drifted, 3)];
+        assert!(matches!(known(&[], &drifted).is_made(&["shop-a"]), Come::Stopped(_)));
         let failed = [condition(NodePoolReason::JoinFailed, 3)];
         assert!(matches!(known(&[], &failed).is_made(&["shop-a"]), Come::Stopped(_)));
         assert_eq!(known(&[], &failed).is_made(&[]), Come::Goes, "another pool is another command's");

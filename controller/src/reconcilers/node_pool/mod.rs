@@ -337,7 +337,6 @@ impl PoolWork<'_> {
         };
         let seconds = || u64::try_from(work.clock.time().0.as_second()).unwrap_or_default();
         let mut kept = kept(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
-        self.addressed(&store, &machines, &known, &mut kept).await?;
         let (end, cancelled) = watch::channel(false);
         let workers = Workers {
             hypervisor: &*hypervisor,
@@ -353,8 +352,17 @@ impl PoolWork<'_> {
             pause_limit: PAUSE_LIMIT,
             cancelled,
         };
-        let seen = workers.status_of(&kept).await?;
+        let mut seen = workers.status_of(&kept).await?;
         work.term.may()?;
+        if !seen.newer.is_empty() {
+            // By what is kept nobody can tell who is there: no address is taken or given back either.
+            self.show(pool, &known, &seen).await?;
+            return Ok(Action::requeue(AWAITING));
+        }
+        if self.addressed(&store, &machines, &known, &mut kept).await? {
+            seen = workers.status_of(&kept).await?;
+            work.term.may()?;
+        }
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let ill = repairs(&pool.spec.repair, &machines, &seen, &work.clock.time());
         let ill = ill.with_room(known.held.stands.as_deref());
@@ -403,19 +411,20 @@ impl PoolWork<'_> {
     }
 
     /// Gives addresses to those for which nothing was begun after they were drawn. One that can have none goes again: nothing has
-    /// followed from it.
+    /// followed from it. True if there was one.
     async fn addressed(
         &self,
         store: &PoolStore<'_>,
         machines: &[Machine],
         known: &Known,
         kept: &mut Kept,
-    ) -> Result<(), Trouble> {
+    ) -> Result<bool, Trouble> {
         let lacks = |machine: &&Machine| {
             let status = machine.status.clone().unwrap_or_default();
             status.phase == Phase::New && status.journal.address.is_none()
         };
-        for machine in machines.iter().filter(lacks).filter(|_| known.addresses.is_some()) {
+        let lacking: Vec<&Machine> = machines.iter().filter(lacks).filter(|_| known.addresses.is_some()).collect();
+        for machine in &lacking {
             let name = machine.name_any();
             match store.admitted(machine).await {
                 Ok(address) => {
@@ -431,7 +440,7 @@ impl PoolWork<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(!lacking.is_empty())
     }
 
     /// Goes rounds under one hold until nothing is left to do, nothing leads on for a while, or it is asked to end; what is kept then.

@@ -1,0 +1,120 @@
+//! The database of the control cluster is turned back, and VMs of workers are not: none is deleted, powered off or made twice, and nobody
+//! has their names and addresses.
+
+use fleet::hypervisor::Vm;
+
+use super::*;
+use crate::reconcilers::tenant_cluster::tests::Mortal;
+
+/// All objects at one moment.
+type Snapshot = std::collections::BTreeMap<(String, String, String), Value>;
+
+impl Pooled {
+    /// The database is as it was once, and another controller leads.
+    fn turned_back(&mut self, to: Snapshot) {
+        self.0.api.restore(to);
+        self.0.term = Term::unlimited("controller after a restore");
+    }
+
+    /// All VMs as they are, and how often something was changed.
+    fn as_they_are(&self) -> (Vec<Vm>, usize) {
+        let state = self.0.place.lock();
+        (state.vms.iter().map(|(vm, ..)| vm.clone()).collect(), state.changes.len())
+    }
+
+    fn has_drifted(&self) -> bool {
+        self.condition("Ready") == "Drifted"
+    }
+
+    fn words(&self) -> String {
+        let status = self.there().status.unwrap_or_default();
+        let ready = status.conditions.iter().find(|it| it.about == "Ready").map(|it| it.message.clone());
+        ready.unwrap_or_default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_were_added_since_are_named_and_none_takes_their_names_or_addresses() {
+    let mut pooled = Pooled::settled(1).await;
+    let before = pooled.0.api.snapshot();
+    pooled.scale(2);
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.turned_back(before);
+    pooled.scale(3);
+    let (there, objects) = (pooled.as_they_are(), (pooled.0.api.names("machines"), pooled.0.api.names("ipaddresses")));
+    pooled.for_seconds(1800).await;
+    let added = pooled.0.place.vms()["shop-general-w2"];
+    assert!(pooled.has_drifted() && pooled.words().contains(&added.to_string()), "{}", pooled.words());
+    assert_eq!(pooled.as_they_are(), there);
+    assert_eq!((pooled.0.api.names("machines"), pooled.0.api.names("ipaddresses")), objects);
+    // Nor does anybody go who is known.
+    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
+    pooled.scale(0);
+    pooled.for_seconds(600).await;
+    assert!(pooled.has_drifted());
+    assert_eq!(pooled.as_they_are(), there);
+    // A person has removed it: all else goes on.
+    pooled.0.place.lose("shop-general-w2");
+    pooled.scale(1);
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.is_consistent("one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_was_replaced_since_is_not_replaced_once_more() {
+    let mut pooled = Pooled::settled(2).await;
+    let before = pooled.0.api.snapshot();
+    pooled.0.api.remove::<Machine>(Some("team-blue"), "shop-general-w1");
+    pooled.until("anew", |it| it.is_settled(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
+    pooled.turned_back(before);
+    let there = pooled.as_they_are();
+    pooled.for_seconds(1800).await;
+    let added = pooled.0.place.vms()["shop-general-w3"];
+    assert!(pooled.has_drifted() && pooled.words().contains(&added.to_string()), "{}", pooled.words());
+    assert_eq!(pooled.as_they_are(), there);
+}
+
+/// There is nothing that nobody knows: what the pool lacks is made.
+#[tokio::test(start_paused = true)]
+async fn where_a_worker_was_removed_since_the_others_stay_and_another_one_comes() {
+    let mut pooled = Pooled::settled(2).await;
+    let before = pooled.0.api.snapshot();
+    pooled.scale(1);
+    pooled.until("one", |it| it.is_settled(1)).await;
+    pooled.turned_back(before);
+    let first = pooled.0.place.vms()["shop-general-w1"];
+    pooled.until("two", |it| it.is_settled(2) && it.workers().contains(&"shop-general-w3".to_owned())).await;
+    assert_eq!(pooled.0.place.vms()["shop-general-w1"], first);
+    pooled.is_consistent("two");
+}
+
+/// One that is known as begun alone, and serves, would be taken for half a VM.
+#[tokio::test(start_paused = true)]
+async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_made_twice() {
+    let calls = {
+        let pooled = Pooled::new(2).await;
+        let mortal = Mortal::new(&pooled.0.api, None);
+        assert!(!pooled.until_death(&mortal, |it| it.is_settled(2)).await);
+        mortal.calls()
+    };
+    let mut drifted = 0;
+    for call in drawn("databases of while workers were made", (0..calls).collect()) {
+        let mut pooled = Pooled::new(2).await;
+        let mortal = Mortal::new(&pooled.0.api, Some((call, true)));
+        pooled.until_death(&mortal, |it| it.is_settled(2)).await;
+        let before = pooled.0.api.snapshot();
+        pooled.0.term = Term::unlimited("controller two");
+        pooled.until("two", |it| it.is_settled(2)).await;
+        let (there, names) = (pooled.as_they_are(), pooled.workers());
+        if names != ["shop-general-w1", "shop-general-w2"] {
+            // What was begun was made anew after the death: that is another story.
+            continue;
+        }
+        pooled.turned_back(before);
+        pooled.for_seconds(300).await;
+        assert!(pooled.has_drifted() || pooled.is_settled(2), "{call}: {:#}", pooled.0.api.object("nodepools"));
+        assert_eq!(pooled.as_they_are(), there, "{call}");
+        drifted += usize::from(pooled.has_drifted());
+    }
+    assert!(drifted > 0);
+}
