@@ -1,20 +1,48 @@
 //! VMs of control nodes that are newer than the control cluster's database, which was restored from a snapshot: what is kept of them says
-//! too little, and whoever went by it would do again what was done since, or undo it. So nothing is done.
+//! too little, and whoever went by it would do again what was done since, or undo it. So nothing is done, until a person has them taken as
+//! they are.
 
-use fleet::deploy::DeployStatus;
+use fleet::deploy::{DeployStatus, Guests};
 use fleet::hypervisor::Vm;
+use kube::ResourceExt;
+use serde_json::json;
 
 use super::change::last_swap;
 use super::place::Opened;
 use super::run::STUCK;
 use super::{After, Work};
-use crate::context::Trouble;
-use crate::decisions::{Doing, ahead};
-use crate::objects::{Machine, TenantCluster};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{Doing, Swapping, ahead, drifted, is_to_adopt, may_adopt};
+use crate::objects::{ADOPT, Deployment, Machine, TenantCluster};
+use crate::reach::{Collection, Failure};
 
 impl Work<'_> {
+    /// What is done where VMs are newer than the database, or a person has asked for them to be adopted; none where neither is so.
+    pub(super) async fn drifts(
+        &self,
+        cluster: &TenantCluster,
+        (deployment, machines): (&Deployment, &[Machine]),
+        (opened, guests): (&Opened, &dyn Guests),
+        (seen, newer): (&DeployStatus, &[Vm]),
+    ) -> Result<Option<After>, Trouble> {
+        let words = drifted(newer);
+        if !is_to_adopt(cluster) {
+            let Some(words) = words else { return Ok(None) };
+            return self.has_drifted(cluster, machines, seen, may_adopt(&words, cluster)).await.map(Some);
+        }
+        if let Some(words) = words
+            && let Err(why) = self.adopts(cluster, (deployment, machines), (opened, guests)).await?
+        {
+            // It stays asked for: what is in the way may pass by itself, and may be mended.
+            let words = format!("{words}. They are not adopted yet: {why}");
+            return self.has_drifted(cluster, machines, seen, words).await.map(Some);
+        }
+        self.has_adopted(cluster).await?;
+        Ok(Some(After::Again))
+    }
+
     /// Says that VMs are newer than what is kept of them.
-    pub(super) async fn has_drifted(
+    async fn has_drifted(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
@@ -26,12 +54,34 @@ impl Work<'_> {
         Ok(After::Rest(STUCK))
     }
 
-    /// The VMs that are ahead of the journal of the last swap; none at all where the place does not say.
-    pub(super) async fn ahead(&self, cluster: &TenantCluster, opened: &Opened) -> Result<Option<Vec<Vm>>, Trouble> {
+    /// Takes away that a person has asked for VMs to be adopted: it is noted.
+    async fn has_adopted(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
+        let of = Collection::of::<TenantCluster>(cluster.namespace().as_deref());
+        let Some(now) = self.find(cluster).await?.filter(is_to_adopt) else { return Ok(()) };
+        let version = &now.metadata.resource_version;
+        let part = json!({"metadata": {"resourceVersion": version, "annotations": {ADOPT: null}}});
+        match self.objects.patch(&of, &now.name_any(), &part).await {
+            Err(Failure::Missing) => Ok(()),
+            written => written.map(drop).attempting("taking away that VMs are to be adopted"),
+        }
+    }
+
+    /// The VMs that are newer than what is kept of the cluster, or than the journal of a swap that is open; none at all where the place
+    /// does not say.
+    pub(super) async fn newer(
+        &self,
+        cluster: &TenantCluster,
+        opened: &Opened,
+        seen: &DeployStatus,
+    ) -> Result<Option<Vec<Vm>>, Trouble> {
+        if !seen.looked {
+            return Ok(None);
+        }
         let operations = self.operations(cluster).await?;
-        let Some(swap) = last_swap(&operations) else { return Ok(Some(Vec::new())) };
+        let open = last_swap(&operations).filter(|last| matches!(Swapping::of(last), Ok(Some(it)) if it.is_open()));
+        let Some(open) = open.filter(|_| seen.newer.is_empty()) else { return Ok(Some(seen.newer.clone())) };
         let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
         self.term.may()?;
-        Ok(vms.ok().map(|vms| ahead(swap, &vms)))
+        Ok(vms.ok().map(|vms| ahead(open, &vms)))
     }
 }

@@ -3,6 +3,7 @@
 //! goes on by looking. Its workers are its NodePools' own.
 
 mod add_ons;
+mod adopt;
 mod begin;
 mod change;
 mod deploy;

@@ -16,8 +16,8 @@ use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, drifted, is_due,
-    told_otherwise, unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
+    unchanged,
 };
 use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -84,10 +84,11 @@ impl Work<'_> {
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
         let guests = self.guests(cluster, Some(keys.deployer));
-        if let Some(seen) = self.seen(cluster, opened, &*guests).await?
-            && let Some(words) = drifted(&seen.newer)
-        {
-            return self.has_drifted(cluster, machines, &seen, words).await;
+        if let Some(seen) = self.seen(cluster, opened, &*guests).await?.filter(|seen| seen.looked) {
+            let (known, with) = ((deployment, machines), (opened, &*guests));
+            if let Some(after) = self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
+                return Ok(after);
+            }
         }
         // VMs that are there already were made by the same, or the run is refused.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
@@ -108,17 +109,17 @@ impl Work<'_> {
         let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
-        if let Some(words) = drifted(&seen.newer) {
-            return self.has_drifted(cluster, machines, &seen, words).await;
+        let newer = self.newer(cluster, opened, &seen).await?;
+        let (known, with) = ((deployment, machines), (opened, &*guests));
+        if let Some(newer) = &newer
+            && let Some(after) = self.drifts(cluster, known, with, (&seen, newer)).await?
+        {
+            return Ok(after);
         }
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
         let changing = self.changing(cluster, machines).await?;
-        let ahead = if changing.is_open() { self.ahead(cluster, opened).await? } else { Some(Vec::new()) };
-        if let Some(words) = ahead.as_deref().and_then(drifted) {
-            return self.has_drifted(cluster, machines, &seen, words).await;
-        }
         // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit or for a person: there
         // it takes no step, and may wait for days. What is asked of it comes first.
         let is_left = changing.is_left() && !changing.change.is_to_do() && is_off(&seen);
@@ -160,7 +161,7 @@ impl Work<'_> {
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
         // An Operation of which VMs may be newer than its journal is not gone on with.
-        if let Some(operator) = operator.filter(|_| seen.looked && ahead.is_some() && changing.change.is_to_do()) {
+        if let Some(operator) = operator.filter(|_| newer.is_some() && changing.change.is_to_do()) {
             return self.operate(cluster, machines, &changing, operator).await;
         }
         let is_settled = seen.done && changing.change == Change::Nothing;

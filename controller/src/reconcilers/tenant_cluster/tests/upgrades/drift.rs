@@ -4,6 +4,7 @@ use fleet::hypervisor::Vm;
 use serde_json::Value;
 
 use super::*;
+use crate::objects::ADOPT;
 use crate::reconcilers::points::drawn;
 
 impl World {
@@ -24,6 +25,17 @@ impl World {
 
     fn has_drifted(&self) -> bool {
         self.condition("Progressing").1 == "Drifted"
+    }
+
+    /// A person has VMs taken as they are.
+    fn adopt(&self, named: &str) {
+        let mut cluster: TenantCluster = serde_json::from_value(self.api.object("tenantclusters")).unwrap();
+        cluster.metadata.annotations.get_or_insert_default().insert(ADOPT.to_owned(), named.to_owned());
+        self.api.put(&cluster);
+    }
+
+    fn is_asked_to_adopt(&self) -> bool {
+        !self.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null()
     }
 
     /// A few looks, as far apart as a controller has them.
@@ -112,7 +124,54 @@ async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
         assert!(world.has_drifted(), "{call}: {:?}", world.condition("Progressing"));
         assert_eq!(world.changes(), changes, "{call}");
         assert_eq!(world.as_they_are(), there, "{call}");
+        world.adopt("shop");
+        world.until(&format!("adopted: {call}"), World::is_current).await;
+        world.all_run(NEW, &format!("adopted: {call}"));
+        assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false), "{call}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    let changes = world.changes();
+    world.adopt("bank");
+    world.is_looked_at().await;
+    assert!(world.has_drifted() && world.condition("Progressing").2.contains("it has \"bank\""), "another one's name");
+    world.place.change(&new_vms("0b")[1], |vm| vm.power = PowerState::Off);
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("not adopted yet") && words.contains("power it on"), "{words}");
+    assert!(world.is_asked_to_adopt());
+    world.place.change(&new_vms("0b")[1], |vm| vm.power = PowerState::On);
+    world.until("adopted", |world| !world.has_drifted()).await;
+    assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false));
+    // There is no way back to the image that the spec of that time names.
+    world.until("judged", |world| world.condition("Preflight").1 == "ImageUnsuitable").await;
+    world.goes_to(NEW);
+    world.until("current", World::is_current).await;
+    world.all_run(NEW, "it was adopted");
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
+    world.until("all are on", World::are_on).await;
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was adopted");
+}
+
+/// A word that nothing is to be done for is taken away as well.
+#[tokio::test(start_paused = true)]
+async fn where_nothing_has_drifted_nothing_is_adopted() {
+    let world = World::upgradable().await;
+    world.adopt("shop");
+    let changes = world.changes();
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
+    world.is_looked_at().await;
+    assert!(world.is_current() && world.changes() == changes);
 }
 
 /// Also of a cluster of which nothing is noted but its object.
@@ -120,6 +179,7 @@ async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
 async fn in_a_database_of_while_a_cluster_was_made_none_of_its_vms_is_removed_or_made_twice() {
     let calls = {
         let world = World::new();
+        world.api.put(&image(FORMER, "0.2.0", "0a", &["1.36"]));
         let mortal = Mortal::new(&world.api, None);
         while !world.is_ready() {
             let _ = world.reconcile_at(&mortal).await;
@@ -130,6 +190,7 @@ async fn in_a_database_of_while_a_cluster_was_made_none_of_its_vms_is_removed_or
     let mut drifted = 0;
     for call in drawn("databases of while a cluster was made", (0..calls).collect()) {
         let mut world = World::new();
+        world.api.put(&image(FORMER, "0.2.0", "0a", &["1.36"]));
         let mortal = Mortal::new(&world.api, Some((call, true)));
         while !world.is_ready() && world.reconcile_at(&mortal).await.is_some() {
             tokio::time::sleep(Duration::from_secs(15)).await;
@@ -144,7 +205,17 @@ async fn in_a_database_of_while_a_cluster_was_made_none_of_its_vms_is_removed_or
         assert!(world.has_drifted() || world.is_ready(), "{call}: {:?}", world.condition("Progressing"));
         assert_eq!(world.changes(), changes, "{call}");
         assert_eq!(world.as_they_are(), there, "{call}");
-        drifted += usize::from(world.has_drifted());
+        if !world.has_drifted() {
+            continue;
+        }
+        drifted += 1;
+        // Without a note of what was begun nobody knows the keys of its nodes.
+        let is_begun = !world.status()["deployment"].is_null();
+        world.adopt("shop");
+        world.is_looked_at().await;
+        world.is_looked_at().await;
+        assert_eq!((world.has_drifted(), world.is_ready()), (!is_begun, is_begun), "{call}: {:#}", world.status());
+        assert_eq!((world.changes(), world.as_they_are()), (changes, there), "{call}");
     }
     assert!(drifted > 0);
 }
