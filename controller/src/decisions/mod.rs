@@ -3,6 +3,7 @@
 
 mod add_ons;
 mod addresses;
+mod adopted_workers;
 mod adoption;
 mod change;
 mod claims;
@@ -38,6 +39,7 @@ pub use self::add_ons::add_ons;
 pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, leaving_out, named, passing, total,
 };
+pub use self::adopted_workers::{AdoptedWorker, adopted_workers};
 pub use self::adoption::{adopted, is_to_adopt, may_adopt, pinned_as_run};
 pub use self::change::{Change, SeenCluster, blocked, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};

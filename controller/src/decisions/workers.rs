@@ -10,7 +10,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
-use super::drift::drifted;
 use super::limits::{Held, goes};
 use super::owned::{CLUSTER, MACHINE_FINALIZER, NODE_POOL, owner};
 use super::repair::Repairs;
@@ -106,6 +105,8 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
 pub struct Looked<'a> {
     /// Its workers.
     pub seen: &'a WorkersStatus,
+    /// What is said of VMs that are newer than the database; none if there are none.
+    pub drifted: Option<String>,
     /// What the Provider permits of what the pool wants.
     pub held: &'a Held,
     /// What is done about those that are ill.
@@ -122,7 +123,7 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
         AllReady, AwaitsControlPlane, Current, DrainBlocked, Drifted, JoinFailed, NotReached, Paused, Replacing,
         Scaling, WorkersNotReady,
     };
-    let Looked { seen, held, repairs, awaited, going } = looked;
+    let Looked { seen, drifted, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
@@ -135,8 +136,8 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
     let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
     let ready = if !seen.looked {
         (NotReached, words(&seen.waits))
-    } else if let Some(words) = drifted(&seen.newer) {
-        (Drifted, words)
+    } else if let Some(words) = drifted {
+        (Drifted, words.clone())
     } else if !seen.stopped.is_empty() {
         (JoinFailed, words(&seen.stopped))
     } else if *going || moves {

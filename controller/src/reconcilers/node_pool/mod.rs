@@ -3,6 +3,7 @@
 //!
 //! Not done yet: another network than the control nodes'.
 
+mod adopt;
 mod going;
 mod heed;
 #[cfg(test)]
@@ -23,9 +24,9 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, emptied_pool, held,
-    is_leaving, kept, like, may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wanted_pool,
-    zones_of_pool,
+    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, drifted, emptied_pool,
+    held, is_leaving, is_to_adopt, kept, like, may_adopt, may_make, nodes_image, pool_status, repaired, repairs,
+    shown_worker, site, wanted_pool, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
@@ -356,7 +357,14 @@ impl PoolWork<'_> {
         work.term.may()?;
         if !seen.newer.is_empty() {
             // By what is kept nobody can tell who is there: no address is taken or given back either.
-            self.show(pool, &known, &seen).await?;
+            let refused = match is_to_adopt(&known.cluster) {
+                true => match self.adopts(pool, &known, &seen.newer).await? {
+                    Ok(()) => return Ok(Action::requeue(Duration::ZERO)),
+                    Err(why) => Some(why),
+                },
+                false => None,
+            };
+            self.show_drifted(pool, &known, &seen, refused.as_deref()).await?;
             return Ok(Action::requeue(AWAITING));
         }
         if self.addressed(&store, &machines, &known, &mut kept).await? {
@@ -530,6 +538,17 @@ impl PoolWork<'_> {
     /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged. True if somebody is to be
     /// repaired who was well, or not ill for long enough, when work was begun.
     async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
+        self.show_drifted(judged, known, seen, None).await
+    }
+
+    /// The same, with why workers that are newer than the database are not adopted, if that is asked for.
+    async fn show_drifted(
+        &self,
+        judged: &NodePool,
+        known: &Known,
+        seen: &WorkersStatus,
+        refused: Option<&str>,
+    ) -> Result<bool, Trouble> {
         let now = self.0.clock.time();
         let machines = self.machines(judged).await?;
         let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
@@ -549,8 +568,12 @@ impl PoolWork<'_> {
         let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let looked =
-            Looked { seen, held: &known.held, repairs: &ill, awaited: awaited(&known.cluster), going: is_going };
+        let drifted = drifted(&seen.newer).map(|words| match refused {
+            Some(why) => format!("{words}. They are not adopted yet: {why}"),
+            None => may_adopt(&words, &known.cluster),
+        });
+        let (held, awaited) = (&known.held, awaited(&known.cluster));
+        let looked = Looked { seen, drifted, held, repairs: &ill, awaited, going: is_going };
         let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await

@@ -13,7 +13,7 @@ use super::run::STUCK;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{Doing, Swapping, ahead, drifted, is_to_adopt, may_adopt};
-use crate::objects::{ADOPT, Deployment, Machine, TenantCluster};
+use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster};
 use crate::reach::{Collection, Failure};
 
 impl Work<'_> {
@@ -30,12 +30,20 @@ impl Work<'_> {
             let Some(words) = words else { return Ok(None) };
             return self.has_drifted(cluster, machines, seen, may_adopt(&words, cluster)).await.map(Some);
         }
-        if let Some(words) = words
-            && let Err(why) = self.adopts(cluster, (deployment, machines), (opened, guests)).await?
-        {
-            // It stays asked for: what is in the way may pass by itself, and may be mended.
-            let words = format!("{words}. They are not adopted yet: {why}");
-            return self.has_drifted(cluster, machines, seen, words).await.map(Some);
+        if let Some(words) = words {
+            return match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
+                // It is taken away once nothing is left to adopt, as it is seen then.
+                Ok(()) => Ok(Some(After::Again)),
+                // It stays asked for: what is in the way may pass by itself, and may be mended.
+                Err(why) => {
+                    let words = format!("{words}. They are not adopted yet: {why}");
+                    self.has_drifted(cluster, machines, seen, words).await.map(Some)
+                }
+            };
+        }
+        // Workers are their pools' to adopt, which say so.
+        if self.pools(cluster).await?.iter().any(pool_has_drifted) {
+            return Ok(None);
         }
         self.has_adopted(cluster).await?;
         Ok(Some(After::Again))
@@ -84,4 +92,12 @@ impl Work<'_> {
         self.term.may()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))
     }
+}
+
+/// Whether a pool has workers that are newer than the database, as it says itself.
+fn pool_has_drifted(pool: &NodePool) -> bool {
+    let conditions = pool.status.iter().flat_map(|status| &status.conditions);
+    let reason = NodePoolReason::Drifted;
+    let mut conditions = conditions.filter(|condition| condition.about == reason.condition());
+    conditions.any(|condition| condition.reason == reason.word())
 }
