@@ -23,8 +23,8 @@ pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
     let other = cluster.annotations().get(ADOPT).filter(|named| **named != name);
     let other = other.map(|named| format!(" (it has {named:?})")).unwrap_or_default();
     format!(
-        "{drifted}. Have them taken as they are with the annotation {ADOPT} with the cluster's name, {name}{other}; or \
-         remove them in the vCenter"
+        "{drifted}. Have them taken as they are with the annotation {ADOPT} with the cluster's name{other}, as \
+         `kaas cluster adopt {name}` does; or remove them in the vCenter"
     )
 }
 

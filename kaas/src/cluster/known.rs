@@ -221,6 +221,18 @@ impl Known {
         }
     }
 
+    /// Whether its VMs were adopted, which was asked for with this annotation: it is taken away then.
+    pub fn is_adopted(&self, annotation: &str) -> Come {
+        let (metadata, name) = (&self.cluster["metadata"], self.name());
+        if metadata["annotations"][annotation].is_null() {
+            return Come::There(format!("no VM of the cluster {name} is newer than the database"));
+        }
+        if metadata["deletionTimestamp"].is_null() {
+            return Come::Goes;
+        }
+        Come::Stopped(format!("the cluster {name} is being deleted: nothing of it is adopted"))
+    }
+
     /// Whether it goes, once it is deleted.
     pub fn is_leaving(&self) -> Come {
         let stands = because(&self.cluster, &[TenantClusterReason::Stuck, TenantClusterReason::Drifted]);
@@ -353,6 +365,16 @@ mod tests {
         let mut leaves = known(&[condition(TenantClusterReason::Serves, 3)], &[]);
         leaves.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();
         assert_eq!(leaves.is_made(&[]), Come::Stopped("the cluster shop is being deleted".to_owned()));
+    }
+
+    #[test]
+    fn a_cluster_is_adopted_once_nobody_asks_for_that_any_more() {
+        let mut asked = known(&[condition(TenantClusterReason::Drifted, 3)], &[]);
+        assert!(matches!(asked.is_adopted("kaas.local/adopt"), Come::There(_)));
+        asked.cluster["metadata"]["annotations"] = serde_json::json!({"kaas.local/adopt": "shop"});
+        assert_eq!(asked.is_adopted("kaas.local/adopt"), Come::Goes, "what is in the way may pass");
+        asked.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();
+        assert!(matches!(asked.is_adopted("kaas.local/adopt"), Come::Stopped(why) if why.contains("deleted")));
     }
 
     #[test]
