@@ -294,6 +294,9 @@ mod tests {
         assert_eq!(ready_by(&unseen, &[]), (Why::ControlPlaneNotReached, Why::NotReached), "nothing is known of it");
         let without = Health { is_handed_over: false, ..of(&all, &[]) };
         assert_eq!(reason(&without.conditions(), "Ready"), Why::Making);
+        let drifted = Health { doing: Doing::HasDrifted("x".to_owned()), ..of(&all, &[]) };
+        assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::Drifted, "x".to_owned()));
+        assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Serves, "it serves on");
     }
 
     #[test]

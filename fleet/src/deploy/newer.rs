@@ -24,11 +24,12 @@ impl Seen {
     }
 
     /// Whether more has become of a cluster that has not formed than is noted. No VM is powered on before all of them are noted as whole, and
-    /// none is begun before the one before it is: so none of those that are noted as begun is as whoever noted that has left it.
+    /// none is begun before half of another one has given its disk away: so none of those that are noted as begun is as whoever noted that
+    /// has left it.
     fn has_outlived_its_making(&self, kept: &Kept) -> bool {
         let lacks = kept.nodes.iter().any(|node| node.vm.is_none());
         let is_on = self.vms.iter().any(|vm| vm.stamp.is_some() && vm.power != PowerState::Off);
-        let halves = self.vms.iter().filter(|vm| kept.nodes.iter().any(|node| is_half(node, vm)));
+        let halves = self.vms.iter().filter(|vm| is_of_use(vm) && kept.nodes.iter().any(|node| is_half(node, vm)));
         !kept.formed && lacks && (is_on || halves.count() > 1)
     }
 }

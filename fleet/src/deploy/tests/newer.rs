@@ -61,5 +61,11 @@ fn vms_that_are_noted_as_begun_are_newer_once_they_cannot_be_half() {
     assert_eq!(newer(&kept(2), &all(on)), [3], "none is powered on before all are whole");
     assert_eq!(newer(&kept(2), &[holding("cp1", 1, on), holding("cp3", 3, off)]), [3]);
     assert_eq!(newer(&kept(2), &all(off)), [0; 0], "an interrupted command leaves one");
+    let detached = Vm { disks: Vec::new(), ..holding("cp1", 1, off) };
+    assert_eq!(
+        newer(&kept(0), &[detached, holding("cp2", 2, off)]),
+        [0; 0],
+        "it is being removed, and so is the next one"
+    );
     assert_eq!(newer(&kept(3), &all(on)), [0; 0], "it was powered on, and that was not noted");
 }
