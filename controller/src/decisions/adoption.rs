@@ -19,12 +19,12 @@ pub fn is_to_adopt(cluster: &TenantCluster) -> bool {
 
 /// What a person can do about VMs that are newer than the database, after words that name them.
 pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
-    let name = cluster.name_any();
+    let (name, namespace) = (cluster.name_any(), cluster.namespace().unwrap_or_default());
     let other = cluster.annotations().get(ADOPT).filter(|named| **named != name);
     let other = other.map(|named| format!(" (it has {named:?})")).unwrap_or_default();
     format!(
         "{drifted}. Have them taken as they are with the annotation {ADOPT} with the cluster's name{other}, as \
-         `kaas cluster adopt {name}` does; or remove them in the vCenter"
+         `kaas cluster adopt {name} --namespace {namespace}` does; or remove them in the vCenter"
     )
 }
 
