@@ -16,6 +16,7 @@ mod go;
 mod guests;
 mod kept;
 mod look;
+mod newer;
 mod next;
 mod reason;
 mod records;

@@ -317,6 +317,7 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
         discarded: vec![disk(2)],
         waits: Vec::new(),
         done: false,
+        newer: Vec::new(),
     };
     let text = status(&at);
     assert!(text.contains(&format!("  left: the data disk {} at [ds] 1.vmdk\n", disk(1).uuid)), "{text}");

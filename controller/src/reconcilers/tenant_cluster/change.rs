@@ -39,7 +39,7 @@ use crate::reach::{Collection, Failure, kinds};
 use crate::records::digits_of;
 
 /// How long it may take to look whether a change may begin.
-const JUDGING: Duration = Duration::from_secs(300);
+pub(super) const JUDGING: Duration = Duration::from_secs(300);
 
 /// What was decided, and by what.
 pub(super) struct Changing {

@@ -3,9 +3,11 @@
 //! goes on by looking. Its workers are its NodePools' own.
 
 mod add_ons;
+mod adopt;
 mod begin;
 mod change;
 mod deploy;
+mod drift;
 mod leave;
 mod note;
 mod operate;

@@ -4,6 +4,7 @@ mod crash;
 mod doubt;
 mod ending;
 mod fake;
+mod newer;
 mod next;
 mod records;
 mod stories;
