@@ -117,6 +117,7 @@ mod tests {
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready,
+            newer: Vec::new(),
         }
     }
 

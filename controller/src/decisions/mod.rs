@@ -3,6 +3,8 @@
 
 mod add_ons;
 mod addresses;
+mod adopted_workers;
+mod adoption;
 mod change;
 mod claims;
 mod cluster;
@@ -37,6 +39,8 @@ pub use self::add_ons::add_ons;
 pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, leaving_out, named, passing, total,
 };
+pub use self::adopted_workers::{AdoptedWorker, adopted_workers};
+pub use self::adoption::{adopted, is_to_adopt, may_adopt, pinned_as_run};
 pub use self::change::{Change, SeenCluster, blocked, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
@@ -44,8 +48,8 @@ pub use self::cluster::{
 };
 pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
-pub use self::drift::has_drifted;
-pub use self::health::{Doing, Health, Said, before, leaving, leaving_stuck, workers_of};
+pub use self::drift::{ahead, drifted, has_drifted};
+pub use self::health::{Doing, Health, Said, before, leaving, leaving_drifted, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::limits::{Held, Tenants, Used, growth, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};

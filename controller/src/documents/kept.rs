@@ -16,7 +16,7 @@ const EXCEPTIONS: [(&str, &str); 10] = [
     ("OperationSpec.to_size", "it is written for people: the plan says it to `fleet`"),
     ("Removal::KeepVm", "a rule refuses it"),
     ("Restore.recovery_key_ref", "`restore` as a whole is NotSupported"),
-    ("TenantClusterStatus.cluster_uid", "it goes with the annotation `kaas.local/adopt`, which nobody heeds yet"),
+    ("TenantClusterStatus.cluster_uid", "nobody notes it: a cluster is known by its authority"),
 ];
 
 /// What a file of the kinds promises: `Struct.field`, `Enum::Variant` or the reason alone; and its last word.

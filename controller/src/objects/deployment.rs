@@ -36,6 +36,10 @@ pub struct Deployment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::digest")]
     pub authority: Option<String>,
+    /// Fingerprint of the deployer's key that the VMs were told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::digest")]
+    pub deployer: Option<String>,
     /// Whether data disks go with the cluster.
     #[serde(default)]
     pub removes_disks: bool,

@@ -37,6 +37,7 @@ fn kept(formed: bool) -> deploy::Kept {
         nodes: Vec::new(),
         formed,
         authority: formed.then(|| format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
+        deployer: None,
         removes_disks: false,
         granted: Vec::new(),
         upgrade: None,

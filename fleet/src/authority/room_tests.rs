@@ -1,4 +1,5 @@
 use std::os::unix::fs::PermissionsExt;
+use std::time::SystemTime;
 
 use nix::unistd::{Uid, setfsuid};
 

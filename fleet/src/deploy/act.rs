@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
@@ -33,9 +33,8 @@ pub(super) struct Acting<'a> {
     pub(super) upgraded: Option<Noted>,
     /// The last upgrade in the store, whosever it is.
     pub(super) upgrade: Option<Uuid>,
-    /// UUIDs of disks whose removal this command itself has asked for. Where the answer was lost, what came of it is waited for before anybody
-    /// looks again.
-    pub(super) asked: std::sync::Mutex<BTreeSet<Uuid>>,
+    /// UUIDs of disks of which this command itself was told that they are removed.
+    pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
 }
 
 impl Acting<'_> {
@@ -71,6 +70,13 @@ impl Acting<'_> {
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
         };
         let Some((wanted, asked)) = make() else { return Ok(()) };
+        if node.secret.is_some() && wanted.secret(asked).is_none() {
+            // When it was given, all VMs were there.
+            return Err(Trouble::Stop(anyhow!(
+                "the VM of {} is gone and is made anew, for which the deployment secret is needed: give the command again",
+                node.name
+            )));
+        }
         let placement = wanted.placement(asked);
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
@@ -120,27 +126,26 @@ impl Acting<'_> {
     }
 
     /// That it is asked for is noted right before the request, and says of a disk that is not there any more that it may be gone. That it is
-    /// gone knows only this command, which was there when it asked: whoever comes after one that was killed may come after somebody
-    /// who has moved the disk, and names it as left.
+    /// gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk
+    /// meanwhile, and it is named as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
-        let was_asked = self.asked().contains(&disk.uuid);
+        let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
             // An earlier call, whose answer was lost, or a command before this one.
             if records.kept().removals.contains(&disk.uuid) {
                 self.remove_emptied(records, disk).await?;
             }
-            return if was_asked { removed(records, disk).await } else { missing(records, disk).await };
+            return if was_removed { removed(records, disk).await } else { missing(records, disk).await };
         }
-        // Nothing has come of it.
-        self.asked().remove(&disk.uuid);
-        let asked = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
-        match asked {
+        // Somebody has brought it back.
+        self.removed().remove(&disk.uuid);
+        let answer = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
+        match answer {
             // It was there a moment ago, and this call has not removed it.
             Err(error) if error.kind == Kind::NotFound => missing(records, disk).await,
-            Err(error) if error.kind != Kind::InDoubt => Err(error.into()),
-            answer => {
-                self.asked().insert(disk.uuid);
-                answer?;
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                self.removed().insert(disk.uuid);
                 self.remove_emptied(records, disk).await?;
                 removed(records, disk).await
             }
@@ -167,8 +172,8 @@ impl Acting<'_> {
         &self.deploy.cancelled
     }
 
-    fn asked(&self) -> std::sync::MutexGuard<'_, BTreeSet<Uuid>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn removed(&self) -> std::sync::MutexGuard<'_, BTreeSet<Uuid>> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {

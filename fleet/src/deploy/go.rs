@@ -9,7 +9,7 @@ use super::action::Action;
 use super::guests::Guests;
 use super::wait::Wait;
 use crate::authority::Store;
-use crate::hypervisor::{Hypervisor, Placement};
+use crate::hypervisor::{DiskRef, Hypervisor, Placement};
 
 /// Where a run has come to.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,6 +37,15 @@ impl std::fmt::Debug for Arrived {
             Self::Cancelled => f.write_str("Cancelled"),
         }
     }
+}
+
+/// The cluster's disks that none of its VMs holds, as they are shown to whoever has its data disks removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unheld {
+    /// Those that go with it.
+    pub goes: Vec<DiskRef>,
+    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere.
+    pub doubtful: Vec<DiskRef>,
 }
 
 /// What happens.

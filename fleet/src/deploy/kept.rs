@@ -83,6 +83,10 @@ pub struct Kept {
     /// later: none but this is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<Fingerprint>,
+    /// Fingerprint of the deployer's key that its VMs were told; none in a journal of before this was noted. The nodes of a cluster that has
+    /// formed may have been given another one since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployer: Option<Fingerprint>,
     /// Whether data disks go with it.
     #[serde(default)]
     pub removes_disks: bool,
@@ -101,8 +105,7 @@ pub struct Kept {
     #[serde(default)]
     pub discarded: Vec<DiskRef>,
     /// UUIDs of disks whose removal was asked for, noted right before the request. One that is not there any more then is gone, or somebody
-    /// has moved it: only the command that has asked, and has waited for what came of it, knows which. Those that went with the cluster stay
-    /// noted, for an upgrade's journal leads to them all the same.
+    /// has moved it: only a command that was told so knows which. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removals: Vec<Uuid>,
 }
@@ -214,6 +217,17 @@ impl Kept {
         kept.discarded.retain(|other| other != disk);
         if !kept.left.contains(disk) {
             kept.left.push(disk.clone());
+        }
+        kept
+    }
+
+    /// The same once a person has confirmed it who was shown that a disk is not there whose removal was asked for: it is named no more.
+    /// That its removal was asked for stays noted, for an upgrade's journal leads to it all the same.
+    #[must_use]
+    pub(super) fn forgetting(&self, disk: &DiskRef) -> Self {
+        let mut kept = self.clone();
+        for noted in [&mut kept.left, &mut kept.discarded] {
+            noted.retain(|other| other != disk);
         }
         kept
     }

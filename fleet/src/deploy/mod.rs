@@ -11,10 +11,12 @@
 
 mod act;
 mod action;
+mod doubt;
 mod go;
 mod guests;
 mod kept;
 mod look;
+mod newer;
 mod next;
 mod reason;
 mod records;
@@ -30,7 +32,7 @@ mod wish;
 mod tests;
 
 pub use action::Action;
-pub use go::{Arrived, Deploy, Notice};
+pub use go::{Arrived, Deploy, Notice, Unheld};
 pub use guests::{ByKey, Guests};
 pub use kept::{Goal, Granted, Kept, Node, OtherDeployment};
 pub use next::{Next, next};

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::act::Acting;
-use super::go::{Arrived, Deploy, Notice};
+use super::go::{Arrived, Deploy, Notice, Unheld};
 use super::kept::{Goal, Kept};
 use super::look::look;
 use super::next::next;
@@ -19,7 +19,6 @@ use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
 use crate::ending::{Cancelled, last_look, unless_cancelled};
-use crate::hypervisor::DiskRef;
 use crate::journals;
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
 use crate::workers::{TO_END, Trouble};
@@ -55,8 +54,7 @@ impl Deploy<'_> {
                 None => {
                     journals::clear(&hold, &self.cancelled).await;
                     if status.left.is_empty() {
-                        hold.confirm().await?;
-                        (self.empties)()?;
+                        self.empty(&hold).await;
                     }
                 }
             }
@@ -88,22 +86,23 @@ impl Deploy<'_> {
     }
 
     /// The disks that no VM of the cluster holds, whatever it carries, and that may go with it where its data disks go. A VM that is not
-    /// looked at, in another folder or where the account has no right, may hold one: whoever says that they go is shown them.
+    /// looked at, in another folder or where the account has no right, may hold one: whoever says that they go is shown them; and with
+    /// them those of which nobody was told what came of their removal.
     ///
     /// # Errors
     /// When the store or the hypervisor does not answer, or the journal is another deployment's.
-    pub async fn unheld(&self) -> anyhow::Result<Vec<DiskRef>> {
-        let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(Vec::new()) };
+    pub async fn unheld(&self) -> anyhow::Result<Unheld> {
+        let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(Unheld::default()) };
         let upgraded = Upgraded::find(self.store, self.hypervisor.deployment(), Some(&kept)).await?;
         // As whoever destroys it looks: for all VMs that are noted, also by an upgrade, and at no node.
         let kept = Kept { goal: Goal::Down, ..kept };
         match look(self.hypervisor, self.guests, &kept, upgraded.own.as_ref()).await {
             Ok((seen, _)) => {
-                let mut unheld = kept.unheld(&seen);
+                let mut unheld = Unheld { goes: kept.unheld(&seen), doubtful: Vec::new() };
                 for disk in kept.in_doubt() {
-                    // Nobody is told that it goes as well. It is named in the end.
                     if let Ok(false) = self.hypervisor.has_disk(&disk).await {
-                        unheld.retain(|other| *other != disk);
+                        unheld.goes.retain(|other| *other != disk);
+                        unheld.doubtful.push(disk);
                     }
                 }
                 Ok(unheld)
@@ -138,6 +137,20 @@ impl Deploy<'_> {
         removed
     }
 
+    /// Removes the place of a cluster that is gone. What hinders that takes nothing from it: it is told, and the command given again
+    /// tries it again.
+    async fn empty(&self, hold: &Hold<'_>) {
+        let emptied = async {
+            hold.confirm().await?;
+            (self.empties)()
+        };
+        if let Err(error) = emptied.await {
+            log::warn!(
+                "nothing of the cluster is left, but its place stays ({error:#}): give the command again to remove it"
+            );
+        }
+    }
+
     /// Whether there is neither a note of a cluster nor of an upgrade, nor a VM of one.
     async fn is_empty(&self) -> anyhow::Result<bool> {
         let is_noted =
@@ -162,9 +175,9 @@ impl Deploy<'_> {
     /// What is kept once it is wanted.
     async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Applied> {
         let deployment = self.hypervisor.deployment();
-        let noted = match (wish, records::read(self.store).await?) {
-            (Wish::Destroy { .. }, Some(kept)) => Some(self.without_doubt(kept).await),
-            (_, noted) => noted,
+        let noted = match records::read(self.store).await? {
+            Some(kept) => Some(self.without_doubt(wish, kept).await),
+            None => None,
         };
         let before = noted.as_ref().map(|kept| kept.goal);
         let upgraded = Upgraded::find(self.store, deployment, noted.as_ref()).await?;
@@ -180,19 +193,6 @@ impl Deploy<'_> {
             None => kept,
         };
         Ok(Applied { kept, before, upgraded })
-    }
-
-    /// The same once it was looked for the disks whose removal a command before had asked for: of one that is there nothing has come of it,
-    /// one that is not there may be gone or elsewhere, and is named as left. What cannot be seen stays as it is noted.
-    async fn without_doubt(&self, mut kept: Kept) -> Kept {
-        for disk in kept.in_doubt() {
-            match self.hypervisor.has_disk(&disk).await {
-                Ok(true) => kept = kept.not_removing(&disk),
-                Ok(false) => kept = kept.missing(&disk),
-                Err(error) => log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path),
-            }
-        }
-        kept
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
@@ -231,7 +231,7 @@ impl Deploy<'_> {
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
             upgrade: upgraded.id,
             upgraded: upgraded.own,
-            asked: Mutex::default(),
+            removed: Mutex::default(),
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;

@@ -9,7 +9,7 @@ use super::kept::{Goal, Kept};
 use super::next::next;
 use super::seen::{Said, Seen};
 use super::wait::Wait;
-use crate::hypervisor::{DiskRef, PowerState, VmSize};
+use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
 use crate::upgrade::Reason;
 
 /// One control node.
@@ -50,7 +50,7 @@ pub struct DeployStatus {
     pub nodes: Vec<NodeStatus>,
     /// Data disks that are left and nobody holds.
     pub left: Vec<DiskRef>,
-    /// UUIDs of those among them whose removal was asked for by a command that could not say any more what came of it: they are gone, or
+    /// UUIDs of those among them whose removal was asked for by a command that was not told what came of it: they are gone, or
     /// elsewhere, unless somebody sees them where they are named.
     pub doubtful: Vec<Uuid>,
     /// Data disks that nobody holds and that are yet to be removed.
@@ -59,6 +59,9 @@ pub struct DeployStatus {
     pub waits: Vec<Wait>,
     /// Whether there is nothing left to do.
     pub done: bool,
+    /// VMs that are newer than what is kept of the cluster: who goes by that alone acts on none of them.
+    #[serde(skip)]
+    pub newer: Vec<Vm>,
 }
 
 impl DeployStatus {
@@ -103,6 +106,7 @@ impl DeployStatus {
             discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
             waits,
             done,
+            newer: seen.newer(kept).into_iter().cloned().collect(),
         }
     }
 }

@@ -56,13 +56,17 @@ impl Permit for Call<'_> {
             }
         }
     }
+
+    fn rest(&self) -> Duration {
+        self.hold.rest()
+    }
 }
 
 /// Notes what is about to be asked for: it is kept when this returns.
 pub(crate) type Noting<'n> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'n>>;
 
-/// The permit of one call that is noted before: once all that it looks at has been looked at, so that what is refused by then leaves no
-/// note.
+/// The permit of one call that is noted before: once all that it looks at has been looked at but for a last time, so that what is refused
+/// by then leaves no note.
 struct NotedCall<'c, 'n> {
     call: Call<'c>,
     note: &'c (dyn Fn() -> Noting<'n> + Send + Sync),
@@ -71,7 +75,7 @@ struct NotedCall<'c, 'n> {
 
 #[async_trait]
 impl Permit for NotedCall<'_, '_> {
-    async fn still(&self) -> Result<()> {
+    async fn prepare(&self) -> Result<()> {
         if !self.is_noted.load(Ordering::Relaxed) {
             (self.note)().await.map_err(|error| match error.is::<Lost>() {
                 true => Error::new(Kind::Fenced, error),
@@ -80,8 +84,17 @@ impl Permit for NotedCall<'_, '_> {
             })?;
             self.is_noted.store(true, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    async fn still(&self) -> Result<()> {
+        self.prepare().await?;
         // Last: a note takes its time.
         self.call.still().await
+    }
+
+    fn rest(&self) -> Duration {
+        self.call.rest()
     }
 }
 

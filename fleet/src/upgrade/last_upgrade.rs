@@ -57,7 +57,7 @@ impl LastUpgrade {
     pub async fn find(store: &dyn Store) -> anyhow::Result<Self> {
         match salvage::last(store).await {
             Ok(Last::Nothing) => Ok(Self::Nothing),
-            Ok(Last::Unread) => Ok(Self::Unknown { damage: None, plan: None }),
+            Ok(Last::Unread(_)) => Ok(Self::Unknown { damage: None, plan: None }),
             Ok(Last::Entries(entries)) => Ok(match plan_of(&entries) {
                 Some(plan) => Self::Known(Noted::of(plan, &entries)),
                 None => Self::Unknown { damage: None, plan: None },

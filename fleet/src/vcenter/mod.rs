@@ -22,6 +22,7 @@ mod laid;
 mod library;
 mod look;
 mod make;
+mod patience;
 mod place;
 mod power;
 mod preflight;

@@ -25,6 +25,7 @@ mod look;
 mod machine;
 mod mends;
 mod missing;
+mod newer;
 mod one;
 mod pool;
 mod reason;

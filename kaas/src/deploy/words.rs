@@ -139,6 +139,15 @@ pub fn disk_goes_as_well(disk: &DiskRef) -> String {
     )
 }
 
+/// A data disk of which nobody was told what came of its removal, and that is not there, by the journal's word.
+pub fn disk_in_doubt(disk: &DiskRef) -> String {
+    format!(
+        "the data disk {} at {}, which is not there\n  its removal was asked for: it is gone, or was moved, and is named no more from now on",
+        disk.uuid,
+        clean(&disk.path)
+    )
+}
+
 /// Where it stands.
 pub fn status(status: &DeployStatus) -> String {
     let stands = match status.goal {

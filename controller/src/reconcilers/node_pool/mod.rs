@@ -3,6 +3,7 @@
 //!
 //! Not done yet: another network than the control nodes'.
 
+mod adopt;
 mod going;
 mod heed;
 #[cfg(test)]
@@ -23,9 +24,9 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, emptied_pool, held,
-    is_leaving, kept, like, may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wanted_pool,
-    zones_of_pool,
+    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, drifted, emptied_pool,
+    held, is_leaving, is_to_adopt, kept, like, may_adopt, may_make, nodes_image, pool_status, repaired, repairs,
+    shown_worker, site, wanted_pool, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
@@ -337,7 +338,6 @@ impl PoolWork<'_> {
         };
         let seconds = || u64::try_from(work.clock.time().0.as_second()).unwrap_or_default();
         let mut kept = kept(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
-        self.addressed(&store, &machines, &known, &mut kept).await?;
         let (end, cancelled) = watch::channel(false);
         let workers = Workers {
             hypervisor: &*hypervisor,
@@ -353,8 +353,24 @@ impl PoolWork<'_> {
             pause_limit: PAUSE_LIMIT,
             cancelled,
         };
-        let seen = workers.status_of(&kept).await?;
+        let mut seen = workers.status_of(&kept).await?;
         work.term.may()?;
+        if !seen.newer.is_empty() {
+            // By what is kept nobody can tell who is there: no address is taken or given back either.
+            let refused = match is_to_adopt(&known.cluster) {
+                true => match self.adopts(pool, &known, &seen.newer).await? {
+                    Ok(()) => return Ok(Action::requeue(Duration::ZERO)),
+                    Err(why) => Some(why),
+                },
+                false => None,
+            };
+            self.show_drifted(pool, &known, &seen, refused.as_deref()).await?;
+            return Ok(Action::requeue(AWAITING));
+        }
+        if self.addressed(&store, &machines, &known, &mut kept).await? {
+            seen = workers.status_of(&kept).await?;
+            work.term.may()?;
+        }
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let ill = repairs(&pool.spec.repair, &machines, &seen, &work.clock.time());
         let ill = ill.with_room(known.held.stands.as_deref());
@@ -389,19 +405,20 @@ impl PoolWork<'_> {
     }
 
     /// Gives addresses to those for which nothing was begun after they were drawn. One that can have none goes again: nothing has
-    /// followed from it.
+    /// followed from it. True if there was one.
     async fn addressed(
         &self,
         store: &PoolStore<'_>,
         machines: &[Machine],
         known: &Known,
         kept: &mut Kept,
-    ) -> Result<(), Trouble> {
+    ) -> Result<bool, Trouble> {
         let lacks = |machine: &&Machine| {
             let status = machine.status.clone().unwrap_or_default();
             status.phase == Phase::New && status.journal.address.is_none()
         };
-        for machine in machines.iter().filter(lacks).filter(|_| known.addresses.is_some()) {
+        let lacking: Vec<&Machine> = machines.iter().filter(lacks).filter(|_| known.addresses.is_some()).collect();
+        for machine in &lacking {
             let name = machine.name_any();
             match store.admitted(machine).await {
                 Ok(address) => {
@@ -417,7 +434,7 @@ impl PoolWork<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(!lacking.is_empty())
     }
 
     /// Goes rounds under one hold until nothing is left to do, nothing leads on for a while, or it is asked to end; what is kept then.
@@ -507,6 +524,17 @@ impl PoolWork<'_> {
     /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged. True if somebody is to be
     /// repaired who was well, or not ill for long enough, when work was begun.
     async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
+        self.show_drifted(judged, known, seen, None).await
+    }
+
+    /// The same, with why workers that are newer than the database are not adopted, if that is asked for.
+    async fn show_drifted(
+        &self,
+        judged: &NodePool,
+        known: &Known,
+        seen: &WorkersStatus,
+        refused: Option<&str>,
+    ) -> Result<bool, Trouble> {
         let now = self.0.clock.time();
         let machines = self.machines(judged).await?;
         let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
@@ -526,8 +554,12 @@ impl PoolWork<'_> {
         let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let looked =
-            Looked { seen, held: &known.held, repairs: &ill, awaited: awaited(&known.cluster), going: is_going };
+        let drifted = drifted(&seen.newer).map(|words| match refused {
+            Some(why) => format!("{words}. They are not adopted yet: {why}"),
+            None => may_adopt(&words, &known.cluster),
+        });
+        let (held, awaited) = (&known.held, awaited(&known.cluster));
+        let looked = Looked { seen, drifted, held, repairs: &ill, awaited, going: is_going };
         let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await

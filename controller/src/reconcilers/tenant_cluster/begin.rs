@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
 
 use fleet::deploy::Wish;
+use fleet::hypervisor::Vm;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use uuid::Uuid;
@@ -15,7 +16,7 @@ use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, Claiming, ControlNode, KeysSeen,
     MACHINE_FINALIZER, NamedBySpec, Next, Obstacle, Secrets, Source, Told, Used, Wished, before, claiming, claims,
-    leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, told_by, workers_of,
+    drifted, leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, told_by, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
@@ -65,6 +66,20 @@ impl Work<'_> {
         if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) {
             wished.place = self.judged(cluster, &around, &wished).await?;
         }
+        let gives_back = |next: &Next| matches!(next, Next::Unmake(_) | Next::Release(_) | Next::GiveBack(..));
+        if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) || gives_back(&next(&wished))
+        {
+            // Those that are there have addresses, names and keys that nobody else is to have.
+            if let Some(words) = drifted(&self.there(cluster, &around).await) {
+                let words = format!(
+                    "{words}: remove these in the vCenter to have the cluster made anew, or delete the TenantCluster, which leaves \
+                     them as they are"
+                );
+                let said = [(TenantClusterReason::Drifted, words.clone()), (TenantClusterReason::NotReady, words)];
+                self.note(cluster, &said, |_| ()).await?;
+                return Ok(After::Rest(AWAITING));
+            }
+        }
         match next(&wished) {
             Next::Keep => {
                 kinds::keeps(self.objects, cluster, CLUSTER_FINALIZER)
@@ -101,6 +116,13 @@ impl Work<'_> {
             Next::Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
         }
         Ok(After::Again)
+    }
+
+    /// The VMs that carry the stamp of a cluster for which nothing was begun, as far as its place says so.
+    async fn there(&self, cluster: &TenantCluster, around: &Surroundings) -> Vec<Vm> {
+        let Some(provider) = &around.provider else { return Vec::new() };
+        let Ok(opened) = self.open(cluster, provider, false).await else { return Vec::new() };
+        opened.hypervisor.vms().await.unwrap_or_default()
     }
 
     /// Looks at what a cluster names.

@@ -10,7 +10,9 @@ use super::deploy::Ran;
 use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER_FINALIZER, CLUSTER_REF, Going, Leaving, going, leaving, leaving_stuck};
+use crate::decisions::{
+    CLUSTER_FINALIZER, CLUSTER_REF, Going, Leaving, drifted, going, leaving, leaving_drifted, leaving_stuck,
+};
 use crate::objects::{IPAddress, NodePool, Operation, TenantCluster, TenantClusterReason};
 use crate::reach::{Collection, Failure, kinds};
 
@@ -107,10 +109,17 @@ impl Work<'_> {
             }
             Err(why) => return self.stands(cluster, &why.to_string()).await,
         };
-        self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         let guests = self.guests(cluster, None);
+        if let Some(seen) = self.seen(cluster, &opened, &*guests).await?
+            && let Some(words) = drifted(&seen.newer)
+        {
+            let words = format!("{words}: remove these in the vCenter, and the deletion goes on");
+            self.note(cluster, &leaving_drifted(&words), |_| ()).await?;
+            return Ok(After::Rest(AWAITING));
+        }
+        self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
-        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], also: &[] };
+        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], also: &[] };
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         match self.go(cluster, &opened, &*guests, wish).await? {
             Ran::Arrived(Arrived::Gone, status) => {

@@ -3,8 +3,10 @@
 //! goes on by looking. Its workers are its NodePools' own.
 
 mod add_ons;
+mod adopt;
 mod begin;
 mod deploy;
+mod drift;
 mod leave;
 mod note;
 mod operations;

@@ -25,7 +25,7 @@ use crate::records::kept_of;
 /// How long after a run that waits for something the next one is.
 const WAITING: Duration = Duration::from_secs(15);
 /// The same where a person has to see to something.
-const STUCK: Duration = Duration::from_secs(60);
+pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// So often a cluster that is as it is to be is looked at.
 const WATCHING: Duration = Duration::from_secs(60);
 
@@ -82,9 +82,15 @@ impl Work<'_> {
             Ok(wanted) => wanted,
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
+        let guests = self.guests(cluster, Some(keys.deployer));
+        if let Some(seen) = self.seen(cluster, opened, &*guests).await?.filter(|seen| seen.looked) {
+            let (known, with) = ((deployment, machines), (opened, &*guests));
+            if let Some(after) = self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
+                return Ok(after);
+            }
+        }
         // VMs that are there already were made by the same, or the run is refused.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
-        let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran).await
     }
@@ -102,6 +108,13 @@ impl Work<'_> {
         let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
+        let newer = self.newer(cluster, opened, &seen).await?;
+        let (known, with) = ((deployment, machines), (opened, &*guests));
+        if let Some(newer) = &newer
+            && let Some(after) = self.drifts(cluster, known, with, (&seen, newer)).await?
+        {
+            return Ok(after);
+        }
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
@@ -148,7 +161,8 @@ impl Work<'_> {
             changing.change.doing()
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
-        if let Some(operator) = operator.filter(|_| changing.change.is_to_do()) {
+        // An Operation of which VMs may be newer than its journal is not gone on with.
+        if let Some(operator) = operator.filter(|_| newer.is_some() && changing.change.is_to_do()) {
             return self.operate(cluster, machines, &changing, operator).await;
         }
         let is_settled = seen.done && changing.change == Change::Nothing;
@@ -227,7 +241,7 @@ impl Work<'_> {
     }
 
     /// Writes what was seen of control nodes, and what follows from it.
-    async fn say(
+    pub(super) async fn say(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
@@ -263,8 +277,14 @@ impl Work<'_> {
             Some(waits) => (reason, format!("{words}; {waits}")),
             None => (reason, words),
         });
-        let differs = comes.or(both);
-        let obstacle = changing.change.obstacle().cloned();
+        let (differs, obstacle) = match &doing {
+            // By what is pinned nobody can tell what they are like.
+            Doing::HasDrifted(words) => (
+                Some((TenantClusterReason::ChangeBlocked, words.clone())),
+                Some(Obstacle::new(TenantClusterReason::ControlNodesUnfit, words.as_str())),
+            ),
+            _ => (comes.or(both), changing.change.obstacle().cloned()),
+        };
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
         let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::authority::{Store, TakeOver};
-use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish};
+use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Unheld, Wanted, WantedNode, Wish};
 use crate::hypervisor::{
     Disk, DiskKind, DiskRef, Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef,
 };
@@ -179,12 +179,19 @@ pub fn wanted(nodes: u8) -> Wanted {
     }
 }
 
-pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false, left: &[], also: &[] };
-pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, left: &[], also: &[] };
+pub const DESTROY: Wish<'static> =
+    Wish::Destroy { cluster: "control", disks: false, left: &[], doubtful: &[], also: &[] };
+pub const DESTROY_ALL: Wish<'static> =
+    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also: &[] };
 
 /// The cluster goes with its data disks, and with those that its VMs do not hold and that were shown.
 pub fn destroy_shown(left: &[DiskRef]) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks: true, left, also: &[] }
+    Wish::Destroy { cluster: "control", disks: true, left, doubtful: &[], also: &[] }
+}
+
+/// The same by whoever was shown all of it.
+pub fn destroy_confirmed(shown: &Unheld) -> Wish<'_> {
+    Wish::Destroy { cluster: "control", disks: true, left: &shown.goes, doubtful: &shown.doubtful, also: &[] }
 }
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
@@ -259,6 +266,17 @@ impl World {
         names
     }
 
+    /// Somebody removes the deployment's VMs, with their disks.
+    pub fn remove_own(&self) {
+        let mut state = self.lock();
+        let (own, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.machines).into_iter().partition(|it| is_ours(&it.vm));
+        state.machines = others;
+        for disk in own.iter().flat_map(|machine| &machine.vm.disks) {
+            state.disks.remove(&disk.reference.uuid);
+        }
+    }
+
     /// Disks that no VM holds.
     pub fn free_disks(&self) -> BTreeSet<Uuid> {
         let state = self.lock();
@@ -283,8 +301,13 @@ impl World {
     }
 
     /// What is shown before a cluster goes with its data disks.
-    pub async fn unheld(&self) -> Vec<DiskRef> {
+    pub async fn shown(&self) -> Unheld {
         self.acting(async |deploy| deploy.unheld().await).await.unwrap()
+    }
+
+    /// The disks among it that go as well.
+    pub async fn unheld(&self) -> Vec<DiskRef> {
+        self.shown().await.goes
     }
 
     pub async fn remove_empty(&self) -> anyhow::Result<bool> {

@@ -10,7 +10,7 @@ const AFTER: Duration = Duration::from_secs(300);
 
 impl Pooled {
     /// A pool whose workers have joined.
-    async fn settled(replicas: u32) -> Self {
+    pub(super) async fn settled(replicas: u32) -> Self {
         let pooled = Self::new(replicas).await;
         pooled.until("settled", |it| it.is_settled(replicas.into())).await;
         pooled

@@ -63,7 +63,7 @@ pub(in crate::reconcilers::tenant_cluster) fn lowest(machines: &[Machine]) -> Op
 }
 
 /// The last swap whose journal was begun.
-pub(super) fn last_swap(operations: &[Operation]) -> Option<&Operation> {
+pub(in crate::reconcilers::tenant_cluster) fn last_swap(operations: &[Operation]) -> Option<&Operation> {
     let begun = |operation: &&Operation| {
         let status = operation.status.as_ref();
         operation.spec.kind == OperationKind::Swap && status.is_some_and(|status| !status.entries.is_empty())

@@ -16,7 +16,7 @@ use crate::decisions::{Change, Obstacle, with_size};
 use crate::objects::{ControlPlaneSize, Machine, NodeImage, Resolved, TenantCluster, TenantClusterReason};
 
 /// How long it may take to look whether a change may begin.
-const JUDGING: Duration = Duration::from_secs(300);
+pub(in crate::reconcilers::tenant_cluster) const JUDGING: Duration = Duration::from_secs(300);
 
 impl Work<'_> {
     /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is

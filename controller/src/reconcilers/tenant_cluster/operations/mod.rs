@@ -27,7 +27,8 @@ mod swap;
 mod tell;
 mod translate;
 
-pub(super) use self::decide::{Changing, lowest};
+pub(super) use self::decide::{Changing, last_swap, lowest};
+pub(super) use self::judge::JUDGING;
 pub(super) use self::operator::issued;
 
 use std::time::Duration;

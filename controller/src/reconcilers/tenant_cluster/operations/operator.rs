@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::node::Node;
 use fleet::authority::{Snapshots, TakeOver};
 use fleet::deploy::{Guests, Kept};
 use fleet::hypervisor::{PowerState, Vm};
 use fleet::node::Credentials;
-use fleet::upgrade::{Asking, Deployment, Given, KubernetesOptions, Notice, Options, Renewed, Target};
+use fleet::upgrade::{Asking, Deployment, Given, KubernetesOptions, Nodes, Notice, Options, Renewed, Target};
 use kube::ResourceExt;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -67,6 +68,32 @@ impl<'a> Operator<'a> {
     /// The same of a minor of Kubernetes.
     pub(super) async fn plans_kubernetes(&self, options: &KubernetesOptions) -> anyhow::Result<()> {
         self.deployment(&|_| (), watch::channel(false).1).plan_kubernetes_over(options, OVER).await.map(drop)
+    }
+
+    /// What each control node that runs says of itself, once it says that it runs in the VM that is kept of it, and all that the cluster
+    /// knows run in VMs that carry its stamp.
+    ///
+    /// # Errors
+    /// Which one does not, or does not answer.
+    pub(in crate::reconcilers::tenant_cluster) async fn proved(
+        &self,
+        kept: &Kept,
+        vms: &[Vm],
+    ) -> anyhow::Result<Vec<Node>> {
+        let unstamped = self.deployment(&|_| (), watch::channel(false).1).adoptable().await?;
+        let named: Vec<String> = unstamped.iter().map(|it| format!("{} runs in {}", it.node, it.vm)).collect();
+        anyhow::ensure!(named.is_empty(), "{}, without the cluster's stamp", named.join(", "));
+        let mut said = Vec::new();
+        for node in kept.nodes.iter().filter(|node| vms.iter().any(|vm| node.vm == Some(vm.uuid()))) {
+            let told = self.nodes.facts(node.address).await.with_context(|| format!("asking {}", node.name))?;
+            anyhow::ensure!(
+                told.node == node.name && told.holder == node.vm,
+                "{} does not say that it runs in the VM that holds its data disk",
+                node.name
+            );
+            said.push(told);
+        }
+        Ok(said)
     }
 
     /// The same, which begins this swap where one is begun.

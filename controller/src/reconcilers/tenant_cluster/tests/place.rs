@@ -326,7 +326,7 @@ impl Cluster for Api {
             provider: format!("vsphere://{}", vm.uuid()),
             ready: !state.unready.contains(&vm.name),
             cordoned: state.cordoned.contains(&vm.name),
-            address: None,
+            address: state.address(vm),
             excluded: state.cordoned.contains(&vm.name),
             control: state.is_control(vm),
             kubelet: state.contents.get(&name(vm)).map_or("v1.36.2".to_owned(), |it| format!("v{}", it.kubernetes)),

@@ -2,6 +2,7 @@
 //! in the end.
 
 mod commit;
+mod drift;
 mod faults;
 mod obstacles;
 mod rests;
@@ -257,29 +258,6 @@ async fn the_former_image_named_after_an_abandoned_upgrade_is_not_current_while_
     world.until("taken for what it is", World::is_current).await;
     world.rests().await;
     assert!(world.is_current() && world.status()["resolved"]["image"] == NEW, "and stays so");
-}
-
-/// The database of the control cluster is of before the upgrade, and the VMs are not.
-#[tokio::test(start_paused = true)]
-async fn in_a_restored_database_the_former_image_is_not_current_while_nodes_run_the_new_one() {
-    let mut world = World::upgradable().await;
-    let before = world.api.snapshot();
-    world.goes_to(NEW);
-    world.until("committed", World::is_current).await;
-    world.api.restore(before);
-    world.term = Term::unlimited("controller two");
-    let changes = world.place.lock().changes.len();
-    world.rests().await;
-    let (_, reason, words) = world.condition("UpToDate");
-    assert_eq!((reason.as_str(), world.operations().len()), ("ChangeBlocked", 0), "{words}");
-    assert_eq!(world.status()["resolved"]["image"], FORMER);
-    assert_eq!(world.place.lock().changes.len(), changes, "nothing of it is changed");
-    assert_eq!(world.place.vms().into_keys().collect::<Vec<_>>(), new_vms("0b"));
-    world.goes_to(NEW);
-    world.until("taken for what it is", World::is_current).await;
-    world.rests().await;
-    assert!(world.is_current() && world.status()["resolved"]["image"] == NEW, "and stays so");
-    assert_eq!(world.operations().len(), 0, "nothing was left to do");
 }
 
 #[tokio::test(start_paused = true)]

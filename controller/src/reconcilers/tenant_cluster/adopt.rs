@@ -1,0 +1,117 @@
+//! VMs of control nodes that are newer than the control cluster's database are taken as they are, by a person's word. The nodes themselves
+//! say in which VM each of them runs, to whoever shows the deployer's key; what is kept of them follows from that, and what is pinned from
+//! what they run. It may be broken off anywhere and is done again then: the last thing that is written is what is kept.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use contract::deployer::Fingerprint;
+use contract::minor::Minor;
+use contract::node::Node;
+use fleet::deploy::{Guests, Kept};
+use fleet::hypervisor::Vm;
+use kube::ResourceExt;
+
+use super::Work;
+use super::operations::JUDGING;
+use super::place::Opened;
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{Swapping, adopted, pinned_as_run};
+use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, OperationKind, TenantCluster};
+use crate::reach::kinds;
+use crate::records::{deployment_of, kept_of};
+
+impl Work<'_> {
+    /// Takes the VMs of control nodes as they are.
+    ///
+    /// # Errors
+    /// The inner one, in words: why they cannot be taken. Nothing was written then.
+    pub(super) async fn adopts(
+        &self,
+        cluster: &TenantCluster,
+        (deployment, machines): (&Deployment, &[Machine]),
+        (opened, guests): (&Opened, &dyn Guests),
+    ) -> Result<Result<(), String>, Trouble> {
+        let name = cluster.name_any();
+        let kept = kept_of(&name, deployment).map_err(anyhow::Error::from)?;
+        let proving = tokio::time::timeout(JUDGING, self.proved(cluster, &kept, (opened, guests)));
+        let proved = tokio::select! {
+            proved = proving => proved,
+            () = self.term.ended() => return Err(self.over()),
+        };
+        self.term.may()?;
+        let (kept, vms, said) = match proved {
+            Ok(Ok(proved)) => proved,
+            Ok(Err(error)) => return Ok(Err(format!("{error:#}"))),
+            Err(_) => return Ok(Err(format!("the control nodes were not all asked within {} s", JUDGING.as_secs()))),
+        };
+        let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
+        let run: Vec<_> = said.iter().map(|node| (node.node.clone(), node.image.clone())).collect();
+        let sizes: Vec<_> = said.iter().map(|node| size_of(node, &vms)).collect();
+        let resolved = match pinned_as_run(cluster, &run, &sizes, &images) {
+            Ok(resolved) => resolved,
+            Err(why) => return Ok(Err(why)),
+        };
+        self.forget_swaps(cluster).await?;
+        self.pin(cluster, machines, &resolved, None).await?;
+        let minors: BTreeSet<Option<Minor>> = said.iter().map(|node| Minor::of(&node.kubernetes.version)).collect();
+        if let (Some(Some(minor)), 1) = (minors.first().copied(), minors.len()) {
+            self.pin_minor(&self.control_machines(cluster).await?, minor).await?;
+        }
+        let deployment = deployment_of(deployment.hold, &name, &kept).map_err(anyhow::Error::from)?;
+        self.note(cluster, &[], |status| status.deployment = Some(deployment.clone())).await?;
+        log::info!("{name}: the VMs of its control nodes were adopted");
+        Ok(Ok(()))
+    }
+
+    /// What is kept of control nodes that run in the VMs that are there, with these, and with what each node says of itself: that it runs in
+    /// its one.
+    async fn proved(
+        &self,
+        cluster: &TenantCluster,
+        kept: &Kept,
+        (opened, guests): (&Opened, &dyn Guests),
+    ) -> anyhow::Result<(Kept, Vec<Vm>, Vec<Node>)> {
+        let vms = opened.hypervisor.vms().await?;
+        let adopted = adopted(kept, &vms).map_err(anyhow::Error::msg)?;
+        let authority = shown(opened, &adopted, &vms).await?;
+        let adopted = Kept { authority: Some(authority), ..adopted };
+        let operator = self.operator(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
+        let said = operator.proved(&adopted, &vms).await?;
+        Ok((adopted, vms, said))
+    }
+
+    /// Removes swaps that are open by journals that are older than the VMs: nothing that they say next is so.
+    async fn forget_swaps(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
+        for swap in self.operations(cluster).await?.iter().filter(|it| it.spec.kind == OperationKind::Swap) {
+            if !matches!(Swapping::of(swap), Ok(Some(swapping)) if !swapping.is_open()) {
+                kinds::delete(self.objects, swap)
+                    .await
+                    .attempting("removing an Operation that the VMs are ahead of")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The authority that the VMs show of all nodes that run, which is the one that the cluster has formed with, if that is noted.
+async fn shown(opened: &Opened, kept: &Kept, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
+    let mut all = BTreeSet::new();
+    for vm in vms.iter().filter(|vm| kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()))) {
+        let shown = opened.hypervisor.fingerprints(&vm.reference).await?;
+        all.insert(shown.with_context(|| format!("{vm} shows no cluster yet"))?.authority);
+    }
+    ensure!(all.len() == 1, "the VMs of its control nodes show {} different authorities", all.len());
+    let shown = all.into_iter().next().context("no VM of a control node is there")?;
+    ensure!(
+        kept.authority.is_none_or(|noted| noted == shown),
+        "the VMs of its control nodes show the authority {shown}, and the cluster has formed with another one"
+    );
+    Ok(shown)
+}
+
+/// How large the VM of a node is.
+fn size_of(node: &Node, vms: &[Vm]) -> Option<ControlPlaneSize> {
+    let size = vms.iter().find(|vm| Some(vm.uuid()) == node.holder)?.size?;
+    Some(ControlPlaneSize { processors: size.processors, memory_mib: u32::try_from(size.memory).ok()? })
+}

@@ -1,0 +1,49 @@
+//! Permits that nobody gives in time, once all but a few requests of a long call are made.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Permits everything, but for one request nobody says so in time the first two times that it is asked for.
+struct Unanswered {
+    at: usize,
+    asked: AtomicUsize,
+    rested: AtomicUsize,
+}
+
+#[async_trait]
+impl Permit for Unanswered {
+    async fn still(&self) -> Result<()> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        match (self.at..self.at + 2).contains(&asked) {
+            true => Err(Error::new(Kind::InDoubt, anyhow::anyhow!("nobody can say"))),
+            false => Ok(()),
+        }
+    }
+
+    fn rest(&self) -> Duration {
+        self.rested.fetch_add(1, Ordering::SeqCst);
+        Duration::from_millis(1)
+    }
+}
+
+#[tokio::test]
+async fn a_permit_that_nobody_gives_in_time_once_all_is_uploaded_is_asked_for_again_after_a_rest() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let images = ["1", "2", "3", "4", "5"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
+    hypervisor.lay(&images[0]).await;
+    // How many requests one takes: the last ones are for the snapshot, the template and the seal.
+    let (nowhere, many) = (Placement::default(), 1000);
+    let permit = Few(AtomicUsize::new(many));
+    hypervisor.stage(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
+    let requests = many - permit.0.load(Ordering::SeqCst);
+    for (image, at) in images[2..].iter().zip(requests - 2..) {
+        let before = bed.count("ImportVApp").await;
+        let permit = Unanswered { at, asked: AtomicUsize::new(0), rested: AtomicUsize::new(0) };
+        hypervisor.stage(&image.path, &image.digest, None, &nowhere, &permit).await.unwrap();
+        assert_eq!(bed.count("ImportVApp").await, before + 1, "at request {at} of {requests}");
+        let (asked, rested) = (permit.asked.into_inner(), permit.rested.into_inner());
+        assert_eq!((asked, rested), (requests + 2, 2), "at request {at} of {requests}");
+    }
+}
