@@ -87,30 +87,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::{MachineStatus, MachineVm, OperationKind, OperationSpec, OperationStatus, Reference};
-    use crate::records::fixture;
+    use crate::decisions::fixture;
+    use crate::objects::{MachineStatus, MachineVm};
+    use crate::records::fixture::{node, plan};
 
     /// A swap of `shop-cp1`, which its plan has found in the VM 1, with this journal.
     fn swap(entries: &[Value]) -> Operation {
-        let mut plan = fixture::plan();
-        plan["nodes"] = json!([fixture::node("shop-cp1")]);
-        let spec = OperationSpec {
-            cluster_ref: Reference::to("shop"),
-            kind: OperationKind::Swap,
-            from_image: None,
-            to_image: None,
-            from_size: None,
-            to_size: None,
-            to_class: None,
-            from_version: None,
-            to_version: None,
-            cluster_generation: 1,
-            steps: Vec::new(),
-            plan: Some(plan),
-        };
-        let entries = entries.iter().map(|entry| serde_json::from_value(entry.clone()).unwrap()).collect();
-        let status = OperationStatus { entries, ..OperationStatus::default() };
-        Operation { status: Some(status), ..Operation::new("shop-1", spec) }
+        let mut plan = plan();
+        plan["nodes"] = json!([node("shop-cp1")]);
+        fixture::swap(plan, entries)
     }
 
     /// One of `shop-cp1`, which holds its data disk.
