@@ -127,7 +127,7 @@ impl Work<'_> {
         if !cluster.spec.paused && (is_left || is_wanting) {
             if is_left {
                 // It may be back before the next look: an image whose guest goes off is not good since before that.
-                self.counts_good(cluster, changing, looked, false).await?;
+                self.counts_good(cluster, changing, machines, false).await?;
             }
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
             return self.after(cluster, machines, ran).await;
@@ -139,7 +139,7 @@ impl Work<'_> {
             }
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
-        let changing = self.counts_good(cluster, changing, looked, are_good).await?;
+        let changing = self.counts_good(cluster, changing, machines, are_good).await?;
         let (changing, operator) = if changing.change.is_to_do() {
             let operator = self.operator(cluster, opened, &*guests, &kept).await?;
             let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;

@@ -186,7 +186,7 @@ impl Work<'_> {
         &self,
         cluster: &TenantCluster,
         changing: Changing,
-        (machines, _): (&[Machine], &DeployStatus),
+        machines: &[Machine],
         are_good: bool,
     ) -> Result<Changing, Trouble> {
         let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
