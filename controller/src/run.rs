@@ -31,6 +31,7 @@ use kube::{Api as Watched, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use self::anew::has_begun_anew;
 use self::announcer::Announcer;
 use self::attempts::Attempts;
 use crate::context::{Context, Trouble};
@@ -119,7 +120,8 @@ pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<End> 
 /// This process leads no longer.
 pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> Result<(), Ended> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
-    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience);
+    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience)
+        .having_led(has_begun_anew());
     // It waits for others just because it is of another build.
     let (directory, node, is_marked) = (settings.directory.clone(), settings.node.clone(), settings.patience.is_zero());
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));

@@ -303,6 +303,19 @@ fn who_leads_no_longer_begins_anew_in_its_process_and_leads_again() {
     assert_eq!(bed.kept().holder(), "", "{}", running.said());
 }
 
+/// Whoever removes the Lease of a leader, and the mark that there was one: what its term has begun last may still arrive.
+#[test]
+fn who_begins_anew_is_not_the_first_of_all() {
+    let bed = Bed::start();
+    let mut running = bed.begin(&[]);
+    running.leads("");
+    // The stand-in keeps no ConfigMap: the mark is new each time.
+    bed.kept().leases.clear();
+    running.until("it begins anew", |running| running.said().contains(ANEW));
+    running.until("there is a Lease", |running| !running.bed.kept().holder().is_empty());
+    assert_eq!(bed.kept().holder(), "nobody that is known", "{}", running.said());
+}
+
 /// It is heard whenever it is asked to end, also right when it begins anew, before it has opened anything.
 #[test]
 fn who_is_asked_to_end_while_it_begins_anew_or_waits_ends() {

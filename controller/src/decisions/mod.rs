@@ -71,6 +71,6 @@ pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
 pub use self::sizes::{pinned_size, seen_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, good, is_under_way, outlived, unsettled, words};
+pub use self::swapping::{Stage, Swapping, good, is_done_with, may_go_back, outlived, unsettled, words};
 pub use self::told::{told_by, told_otherwise};
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

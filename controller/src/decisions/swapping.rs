@@ -1,6 +1,6 @@
 //! How far a swap of control nodes is, by the plan and the journal that its Operation has. Pure: `fleet` says what comes next in it.
 
-use fleet::upgrade::{Action, Direction, Entry, Next, Outcome, Plan, Progress, Step};
+use fleet::upgrade::{Action, Direction, Entry, Next, Outcome, Plan, Progress, Step, before_kubernetes, before_swap};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
 
@@ -256,13 +256,45 @@ pub fn unsettled(operations: &[Operation]) -> Option<(&Operation, Swapping)> {
     last.filter(|(_, swapping)| swapping.ending() == Some(Ending::Abandoned) && !swapping.is_pinned)
 }
 
-/// Whether an Operation was begun, and has not come to an end after which nothing follows: what was kept before it may be needed yet. One
-/// that is not understood goes by its outcome.
-pub fn is_under_way(operation: &Operation) -> bool {
-    let is_noted = operation.status.as_ref().is_some_and(|status| status.outcome.is_some());
+/// Whether what was kept before Operations of a cluster may be needed yet: one of them is under way, or control nodes may differ since one
+/// was abandoned.
+pub fn may_go_back(operations: &[Operation]) -> bool {
+    operations.iter().any(is_under_way) || unsettled(operations).is_some()
+}
+
+/// Whether an Operation was begun, and has not come to an end after which nothing follows. One that raises Kubernetes comes to none by being
+/// abandoned: some nodes may be at the next minor, and `resume` goes on with the others. One that is not understood goes by its outcome.
+fn is_under_way(operation: &Operation) -> bool {
+    match (operation.spec.kind, Swapping::of(operation)) {
+        (OperationKind::Swap, Ok(swapping)) => swapping.is_some_and(|swapping| swapping.is_open()),
+        (OperationKind::Swap, Err(_)) | (OperationKind::RaiseKubernetes, _) => !is_over(operation),
+    }
+}
+
+/// Whether an Operation has kept a file of this name before it began, and is over since for good.
+pub fn is_done_with(operation: &Operation, file: &str) -> bool {
+    let spec = &operation.spec;
+    let kept = match spec.kind {
+        OperationKind::Swap => {
+            let plan = spec.plan.as_ref().and_then(|plan| plan["id"].as_str()?.parse::<Uuid>().ok());
+            plan.map(before_swap)
+        }
+        OperationKind::RaiseKubernetes => spec.to_version.as_deref().map(before_kubernetes),
+    };
+    kept.as_deref() == Some(file) && is_over(operation)
+}
+
+/// Whether all control nodes are as an Operation was to leave them, or as they were before it.
+fn is_over(operation: &Operation) -> bool {
+    let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
     match operation.spec.kind {
-        OperationKind::Swap => Swapping::of(operation).map_or(!is_noted, |swap| swap.is_some_and(|it| it.is_open())),
-        OperationKind::RaiseKubernetes => !is_noted,
+        OperationKind::RaiseKubernetes => noted == Some("done"),
+        OperationKind::Swap => match Swapping::of(operation) {
+            Ok(swapping) => {
+                matches!(swapping.and_then(|swapping| swapping.ending()), Some(Ending::Committed | Ending::RolledBack))
+            }
+            Err(_) => [Ending::Committed, Ending::RolledBack].into_iter().any(|ending| noted == Some(ending.words())),
+        },
     }
 }
 
@@ -324,11 +356,41 @@ mod tests {
         unknown.status.as_mut().unwrap().entries.push(serde_json::from_value(of_later).unwrap());
         let mut raise = swap(&[]);
         raise.spec.kind = OperationKind::RaiseKubernetes;
-        for mut operation in [unknown, raise] {
-            assert!(is_under_way(&operation), "{:?}", operation.spec.kind);
-            operation.status.as_mut().unwrap().outcome = Some("done".to_owned());
-            assert!(!is_under_way(&operation), "{:?}", operation.spec.kind);
+        for (mut operation, end) in [(unknown, "committed"), (raise, "done")] {
+            for (outcome, is_so) in [(None, true), (Some("abandoned"), true), (Some(end), false)] {
+                operation.status.as_mut().unwrap().outcome = outcome.map(str::to_owned);
+                assert_eq!(is_under_way(&operation), is_so, "{outcome:?} of {:?}", operation.spec.kind);
+            }
         }
+    }
+
+    #[test]
+    fn what_was_kept_may_be_needed_until_all_control_nodes_are_known_to_be_alike() {
+        let mut abandoned = swap(&ended("abandoned"));
+        assert!(may_go_back(std::slice::from_ref(&abandoned)));
+        let mut committed = swap(&[ended("upgraded"), ended("committed")].concat());
+        committed.status.as_mut().unwrap().hold = 2;
+        assert!(!may_go_back(&[abandoned.clone(), committed]), "one was committed since");
+        abandoned.status.as_mut().unwrap().pinned = true;
+        assert!(!may_go_back(&[abandoned]), "they were found to be alike");
+    }
+
+    #[test]
+    fn an_operation_is_done_with_its_own_file_once_it_is_over() {
+        let committed = swap(&[ended("upgraded"), ended("committed")].concat());
+        let own = before_swap(Uuid::from_u128(5));
+        assert!(is_done_with(&committed, &own));
+        assert!(!is_done_with(&committed, &before_swap(Uuid::from_u128(6))), "another one's");
+        for unfinished in [swap(&ended("upgraded")), swap(&ended("abandoned"))] {
+            assert!(!is_done_with(&unfinished, &own), "{:?}", unfinished.status);
+        }
+        let mut raise = swap(&[]);
+        (raise.spec.kind, raise.spec.to_version) = (OperationKind::RaiseKubernetes, Some("1.37".to_owned()));
+        for (outcome, is_so) in [(None, false), (Some("abandoned"), false), (Some("done"), true)] {
+            raise.status.as_mut().unwrap().outcome = outcome.map(str::to_owned);
+            assert_eq!(is_done_with(&raise, "before-kubernetes-1.37.db"), is_so, "{outcome:?}");
+        }
+        assert!(!is_done_with(&raise, "before-kubernetes-1.36.db"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fleet::authority::WINDOW;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{Timestamp, ToSpan};
 use kube::api::ObjectMeta;
@@ -15,9 +16,10 @@ use crate::term::TERM;
 /// The name of the Lease.
 pub const NAME: &str = "kaas-controller";
 
-/// The name of a Lease that nobody holds: where it is, a controller may have led. It is made before the first one is elected, and stays.
+/// The name of a ConfigMap: where it is, a controller may have led. It is made before the first one is elected, and stays. It is of another
+/// kind than the Lease: who removes all of one kind does not remove both.
 pub const MARK: &str = "kaas-controller-led";
-/// What a person reads there who lists Leases.
+/// What a person reads there.
 const MARK_SAYS: &str = "A controller may have led here: where the Lease kaas-controller is removed, the next one waits until that one has \
                          ended. Do not remove both.";
 
@@ -93,9 +95,9 @@ pub fn new(own: &str, now: Timestamp) -> Lease {
 }
 
 /// The mark that a controller may have led.
-pub fn mark() -> Lease {
+pub fn mark() -> ConfigMap {
     let says = BTreeMap::from([("kubernetes.io/description".to_owned(), MARK_SAYS.to_owned())]);
-    Lease { metadata: ObjectMeta { annotations: Some(says), ..named(MARK) }, spec: None }
+    ConfigMap { metadata: ObjectMeta { annotations: Some(says), ..named(MARK) }, ..ConfigMap::default() }
 }
 
 fn named(name: &str) -> ObjectMeta {

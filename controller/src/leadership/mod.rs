@@ -1,7 +1,8 @@
 //! Who of several controllers leads: the one that holds a Lease. It works for as long as it can renew that: its term ends by the
 //! clock, before the Lease can be another's. Whoever follows somebody that was not heard any more waits besides until the last
 //! request of that one has arrived or failed. Nobody waits for a leader that never was: by a mark that is made before the first one is
-//! elected, and stays, a Lease that was removed is told from one that was never there. Knows nothing of the work.
+//! elected, and stays, a Lease that was removed is told from one that was never there. Who has seen the Lease, or has led, is never the
+//! first, whatever was removed. Knows nothing of the work.
 
 mod lease;
 #[cfg(test)]
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 use fleet::authority::MARGIN;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use self::lease::{Before, NAME, Next, Seen};
@@ -26,6 +29,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// How long a controller of a build that is not to lead leaves the Lease to others: they look every few seconds, and one that
 /// starts anew is there by then.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// So often a leader makes the mark, which is no news where nobody has removed it.
+const MARKING: Duration = Duration::from_secs(60);
 /// How long one request of either may take: a term has room for several.
 const LIMIT: Duration = Duration::from_secs(4);
 /// How long giving the Lease back may take: who has asked this process to end leaves it that much besides what its work may take.
@@ -43,7 +48,29 @@ pub struct Candidate {
     clock: Clock,
     identity: String,
     patience: Duration,
+    /// Whether its program has led in this process before.
+    has_led: bool,
     of: Collection,
+}
+
+/// What a candidate knows.
+#[derive(Default)]
+struct Known {
+    /// The Lease, once it was there.
+    seen: Option<Seen>,
+    /// Whether it has looked for the mark.
+    has_marked: bool,
+}
+
+/// What has become of making the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// It was not there, and is.
+    Made,
+    /// It was there.
+    There,
+    /// It is not to be had: a version that knows of none may have led.
+    Refused,
 }
 
 /// Who was elected, with what was written for that.
@@ -57,7 +84,12 @@ impl Candidate {
     /// Who has this name, which nobody else has, at an API server, and stands for a Lease that others have left alone for so long.
     pub fn new(objects: Arc<dyn Objects>, clock: Clock, identity: &str, patience: Duration) -> Self {
         let of = Collection::of::<Lease>(Some(SYSTEM));
-        Self { objects, clock, identity: identity.to_owned(), patience, of }
+        Self { objects, clock, identity: identity.to_owned(), patience, has_led: false, of }
+    }
+
+    /// The same one, whose program may have led in this process before: it is not the first of all.
+    pub fn having_led(self, has_led: bool) -> Self {
+        Self { has_led, ..self }
     }
 
     /// Waits until it is elected, has the work done, and gives the lease back once that has ended by itself. All of the work is in
@@ -92,9 +124,9 @@ impl Candidate {
 
     /// Waits until it is elected. Who has not answered is asked again.
     async fn elected(&self) -> Elected {
-        let mut seen = None;
+        let mut known = Known::default();
         loop {
-            match self.tries(&mut seen).await {
+            match self.tries(&mut known).await {
                 Ok(Some(elected)) => return elected,
                 Ok(None) => {}
                 Err(failure) => log::info!("asking who leads: {failure}"),
@@ -103,21 +135,22 @@ impl Candidate {
         }
     }
 
-    async fn tries(&self, seen: &mut Option<Seen>) -> Result<Option<Elected>, Failure> {
+    async fn tries(&self, known: &mut Known) -> Result<Option<Elected>, Failure> {
         let lease = match self.asked(self.objects.get(&self.of, NAME)).await {
             Ok(lease) => lease,
-            Err(Failure::Missing) => return self.makes().await,
+            Err(Failure::Missing) => return self.makes(known).await,
             Err(failure) => return Err(failure),
         };
         let lease: Lease = read(lease)?;
-        // Of a version that made no mark, or of one that is restored.
-        if seen.is_none() {
-            self.marks().await?;
-        }
         let now = self.clock.now();
-        let noted = Seen::noted(seen.take(), &lease, now);
+        let noted = Seen::noted(known.seen.take(), &lease, now);
         let next = noted.next(&self.identity, now, self.patience);
-        *seen = Some(noted);
+        known.seen = Some(noted);
+        // Of a version that made no mark, or of one that is restored; or somebody has removed it.
+        if !known.has_marked || next != Next::Wait {
+            self.marks().await?;
+            known.has_marked = true;
+        }
         let Next::Take(before) = next else { return Ok(None) };
         let taken = lease::taken(&lease, &self.identity, self.clock.time().0);
         match self.asked(self.objects.replace(&self.of, &value(&taken)?)).await {
@@ -131,12 +164,14 @@ impl Candidate {
         }
     }
 
-    /// Makes the Lease where there is none. Who has made the mark holds it at once: nobody was elected before, and whoever may be
-    /// meanwhile waits longer than this term lasts, which counts from before the mark. Else somebody may have led by a Lease that was
-    /// removed: it is as if that one had renewed it just now.
-    async fn makes(&self) -> Result<Option<Elected>, Failure> {
+    /// Makes the Lease where there is none. Who has made the mark, and has neither seen the Lease nor led, holds it at once: nobody was
+    /// elected before, and whoever may be meanwhile waits longer than this term lasts, which counts from before the mark. Else somebody may
+    /// have led by a Lease that was removed: it is as if that one had renewed it just now.
+    async fn makes(&self, known: &mut Known) -> Result<Option<Elected>, Failure> {
         let begun = self.clock.now();
-        let is_first = self.marks().await? && self.patience.is_zero();
+        let mark = self.marks().await?;
+        known.has_marked = true;
+        let is_first = mark == Mark::Made && known.seen.is_none() && !self.has_led && self.patience.is_zero();
         let holder = if is_first { self.identity.as_str() } else { lease::UNKNOWN };
         let made = lease::new(holder, self.clock.time().0);
         let made = self.asked(self.objects.create(&self.of, &value(&made)?)).await?;
@@ -147,12 +182,28 @@ impl Candidate {
         Ok(Some(Elected { term, lease: read(made)?, before: Before::Nobody }))
     }
 
-    /// Makes the mark, without which nobody is elected: true for the one that has made it, and once only.
-    async fn marks(&self) -> Result<bool, Failure> {
-        match self.asked(self.objects.create(&self.of, &value(&lease::mark())?)).await {
-            Ok(_) => Ok(true),
-            Err(Failure::Exists) => Ok(false),
+    /// Makes the mark: [`Mark::Made`] for one alone as long as it stays. While the images of nodes are swapped a leader may not have the
+    /// right to: it comes with the kinds of its version.
+    async fn marks(&self) -> Result<Mark, Failure> {
+        let of = Collection::of::<ConfigMap>(Some(SYSTEM));
+        match self.asked(self.objects.create(&of, &value(&lease::mark())?)).await {
+            Ok(_) => Ok(Mark::Made),
+            Err(Failure::Exists) => Ok(Mark::There),
+            Err(Failure::Refused(words)) => {
+                log::info!("the ConfigMap {} is not made, and nobody is the first to lead: {words}", lease::MARK);
+                Ok(Mark::Refused)
+            }
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// Makes the mark again and again: somebody may remove it, or it could not be made.
+    async fn keeps_marked(&self) {
+        loop {
+            sleep(MARKING).await;
+            if let Err(failure) = self.marks().await {
+                log::info!("making the ConfigMap {}: {failure}", lease::MARK);
+            }
         }
     }
 
@@ -178,6 +229,7 @@ impl Candidate {
         };
         tokio::select! {
             () = renewing => {}
+            () = self.keeps_marked() => {}
             () = term.ended() => {}
         }
     }
@@ -246,8 +298,8 @@ impl Candidate {
     }
 }
 
-fn value(lease: &Lease) -> Result<serde_json::Value, Failure> {
-    serde_json::to_value(lease).map_err(|error| Failure::Unknown(error.into()))
+fn value(object: &impl Serialize) -> Result<serde_json::Value, Failure> {
+    serde_json::to_value(object).map_err(|error| Failure::Unknown(error.into()))
 }
 
 fn read(lease: serde_json::Value) -> Result<Lease, Failure> {

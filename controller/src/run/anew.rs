@@ -3,12 +3,12 @@
 //! whoever has started it sees it go on, and does not hold its next start back.
 
 use std::convert::Infallible;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 
 use anyhow::Context;
 use nix::sys::prctl;
-use nix::unistd::execv;
+use nix::unistd::execve;
 
 /// The file that this process is of, whatever has become of its path (proc(5)). It is never the loader, which runs none of our programs
 /// by being given its name.
@@ -16,13 +16,31 @@ const PROGRAM: &CStr = c"/proc/self/exe";
 /// What the kernel calls the process. It goes by the file that was executed, which has another name then.
 const NAME: &CStr = c"kaas-controller";
 
-/// Begins this program anew in its place, with its arguments and its environment. Signals that are held back and were not read stay.
+/// The variable that says so to the program that is begun anew.
+const ANEW: &str = "KAAS_CONTROLLER_BEGUN_ANEW";
+
+/// Whether this program was begun anew: it has led in this process before.
+pub(super) fn has_begun_anew() -> bool {
+    std::env::var_os(ANEW).is_some()
+}
+
+/// Begins this program anew in its place, with its arguments and its environment, which says so. Signals that are held back and were not
+/// read stay.
 ///
 /// # Errors
 /// That is not to be had: it goes on as it was.
 pub fn begin_anew() -> anyhow::Result<Infallible> {
     let arguments: Result<Vec<_>, _> = std::env::args_os().map(|argument| CString::new(argument.into_vec())).collect();
-    execv(PROGRAM, &arguments.context("reading the arguments of this program")?).context("beginning this program anew")
+    let arguments = arguments.context("reading the arguments of this program")?;
+    let others = std::env::vars_os().filter(|(name, _)| name != ANEW);
+    let variable = |(mut text, value): (OsString, OsString)| {
+        text.push("=");
+        text.push(value);
+        CString::new(text.into_vec())
+    };
+    let environment: Result<Vec<_>, _> = others.chain([(ANEW.into(), "1".into())]).map(variable).collect();
+    let environment = environment.context("reading the environment of this program")?;
+    execve(PROGRAM, &arguments, &environment).context("beginning this program anew")
 }
 
 /// Has the kernel call this process by its program's name.

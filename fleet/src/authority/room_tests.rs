@@ -1,3 +1,4 @@
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
@@ -119,6 +120,14 @@ fn what_does_not_make_enough_room_stays_and_so_does_what_is_not_needed_for_it() 
     assert_eq!(there(), [true, true, false, false]);
 }
 
+/// A path to a directory that leads through none above it, for as long as the file is open: not everybody may pass those (proc(5),
+/// `/proc/pid/fd`).
+fn directly(directory: &Path) -> (fs::File, PathBuf) {
+    let open = fs::File::open(directory).unwrap();
+    let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+    (open, path)
+}
+
 /// Does something as a user who is not root: nobody else is kept from reading anything.
 fn as_nobody<T>(act: impl FnOnce() -> T) -> T {
     let before = setfsuid(Uid::from_raw(65534));
@@ -129,16 +138,17 @@ fn as_nobody<T>(act: impl FnOnce() -> T) -> T {
 
 #[test]
 fn what_cannot_be_read_is_named_once_and_stops_nobody() {
-    let shared = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (_open, shared) = directly(directory.path());
     let budget = Budget { most: 3000, part: 100, share: 100, reserve: 0 };
-    let rooms = of(shared.path(), budget, &["team.shop", "team.bank", "lost", "copy"]);
-    keeps(shared.path(), "lost/1.db", 2000, 9);
-    keeps(shared.path(), "copy/1.db", 400, 9);
+    let rooms = of(&shared, budget, &["team.shop", "team.bank", "lost", "copy"]);
+    keeps(&shared, "lost/1.db", 2000, 9);
+    keeps(&shared, "copy/1.db", 400, 9);
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    let lost = shared.path().join("lost");
-    mode(shared.path(), 0o755);
+    let lost = shared.join("lost");
+    mode(&shared, 0o755);
     for name in ["team.shop", "team.bank", "copy"] {
-        mode(&shared.path().join(name), 0o755);
+        mode(&shared.join(name), 0o755);
     }
     mode(&lost, 0);
     let unread = || rooms[0].0.as_ref().unwrap().promised.lock().unread.clone();
@@ -155,19 +165,20 @@ fn what_cannot_be_read_is_named_once_and_stops_nobody() {
 
 #[test]
 fn in_place_of_a_file_that_cannot_be_removed_others_give_way() {
-    let shared = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (_open, shared) = directly(directory.path());
     let budget = Budget { most: 3000, part: 100, share: 100, reserve: 0 };
-    let rooms = of(shared.path(), budget, &["team.shop", "a.fixed", "b.old"]);
-    keeps(shared.path(), "a.fixed/1.db", 1500, 9);
-    keeps(shared.path(), "b.old/1.db", 1500, 2);
+    let rooms = of(&shared, budget, &["team.shop", "a.fixed", "b.old"]);
+    keeps(&shared, "a.fixed/1.db", 1500, 9);
+    keeps(&shared, "b.old/1.db", 1500, 2);
     let mode = |name: &str, mode| {
-        fs::set_permissions(shared.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(shared.join(name), fs::Permissions::from_mode(mode)).unwrap();
     };
     for (name, bits) in [("", 0o777), ("b.old", 0o777), ("a.fixed", 0o555)] {
         mode(name, bits);
     }
     as_nobody(|| rooms[0].make(1000, &["a.fixed".to_owned(), "b.old".to_owned()].into())).unwrap();
-    let there = ["a.fixed", "b.old"].map(|name| shared.path().join(name).join("1.db").exists());
+    let there = ["a.fixed", "b.old"].map(|name| shared.join(name).join("1.db").exists());
     assert_eq!(there, [true, false]);
     mode("a.fixed", 0o755);
 }
