@@ -11,6 +11,7 @@ use super::go::{Arrived, Deploy, Notice, Unheld};
 use super::kept::{Goal, Kept};
 use super::look::look;
 use super::next::next;
+use super::reason;
 use super::records::{self, Records, begun};
 use super::seen::Seen;
 use super::status::DeployStatus;
@@ -19,9 +20,10 @@ use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
 use crate::ending::{Cancelled, last_look, unless_cancelled};
+use crate::hypervisor::Vm;
 use crate::journals;
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
-use crate::workers::{TO_END, Trouble};
+use crate::workers::{Newer, TO_END, Trouble};
 
 impl Deploy<'_> {
     /// Notes a wish, and goes on until it is so.
@@ -295,6 +297,14 @@ impl Deploy<'_> {
                 return Ok(round);
             }
         };
+        if self.restorable {
+            let of = |vm: &Vm| Wait::lasting(&vm.name, reason::VM_NEWER, Newer(vm));
+            round.waits.extend(seen.newer(records.kept()).into_iter().map(of));
+            if !round.waits.is_empty() {
+                round.needs_a_person = true;
+                return Ok(round);
+            }
+        }
         let next = next(records.kept(), &seen);
         (round.is_done, round.needs_a_person, round.given) = (next.is_done(), next.needs_a_person(), given);
         round.waits = next.waits;

@@ -53,6 +53,7 @@ pub use crew::{Arrived, Notice, Placed, Workers};
 pub use decide::{Next, next};
 pub use discards::Discards;
 pub use machine::{Machine, State};
+pub(crate) use newer::Newer;
 pub use pool::{Addresses, Image, OvaImage, Pool, Rollout, Template};
 pub use reason::{OUTDATED, REASONS, UNHEALTHY};
 pub use records::{Kept, Noted, Records, noted};

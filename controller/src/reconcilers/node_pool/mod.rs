@@ -351,10 +351,16 @@ impl PoolWork<'_> {
             clock: &seconds,
             pace: PACE,
             pause_limit: PAUSE_LIMIT,
+            restorable: true,
             cancelled,
         };
         let mut seen = workers.status_of(&kept).await?;
         work.term.may()?;
+        if !seen.looked {
+            // Nobody can tell whether some are newer than what is kept: rounds look for themselves, and would act on that.
+            self.show(pool, &known, &seen).await?;
+            return Ok(Action::requeue(AWAITING));
+        }
         if !seen.newer.is_empty() {
             // By what is kept nobody can tell who is there: no address is taken or given back either.
             let refused = match is_to_adopt(&known.cluster) {

@@ -147,6 +147,7 @@ fn deploy<'d>(
         pace: PACE,
         pause_limit: PAUSE_LIMIT,
         empties: &stays,
+        restorable: true,
         cancelled,
     }
 }

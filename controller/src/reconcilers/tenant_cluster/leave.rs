@@ -110,17 +110,21 @@ impl Work<'_> {
             Err(why) => return self.stands(cluster, &why.to_string()).await,
         };
         let guests = self.guests(cluster, None);
-        if let Some(seen) = self.seen(cluster, &opened, &*guests).await?
-            && let Some(words) = drifted(&seen.newer)
-        {
-            let words = format!("{words}: remove these in the vCenter, and the deletion goes on");
-            self.note(cluster, &leaving_drifted(&words), |_| ()).await?;
-            return Ok(After::Rest(AWAITING));
+        let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        if let Some(seen) = self.seen(cluster, &opened, &*guests).await? {
+            if !seen.looked {
+                // Nobody can tell whether some are newer than what is kept.
+                return self.waits(cluster, &words(&seen.waits), WAITING).await;
+            }
+            if let Some(words) = drifted(&seen.newer) {
+                let words = format!("{words}: remove these in the vCenter, and the deletion goes on");
+                self.note(cluster, &leaving_drifted(&words), |_| ()).await?;
+                return Ok(After::Rest(AWAITING));
+            }
         }
         self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
         let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], also: &[] };
-        let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         match self.go(cluster, &opened, &*guests, wish).await? {
             Ran::Arrived(Arrived::Gone, status) => {
                 self.name_what_is_left(cluster, &status);

@@ -83,7 +83,13 @@ impl Work<'_> {
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
         let guests = self.guests(cluster, Some(keys.deployer));
-        if let Some(seen) = self.seen(cluster, opened, &*guests).await?.filter(|seen| seen.looked) {
+        if let Some(seen) = self.seen(cluster, opened, &*guests).await? {
+            if !seen.looked {
+                // Nobody can tell whether some are newer than what is kept.
+                let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
+                self.say(cluster, machines, &seen, Doing::Makes(words(&seen.waits)), is_at_hand).await?;
+                return Ok(After::Rest(WAITING));
+            }
             let (known, with) = ((deployment, machines), (opened, &*guests));
             if let Some(after) = self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
                 return Ok(after);
@@ -124,7 +130,8 @@ impl Work<'_> {
         // it takes no step, and may wait for days. What is asked of it comes first.
         let is_left = changing.is_left() && !changing.change.is_to_do() && is_off(&seen);
         let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
-        if !cluster.spec.paused && (is_left || is_wanting) {
+        // Where nobody can tell whether VMs are newer than what is kept, nothing is done for any.
+        if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
             if is_left {
                 // It may be back before the next look: an image whose guest goes off is not good since before that.
                 self.counts_good(cluster, changing, machines, false).await?;
@@ -206,7 +213,6 @@ impl Work<'_> {
         machines: &[Machine],
         ran: Ran,
     ) -> Result<After, Trouble> {
-        let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         // With what the run has noted: by its nodes and their authority the kubeconfig is known. The spec is the one that it went by.
         let Some(noted) = self.find(cluster).await? else { return Ok(After::Again) };
         let mut noted = TenantCluster { spec: cluster.spec.clone(), ..noted };
@@ -337,6 +343,10 @@ impl Work<'_> {
         self.note(cluster, &said, |_| ()).await?;
         Ok(After::Rest(STUCK))
     }
+}
+
+fn words(waits: &[Wait]) -> String {
+    waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The control nodes of a cluster as they were begun.

@@ -84,6 +84,8 @@ pub struct Machine {
 
 #[derive(Default)]
 pub struct State {
+    /// Whether what is kept may have been turned back.
+    pub restorable: bool,
     pub machines: Vec<Machine>,
     /// All data disks, and whether each was ever written to.
     pub disks: BTreeMap<Uuid, bool>,
@@ -364,6 +366,7 @@ impl World {
                 state.emptied += 1;
                 Ok(())
             },
+            restorable: self.lock().restorable,
             cancelled,
         };
         act(&deploy).await

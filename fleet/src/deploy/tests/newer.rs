@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
-use crate::deploy::{Goal, Kept, Seen, Wish};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, World, vm, wanted};
+use crate::deploy::{Arrived, Goal, Kept, Seen, Wish};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
 /// What is kept of three nodes, whose VMs are known as begun (1 to 3), and so many of them as whole.
@@ -68,4 +68,19 @@ fn vms_that_are_noted_as_begun_are_newer_once_they_cannot_be_half() {
         "it is being removed, and so is the next one"
     );
     assert_eq!(newer(&kept(3), &all(on)), [0; 0], "it was powered on, and that was not noted");
+}
+
+/// A look that comes before says nothing of what is there when something is done.
+#[tokio::test(start_paused = true)]
+async fn where_what_is_kept_may_be_older_nothing_is_done_beside_vms_that_are_newer() {
+    let world = World::with(3).await;
+    world.plant("cp1-new", "cp1", 0x77);
+    world.lock().restorable = true;
+    let before = world.lock().machines.clone();
+    for wish in [DESTROY, DESTROY_ALL] {
+        let (arrived, _) = world.give(wish).await.arrived();
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(waits.iter().map(|wait| wait.reason.code.as_str()).collect::<Vec<_>>(), ["deploy.vm-newer"]);
+        assert_eq!(world.lock().machines, before);
+    }
 }

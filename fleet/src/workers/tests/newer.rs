@@ -2,9 +2,10 @@
 
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, pool, vm};
+use super::fake::{DEPLOYMENT, World, pool, vm};
+use super::stories::codes;
 use crate::hypervisor::{PowerState, Stamp, Vm};
-use crate::workers::{Machine, Pool, Seen, State};
+use crate::workers::{Arrived, Machine, Pool, Seen, State, Wish};
 
 fn machine(number: u64) -> Machine {
     let id = Uuid::from_u128(number.into());
@@ -49,4 +50,16 @@ fn the_vm_of_a_worker_that_is_noted_as_begun_is_newer_once_it_is_on() {
     assert_eq!(newer(std::slice::from_ref(&begun), vec![on.clone()]), [1]);
     let whole = Machine { vm: begun.drawn, ..begun };
     assert_eq!(newer(&[whole], vec![on]), [0; 0], "it was powered on, and that was not noted");
+}
+
+/// A look that comes before says nothing of what is there when something is done.
+#[tokio::test(start_paused = true)]
+async fn where_what_is_kept_may_be_older_nothing_is_done_beside_a_vm_that_is_newer() {
+    let world = World::with(1).await;
+    world.lock().leave_vm("t-w2");
+    world.lock().restorable = true;
+    let (arrived, status) = world.give(Wish::Add(1)).await.arrived();
+    assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
+    assert_eq!((codes(&arrived), status.available), (vec!["workers.vm-newer"], 1));
+    assert_eq!(world.own(), ["t-w1", "t-w2"]);
 }

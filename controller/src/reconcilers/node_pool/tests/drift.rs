@@ -69,6 +69,27 @@ async fn workers_that_were_added_since_are_named_and_none_takes_their_names_or_a
     pooled.is_consistent("one");
 }
 
+/// Whoever acts looks for himself, and may see what the look before has not.
+#[tokio::test(start_paused = true)]
+async fn where_the_first_look_at_workers_fails_nothing_is_done_by_the_next_one() {
+    let mut pooled = Pooled::settled(1).await;
+    let before = pooled.0.api.snapshot();
+    pooled.scale(2);
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.turned_back(before);
+    pooled.scale(3);
+    let (there, machines) = (pooled.as_they_are(), pooled.0.api.names("machines"));
+    for _ in 0..4 {
+        pooled.0.place.lock().silences = 1;
+        pooled.reconcile().await.unwrap();
+        assert_eq!(pooled.0.place.lock().silences, 0, "it was looked at");
+        assert_eq!((pooled.as_they_are(), pooled.0.api.names("machines")), (there.clone(), machines.clone()));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    pooled.reconcile().await.unwrap();
+    assert!(pooled.has_drifted());
+}
+
 /// It has a Machine and its address again; and as nobody knows what it was made of, another one takes its place.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {

@@ -86,6 +86,10 @@ pub struct State {
     pub stopped: BTreeSet<String>,
     /// Whether the Kubernetes API does not answer.
     pub is_silent: bool,
+    /// How many times it does not answer from now on who asks for its nodes.
+    pub silences: usize,
+    /// How many times nobody is told from now on what VMs show of their cluster.
+    pub hidden: usize,
     /// Pods that do not move away, by their nodes' names.
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
@@ -310,8 +314,9 @@ fn has_joined(state: &State, (vm, _, since): &Made) -> bool {
 #[async_trait]
 impl Cluster for Api {
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
-        let state = self.0.lock();
-        if state.is_silent {
+        let mut state = self.0.lock();
+        if state.is_silent || state.silences > 0 {
+            state.silences = state.silences.saturating_sub(1);
             bail!("the API does not answer");
         }
         let is_there = |it: &&Made| {
@@ -441,6 +446,11 @@ impl Hypervisor for Of {
     }
 
     async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
+        let hidden = self.place.lock().hidden;
+        if hidden > 0 {
+            self.place.lock().hidden = hidden - 1;
+            return Err(Error::transient(anyhow::anyhow!("the vCenter does not answer")));
+        }
         self.place.look(|state| {
             let authority = state.authority.as_ref().unwrap().1;
             state.has_formed().then_some(Fingerprints { authority, endpoint: Fingerprint::of(b"e") })

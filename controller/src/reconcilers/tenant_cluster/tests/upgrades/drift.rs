@@ -93,6 +93,31 @@ async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_
     world.until("gone", World::is_gone).await;
 }
 
+/// Whoever acts looks for himself, and may see what the look before has not.
+#[tokio::test(start_paused = true)]
+async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    let (there, changes) = (world.as_they_are(), world.changes());
+    world.delete();
+    let mut failed = 0;
+    for _ in 0..4 {
+        world.place.lock().hidden = 1;
+        let _ = world.reconcile().await;
+        failed += 1 - world.place.lock().hidden;
+        assert_eq!((world.changes(), world.as_they_are()), (changes, there.clone()));
+        tokio::time::sleep(Duration::from_secs(15)).await;
+    }
+    assert!(failed > 0, "nobody has looked");
+    world.place.lock().hidden = 0;
+    world.is_looked_at().await;
+    assert!(world.has_drifted(), "{:?}", world.condition("Progressing"));
+    assert_eq!((world.changes(), world.as_they_are()), (changes, there));
+}
+
 /// Whoever went on with it would shut nodes down that have come to the new image since.
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
