@@ -1,11 +1,12 @@
 //! For how long this process may change anything: the term of a leader. It is renewed by whoever holds the Lease, and ends by the
-//! clock alone when it is not. Knows nothing of Leases, nor of what is done meanwhile.
+//! clock alone when it is not; and with it what this process has begun. Knows nothing of Leases.
 
 mod clock;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fleet::deploy::Unfinished;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -37,6 +38,7 @@ struct Inner {
     elected: Option<Clock>,
     state: Mutex<State>,
     changed: Notify,
+    unfinished: Unfinished,
 }
 
 struct State {
@@ -65,12 +67,18 @@ impl Term {
 
     fn new(identity: &str, elected: Option<Clock>, renewed: Duration) -> Self {
         let state = Mutex::new(State { renewed, closing: false, ended: false });
-        Self(Arc::new(Inner { identity: identity.to_owned(), elected, state, changed: Notify::new() }))
+        let (identity, changed) = (identity.to_owned(), Notify::new());
+        Self(Arc::new(Inner { identity, elected, state, changed, unfinished: Unfinished::default() }))
     }
 
     /// Who leads: no other process has this name, nor has a later one of the same controller.
     pub fn identity(&self) -> &str {
         &self.0.identity
+    }
+
+    /// The VMs of control nodes that were begun in it, and not powered on.
+    pub fn unfinished(&self) -> &Unfinished {
+        &self.0.unfinished
     }
 
     /// Whether anything may be changed now. It is asked right before each request that changes something.

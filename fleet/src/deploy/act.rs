@@ -52,6 +52,7 @@ impl Acting<'_> {
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                let noted = if self.may_have_served(records.kept(), vm) { noted.leaving(disk) } else { noted };
                 save(records, noted).await?;
                 heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
@@ -62,6 +63,16 @@ impl Acting<'_> {
                 save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
             }
         }
+    }
+
+    /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here.
+    fn may_have_served(&self, kept: &Kept, vm: &Vm) -> bool {
+        let is_anothers = self.deploy.restorable.is_some_and(|unfinished| !unfinished.has(vm.uuid()));
+        if is_anothers && kept.goal == Goal::Up {
+            log::warn!("{vm} was begun by another process and is made anew: its data disk stays, and is named as left");
+        }
+        // Where the cluster is to go, its disks go as a person wants it.
+        is_anothers && kept.goal == Goal::Up
     }
 
     async fn make(&self, records: &mut Records<'_>, node: Node) -> Result<(), Trouble> {
@@ -96,6 +107,9 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
+        if let Some(unfinished) = self.deploy.restorable {
+            unfinished.begins(uuid);
+        }
         let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
@@ -118,6 +132,9 @@ impl Acting<'_> {
             let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
             let disk = if let [disk] = disks.as_slice() { Some(*disk) } else { None };
             save(records, records.kept().with(Node { started: true, disk, ..node })).await?;
+        }
+        if let Some(unfinished) = self.deploy.restorable {
+            unfinished.ends(vm.uuid());
         }
         if vm.power == PowerState::Off {
             heard(self.hypervisor.power_on_unless(self.cancelled(), vm).await)?;

@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 
 use super::action::Action;
 use super::guests::Guests;
+use super::unfinished::Unfinished;
 use super::wait::Wait;
 use crate::authority::Store;
 use crate::hypervisor::{DiskRef, Hypervisor, Placement};
@@ -72,9 +73,10 @@ pub struct Deploy<'a> {
     /// Removes the place that the cluster was in, with all that is kept there, if it has one of its own: called under the hold,
     /// once nothing of the cluster is left.
     pub empties: &'a (dyn Fn() -> anyhow::Result<()> + Sync),
-    /// Whether what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
-    /// snapshot. Nothing is done beside VMs that are newer then, whenever these are seen first.
-    pub restorable: bool,
+    /// Where what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
+    /// snapshot: what this process has begun. Nothing is done beside VMs that are newer then, whenever these are seen first, and the data
+    /// disk of half a VM that another process has begun is kept. None where what is kept is believed.
+    pub restorable: Option<&'a Unfinished>,
     /// Becomes true when a run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,
 }

@@ -213,6 +213,12 @@ impl Kept {
     /// is named among what is left; that its removal was asked for stays noted where it was.
     #[must_use]
     pub(super) fn missing(&self, disk: &DiskRef) -> Self {
+        self.leaving(disk)
+    }
+
+    /// The same with a disk among what is left that was to be removed, if it is not there yet.
+    #[must_use]
+    pub(super) fn leaving(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
         kept.discarded.retain(|other| other != disk);
         if !kept.left.contains(disk) {

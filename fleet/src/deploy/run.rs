@@ -297,7 +297,7 @@ impl Deploy<'_> {
                 return Ok(round);
             }
         };
-        if self.restorable {
+        if self.restorable.is_some() {
             let of = |vm: &Vm| Wait::lasting(&vm.name, reason::VM_NEWER, Newer(vm));
             round.waits.extend(seen.newer(records.kept()).into_iter().map(of));
             if !round.waits.is_empty() {

@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
                 pace: Duration::from_secs(1),
                 pause_limit: self.pause_limit,
                 empties: &*place.empties,
-                restorable: false,
+                restorable: None,
                 cancelled,
             })
             .await

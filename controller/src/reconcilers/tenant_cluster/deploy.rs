@@ -13,6 +13,7 @@ use crate::context::Trouble;
 use crate::decisions::{Said, leaving};
 use crate::objects::{TenantCluster, TenantClusterReason};
 use crate::reach::ClusterStore;
+use crate::term::Term;
 
 /// What became of a run.
 pub(super) enum Ran {
@@ -68,7 +69,7 @@ impl Work<'_> {
     ) -> Result<Ran, Trouble> {
         let (store, (end, cancelled), words) = (self.store(cluster), watch::channel(false), Words::default());
         let told = |notice: &Notice<'_>| told(&words, notice);
-        let deploy = deploy(opened, guests, &store, placement(wish), &told, cancelled);
+        let deploy = deploy(opened, guests, (&store, self.term), placement(wish), &told, cancelled);
         // Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
         let going = deploy.go(wish, TakeOver::FromAnyone);
         let (otherwise, tells) = (self.is_wanted_otherwise(cluster), self.tells(cluster, wish, &words));
@@ -103,7 +104,7 @@ impl Work<'_> {
         guests: &dyn Guests,
     ) -> Result<Option<DeployStatus>, Trouble> {
         let (store, cancelled) = (self.store(cluster), watch::channel(false).1);
-        let seen = deploy(opened, guests, &store, Placement::default(), &|_| (), cancelled).status().await;
+        let seen = deploy(opened, guests, (&store, self.term), Placement::default(), &|_| (), cancelled).status().await;
         self.term.may()?;
         Ok(seen?)
     }
@@ -132,7 +133,7 @@ fn placement(wish: Wish<'_>) -> Placement {
 fn deploy<'d>(
     opened: &'d Opened,
     guests: &'d dyn Guests,
-    store: &'d ClusterStore<'d>,
+    (store, term): (&'d ClusterStore<'d>, &'d Term),
     placement: Placement,
     watch: &'d (dyn Fn(&Notice<'_>) + Sync),
     cancelled: watch::Receiver<bool>,
@@ -147,7 +148,7 @@ fn deploy<'d>(
         pace: PACE,
         pause_limit: PAUSE_LIMIT,
         empties: &stays,
-        restorable: true,
+        restorable: Some(term.unfinished()),
         cancelled,
     }
 }

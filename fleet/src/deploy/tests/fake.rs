@@ -16,7 +16,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::authority::{Store, TakeOver};
-use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Unheld, Wanted, WantedNode, Wish};
+use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Unfinished, Unheld, Wanted, WantedNode, Wish};
 use crate::hypervisor::{
     Disk, DiskKind, DiskRef, Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef,
 };
@@ -350,6 +350,7 @@ impl World {
         act: impl AsyncFnOnce(&Deploy<'_>) -> T,
     ) -> T {
         let world = self.clone();
+        let (is_restorable, unfinished) = (self.lock().restorable, Unfinished::default());
         let deploy = Deploy {
             hypervisor: &world,
             guests: &world,
@@ -366,7 +367,7 @@ impl World {
                 state.emptied += 1;
                 Ok(())
             },
-            restorable: self.lock().restorable,
+            restorable: is_restorable.then_some(&unfinished),
             cancelled,
         };
         act(&deploy).await

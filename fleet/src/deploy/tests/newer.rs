@@ -1,8 +1,10 @@
 //! VMs that are newer than what is kept of their cluster.
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
-use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, World, vm, wanted};
+use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, Fault, Given, World, vm, wanted};
 use crate::deploy::{Arrived, Goal, Kept, Seen, Wish};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
@@ -82,5 +84,35 @@ async fn where_what_is_kept_may_be_older_nothing_is_done_beside_vms_that_are_new
         let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
         assert_eq!(waits.iter().map(|wait| wait.reason.code.as_str()).collect::<Vec<_>>(), ["deploy.vm-newer"]);
         assert_eq!(world.lock().machines, before);
+    }
+}
+
+/// What is kept may have been turned back to the moment at which it was begun: whether it has served since nobody can tell.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_half_a_vm_that_another_command_has_begun_is_kept_where_what_is_kept_may_be_older() {
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Wish::Deploy(&wanted(1))).await.arrived();
+    let made = 1 + twin.lock().calls.iter().position(|call| call.0 == "add.end").unwrap();
+    for is_restorable in [false, true] {
+        let world = World::new();
+        world.lock().restorable = is_restorable;
+        // Before it is noted that the VM is whole.
+        world.set_fault(Some((made + 1, Fault::KilledBefore)));
+        assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await, Given::Killed));
+        world.set_fault(None);
+        let disks: BTreeSet<Uuid> = world.lock().disks.keys().copied().collect();
+        let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
+        assert_eq!((disks.len(), left == disks), (1, is_restorable), "{left:?}");
+        assert_eq!(world.free_disks(), left);
+        // The same command knows what it has begun.
+        let world = World::new();
+        world.lock().restorable = is_restorable;
+        world.set_fault(Some((made, Fault::Lost)));
+        let (arrived, status) = world.give(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        assert_eq!((status.left.len(), world.free_disks().len()), (0, 0));
     }
 }

@@ -89,7 +89,7 @@ impl World {
             pace: Duration::from_millis(20),
             pause_limit: Duration::from_secs(20),
             empties: &|| Ok(()),
-            restorable: false,
+            restorable: None,
             cancelled: watch::channel(false).1,
         };
         deploy.go(wish, TakeOver::FromTheDead).await.map(|(arrived, _)| arrived)
