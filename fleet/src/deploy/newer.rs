@@ -2,12 +2,12 @@
 
 use super::kept::{Kept, Node};
 use super::seen::Seen;
-use crate::hypervisor::{PowerState, Vm};
+use crate::hypervisor::Vm;
 
 impl Seen {
     /// The VMs that say so: those that carry a node's stamp and that nothing is noted of having made, and those that are noted as begun and
-    /// can have been made whole only after that. One that is off and holds no data disk counts for nothing: an upgrade may have left it, and
-    /// nothing is lost with it.
+    /// can have been made whole only after that. One that is not seen to run and holds no data disk counts for nothing: an upgrade may have left
+    /// it, and nothing is lost with it.
     pub(super) fn newer(&self, kept: &Kept) -> Vec<&Vm> {
         let has_outlived = self.has_outlived_its_making(kept);
         let is_newer = |vm: &&Vm| {
@@ -28,7 +28,7 @@ impl Seen {
     /// has left it.
     fn has_outlived_its_making(&self, kept: &Kept) -> bool {
         let lacks = kept.nodes.iter().any(|node| node.vm.is_none());
-        let is_on = self.vms.iter().any(|vm| vm.stamp.is_some() && vm.power != PowerState::Off);
+        let is_on = self.vms.iter().any(|vm| vm.stamp.is_some() && vm.power.proves_power_on());
         let halves = self.vms.iter().filter(|vm| is_of_use(vm) && kept.nodes.iter().any(|node| is_half(node, vm)));
         !kept.formed && lacks && (is_on || halves.count() > 1)
     }
@@ -40,5 +40,5 @@ fn is_half(node: &Node, vm: &Vm) -> bool {
 }
 
 fn is_of_use(vm: &Vm) -> bool {
-    vm.power != PowerState::Off || vm.data_disks().next().is_some()
+    vm.power.proves_power_on() || vm.data_disks().next().is_some()
 }

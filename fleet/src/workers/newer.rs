@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::machine::{Machine, State};
 use super::seen::Seen;
-use crate::hypervisor::{PowerState, Vm};
+use crate::hypervisor::Vm;
 
 /// One of them, for people.
 pub(crate) struct Newer<'a>(pub(crate) &'a Vm);
@@ -27,7 +27,7 @@ impl Seen {
             |vm: &Vm| vm.stamp.is_some() && !machines.iter().any(|it| it.owns(vm) || it.noted() == Some(vm.uuid()));
         let has_outlived = |vm: &Vm| {
             let is_half = |it: &Machine| it.state == State::New && it.vm.is_none() && it.owns(vm);
-            vm.power != PowerState::Off && machines.iter().any(is_half)
+            vm.power.proves_power_on() && machines.iter().any(is_half)
         };
         self.vms.iter().filter(|&vm| is_unknown(vm) || has_outlived(vm)).collect()
     }

@@ -40,7 +40,9 @@ fn a_vm_is_newer_if_nothing_is_noted_of_it_and_something_would_be_lost_with_it()
     assert_eq!(newer(&formed, &[holding("else", 9, on)]), [9], "of a node that nobody knows");
     let empty = Vm { disks: Vec::new(), ..holding("cp2", 9, off) };
     assert_eq!(newer(&formed, &[known.clone(), empty.clone()]), [0; 0], "an upgrade may have left it");
-    assert_eq!(newer(&formed, &[Vm { power: on, ..empty }]), [9]);
+    let with = |power| Vm { power, ..empty.clone() };
+    assert_eq!(newer(&formed, &[with(on)]), [9]);
+    assert_eq!(newer(&formed, &[with(PowerState::Unknown)]), [0; 0], "its host does not answer");
     assert_eq!(newer(&formed, &[known.clone(), known]), [0; 0], "a copy is no newer one");
     let unstamped = Vm { stamp: None, ..holding("cp2", 2, on) };
     assert_eq!(newer(&formed, &[unstamped]), [0; 0], "that is another thing to see to");
@@ -70,6 +72,12 @@ fn vms_that_are_noted_as_begun_are_newer_once_they_cannot_be_half() {
         "it is being removed, and so is the next one"
     );
     assert_eq!(newer(&kept(3), &all(on)), [0; 0], "it was powered on, and that was not noted");
+    // The hosts of VMs that were never on do not answer.
+    let unknown = PowerState::Unknown;
+    assert_eq!(newer(&kept(2), &all(unknown)), [0; 0]);
+    assert_eq!(newer(&kept(2), &all(PowerState::Suspended)), [3]);
+    let detached = Vm { disks: Vec::new(), ..holding("cp1", 1, unknown) };
+    assert_eq!(newer(&kept(0), &[detached, holding("cp2", 2, off)]), [0; 0]);
 }
 
 /// A look that comes before says nothing of what is there when something is done.

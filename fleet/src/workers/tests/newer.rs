@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, World, pool, vm};
 use super::stories::codes;
 use crate::hypervisor::{PowerState, Stamp, Vm};
-use crate::workers::{Arrived, Machine, Pool, Seen, State, Wish};
+use crate::workers::{Arrived, Machine, Pool, Seen, State, Wish, next};
 
 fn machine(number: u64) -> Machine {
     let id = Uuid::from_u128(number.into());
@@ -48,6 +48,12 @@ fn the_vm_of_a_worker_that_is_noted_as_begun_is_newer_once_it_is_on() {
     let on = vm_of(&begun, 1);
     assert_eq!(newer(std::slice::from_ref(&begun), vec![Vm { power: PowerState::Off, ..on.clone() }]), [0; 0]);
     assert_eq!(newer(std::slice::from_ref(&begun), vec![on.clone()]), [1]);
+    let with = |power| vec![Vm { power, ..on.clone() }];
+    assert_eq!(newer(std::slice::from_ref(&begun), with(PowerState::Suspended)), [1]);
+    assert_eq!(newer(std::slice::from_ref(&begun), with(PowerState::Unknown)), [0; 0], "its host does not answer");
+    let unknown = Seen { vms: with(PowerState::Unknown), ..Seen::default() };
+    let next = next(&pool(1), std::slice::from_ref(&begun), &unknown);
+    assert!(next.actions.is_empty(), "it may be on: {next:?}");
     let whole = Machine { vm: begun.drawn, ..begun };
     assert_eq!(newer(&[whole], vec![on]), [0; 0], "it was powered on, and that was not noted");
 }
