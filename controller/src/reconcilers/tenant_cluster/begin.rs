@@ -66,11 +66,21 @@ impl Work<'_> {
         if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) {
             wished.place = self.judged(cluster, &around, &wished).await?;
         }
-        let gives_back = |next: &Next| matches!(next, Next::Unmake(_) | Next::Release(_) | Next::GiveBack(..));
-        if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) || gives_back(&next(&wished))
-        {
+        let follows = |next: &Next| {
+            let changes = matches!(next, Next::Unmake(_) | Next::Release(_) | Next::GiveBack(..) | Next::Claim(_));
+            changes || matches!(next, Next::Draw | Next::Deploy(_))
+        };
+        if follows(&next(&wished)) {
+            let there = match self.there(cluster, &around).await {
+                Ok(there) => there,
+                // Whoever has these addresses may be there all the same.
+                Err(obstacle) => {
+                    self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                    return Ok(After::Rest(AWAITING));
+                }
+            };
             // Those that are there have addresses, names and keys that nobody else is to have.
-            if let Some(words) = drifted(&self.there(cluster, &around).await) {
+            if let Some(words) = drifted(&there) {
                 let words = format!(
                     "{words}: remove these in the vCenter to have the cluster made anew, or delete the TenantCluster, which leaves \
                      them as they are"
@@ -118,11 +128,23 @@ impl Work<'_> {
         Ok(After::Again)
     }
 
-    /// The VMs that carry the stamp of a cluster for which nothing was begun, as far as its place says so.
-    async fn there(&self, cluster: &TenantCluster, around: &Surroundings) -> Vec<Vm> {
-        let Some(provider) = &around.provider else { return Vec::new() };
-        let Ok(opened) = self.open(cluster, provider, false).await else { return Vec::new() };
-        opened.hypervisor.vms().await.unwrap_or_default()
+    /// The VMs that carry the stamp of a cluster for which nothing was begun.
+    ///
+    /// # Errors
+    /// Why nobody can look for them.
+    async fn there(&self, cluster: &TenantCluster, around: &Surroundings) -> Result<Vec<Vm>, Obstacle> {
+        let Some(provider) = &around.provider else {
+            let words = format!(
+                "there is no Provider {}, and nobody can look for VMs of the cluster",
+                cluster.spec.provider_ref.name
+            );
+            return Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words));
+        };
+        let opened = self.open(cluster, provider, false).await.map_err(|why| unavailable(&why))?;
+        opened.hypervisor.vms().await.map_err(|error| {
+            let words = format!("looking for VMs on the Provider {}: {error}", provider.name_any());
+            Obstacle::new(TenantClusterReason::PreflightNotKnown, words)
+        })
     }
 
     /// Looks at what a cluster names.

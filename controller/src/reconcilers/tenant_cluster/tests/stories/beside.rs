@@ -348,5 +348,31 @@ async fn what_is_named_otherwise_before_the_first_vm_is_given_back() {
     world.cluster.spec.network.service_vips = None;
     world.api.put(&world.cluster);
     world.reconcile().await.unwrap();
+    assert_eq!(held_by(&world), (3, 6), "nobody can tell whether somebody is there who has them");
+    world.place.lock().is_away = false;
+    world.until("ready", World::is_ready).await;
     assert_eq!(held_by(&world), (3, 4));
+}
+
+/// The database is turned back to before its first VM, and its VMs are there.
+#[tokio::test(start_paused = true)]
+async fn beside_vms_that_nothing_is_noted_of_no_address_is_claimed_or_given_back() {
+    let mut world = World::new();
+    has_addresses(&world, 3).await;
+    let before = world.api.snapshot();
+    world.until("ready", World::is_ready).await;
+    world.api.restore(before);
+    world.term = crate::term::Term::unlimited("controller after a restore");
+    let held = held_by(&world);
+    for is_away in [true, false] {
+        world.place.lock().is_away = is_away;
+        for is_paused in [false, true] {
+            let mut cluster: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+            cluster.spec.paused = is_paused;
+            world.api.put(&cluster);
+            world.reconcile().await.unwrap();
+            assert_eq!(held_by(&world), held, "away {is_away}, paused {is_paused}");
+        }
+    }
+    assert!(is_so(&world, "Drifted"), "{:?}", reasons(&world));
 }
