@@ -37,9 +37,9 @@ mod workers;
 
 pub use self::add_ons::add_ons;
 pub use self::addresses::{
-    Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, leaving_out, named, passing, total,
+    Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, gives_out, leaving_out, named, passing, total,
 };
-pub use self::adopted_workers::{AdoptedWorker, adopted_workers};
+pub use self::adopted_workers::{AdoptedWorker, Witnesses, adopted_workers};
 pub use self::adoption::{adopted, is_to_adopt, may_adopt, pinned_as_run};
 pub use self::change::{Change, SeenCluster, blocked, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};

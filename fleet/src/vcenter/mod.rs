@@ -189,6 +189,10 @@ impl Hypervisor for VcenterHypervisor {
         self.give_properties(vm, properties, permit).await
     }
 
+    async fn given(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
+        self.given_to(vm, key).await
+    }
+
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {
         self.switch_on(vm, permit).await
     }

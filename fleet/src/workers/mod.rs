@@ -58,7 +58,7 @@ pub use pool::{Addresses, Image, OvaImage, Pool, Rollout, Template};
 pub use reason::{OUTDATED, REASONS, UNHEALTHY};
 pub use records::{Kept, Noted, Records, noted};
 pub use rounds::{Round, Rounds};
-pub use seen::Seen;
+pub use seen::{Seen, Whose, whose};
 pub use site::Site;
 pub use skew::{cluster_minor, worker_minor};
 pub use status::{Says, WorkerStatus, WorkersStatus};

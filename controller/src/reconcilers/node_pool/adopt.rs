@@ -3,12 +3,14 @@
 
 use std::net::Ipv4Addr;
 
-use fleet::hypervisor::Vm;
+use contract::properties as keys;
+use fleet::hypervisor::{Hypervisor, Vm};
+use fleet::workers::{Cluster, NodeSeen};
 use kube::ResourceExt;
 
 use super::{Known, PoolWork};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{AdoptedWorker, adopted_workers, claimant, claimed};
+use crate::decisions::{AdoptedWorker, Witnesses, adopted_workers, claimant, claimed, gives_out};
 use crate::objects::{IPAddress, Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
 use crate::reach::{Failure, kinds};
 
@@ -21,7 +23,7 @@ impl PoolWork<'_> {
         &self,
         pool: &NodePool,
         known: &Known,
-        newer: &[Vm],
+        (hypervisor, newer): (&dyn Hypervisor, &[Vm]),
     ) -> Result<Result<(), String>, Trouble> {
         if known.goes || pool.metadata.deletion_timestamp.is_some() {
             return Ok(Err("the pool is being deleted: remove them in the vCenter, and it goes on".to_owned()));
@@ -33,8 +35,12 @@ impl PoolWork<'_> {
             Ok(nodes) => nodes,
             Err(error) => return Ok(Err(format!("asking the cluster for its nodes: {error:#}"))),
         };
+        let witnesses = match witnesses(&*known.api, hypervisor, newer, &nodes).await {
+            Ok(witnesses) => witnesses,
+            Err(error) => return Ok(Err(format!("asking the cluster whom it has let in: {error:#}"))),
+        };
         self.0.term.may()?;
-        let (workers, mut refused) = adopted_workers(&pool.name_any(), newer, &nodes);
+        let (workers, mut refused) = adopted_workers(&pool.name_any(), newer, &nodes, &witnesses);
         for worker in workers {
             if let Err(why) = self.adopts_one(&worker, known).await? {
                 refused.push(why);
@@ -83,19 +89,29 @@ impl PoolWork<'_> {
         Ok(Ok(()))
     }
 
-    /// The address that a worker has, if nobody else is said to have it; none where it asks for one by DHCP.
+    /// The address that a worker was given, if its pool gives it out and nobody else is said to have it; none where it asks for one by
+    /// DHCP.
     async fn is_to_have(
         &self,
         worker: &AdoptedWorker,
         machine: Option<&Machine>,
         known: &Known,
     ) -> Result<Result<Option<Ipv4Addr>, String>, Trouble> {
-        if known.addresses.is_none() {
-            return Ok(Ok(None));
-        }
+        let Some(addresses) = &known.addresses else { return Ok(Ok(None)) };
         let Some(address) = worker.address else {
-            return Ok(Err(format!("the cluster does not say which address {} has", worker.name)));
+            return Ok(Err(format!("the form of the VM of {} does not say which address it has", worker.name)));
         };
+        match gives_out(&addresses.spec, address) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Ok(Err(format!(
+                    "{} was given the address {address}, which the IPPool {} does not give out: it is in no range, or reserved",
+                    worker.name,
+                    addresses.name_any()
+                )));
+            }
+            Err(error) => return Ok(Err(format!("the IPPool {}: {error}", addresses.name_any()))),
+        }
         let all = kinds::list::<IPAddress>(self.0.objects, None, None).await.attempting("looking for IPAddresses")?;
         let own = machine.and_then(|machine| machine.metadata.uid.as_ref());
         let text = address.to_string();
@@ -107,6 +123,29 @@ impl PoolWork<'_> {
             None => Ok(Some(address)),
         })
     }
+}
+
+/// What is known of these VMs beside what their nodes say. Of one that cannot be asked nothing is known.
+async fn witnesses(
+    api: &dyn Cluster,
+    hypervisor: &dyn Hypervisor,
+    newer: &[Vm],
+    nodes: &[NodeSeen],
+) -> anyhow::Result<Witnesses> {
+    let stamped = |name: &str| newer.iter().any(|vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == name));
+    let own: Vec<&NodeSeen> = nodes.iter().filter(|node| stamped(&node.name)).collect();
+    let mut witnesses = Witnesses { let_in: api.let_in(&own).await?, ..Witnesses::default() };
+    for vm in newer {
+        match hypervisor.given(&vm.reference, keys::ADDRESS).await {
+            Ok(given) => witnesses.given.extend(given.map(|given| (vm.uuid(), given))),
+            Err(error) => log::debug!("asking for the form of {vm}: {error}"),
+        }
+        match hypervisor.statement(&vm.reference).await {
+            Ok(said) => witnesses.said.extend(said.map(|said| (vm.uuid(), said))),
+            Err(error) => log::debug!("asking what {vm} says: {error}"),
+        }
+    }
+    Ok(witnesses)
 }
 
 /// Whether control nodes of a cluster are newer than the database, as it says itself.

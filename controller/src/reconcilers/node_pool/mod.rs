@@ -364,7 +364,7 @@ impl PoolWork<'_> {
         if !seen.newer.is_empty() {
             // By what is kept nobody can tell who is there: no address is taken or given back either.
             let refused = match is_to_adopt(&known.cluster) {
-                true => match self.adopts(pool, &known, &seen.newer).await? {
+                true => match self.adopts(pool, &known, (&*hypervisor, &seen.newer)).await? {
                     Ok(()) => return Ok(Action::requeue(Duration::ZERO)),
                     Err(why) => Some(why),
                 },

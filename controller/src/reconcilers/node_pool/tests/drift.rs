@@ -135,6 +135,34 @@ async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
     assert!(!asked(), "it is noted");
 }
 
+/// Whoever rules the cluster writes what he likes into its Nodes.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_adopted_has_the_address_that_its_vm_was_given_if_its_pool_gives_it_out() {
+    let mut pooled = Pooled::settled(1).await;
+    let before = pooled.0.api.snapshot();
+    pooled.scale(2);
+    pooled.until("two", |it| it.is_settled(2)).await;
+    pooled.turned_back(before);
+    pooled.scale(2);
+    pooled.until("drifted", Pooled::has_drifted).await;
+    let has = pooled.0.place.lock().forms["shop-general-w2"]["address"].trim_end_matches("/24").to_owned();
+    pooled.0.place.lock().written.insert("shop-general-w2".to_owned(), [192, 168, 10, 90].into());
+    let addresses: IPPool = pooled.0.api.read(None, "blue-nodes").unwrap();
+    let mut reserving = addresses.clone();
+    reserving.spec.reserved.push(has.clone());
+    pooled.0.api.put(&reserving);
+    pooled.adopt();
+    pooled.reconcile().await.unwrap();
+    let words = pooled.words();
+    assert!(pooled.has_drifted() && words.contains(&has) && words.contains("does not give out"), "{words}");
+    assert!(pooled.0.api.named("machines", "shop-general-w2").is_none());
+    pooled.0.api.put(&addresses);
+    pooled.reconcile().await.unwrap();
+    let machine = pooled.0.api.named("machines", "shop-general-w2").unwrap();
+    assert_eq!(machine["status"]["journal"]["address"], has);
+    assert!(!pooled.0.api.names("ipaddresses").contains(&"blue-nodes-192-168-10-90".to_owned()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_was_replaced_since_is_not_replaced_once_more() {
     let mut pooled = Pooled::settled(2).await;

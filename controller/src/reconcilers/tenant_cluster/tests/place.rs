@@ -86,6 +86,8 @@ pub struct State {
     pub stopped: BTreeSet<String>,
     /// Whether the Kubernetes API does not answer.
     pub is_silent: bool,
+    /// Addresses that whoever rules the cluster has written into Nodes, by their names.
+    pub written: BTreeMap<String, Ipv4Addr>,
     /// How many times it does not answer from now on who asks for its nodes.
     pub silences: usize,
     /// How many times nobody is told from now on what VMs show of their cluster.
@@ -331,7 +333,7 @@ impl Cluster for Api {
             provider: format!("vsphere://{}", vm.uuid()),
             ready: !state.unready.contains(&vm.name),
             cordoned: state.cordoned.contains(&vm.name),
-            address: state.address(vm),
+            address: state.written.get(&vm.name).copied().or_else(|| state.address(vm)),
             excluded: state.cordoned.contains(&vm.name),
             control: state.is_control(vm),
             kubelet: state.contents.get(&name(vm)).map_or("v1.36.2".to_owned(), |it| format!("v{}", it.kubernetes)),
@@ -471,6 +473,13 @@ impl Hypervisor for Of {
         };
         let is_it = |it: &&Made| it.0.reference == *vm;
         self.place.look(|state| state.vms.iter().find(is_it).is_some_and(|it| has_joined(state, it)).then_some(said))
+    }
+
+    async fn given(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
+        self.place.look(|state| {
+            let own = state.vms.iter().find(|(own, ..)| own.reference == *vm);
+            own.and_then(|(own, ..)| state.forms.get(&own.name)?.get(key).cloned())
+        })
     }
 
     async fn settle(&self, permit: &dyn Permit) -> Result<()> {
