@@ -35,6 +35,8 @@ pub(super) struct Acting<'a> {
     pub(super) upgrade: Option<Uuid>,
     /// UUIDs of disks of which this command itself was told that they are removed.
     pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
+    /// Disks that were shown as missing to whoever has the cluster removed.
+    pub(super) doubtful: &'a [DiskRef],
 }
 
 impl Acting<'_> {
@@ -52,7 +54,9 @@ impl Acting<'_> {
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
-                save(records, noted).await?;
+                // What was shown as missing nobody was shown as what goes, wherever it has come back.
+                let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
+                save(records, if is_back { noted.leaving(disk) } else { noted }).await?;
                 heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
             Action::Destroy(vm) => heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await),
@@ -219,7 +223,7 @@ async fn removed(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Troubl
 
 async fn missing(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
     log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
-    save(records, records.kept().missing(disk)).await
+    save(records, records.kept().leaving(disk)).await
 }
 
 fn node(records: &Records<'_>, name: &str) -> Result<Node, Trouble> {

@@ -209,10 +209,10 @@ impl Kept {
         kept
     }
 
-    /// The same once a disk that was to be removed is not where it was noted, and nobody knows that it was removed. It may be elsewhere, and
-    /// is named among what is left; that its removal was asked for stays noted where it was.
+    /// The same with a disk among what is left that would be removed otherwise: it is not where it was noted, and may be elsewhere, for
+    /// nobody knows that it was removed; or nobody was shown it as what goes. That its removal was asked for stays noted where it was.
     #[must_use]
-    pub(super) fn missing(&self, disk: &DiskRef) -> Self {
+    pub(super) fn leaving(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
         kept.discarded.retain(|other| other != disk);
         if !kept.left.contains(disk) {
@@ -230,6 +230,12 @@ impl Kept {
             noted.retain(|other| other != disk);
         }
         kept
+    }
+
+    /// The same once a disk whose removal was asked for was seen at a VM, and not where it was noted: it is left, where it is now.
+    #[must_use]
+    pub(super) fn moved(&self, disk: &DiskRef, now: &DiskRef) -> Self {
+        self.forgetting(disk).not_removing(disk).leaving(now)
     }
 
     /// The same with one of its nodes otherwise.

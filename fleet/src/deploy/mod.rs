@@ -32,7 +32,7 @@ mod wish;
 mod tests;
 
 pub use action::Action;
-pub use go::{Arrived, Deploy, Notice, Unheld};
+pub use go::{Arrived, Deploy, HeldDisk, Notice, Unheld};
 pub use guests::{ByKey, Guests};
 pub use kept::{Goal, Granted, Kept, Node, OtherDeployment};
 pub use next::{Next, next};

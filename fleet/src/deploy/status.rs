@@ -53,6 +53,10 @@ pub struct DeployStatus {
     /// UUIDs of those among them whose removal was asked for by a command that was not told what came of it: they are gone, or
     /// elsewhere, unless somebody sees them where they are named.
     pub doubtful: Vec<Uuid>,
+    /// Data disks that are named no more: their removal was asked for, and that they are not there was shown and confirmed. Only the
+    /// command says so that forgets them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forgotten: Vec<DiskRef>,
     /// Data disks that nobody holds and that are yet to be removed.
     pub discarded: Vec<DiskRef>,
     /// What has to happen before it goes on.
@@ -103,6 +107,7 @@ impl DeployStatus {
             nodes: nodes.collect(),
             doubtful: left.iter().map(|disk| disk.uuid).filter(|uuid| kept.removals.contains(uuid)).collect(),
             left,
+            forgotten: Vec::new(),
             discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
             waits,
             done,

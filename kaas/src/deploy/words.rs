@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fleet::deploy::{Arrived, DeployStatus, Goal, Wait, Wanted};
+use fleet::deploy::{Arrived, DeployStatus, Goal, HeldDisk, Wait, Wanted};
 use fleet::hypervisor::{DiskRef, Vm};
 use fleet::node::clean;
 use serde::Serialize;
@@ -143,6 +143,16 @@ pub fn disk_goes_as_well(disk: &DiskRef) -> String {
 pub fn disk_in_doubt(disk: &DiskRef) -> String {
     format!(
         "the data disk {} at {}, which is not there\n  its removal was asked for: it is gone, or was moved, and is named no more from now on",
+        disk.uuid,
+        clean(&disk.path)
+    )
+}
+
+/// A data disk whose removal was asked for, and which a VM holds now, by the hypervisor's word.
+pub fn disk_held(HeldDisk { disk, by }: &HeldDisk) -> String {
+    format!(
+        "the data disk {} at {}, which the VM {by} holds\n  its removal was asked for, and it was moved: it goes where that VM does with its \
+         data disks, and stays otherwise",
         disk.uuid,
         clean(&disk.path)
     )

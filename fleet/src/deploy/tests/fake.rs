@@ -87,6 +87,8 @@ pub struct State {
     pub machines: Vec<Machine>,
     /// All data disks, and whether each was ever written to.
     pub disks: BTreeMap<Uuid, bool>,
+    /// Where those are that somebody has moved since they were made.
+    pub moved: BTreeMap<Uuid, String>,
     /// The image where VMs are put, and whether it is there to its end.
     template: Option<bool>,
     holds: BTreeMap<u64, BTreeMap<String, String>>,
@@ -255,6 +257,17 @@ impl World {
         state.disks.insert(reference.uuid, false);
         state.machines.push(machine.clone());
         machine
+    }
+
+    /// Somebody hangs a disk on the deployment's VM of this name; it is where this says.
+    pub fn hang(&self, name: &str, disk: &DiskRef) {
+        let mut state = self.lock();
+        state.disks.insert(disk.uuid, true);
+        state.moved.insert(disk.uuid, disk.path.clone());
+        let machine =
+            state.machines.iter_mut().find(|machine| machine.vm.name == name && is_ours(&machine.vm)).unwrap();
+        let reference = disk.clone();
+        machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
     }
 
     /// The names of the deployment's VMs.
@@ -466,6 +479,11 @@ impl State {
             bail!(Error::new(Kind::Changed, anyhow::anyhow!("it has changed")));
         }
         Ok(machine)
+    }
+
+    /// Whether a disk is where this says.
+    fn has(&self, disk: &DiskRef) -> bool {
+        self.disks.contains_key(&disk.uuid) && self.moved.get(&disk.uuid).is_none_or(|path| *path == disk.path)
     }
 
     /// Whether the VMs have been on for long enough, all together.

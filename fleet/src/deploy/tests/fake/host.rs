@@ -202,8 +202,8 @@ impl Hypervisor for World {
     }
 
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
-        let disk = disk.uuid;
-        self.look("has_disk", move |state| state.disks.contains_key(&disk)).await
+        let disk = disk.clone();
+        self.look("has_disk", move |state| state.has(&disk)).await
     }
 
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
