@@ -10,6 +10,7 @@ use super::next::next;
 use super::seen::{Said, Seen};
 use super::wait::Wait;
 use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
+use crate::node::clean;
 use crate::upgrade::Reason;
 
 /// One control node.
@@ -31,6 +32,14 @@ pub struct NodeStatus {
     pub formed: bool,
     /// Whether Kubernetes has it Ready.
     pub ready: bool,
+}
+
+/// What is said of a data disk that is left, in words for people. Doubtful is one whose removal was asked for by whoever was not told what
+/// came of it.
+pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
+    let doubt =
+        if is_doubtful { "; its removal was asked for: it is gone, or was moved, if it is not there" } else { "" };
+    format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
 }
 
 /// One cluster.

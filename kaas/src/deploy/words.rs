@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fleet::deploy::{Arrived, DeployStatus, Goal, HeldDisk, Wait, Wanted};
+use fleet::deploy::{Arrived, DeployStatus, Goal, HeldDisk, Wait, Wanted, left_in_words};
 use fleet::hypervisor::{DiskRef, Vm};
 use fleet::node::clean;
 use serde::Serialize;
@@ -179,11 +179,7 @@ pub fn status(status: &DeployStatus) -> String {
         }
     }
     for disk in &status.left {
-        text += &format!("  left: the data disk {} at {}", disk.uuid, disk.path);
-        if status.doubtful.contains(&disk.uuid) {
-            text += "; its removal was asked for: it is gone, or was moved, if it is not there";
-        }
-        text += "\n";
+        text += &format!("  left: {}\n", left_in_words(disk, status.doubtful.contains(&disk.uuid)));
     }
     for disk in &status.discarded {
         text += &format!("  also to be removed: the data disk {} at {}\n", disk.uuid, disk.path);

@@ -9,6 +9,7 @@ mod change;
 mod deploy;
 mod drift;
 mod leave;
+mod left;
 mod note;
 mod operate;
 mod operator;
