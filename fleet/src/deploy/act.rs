@@ -16,8 +16,8 @@ use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
 use crate::ending::{Cancelled, unless_cancelled};
-use crate::hypervisor::{Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, Noting, Unless};
+use crate::hypervisor::{Addition, DiskRef, Error, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, NotedEnd, Noting, Unless};
 use crate::workers::Trouble;
 
 /// How long a node may take to shut down before its power is cut: its cluster goes with it.
@@ -129,8 +129,8 @@ impl Acting<'_> {
         Ok(())
     }
 
-    /// That it is asked for is noted right before the request, and says of a disk that is not there any more that it may be gone. That it is
-    /// gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk
+    /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
+    /// where that look has ended it, the note is taken back. That it is gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk
     /// meanwhile, and it is named as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_removed = self.removed().contains(&disk.uuid);
@@ -143,7 +143,12 @@ impl Acting<'_> {
         }
         // Somebody has brought it back.
         self.removed().remove(&disk.uuid);
-        let answer = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
+        let was_noted = records.kept().removals.contains(&disk.uuid);
+        let NotedEnd { answer, is_asked } = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
+        if answer.as_ref().is_err_and(is_final) && !was_noted && !is_asked {
+            // This call alone has noted it, and has asked for nothing.
+            save(records, records.kept().not_removing(disk)).await?;
+        }
         match answer {
             // It was there a moment ago, and this call has not removed it.
             Err(error) if error.kind == Kind::NotFound => missing(records, disk).await,
@@ -166,7 +171,7 @@ impl Acting<'_> {
         }
     }
 
-    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Unless<()> {
+    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<NotedEnd, Cancelled> {
         let records = Mutex::new(records);
         let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
         self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
@@ -192,6 +197,11 @@ impl Acting<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a call has ended for good. What nobody can say now is asked again, by the same note.
+fn is_final(error: &Error) -> bool {
+    matches!(error.kind, Kind::Changed | Kind::Refused | Kind::Denied | Kind::NotFound)
 }
 
 /// What came of a call, or of a look, that ends where the command is to.

@@ -104,7 +104,7 @@ pub struct Kept {
     /// Disks that are removed once nobody holds them, noted before they are detached.
     #[serde(default)]
     pub discarded: Vec<DiskRef>,
-    /// UUIDs of disks whose removal was asked for, noted right before the request. One that is not there any more then is gone, or somebody
+    /// UUIDs of disks whose removal was asked for, noted before the last look and the request. One that is not there any more then is gone, or somebody
     /// has moved it: only a command that was told so knows which. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removals: Vec<Uuid>,

@@ -104,8 +104,8 @@ pub struct State {
     pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.
     pub store_hangs: bool,
-    /// Whether it is so from the moment on at which a disk's removal is noted.
-    pub hangs_once_removal_is_noted: bool,
+    /// What happens once a disk's removal is noted.
+    pub once_removal_is_noted: Option<fn(&mut State)>,
     /// How often that was asked meanwhile.
     pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
@@ -562,8 +562,11 @@ impl Store for World {
             }
         }
         self.call("store.write", Does::Writes, move |state| {
-            state.store_hangs |= state.hangs_once_removal_is_noted && text.contains("\"removals\":");
+            let then = state.once_removal_is_noted.filter(|_| text.contains("\"removals\":"));
             state.holds.get_mut(&number).context("no hold")?.insert(file, text);
+            if let Some(then) = then {
+                then(state);
+            }
             Ok(())
         })
         .await
