@@ -74,10 +74,10 @@ impl Acting<'_> {
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
         };
         let Some((wanted, asked)) = make() else { return Ok(()) };
-        if node.secret.is_some() && wanted.secret(asked).is_none() {
-            // When it was given, all VMs were there.
+        if wanted.secret(asked).is_none() {
+            // When it was given, all VMs were there. What the one before was told need not be noted.
             return Err(Trouble::Stop(anyhow!(
-                "the VM of {} is gone and is made anew, for which the deployment secret is needed: give the command again",
+                "the VM of {} is not there and is yet to be made, for which the deployment secret is needed: give the command again",
                 node.name
             )));
         }
