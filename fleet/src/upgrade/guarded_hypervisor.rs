@@ -33,6 +33,8 @@ pub struct GuardedHypervisor<'a> {
 /// The permit of one call.
 struct Call<'a> {
     hold: &'a Hold<'a>,
+    /// Becomes true when whoever asked for it is to end; none where nobody can say so.
+    cancelled: Option<watch::Receiver<bool>>,
     /// Whether something was permitted before: it may have happened then, whatever comes now.
     begun: AtomicBool,
 }
@@ -59,6 +61,17 @@ impl Permit for Call<'_> {
 
     fn rest(&self) -> Duration {
         self.hold.rest()
+    }
+
+    async fn rests(&self, rest: Duration) -> bool {
+        let rested = tokio::time::sleep(rest);
+        match &self.cancelled {
+            Some(cancelled) => unless_cancelled(cancelled, rested).await.is_ok(),
+            None => {
+                rested.await;
+                true
+            }
+        }
     }
 }
 
@@ -139,7 +152,7 @@ impl<'a> GuardedHypervisor<'a> {
     }
 
     fn call(&self) -> Call<'a> {
-        Call { hold: self.hold, begun: AtomicBool::new(false) }
+        Call { hold: self.hold, cancelled: None, begun: AtomicBool::new(false) }
     }
 
     /// Refuses a VM that is not stamped as the deployment's.
@@ -237,7 +250,7 @@ impl<'a> GuardedHypervisor<'a> {
         like: impl Into<Option<&'v Vm>>,
         placement: &Placement,
     ) -> Unless<Staged> {
-        let call = self.call();
+        let call = Call { cancelled: Some(cancelled.clone()), ..self.call() };
         unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, like.into(), placement, &call)).await
     }
 
