@@ -68,6 +68,18 @@ impl Acting<'_> {
         }
     }
 
+    /// Notes the deployer's key that a node of a cluster which has formed has let in, where another one was noted: its nodes were given it
+    /// since.
+    pub(super) async fn let_in(&self, records: &mut Records<'_>) -> Result<(), Trouble> {
+        let deployer = self.wanted.and_then(Wanted::deployer);
+        let kept = records.kept();
+        if !kept.formed || deployer.is_none() || deployer == kept.deployer {
+            return Ok(());
+        }
+        let noted = Kept { deployer, ..kept.clone() };
+        save(records, noted).await
+    }
+
     async fn make(&self, records: &mut Records<'_>, node: Node) -> Result<(), Trouble> {
         let make = || {
             let wanted = self.wanted?;

@@ -83,8 +83,8 @@ pub struct Kept {
     /// later: none but this is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<Fingerprint>,
-    /// Fingerprint of the deployer's key that its VMs were told; none in a journal of before this was noted. The nodes of a cluster that has
-    /// formed may have been given another one since.
+    /// Fingerprint of the deployer's key that its VMs were told, or, once it has formed, of the last one that a node has let in; none in a
+    /// journal of before this was noted. Its nodes may have been given another one since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployer: Option<Fingerprint>,
     /// Whether data disks go with it.

@@ -315,6 +315,12 @@ impl Deploy<'_> {
                 return Ok(round);
             }
         };
+        if given.is_some()
+            && let Err(trouble) = acting.let_in(records).await
+        {
+            round.meets(trouble, in_doubt)?;
+            return Ok(round);
+        }
         let next = next(records.kept(), &seen);
         (round.is_done, round.needs_a_person, round.given) = (next.is_done(), next.needs_a_person(), given);
         round.waits = next.waits;

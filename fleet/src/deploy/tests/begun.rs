@@ -40,8 +40,14 @@ async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_i
     for wanted in [&second, &first] {
         let (arrived, _) = world.give(Wish::Deploy(wanted)).await.arrived();
         assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        // One that was let in is noted: nobody is warned of it any more.
+        assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, wanted.deployer());
     }
-    assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, noted);
+    // One that is not let in is not.
+    world.lock().ill = true;
+    let (arrived, _) = world.give(Wish::Deploy(&second)).await.arrived();
+    assert!(!matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, first.deployer());
 }
 
 /// Whoever has all VMs needs no secret, until one of them is gone that was never on.
