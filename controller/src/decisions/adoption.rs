@@ -138,6 +138,7 @@ mod tests {
             deployment: Some(Uuid::from_u128(1)),
             goal: Goal::Up,
             image: Image { digest: "0a".repeat(32), name: "kaas-tenant-0.2.0".to_owned() },
+            deployer: None,
             nodes: vec![node(1), node(2)],
             formed,
             authority: None,

@@ -114,6 +114,7 @@ mod tests {
             nodes: vec![node],
             left: Vec::new(),
             doubtful: Vec::new(),
+            forgotten: Vec::new(),
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready,

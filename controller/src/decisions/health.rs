@@ -247,6 +247,7 @@ mod tests {
             nodes: (1..).zip(ready).map(node).collect(),
             left: Vec::new(),
             doubtful: Vec::new(),
+            forgotten: Vec::new(),
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready.iter().all(|ready| *ready),

@@ -5,9 +5,8 @@ use std::io;
 
 use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use tokio::net::unix::pipe::Receiver;
 
 /// The signals that ask for the end, held back.
 pub struct Signals(SigSet);
@@ -29,14 +28,15 @@ impl Signals {
     /// The system refuses.
     pub(super) fn listen(&self) -> anyhow::Result<Listening> {
         let opened = SignalFd::with_flags(&self.0, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
+        // It is no pipe, but is waited for and read as one.
         let listening =
-            opened.map_err(io::Error::from).and_then(|opened| AsyncFd::with_interest(opened, Interest::READABLE));
+            opened.map_err(io::Error::from).and_then(|opened| Receiver::from_owned_fd_unchecked(opened.into()));
         listening.map(Listening).context("opening the signals that ask for the end")
     }
 }
 
 /// Reads them.
-pub(super) struct Listening(AsyncFd<SignalFd>);
+pub(super) struct Listening(Receiver);
 
 impl Listening {
     /// Returns once this process was asked to end. Where nobody waits for that the signal stays.
@@ -44,12 +44,14 @@ impl Listening {
     /// # Errors
     /// It cannot be read.
     pub(super) async fn asked(&self) -> anyhow::Result<()> {
-        let read = |signals: &SignalFd| -> io::Result<()> {
-            match signals.read_signal()? {
-                Some(_) => Ok(()),
-                None => Err(io::ErrorKind::WouldBlock.into()),
+        // One signal's description at a time: less than that is not given.
+        let mut description = [0; size_of::<siginfo>()];
+        loop {
+            self.0.readable().await.context("waiting to be asked to end")?;
+            match self.0.try_read(&mut description) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read.map(drop).context("reading what asks for the end"),
             }
-        };
-        self.0.async_io(Interest::READABLE, read).await.context("waiting to be asked to end")
+        }
     }
 }

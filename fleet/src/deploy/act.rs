@@ -16,8 +16,8 @@ use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
 use crate::ending::{Cancelled, unless_cancelled};
-use crate::hypervisor::{Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, Noting, Unless};
+use crate::hypervisor::{Addition, DiskRef, Error, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, NotedEnd, Noting, Unless};
 use crate::workers::Trouble;
 
 /// How long a node may take to shut down before its power is cut: its cluster goes with it.
@@ -35,6 +35,8 @@ pub(super) struct Acting<'a> {
     pub(super) upgrade: Option<Uuid>,
     /// UUIDs of disks of which this command itself was told that they are removed.
     pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
+    /// Disks that were shown as missing to whoever has the cluster removed.
+    pub(super) doubtful: &'a [DiskRef],
 }
 
 impl Acting<'_> {
@@ -52,8 +54,10 @@ impl Acting<'_> {
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
-                let noted = if self.may_have_served(records.kept(), vm) { noted.leaving(disk) } else { noted };
-                save(records, noted).await?;
+                // What was shown as missing nobody was shown as what goes, wherever it has come back.
+                let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
+                let stays = is_back || self.may_have_served(records.kept(), vm);
+                save(records, if stays { noted.leaving(disk) } else { noted }).await?;
                 heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
             Action::Destroy(vm) => heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await),
@@ -65,14 +69,27 @@ impl Acting<'_> {
         }
     }
 
-    /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here.
+    /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is
+    /// to go, its disks go as a person wants it.
     fn may_have_served(&self, kept: &Kept, vm: &Vm) -> bool {
         let is_anothers = self.deploy.restorable.is_some_and(|unfinished| !unfinished.has(vm.uuid()));
-        if is_anothers && kept.goal == Goal::Up {
+        let may = is_anothers && kept.goal == Goal::Up;
+        if may {
             log::warn!("{vm} was begun by another process and is made anew: its data disk stays, and is named as left");
         }
-        // Where the cluster is to go, its disks go as a person wants it.
-        is_anothers && kept.goal == Goal::Up
+        may
+    }
+
+    /// Notes the deployer's key that a node of a cluster which has formed has let in, where another one was noted: its nodes were given it
+    /// since.
+    pub(super) async fn let_in(&self, records: &mut Records<'_>) -> Result<(), Trouble> {
+        let deployer = self.wanted.and_then(Wanted::deployer);
+        let kept = records.kept();
+        if !kept.formed || deployer.is_none() || deployer == kept.deployer {
+            return Ok(());
+        }
+        let noted = Kept { deployer, ..kept.clone() };
+        save(records, noted).await
     }
 
     async fn make(&self, records: &mut Records<'_>, node: Node) -> Result<(), Trouble> {
@@ -81,10 +98,10 @@ impl Acting<'_> {
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
         };
         let Some((wanted, asked)) = make() else { return Ok(()) };
-        if node.secret.is_some() && wanted.secret(asked).is_none() {
-            // When it was given, all VMs were there.
+        if wanted.secret(asked).is_none() {
+            // When it was given, all VMs were there. What the one before was told need not be noted.
             return Err(Trouble::Stop(anyhow!(
-                "the VM of {} is gone and is made anew, for which the deployment secret is needed: give the command again",
+                "the VM of {} is not there and is yet to be made, for which the deployment secret is needed: give the command again",
                 node.name
             )));
         }
@@ -142,9 +159,9 @@ impl Acting<'_> {
         Ok(())
     }
 
-    /// That it is asked for is noted right before the request, and says of a disk that is not there any more that it may be gone. That it is
-    /// gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk
-    /// meanwhile, and it is named as left.
+    /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
+    /// where that look has ended it, the note is taken back. That it is gone knows only who was told so: where the answer was lost, or the
+    /// command before was killed, somebody may have moved the disk meanwhile, and it is named as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
@@ -156,7 +173,12 @@ impl Acting<'_> {
         }
         // Somebody has brought it back.
         self.removed().remove(&disk.uuid);
-        let answer = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
+        let was_noted = records.kept().removals.contains(&disk.uuid);
+        let NotedEnd { answer, is_asked } = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
+        if answer.as_ref().is_err_and(is_final) && !was_noted && !is_asked {
+            // This call alone has noted it, and has asked for nothing.
+            save(records, records.kept().not_removing(disk)).await?;
+        }
         match answer {
             // It was there a moment ago, and this call has not removed it.
             Err(error) if error.kind == Kind::NotFound => missing(records, disk).await,
@@ -179,7 +201,7 @@ impl Acting<'_> {
         }
     }
 
-    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Unless<()> {
+    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<NotedEnd, Cancelled> {
         let records = Mutex::new(records);
         let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
         self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
@@ -205,6 +227,11 @@ impl Acting<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a call has ended for good. What nobody can say now is asked again, by the same note.
+fn is_final(error: &Error) -> bool {
+    matches!(error.kind, Kind::Changed | Kind::Refused | Kind::Denied | Kind::NotFound)
 }
 
 /// What came of a call, or of a look, that ends where the command is to.
@@ -236,7 +263,7 @@ async fn removed(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Troubl
 
 async fn missing(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
     log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
-    save(records, records.kept().missing(disk)).await
+    save(records, records.kept().leaving(disk)).await
 }
 
 fn node(records: &Records<'_>, name: &str) -> Result<Node, Trouble> {

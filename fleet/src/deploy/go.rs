@@ -47,6 +47,17 @@ pub struct Unheld {
     pub goes: Vec<DiskRef>,
     /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere.
     pub doubtful: Vec<DiskRef>,
+    /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds.
+    pub held: Vec<HeldDisk>,
+}
+
+/// A disk whose removal was asked for, and which was moved to a VM since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldDisk {
+    /// The disk, where it is now.
+    pub disk: DiskRef,
+    /// The VM that holds it, for people.
+    pub by: String,
 }
 
 /// What happens.

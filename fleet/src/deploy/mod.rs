@@ -33,14 +33,14 @@ mod wish;
 mod tests;
 
 pub use action::Action;
-pub use go::{Arrived, Deploy, Notice, Unheld};
+pub use go::{Arrived, Deploy, HeldDisk, Notice, Unheld};
 pub use guests::{ByKey, Guests};
 pub use kept::{Goal, Granted, Kept, Node, OtherDeployment};
 pub use next::{Next, next};
 pub use reason::REASONS;
 pub use records::{Records, authority, begun, ended_with_its_cluster};
 pub use seen::{Said, Seen};
-pub use status::{DeployStatus, NodeStatus};
+pub use status::{DeployStatus, NodeStatus, left_in_words};
 pub use unfinished::Unfinished;
 pub use wait::Wait;
 pub use wanted::{Wanted, WantedNode};

@@ -10,6 +10,7 @@ use super::next::next;
 use super::seen::{Said, Seen};
 use super::wait::Wait;
 use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
+use crate::node::clean;
 use crate::upgrade::Reason;
 
 /// One control node.
@@ -33,6 +34,14 @@ pub struct NodeStatus {
     pub ready: bool,
 }
 
+/// What is said of a data disk that is left, in words for people. Doubtful is one whose removal was asked for by whoever was not told what
+/// came of it.
+pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
+    let doubt =
+        if is_doubtful { "; its removal was asked for: it is gone, or was moved, if it is not there" } else { "" };
+    format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
+}
+
 /// One cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployStatus {
@@ -53,6 +62,10 @@ pub struct DeployStatus {
     /// UUIDs of those among them whose removal was asked for by a command that was not told what came of it: they are gone, or
     /// elsewhere, unless somebody sees them where they are named.
     pub doubtful: Vec<Uuid>,
+    /// Data disks that are named no more: their removal was asked for, and that they are not there was shown and confirmed. Only the
+    /// command says so that forgets them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forgotten: Vec<DiskRef>,
     /// Data disks that nobody holds and that are yet to be removed.
     pub discarded: Vec<DiskRef>,
     /// What has to happen before it goes on.
@@ -103,6 +116,7 @@ impl DeployStatus {
             nodes: nodes.collect(),
             doubtful: left.iter().map(|disk| disk.uuid).filter(|uuid| kept.removals.contains(uuid)).collect(),
             left,
+            forgotten: Vec::new(),
             discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
             waits,
             done,

@@ -26,7 +26,7 @@ pub enum Wish<'a> {
         /// Those that none of its VMs holds and that go with them, as they were shown to whoever says so ([`super::Deploy::unheld`]).
         left: &'a [DiskRef],
         /// Those whose removal was asked for and that were not there when that was shown to whoever says so: where they still are not, they
-        /// are named no more, and one that is there by now stays.
+        /// are named no more, and one that is there by now, or that a VM holds, stays.
         doubtful: &'a [DiskRef],
         /// VMs that go as well though nothing is noted of how they were made, as they were shown to whoever says so.
         also: &'a [Vm],
@@ -280,11 +280,11 @@ impl Kept {
 
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
     /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
-    /// the cluster is somebody's.
+    /// the cluster is somebody's. Where its removal was asked for before, that has not happened, for the VM holds it.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
-        let mut kept = self.clone();
+        let mut kept = self.not_removing(disk);
         let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
         let was_used = self.formed || of.as_ref().is_none_or(|node| node.started);
         if let Some(node) = of.filter(|node| node.disk.is_none() && is_only) {

@@ -39,4 +39,10 @@ pub trait Permit: Send + Sync {
     fn rest(&self) -> Duration {
         Duration::ZERO
     }
+
+    /// Waits for so long, unless whoever asked for the call is to end: false then, at once.
+    async fn rests(&self, rest: Duration) -> bool {
+        tokio::time::sleep(rest).await;
+        true
+    }
 }

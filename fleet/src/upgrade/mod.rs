@@ -62,7 +62,7 @@ pub use decide::plan;
 pub use deployment::{Deployment, OtherCluster};
 pub use entry::{Direction, Entry, Event, Outcome};
 pub use guarded_hypervisor::GuardedHypervisor;
-pub(crate) use guarded_hypervisor::{Noting, Unless, may};
+pub(crate) use guarded_hypervisor::{NotedEnd, Noting, Unless, may};
 pub use inventory::Inventory;
 pub use journal::Journal;
 pub use kubernetes::{GaveUp, KubernetesOptions};

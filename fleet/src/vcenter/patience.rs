@@ -20,14 +20,19 @@ impl<'a> Patience<'a> {
         Self { what, permit, tries: client.tries(), is_told: false }
     }
 
-    /// Waits until it may be tried again; what it waits for is said once. False when it has been tried for long enough.
+    /// Waits until it may be tried again; what it waits for is said once. False when it has been tried for long enough, or whoever asked for
+    /// it does not wait for a permit any more: nothing is under way then, and what is there stays as it is.
     pub(super) async fn outlasts(&mut self, why: String) -> bool {
         if !self.is_told {
             log::warn!("{} is tried again for a while: {why}", self.what);
             self.is_told = true;
         }
-        tokio::time::sleep(self.permit.rest()).await;
-        self.tries.again().await
+        if !self.tries.again().await {
+            return false;
+        }
+        let rest = self.permit.rest();
+        // Of what fails otherwise only the short pauses are waited for: to give it up would waste all that was done.
+        rest.is_zero() || self.permit.rests(rest).await
     }
 }
 

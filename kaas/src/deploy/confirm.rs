@@ -17,6 +17,8 @@ pub struct Going {
     pub left: Vec<String>,
     /// What says of each of these that is not there and is named no more which disk it is.
     pub doubtful: Vec<String>,
+    /// What says of each of these that was to be removed before, and that a VM holds now, which disk and which VM it is.
+    pub held: Vec<String>,
     /// What says of each VM that goes as well which it is.
     pub also: Vec<String>,
 }
@@ -31,13 +33,14 @@ impl Going {
             disks,
             left: Vec::new(),
             doubtful: Vec::new(),
+            held: Vec::new(),
             also: Vec::new(),
         }
     }
 
     /// All that stands in the question one by one.
     pub fn named(&self) -> impl Iterator<Item = &String> {
-        self.also.iter().chain(&self.left).chain(&self.doubtful)
+        self.also.iter().chain(&self.left).chain(&self.doubtful).chain(&self.held)
     }
 
     /// Has a person type the cluster's name, unless it was given.
@@ -58,7 +61,7 @@ impl Going {
 
     /// What goes as well stands in it, and nowhere else: whoever sees the question sees that.
     fn question(&self) -> String {
-        let Self { cluster, place, journal, disks, left, doubtful: _, also } = self;
+        let Self { cluster, place, journal, disks, left, doubtful: _, held: _, also } = self;
         let named: String = self.named().map(|named| format!("{named}\n")).collect();
         let and_disks = match (disks, left.len()) {
             (false, _) => "; its data disks stay".to_owned(),
@@ -91,7 +94,8 @@ mod tests {
                 ["d1 at [ds] cp1.vmdk", "d2 at [ds] cp2.vmdk", "d3 at [ds] cp3.vmdk"].map(str::to_owned).to_vec();
             let also = ["VM cp8", "VM cp9"].map(str::to_owned).to_vec();
             let doubtful = vec!["d4 at [ds] cp4.vmdk".to_owned()];
-            let going = Going { cluster: "control".to_owned(), place, journal, disks, left, doubtful, also };
+            let held = vec!["d5 at [ds] cp5.vmdk".to_owned()];
+            let going = Going { cluster: "control".to_owned(), place, journal, disks, left, doubtful, held, also };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;
@@ -108,7 +112,7 @@ mod tests {
         assert!(question.contains("and the 2 that are named above"), "{question}");
         let question = asked(None, "control", true).1;
         assert!(question.contains("with all that it knows, also the 3 that are named above as going"), "{question}");
-        let named = "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nd4 at [ds] cp4.vmdk\nAll VMs of the cluster";
+        let named = "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nd4 at [ds] cp4.vmdk\nd5 at [ds] cp5.vmdk\nAll VMs of the cluster";
         assert!(question.starts_with(named), "{question}");
         assert_eq!(asked(Some("control"), "", true), (Ok(()), String::new()));
         for (given, answer) in [(None, ""), (None, "yes"), (None, "Control"), (Some("other"), "control")] {

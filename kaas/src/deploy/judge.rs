@@ -88,7 +88,7 @@ pub(super) fn another_key(key: Option<Fingerprint>, kept: &Kept) -> Option<Strin
     let is_another = kept.goal == Goal::Up && kept.formed && given != noted;
     is_another.then(|| {
         format!(
-            "the VMs of the cluster {} were told the deployer's key {noted}, and the one that is there is {given}: its nodes let that in \
+            "the nodes of the cluster {} let in the deployer's key {noted} before, and the one that is there is {given}: they let that in \
              only if it was given to them since",
             kept.cluster
         )

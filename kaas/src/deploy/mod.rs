@@ -112,6 +112,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         also: also.iter().map(words::goes_as_well).collect(),
         left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
         doubtful: unheld.doubtful.iter().map(words::disk_in_doubt).collect(),
+        held: unheld.held.iter().map(words::disk_held).collect(),
         ..Going::of(name, &*site, arguments.data_disks)
     };
     let given = arguments.confirm.clone();
@@ -123,7 +124,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
-    let (disks, Unheld { goes, doubtful }) = (arguments.data_disks, &unheld);
+    let (disks, Unheld { goes, doubtful, held: _ }) = (arguments.data_disks, &unheld);
     let wish = Wish::Destroy { cluster: name, disks, left: goes, doubtful, also: &also };
     // One run: who asks it to end while it looks whether there is only the place has asked all of it.
     let gone = run.with(&place, None, async |deploy| {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use contract::deployer::{Fingerprint, PrivateKey};
 use contract::role::Role;
-use fleet::deploy::{DeployStatus, Goal, Kept};
+use fleet::deploy::{Arrived, DeployStatus, Goal, Kept};
 use fleet::hypervisor::DiskRef;
 use fleet::upgrade::Target;
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
 
 use super::judge::{Judged, Resolve, another_key, begun_with, judge_with};
-use super::words::{Plan, status};
+use super::words::{Outcome, Plan, status};
 use super::{ONE, THREE};
 use crate::cluster_file::{Checked, ClusterFile};
 
@@ -314,6 +314,7 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
         nodes: Vec::new(),
         left: vec![disk(1), disk(3)],
         doubtful: vec![disk(3).uuid],
+        forgotten: vec![disk(4)],
         discarded: vec![disk(2)],
         waits: Vec::new(),
         done: false,
@@ -324,4 +325,7 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
     assert!(text.contains(&format!("  also to be removed: the data disk {} at [ds] 2.vmdk\n", disk(2).uuid)), "{text}");
     let asked = format!("  left: the data disk {} at [ds] 3.vmdk; its removal was asked for: it is", disk(3).uuid);
     assert!(text.contains(&asked), "{text}");
+    // Programs are told of what is named no more as well: with --confirm nobody is asked.
+    let told = serde_json::to_value(Outcome::of(&Arrived::Gone, Path::new("kubeconfig"), &at)).unwrap();
+    assert_eq!(told["forgotten"][0]["uuid"], serde_json::json!(disk(4).uuid));
 }

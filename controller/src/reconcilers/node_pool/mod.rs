@@ -388,10 +388,10 @@ impl PoolWork<'_> {
             (seen, false)
         } else {
             log::debug!("{namespace}/{}: something is to be done", pool.name_any());
-            let going = self.rounds(pool, &known, &workers, &store, kept);
+            let going = Box::pin(self.rounds(pool, &known, &workers, &store, kept));
             // It is gone on with by what is wanted then. How workers are is said between two rounds.
-            let otherwise = self.is_wanted_otherwise(pool, &known.cluster, &machines);
-            let (kept, is_heard) = work.heeding(going, &end, otherwise, std::future::pending()).await?;
+            let otherwise = Box::pin(self.is_wanted_otherwise(pool, &known.cluster, &machines));
+            let (kept, is_heard) = work.heeding(going, &end, otherwise, Box::pin(std::future::pending())).await?;
             (workers.status_of(&kept?).await?, is_heard)
         };
         work.term.may()?;

@@ -76,8 +76,10 @@ impl Work<'_> {
         let adopted = adopted(kept, &vms).map_err(anyhow::Error::msg)?;
         let authority = shown(opened, &adopted, &vms).await?;
         let adopted = Kept { authority: Some(authority), ..adopted };
-        let operator = self.operator(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
-        let said = operator.proved(&adopted, &vms).await?;
+        let said = {
+            let operator = self.operator(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
+            operator.proved(&adopted, &vms).await?
+        };
         Ok((adopted, vms, said))
     }
 

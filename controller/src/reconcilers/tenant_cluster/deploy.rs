@@ -71,8 +71,9 @@ impl Work<'_> {
         let told = |notice: &Notice<'_>| told(&words, notice);
         let deploy = deploy(opened, guests, (&store, self.term), placement(wish), &told, cancelled);
         // Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
-        let going = deploy.go(wish, TakeOver::FromAnyone);
-        let (otherwise, tells) = (self.is_wanted_otherwise(cluster), self.tells(cluster, wish, &words));
+        let going = Box::pin(deploy.go(wish, TakeOver::FromAnyone));
+        let otherwise = Box::pin(self.is_wanted_otherwise(cluster));
+        let tells = Box::pin(self.tells(cluster, wish, &words));
         let (gone, _) = self.heeding(going, &end, otherwise, tells).await?;
         Ok(match Gone::of(gone)? {
             Gone::Arrived((arrived, status)) => Ran::Arrived(arrived, status),

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use fleet::deploy::{Arrived, DeployStatus, Wait, Wish};
+use fleet::deploy::{Arrived, Wait, Wish};
 use kube::ResourceExt;
 
 use super::deploy::Ran;
+use super::left::what_is_left;
 use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
@@ -53,6 +54,11 @@ impl Work<'_> {
             }
             Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
             Going::LetGo => {
+                // Before it goes, each time: whoever leads next says it again where this one is not done with it.
+                match what_is_left(cluster) {
+                    Ok(left) => left.iter().for_each(|words| log::warn!("{words}")),
+                    Err(error) => log::warn!("what is left of {} nobody can say: {error:#}", cluster.name_any()),
+                }
                 if let Err(error) = self.places.clears(cluster).await {
                     let name = cluster.name_any();
                     log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");
@@ -126,13 +132,9 @@ impl Work<'_> {
         // What no VM of the cluster holds nobody was shown: it stays, and is named.
         let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], also: &[] };
         match self.go(cluster, &opened, &*guests, wish).await? {
-            Ran::Arrived(Arrived::Gone, status) => {
-                self.name_what_is_left(cluster, &status);
-                Ok(After::Again)
-            }
             Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
             Ran::Arrived(Arrived::Stopped(on), _) => self.stands(cluster, &words(&on)).await,
-            Ran::Cancelled | Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
+            Ran::Cancelled | Ran::Arrived(Arrived::Gone | Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
             Ran::Refused(words) => self.stands(cluster, &words).await,
         }
     }
@@ -147,18 +149,6 @@ impl Work<'_> {
     async fn stands(&self, cluster: &TenantCluster, words: &str) -> Result<After, Trouble> {
         self.note(cluster, &leaving_stuck(words), |_| ()).await?;
         Ok(After::Rest(AWAITING))
-    }
-
-    /// Disks that are not the cluster's stay, and nothing names them once its object is gone.
-    fn name_what_is_left(&self, cluster: &TenantCluster, status: &DeployStatus) {
-        for disk in &status.left {
-            log::warn!(
-                "{}/{}: the disk {} is left",
-                cluster.namespace().unwrap_or_default(),
-                status.cluster,
-                disk.path
-            );
-        }
     }
 }
 

@@ -8,6 +8,7 @@ mod begin;
 mod deploy;
 mod drift;
 mod leave;
+mod left;
 mod note;
 mod operations;
 mod own_guests;

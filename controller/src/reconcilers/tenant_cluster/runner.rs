@@ -1,6 +1,7 @@
 //! One run of `fleet`, whatever it does: of a cluster's control nodes, of an Operation, or of a pool. It goes on until it ends by itself, the
 //! term does, or it can be gone on with otherwise. Knows nothing of what is done.
 
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -64,18 +65,18 @@ fn is_of_api(error: &anyhow::Error) -> bool {
 
 impl Work<'_> {
     /// Lets a run go on until it ends, and what `tells` beside it. By `end` it is asked to end where it can be gone on with, once `otherwise`
-    /// returns: nobody waits for what nobody wants any more. What became of it, and whether it was asked.
+    /// returns: nobody waits for what nobody wants any more. What became of it, and whether it was asked. They are large: each is on the
+    /// heap, and not once more in whatever awaits this.
     ///
     /// # Errors
     /// The term is over. The run is left where it stands: whoever leads then goes on from what is kept.
     pub(in crate::reconcilers) async fn heeding<T>(
         &self,
-        going: impl Future<Output = T>,
+        mut going: Pin<Box<impl Future<Output = T>>>,
         end: &watch::Sender<bool>,
-        otherwise: impl Future<Output = ()>,
-        tells: impl Future<Output = ()>,
+        mut otherwise: Pin<Box<impl Future<Output = ()>>>,
+        mut tells: Pin<Box<impl Future<Output = ()>>>,
     ) -> Result<(T, bool), Trouble> {
-        tokio::pin!(going, otherwise, tells);
         let (mut is_heard, mut is_told) = (false, false);
         let gone = loop {
             tokio::select! {

@@ -89,6 +89,8 @@ pub struct State {
     pub machines: Vec<Machine>,
     /// All data disks, and whether each was ever written to.
     pub disks: BTreeMap<Uuid, bool>,
+    /// Where those are that somebody has moved since they were made.
+    pub moved: BTreeMap<Uuid, String>,
     /// The image where VMs are put, and whether it is there to its end.
     template: Option<bool>,
     holds: BTreeMap<u64, BTreeMap<String, String>>,
@@ -104,8 +106,8 @@ pub struct State {
     pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.
     pub store_hangs: bool,
-    /// Whether it is so from the moment on at which a disk's removal is noted.
-    pub hangs_once_removal_is_noted: bool,
+    /// What happens once a disk's removal is noted.
+    pub once_removal_is_noted: Option<fn(&mut State)>,
     /// How often that was asked meanwhile.
     pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
@@ -259,6 +261,17 @@ impl World {
         machine
     }
 
+    /// Somebody hangs a disk on the deployment's VM of this name; it is where this says.
+    pub fn hang(&self, name: &str, disk: &DiskRef) {
+        let mut state = self.lock();
+        state.disks.insert(disk.uuid, true);
+        state.moved.insert(disk.uuid, disk.path.clone());
+        let machine =
+            state.machines.iter_mut().find(|machine| machine.vm.name == name && is_ours(&machine.vm)).unwrap();
+        let reference = disk.clone();
+        machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+    }
+
     /// The names of the deployment's VMs.
     pub fn own(&self) -> Vec<String> {
         let state = self.lock();
@@ -289,6 +302,13 @@ impl World {
     /// A file of a hold, however it came there.
     pub fn put(&self, hold: u64, name: &str, text: &str) {
         self.lock().holds.entry(hold).or_default().insert(name.to_owned(), text.to_owned());
+    }
+
+    /// The cluster's journals say something else.
+    pub fn rewrite(&self, to: impl Fn(&str) -> String) {
+        let mut state = self.lock();
+        let files = state.holds.values_mut().flat_map(BTreeMap::iter_mut);
+        files.filter(|(name, _)| name.starts_with("deploy-")).for_each(|(_, text)| *text = to(text));
     }
 
     /// The journals are lost.
@@ -472,6 +492,11 @@ impl State {
         Ok(machine)
     }
 
+    /// Whether a disk is where this says.
+    fn has(&self, disk: &DiskRef) -> bool {
+        self.disks.contains_key(&disk.uuid) && self.moved.get(&disk.uuid).is_none_or(|path| *path == disk.path)
+    }
+
     /// Whether the VMs have been on for long enough, all together.
     fn has_formed(&self, now: Instant) -> bool {
         let mut own = self.machines.iter().filter(|machine| is_ours(&machine.vm)).peekable();
@@ -548,8 +573,11 @@ impl Store for World {
             }
         }
         self.call("store.write", Does::Writes, move |state| {
-            state.store_hangs |= state.hangs_once_removal_is_noted && text.contains("\"removals\":");
+            let then = state.once_removal_is_noted.filter(|_| text.contains("\"removals\":"));
             state.holds.get_mut(&number).context("no hold")?.insert(file, text);
+            if let Some(then) = then {
+                then(state);
+            }
             Ok(())
         })
         .await

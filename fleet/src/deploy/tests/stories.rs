@@ -391,6 +391,17 @@ async fn a_disk_whose_removal_was_refused_and_that_was_moved_then_is_not_taken_f
     world.lock().disks.remove(&disk.uuid);
     let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
     assert_eq!((arrived, status.left), (Arrived::Gone, vec![disk]));
+    assert!(status.doubtful.is_empty(), "its removal was never asked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_moved_while_its_removal_is_noted_is_not_said_to_be_asked_for() {
+    let (world, disk) = with_disk().await;
+    world.lock().removes_used = true;
+    world.lock().once_removal_is_noted = Some(|state| state.disks.clear());
+    let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+    assert_eq!((arrived, status.left, status.doubtful), (Arrived::Gone, vec![disk], vec![]));
+    assert!(!world.lock().calls.iter().any(|call| call.0 == "delete_disk"), "it was asked for");
 }
 
 /// At which call a cluster of one node that goes with its disk has that removed.
@@ -445,11 +456,11 @@ async fn a_disk_whose_removal_was_noted_and_not_asked_for_and_that_was_moved_the
                 assert!(matches!(world.give_over(DESTROY_ALL).await, Given::Killed));
                 world.set_fault(None);
             } else {
-                world.lock().hangs_once_removal_is_noted = true;
+                world.lock().once_removal_is_noted = Some(|state| state.store_hangs = true);
                 let (arrived, _) = world.give_over(DESTROY_ALL).await.arrived();
                 assert!(matches!(arrived, Arrived::Paused(_)), "{arrived:?}");
                 let mut state = world.lock();
-                (state.hangs_once_removal_is_noted, state.store_hangs) = (false, false);
+                (state.once_removal_is_noted, state.store_hangs) = (None, false);
             }
             assert!(world.lock().disks.remove(&disk.uuid).is_some(), "{told}: it was asked for");
             let (arrived, status) = world.give_over(wish).await.arrived();

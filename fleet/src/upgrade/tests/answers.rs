@@ -57,6 +57,19 @@ async fn a_store_that_hangs_ends_the_question_when_its_answer_would_say_nothing_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_is_to_end_rests_no_longer() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let (cancel, cancelled) = watch::channel(false);
+    let call = Call { cancelled: Some(cancelled), ..GuardedHypervisor::new(&world, &hold).call() };
+    let minute = Duration::from_secs(60);
+    assert!(call.rests(minute).await);
+    cancel.send_replace(true);
+    let asked = tokio::time::Instant::now();
+    assert!(!call.rests(minute).await && asked.elapsed() < minute);
+}
+
 /// Who was there before is told by now that it is not his any more: nobody would have it.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_stands_still_for_a_while_at_the_end_of_a_takeover_is_waited_for() {

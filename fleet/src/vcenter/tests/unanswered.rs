@@ -27,6 +27,24 @@ impl Permit for Unanswered {
     }
 }
 
+/// The same; whoever asks for it is to end while it rests.
+struct Ending(Unanswered);
+
+#[async_trait]
+impl Permit for Ending {
+    async fn still(&self) -> Result<()> {
+        self.0.still().await
+    }
+
+    fn rest(&self) -> Duration {
+        self.0.rest()
+    }
+
+    async fn rests(&self, _: Duration) -> bool {
+        false
+    }
+}
+
 #[tokio::test]
 async fn a_permit_that_nobody_gives_in_time_once_all_is_uploaded_is_asked_for_again_after_a_rest() {
     let bed = Bed::start(&[]);
@@ -46,4 +64,20 @@ async fn a_permit_that_nobody_gives_in_time_once_all_is_uploaded_is_asked_for_ag
         let (asked, rested) = (permit.asked.into_inner(), permit.rested.into_inner());
         assert_eq!((asked, rested), (requests + 2, 2), "at request {at} of {requests}");
     }
+}
+
+#[tokio::test]
+async fn who_is_to_end_while_a_permit_is_waited_for_waits_no_longer() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let images = ["1", "2", "3"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
+    hypervisor.lay(&images[0]).await;
+    let (nowhere, many) = (Placement::default(), 1000);
+    let permit = Few(AtomicUsize::new(many));
+    hypervisor.stage(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
+    let last = many - permit.0.load(Ordering::SeqCst);
+    let permit = Ending(Unanswered { at: last, asked: AtomicUsize::new(0), rested: AtomicUsize::new(0) });
+    let error = hypervisor.stage(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
+    assert!(error.to_string().contains("nobody can say"), "{error}");
+    assert_eq!(permit.0.rested.into_inner(), 1);
 }

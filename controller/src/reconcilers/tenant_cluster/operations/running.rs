@@ -67,7 +67,7 @@ impl Work<'_> {
             }
         };
         let deployment = operator.deployment(&told, cancelled);
-        let going = async {
+        let going = Box::pin(async {
             match task {
                 Task::Swap(target, options) => {
                     deployment.apply_to(target, options, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
@@ -80,19 +80,19 @@ impl Work<'_> {
                 }
                 Task::Raise(options) => deployment.upgrade_kubernetes(options, OVER).await.map(|_| Done::Raised),
             }
-        };
-        let otherwise = async {
+        });
+        let otherwise = Box::pin(async {
             tokio::select! {
                 () = self.is_wanted_otherwise(cluster) => {}
                 () = self.is_asked_otherwise(cluster, under_way, done_already) => {}
             }
             doing.settles().await;
-        };
-        let beside = async {
+        });
+        let beside = Box::pin(async {
             let rests = self.comes_to_rest(cluster, &doing);
             let tells = self.tells_operation(cluster, asked_of.map(|name| (name, word)), &doing);
             tokio::join!(rests, tells);
-        };
+        });
         let (gone, _) = self.heeding(going, &end, otherwise, beside).await?;
         self.notes_snapshot(cluster, asked_of, &doing).await?;
         Ok(match Gone::of(gone)? {
