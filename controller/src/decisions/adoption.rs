@@ -10,7 +10,8 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::change::with_size;
-use crate::objects::{ADOPT, ControlPlaneSize, NodeImage, Resolved, TenantCluster};
+use super::swapping::Swapping;
+use crate::objects::{ADOPT, ControlPlaneSize, NodeImage, Operation, OperationKind, Resolved, TenantCluster};
 
 /// Whether a person wants VMs that are newer than the database taken as they are.
 pub fn is_to_adopt(cluster: &TenantCluster) -> bool {
@@ -105,6 +106,28 @@ pub fn pinned_as_run(
     Ok(with_size(resolved, size))
 }
 
+/// Swaps that are open by journals that are older than the VMs: nothing that they say next is so.
+///
+/// # Errors
+/// In words, which one is not understood: whether it is open nobody can tell.
+pub fn superseded(operations: &[Operation]) -> Result<Vec<&Operation>, String> {
+    let mut superseded = Vec::new();
+    for swap in operations.iter().filter(|it| it.spec.kind == OperationKind::Swap) {
+        match Swapping::of(swap) {
+            Ok(Some(swapping)) if !swapping.is_open() => {}
+            Ok(_) => superseded.push(swap),
+            Err(_) if swap.status.as_ref().is_some_and(|status| status.outcome.is_some()) => {}
+            Err(error) => {
+                return Err(format!(
+                    "the journal of the Operation {} is not understood ({error}): look at it, and delete it if it is of no use",
+                    swap.name_any()
+                ));
+            }
+        }
+    }
+    Ok(superseded)
+}
+
 fn is_image(image: &NodeImage, runs: &RunningImage) -> bool {
     let RunningImage { name, version, build, publisher: _ } = runs;
     image.status.as_ref().is_some_and(|status| {
@@ -119,8 +142,11 @@ mod tests {
     use fleet::hypervisor::{Disk, DiskKind, DiskRef, Stamp, VmRef};
     use fleet::workers::Image;
 
-    use super::super::fixture::{cluster, image};
+    use serde_json::json;
+
+    use super::super::fixture::{cluster, image, swap};
     use super::*;
+    use crate::records::fixture::plan;
 
     fn kept(formed: bool) -> Kept {
         let node = |number: u8| Node {
@@ -237,6 +263,19 @@ mod tests {
         assert_eq!(goes.image.as_deref(), Some("kaas-tenant-0.2.0"));
         let refused = pinned(&cluster, &["0.4.0"], &[]).unwrap_err();
         assert!(refused.contains("shop-cp1 runs kaas-tenant 0.4.0"), "{refused}");
+    }
+
+    #[test]
+    fn swaps_that_are_open_are_superseded_and_one_that_is_not_understood_is_named() {
+        let open = swap(plan(), &[]);
+        let all = [open.clone()];
+        assert_eq!(superseded(&all).map(|all| all.len()), Ok(1));
+        let strange = swap(plan(), &[json!({"event": "dreamt"})]);
+        let refused = superseded(&[open.clone(), strange.clone()]).unwrap_err();
+        assert!(refused.contains("shop-1") && refused.contains("dreamt"), "{refused}");
+        let mut ended = strange;
+        ended.status.get_or_insert_default().outcome = Some("committed".to_owned());
+        assert_eq!(superseded(&[ended]).map(|all| all.len()), Ok(0), "it has ended, whatever it says");
     }
 
     #[test]

@@ -9,15 +9,15 @@ use contract::deployer::Fingerprint;
 use contract::minor::Minor;
 use contract::node::Node;
 use fleet::deploy::{Guests, Kept};
-use fleet::hypervisor::Vm;
+use fleet::hypervisor::{PowerState, Vm};
 use kube::ResourceExt;
 
 use super::Work;
 use super::operations::JUDGING;
 use super::place::Opened;
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{Swapping, adopted, pinned_as_run};
-use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, OperationKind, TenantCluster};
+use crate::decisions::{adopted, pinned_as_run, superseded};
+use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantCluster};
 use crate::reach::kinds;
 use crate::records::{deployment_of, kept_of};
 
@@ -25,7 +25,7 @@ impl Work<'_> {
     /// Takes the VMs of control nodes as they are.
     ///
     /// # Errors
-    /// The inner one, in words: why they cannot be taken. Nothing was written then.
+    /// The inner one, in words: why they cannot be taken. Nothing was written then, and swaps of nodes that were ended stay so.
     pub(super) async fn adopts(
         &self,
         cluster: &TenantCluster,
@@ -52,7 +52,27 @@ impl Work<'_> {
             Ok(resolved) => resolved,
             Err(why) => return Ok(Err(why)),
         };
-        self.forget_swaps(cluster).await?;
+        let operations = self.operations(cluster).await?;
+        let superseded = match superseded(&operations) {
+            Ok(superseded) => superseded,
+            Err(why) => return Ok(Err(why)),
+        };
+        let operator = self.operator(cluster, opened, guests, &kept).await?;
+        let ending = tokio::time::timeout(JUDGING, Box::pin(operator.ends_swaps(&kept, &said)));
+        let ended = tokio::select! {
+            ended = ending => ended,
+            () = self.term.ended() => return Err(self.over()),
+        };
+        self.term.may()?;
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Ok(Err(format!("{error:#}"))),
+            Err(_) => return Ok(Err(format!("swaps were not all ended within {} s", JUDGING.as_secs()))),
+        }
+        for swap in superseded {
+            let removed = kinds::delete(self.objects, swap).await;
+            removed.attempting("removing an Operation that the VMs are ahead of")?;
+        }
         self.pin(cluster, machines, &resolved, None).await?;
         let minors: BTreeSet<Option<Minor>> = said.iter().map(|node| Minor::of(&node.kubernetes.version)).collect();
         if let (Some(Some(minor)), 1) = (minors.first().copied(), minors.len()) {
@@ -82,24 +102,13 @@ impl Work<'_> {
         };
         Ok((adopted, vms, said))
     }
-
-    /// Removes swaps that are open by journals that are older than the VMs: nothing that they say next is so.
-    async fn forget_swaps(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
-        for swap in self.operations(cluster).await?.iter().filter(|it| it.spec.kind == OperationKind::Swap) {
-            if !matches!(Swapping::of(swap), Ok(Some(swapping)) if !swapping.is_open()) {
-                kinds::delete(self.objects, swap)
-                    .await
-                    .attempting("removing an Operation that the VMs are ahead of")?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The authority that the VMs show of all nodes that run, which is the one that the cluster has formed with, if that is noted.
 async fn shown(opened: &Opened, kept: &Kept, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
     let mut all = BTreeSet::new();
-    for vm in vms.iter().filter(|vm| kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()))) {
+    let runs = |vm: &&Vm| vm.power == PowerState::On && kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()));
+    for vm in vms.iter().filter(runs) {
         let shown = opened.hypervisor.fingerprints(&vm.reference).await?;
         all.insert(shown.with_context(|| format!("{vm} shows no cluster yet"))?.authority);
     }

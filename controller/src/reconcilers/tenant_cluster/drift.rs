@@ -33,7 +33,19 @@ impl Work<'_> {
         if let Some(words) = words {
             return match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
                 // It is taken away once nothing is left to adopt, as it is seen then.
-                Ok(()) => Ok(Some(After::Again)),
+                Ok(()) => {
+                    let now = self.seen(cluster, opened, guests).await?;
+                    match now.and_then(|now| drifted(&now.newer)) {
+                        None => Ok(Some(After::Again)),
+                        Some(words) => {
+                            let words = format!(
+                                "{words}. The VMs that hold the data disks of control nodes are adopted; these hold none and are on: \
+                                 power them off, or remove them"
+                            );
+                            self.has_drifted(cluster, machines, seen, words).await.map(Some)
+                        }
+                    }
+                }
                 // It stays asked for: what is in the way may pass by itself, and may be mended.
                 Err(why) => {
                     let words = format!("{words}. They are not adopted yet: {why}");

@@ -1,7 +1,8 @@
 //! The database of the control cluster is turned back, and VMs are not: nothing is deleted, powered off or made twice.
 
-use fleet::hypervisor::Vm;
+use fleet::hypervisor::{Placement, Vm, VmRef};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::*;
 use crate::objects::ADOPT;
@@ -186,6 +187,69 @@ async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
     world.delete();
     world.until("gone", World::is_gone).await;
     world.is_clean("it was adopted");
+}
+
+/// No journal ends it any more, and while it is open no other upgrade begins.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_good() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.turned_back(before);
+    world.place.lock().ill.never_good.insert("shop-cp2".to_owned());
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("shop-cp2") && words.contains("not found good"), "{words}");
+    let are_open = || world.place.lock().contents.values().all(|content| content.swap.is_some());
+    assert!(are_open(), "nothing is final yet");
+    world.place.lock().ill.never_good.clear();
+    world.goes_to(NEW);
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+    assert!(world.place.lock().contents.values().all(|content| content.swap.is_none()));
+    world.until("current", World::is_current).await;
+}
+
+/// The others may replace it once they are adopted.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    world.place.lose(&new_vms("0b")[2]);
+    world.adopt("shop");
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+    let nodes = world.status()["deployment"]["nodes"].clone();
+    let vms = world.place.vms();
+    for (node, vm) in new_vms("0b").iter().take(2).enumerate() {
+        assert_eq!(nodes[node]["vm"], vms[vm].to_string());
+    }
+    assert!(world.condition("ControlPlaneReady").0 != "True", "one is lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopted() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    let new = new_vms("0b");
+    let mut stray = world.as_they_are().into_iter().find(|vm| vm.name == new[0]).unwrap();
+    (stray.name, stray.disks) = ("stray".to_owned(), Vec::new());
+    stray.reference = VmRef { uuid: Uuid::from_u128(0x57a7), id: "vm-stray".to_owned() };
+    world.place.lock().vms.push((stray, Placement::default(), None));
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("stray") && words.contains("power them off"), "{words}");
+    assert!(world.is_asked_to_adopt() && !words.contains(&new[0]), "{words}");
+    world.place.lose("stray");
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+    assert!(!world.has_drifted());
 }
 
 /// A word that nothing is to be done for is taken away as well.
