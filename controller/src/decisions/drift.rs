@@ -24,7 +24,7 @@ pub fn drifted(newer: &[Vm]) -> Option<String> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     Some(format!(
         "VMs are there of which the control cluster's database does not know that they were made, as where it was restored from an older \
-         snapshot: {named}{more}. Nothing is changed, powered off, deleted or made meanwhile"
+         snapshot, or where somebody has copied a VM with its disks: {named}{more}. Nothing is changed, powered off, deleted or made meanwhile"
     ))
 }
 

@@ -53,8 +53,8 @@ impl Work<'_> {
                 }
             };
         }
-        // Workers are their pools' to adopt, which say so.
-        if self.pools(cluster).await?.iter().any(pool_has_drifted) {
+        // Workers are their pools' to adopt, which say so once they have looked at them.
+        if self.pools(cluster).await?.iter().any(pool_may_have_drifted) {
             return Ok(None);
         }
         self.has_adopted(cluster).await?;
@@ -106,10 +106,11 @@ impl Work<'_> {
     }
 }
 
-/// Whether a pool has workers that are newer than the database, as it says itself.
-fn pool_has_drifted(pool: &NodePool) -> bool {
-    let conditions = pool.status.iter().flat_map(|status| &status.conditions);
-    let reason = NodePoolReason::Drifted;
-    let mut conditions = conditions.filter(|condition| condition.about == reason.condition());
-    conditions.any(|condition| condition.reason == reason.word())
+/// Whether a pool has workers that are newer than the database, as it says itself, or nobody could look at them last.
+fn pool_may_have_drifted(pool: &NodePool) -> bool {
+    let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
+    let reasons = [NodePoolReason::Drifted, NodePoolReason::NotReached];
+    conditions.any(|condition| {
+        reasons.iter().any(|reason| condition.about == reason.condition() && condition.reason == reason.word())
+    })
 }
