@@ -151,12 +151,17 @@ impl PoolWork<'_> {
         Ok(found.filter(|found| found.metadata.uid == known.metadata.uid))
     }
 
-    /// The Machines of a pool.
+    /// The Machines of a pool. Since when one was ill before this term says nothing: it may be what a database says that was turned back.
     async fn machines(&self, pool: &NodePool) -> Result<Vec<Machine>, Trouble> {
         let name = pool.name_any();
         let all = kinds::list::<Machine>(self.0.objects, pool.namespace().as_deref(), Some((NODE_POOL, &name))).await;
         let all = all.attempting("looking for the pool's Machines")?;
-        Ok(all.into_iter().filter(|machine| machine.spec.pool_ref.as_ref().is_some_and(|of| of.name == name)).collect())
+        let is_its = |machine: &Machine| machine.spec.pool_ref.as_ref().is_some_and(|of| of.name == name);
+        let mut all: Vec<Machine> = all.into_iter().filter(is_its).collect();
+        for status in all.iter_mut().filter_map(|machine| machine.status.as_mut()) {
+            status.unhealthy_since = status.unhealthy_since.take().filter(|since| !self.0.term.is_after(since));
+        }
+        Ok(all)
     }
 
     /// A pool without a worker goes, and its holds before it: nobody takes one any more.
@@ -545,7 +550,8 @@ impl PoolWork<'_> {
         let machines = self.machines(judged).await?;
         let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
         // While nobody is repaired no time of an illness counts: who was off meanwhile, as for a host's maintenance, may come back first.
-        let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused;
+        // Nor does it beside workers that are newer than the database.
+        let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused && seen.newer.is_empty();
         for machine in machines {
             let mut status = shown_worker(&machine, seen, &now);
             if !is_counted {

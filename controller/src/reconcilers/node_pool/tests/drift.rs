@@ -164,6 +164,34 @@ async fn a_worker_that_is_adopted_has_the_address_that_its_vm_was_given_if_its_p
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_person_says_of_newer_vms_stays_said_while_nobody_can_look_at_a_pool() {
+    let pooled = Pooled::settled(1).await;
+    pooled.0.place.lock().silences = 1;
+    pooled.reconcile().await.unwrap();
+    assert_eq!(pooled.condition("Ready"), "NotReached");
+    pooled.adopt();
+    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+    pooled.0.reconcile().await.unwrap();
+    assert!(asked());
+    pooled.reconcile().await.unwrap();
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked() && pooled.is_settled(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_time_of_an_illness_passes_while_workers_are_newer_than_the_database() {
+    let mut pooled = Pooled::settled(2).await;
+    let before = pooled.0.api.snapshot();
+    pooled.scale(3);
+    pooled.until("three", |it| it.is_settled(3)).await;
+    pooled.turned_back(before);
+    pooled.0.place.lock().unready.insert("shop-general-w1".to_owned());
+    pooled.for_seconds(900).await;
+    let since = || pooled.0.api.named("machines", "shop-general-w1").unwrap()["status"]["unhealthySince"].clone();
+    assert!(pooled.has_drifted() && since().is_null(), "{}", since());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_was_replaced_since_is_not_replaced_once_more() {
     let mut pooled = Pooled::settled(2).await;
     let before = pooled.0.api.snapshot();
