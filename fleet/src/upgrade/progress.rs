@@ -207,6 +207,11 @@ impl Progress {
         self.begun.iter().any(|step| step.node.is_some_and(|other| other != node))
     }
 
+    /// Whether nothing was begun of any node, but that it is left as it is: each is in the VM that the plan has found.
+    pub fn is_untouched(&self) -> bool {
+        self.begun.iter().all(|step| step.node.is_none() || step.action == Action::Keep)
+    }
+
     /// A node whose way back is done is where it began: nothing was begun there.
     fn forget_who_is_back(&mut self, plan: &Plan) {
         if self.direction != Direction::Back {

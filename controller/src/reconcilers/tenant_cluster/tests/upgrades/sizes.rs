@@ -236,6 +236,32 @@ async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_i
     assert_eq!(world.operations().len(), 1, "by the plan that was read");
 }
 
+/// There may be none for weeks.
+#[tokio::test(start_paused = true)]
+async fn while_a_plan_waits_for_room_a_node_that_is_off_is_powered_on_and_one_that_is_gone_is_said() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    let waits = |world: &World| world.reason_of_operation("Progressing") == "Waiting" && world.outcome().is_none();
+    assert!(waits(&world), "{:?}", world.operations());
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
+    world.until("all are on", World::are_on).await;
+    world.rests().await;
+    assert!(waits(&world) && world.held() == SMALL, "{:?}", world.operations());
+    world.place.lose("shop-cp3");
+    world.until("said", |world| world.condition("Progressing").1 == "Stuck").await;
+    assert!(world.condition("Progressing").2.contains("shop-cp3"), "{:?}", world.condition("Progressing"));
+    assert_eq!((waits(&world), world.condition("Preflight").1.as_str()), (true, "CapacityMissing"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
     let world = World::resizable().await;
