@@ -361,6 +361,28 @@ fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
     assert_eq!(turned_back, go(Verb::Resume), "it takes none");
 }
 
+/// Whoever may abandon plans and edit a cluster could note the largest size for as long as he likes, without a VM.
+#[test]
+fn a_plan_that_is_turned_before_anything_of_a_node_has_begun_takes_no_room() {
+    let node = Had { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
+    let begun = |action: &str| json!({"event": "begun", "action": action, "node": 0});
+    let (back, abandon, import) = (turned("back"), turned("abandon"), begun("import"));
+    let turns = [
+        (vec![back.clone()], SMALL),
+        (vec![abandon.clone()], SMALL),
+        (vec![abandon.clone(), begun("keep")], SMALL),
+        (vec![import.clone(), back], LARGE),
+        (vec![import.clone(), abandon.clone()], LARGE),
+        (vec![import, abandon, begun("keep")], LARGE),
+    ];
+    for (entries, size) in turns {
+        let swapping = Swapping::of(&resize(&entries)).unwrap().unwrap();
+        for change in [Change::Nothing, Change::Go("shop-1".to_owned(), Verb::Resume)] {
+            assert_eq!(change.holds(node, Some(&swapping), false), size, "{change:?} {entries:?}");
+        }
+    }
+}
+
 /// Who has read the plan and corrected its size gets what he has named.
 #[test]
 fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
@@ -413,9 +435,10 @@ fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_t
     assert_eq!(of(&next(&cluster, None, wide), None, SMALL, Some(SMALL)), mixed, "who goes back has more of the one");
     let abandoned = [vec![turned("abandon")], ended("abandoned")].concat();
     let back = [vec![turned("back")], ended("rolled-back")].concat();
-    let committed = [ended("upgraded"), ended("committed")].concat();
+    let upgraded = [moves.clone(), ended("upgraded")].concat();
+    let committed = [upgraded.clone(), ended("committed")].concat();
     for (entries, size) in
-        [(&moves, LARGE), (&ended("upgraded"), LARGE), (&abandoned, SMALL), (&back, SMALL), (&committed, LARGE)]
+        [(&moves, LARGE), (&upgraded, LARGE), (&abandoned, SMALL), (&back, SMALL), (&committed, LARGE)]
     {
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(SMALL)), size, "{entries:?}");
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, None), LARGE, "{entries:?}");
