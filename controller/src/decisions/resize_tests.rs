@@ -3,7 +3,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned};
+use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned, withdrawn};
 use crate::decisions::fixture::now;
 use crate::decisions::rest::Rest;
 use crate::decisions::swapping::{outlived, unsettled};
@@ -140,7 +140,7 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     assert_eq!(next(&small(), Some(&resize(&moves)), SMALL), go(Verb::Rollback));
     let third = ControlPlaneSize { processors: 8, ..LARGE };
     assert_eq!(next(&small(), Some(&resize(&moves)), third), go(Verb::Resume), "one after the other");
-    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Verb::Rollback), "nothing of it has moved");
+    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Verb::Withdraw), "nothing of it has moved");
     assert_eq!(decided(&small(), Some(&resize(&moves)), Err(missing())), go(Verb::Resume));
     // Fewer workers take nothing back.
     assert_eq!(next(&automatic(None), Some(&resize(&moves)), SMALL), go(Verb::Resume));
@@ -390,24 +390,84 @@ fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
     assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Resume), "nobody has changed the spec since");
-    assert_eq!(without_room(&both, "1.36", Some(&to_large(&[]))).0, Change::Blocked(full()));
     both.metadata.generation = Some(2);
     assert_eq!(next(&both, Some(&to_large(&[])), LARGE), go(Verb::Resume));
-    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Rollback));
-    assert_eq!(without_room(&both, "1.36", Some(&to_large(&[]))).0, go(Verb::Rollback), "without room as they are");
+    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Withdraw));
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     assert_eq!(next(&both, Some(&to_large(&moves)), SMALL), go(Verb::Resume), "one after the other");
     let mut chosen = automatic(None);
     (chosen.spec.image, chosen.metadata.generation) = (Some(NEW.to_owned()), Some(2));
     assert_eq!(next(&chosen, Some(&to_large(&[])), SMALL), go(Verb::Resume), "fewer workers change no plan");
-    // It has failed at nothing.
-    let mut back = to_large(&[vec![turned("back")], ended("rolled-back")].concat());
-    for condition in &mut back.status.as_mut().unwrap().conditions {
-        condition.observed_generation = 2;
+}
+
+/// The room that was missing may be there again once it has ended, and a class that was gone, too.
+#[test]
+fn a_plan_that_was_withdrawn_has_failed_at_nothing_and_one_that_a_person_has_taken_back_stays_so() {
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    let told_now = |mut operation: Operation, cluster: &TenantCluster| {
+        for condition in &mut operation.status.as_mut().unwrap().conditions {
+            condition.observed_generation = cluster.metadata.generation.unwrap();
+        }
+        operation
+    };
+    let taken_back = [vec![turned("back")], ended("rolled-back")].concat();
+    let each: [(TenantCluster, fn(&[Value]) -> Operation); 2] = [(both, to_large), (small(), resize)];
+    for (cluster, of) in each {
+        let again = next(&cluster, Some(&told_now(of(&withdrawn()), &cluster)), LARGE);
+        assert!(matches!(again, Change::Swap(_, None, LARGE)), "{again:?}");
+        let mut back = told_now(of(&taken_back), &cluster);
+        let failed = next(&cluster, Some(&back), LARGE);
+        assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "{failed:?}");
+        if cluster.spec.image.as_deref() == Some(NEW) {
+            let failed = next(&cluster, Some(&back), SMALL);
+            assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "nor smaller: {failed:?}");
+        }
+        back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+        assert!(matches!(next(&cluster, Some(&back), LARGE), Change::Swap(_, Some(_), LARGE)), "it is asked for");
     }
-    let failed = next(&both, Some(&back), LARGE);
-    assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "{failed:?}");
-    assert!(matches!(next(&both, Some(&back), SMALL), Change::Swap(_, None, SMALL)));
+}
+
+/// As between its deletion and its being made anew.
+#[test]
+fn a_plan_whose_class_is_not_there_waits_for_it_and_does_not_end() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let unknown = |cluster: &TenantCluster| decided(cluster, Some(&resize(&[])), Err(missing()));
+    assert_eq!(unknown(&small()), Change::Blocked(missing()));
+    assert_eq!(next(&small(), Some(&resize(&[])), LARGE), go(Verb::Resume), "it is there again");
+    let mut other = small();
+    other.spec.image = Some(NEW.to_owned());
+    assert_eq!(unknown(&other), go(Verb::Withdraw), "its image is not named any more");
+}
+
+/// Whatever the spec was when it was made.
+#[test]
+fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let of = |cluster: &TenantCluster, minor, operation: Operation| without_room(cluster, minor, Some(&operation)).0;
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    assert_eq!(of(&both, "1.36", to_large(&[])), go(Verb::Withdraw));
+    let mut asked = to_large(&[]);
+    asked.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+    assert_eq!(of(&both, "1.36", asked), go(Verb::Withdraw), "also where it is to go on");
+    let smaller = of(&both, "1.36", to_large(&withdrawn()));
+    assert!(matches!(smaller, Change::Swap(_, None, SMALL)), "{smaller:?}");
+    let mut unpinned = both.clone();
+    unpinned.status.as_mut().unwrap().resolved.as_mut().unwrap().processors = None;
+    assert_eq!(of(&unpinned, "1.36", to_large(&[])), Change::Blocked(full()), "nobody knows how large they are");
+    // A size by itself has nothing to give way to but what comes next.
+    assert_eq!(of(&small(), "1.36", resize(&[])), Change::Blocked(full()));
+    assert_eq!(of(&small(), "1.35", resize(&[])), go(Verb::Withdraw));
+    assert!(matches!(of(&small(), "1.35", resize(&withdrawn())), Change::Raise(..)));
+    let mut carried_by_none = small();
+    carried_by_none.spec.version = "1.37".to_owned();
+    assert_eq!(of(&carried_by_none, "1.36", resize(&[])), Change::Blocked(full()));
+    let mut newest = small();
+    (newest.spec.image, newest.spec.maintenance.auto_update) = (None, true);
+    assert_eq!(of(&newest, "1.36", resize(&[])), go(Verb::Withdraw));
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(of(&both, "1.36", to_large(&moves)), go(Verb::Resume), "it has its room");
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub struct Swapping {
     pub is_away: bool,
     /// Whether nothing was begun of any node, but that it is left as it is: it ends without anything having moved, whatever way it goes.
     pub is_untouched: bool,
+    /// Whether the controller has ended it before anything of it was begun, for another plan to take its place: it has failed at nothing.
+    pub is_withdrawn: bool,
     /// Why it waits, if it does; or why it has turned.
     pub why: Option<String>,
     /// Whether the former is so.
@@ -142,6 +144,7 @@ impl Swapping {
             is_final: progress.is_final(),
             is_away: is_away(plan, progress),
             is_untouched: progress.is_untouched(),
+            is_withdrawn: progress.is_withdrawn(),
             why: progress.paused.as_ref().or(progress.reason.as_ref()).map(ToString::to_string),
             waits,
             step,

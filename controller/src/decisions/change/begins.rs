@@ -25,11 +25,10 @@ impl SeenCluster<'_> {
         let mut again = None;
         if let Some((operation, swapping)) = &self.swap {
             let is_it = operation.spec.to_image == image.metadata.name && (!resizes || swapping.size == Some(size));
-            // A plan that was given up for its size has failed at nothing.
-            let is_it = is_it && (resizes || !self.has_other_size(operation, swapping, size));
-            let failed = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
+            let is_back = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
+            let failed = is_back && !swapping.is_withdrawn;
             match word(operation) {
-                Some(Ok(Word::Resume)) if failed => again = Some(name(operation)),
+                Some(Ok(Word::Resume)) if is_back => again = Some(name(operation)),
                 Some(word) => return Change::Answer(name(operation), ended(word, swapping.ending())),
                 None if failed && !self.is_newer_than(operation) => return self.failed(operation, swapping),
                 None => {}

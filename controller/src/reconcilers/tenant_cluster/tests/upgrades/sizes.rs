@@ -337,6 +337,60 @@ async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_f
     world.all_have(NEW, LARGE, "there is room");
 }
 
+/// It waits for room by itself, and nothing else does.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_waits_for_room_gives_way_to_a_minor_and_is_made_anew_once_there_is_some() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.goes_to(NEW);
+    world.until("upgraded", World::is_current).await;
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
+    world.edit(|spec| spec.version = "1.37".to_owned());
+    world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
+    world.rests().await;
+    assert_eq!((world.outcome().as_deref(), world.held()), (Some("rolled back"), SMALL));
+    assert_eq!(
+        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
+        ("ChangeBlocked", "CapacityMissing")
+    );
+    world.limited(None);
+    world.until("larger", World::is_current).await;
+    world.all_have(NEW, LARGE, "there is room");
+}
+
+/// A class may be deleted and made anew while a plan waits for room.
+#[tokio::test(start_paused = true)]
+async fn a_plan_whose_class_is_made_anew_is_carried_out_and_has_not_failed() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    world.api.remove::<VMClass>(None, "large");
+    world.rests().await;
+    assert_eq!((world.condition("Preflight").1.as_str(), world.outcome()), ("ReferenceMissing", None));
+    world.limited(room(12));
+    world.api.put(&class("large", LARGE));
+    world.until("larger", World::is_current).await;
+    world.all_have(FORMER, LARGE, "it is there again");
+    assert_eq!(world.operations().len(), 1, "by the plan that was read");
+}
+
 /// Somebody has given its VM that size by hand already.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_a_resize_leaves_alone_is_powered_on_and_removed_as_the_others_are() {
