@@ -81,7 +81,8 @@ fn after(
 fn without_room(cluster: &TenantCluster, minor: &str, operation: Option<&Operation>) -> (Change, Option<String>) {
     let images = images();
     let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
-    let (abandoned, raise, images, minor) = (None, None, images.as_slice(), minor.parse().ok());
+    let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
+    let (raise, images, minor) = (None, images.as_slice(), minor.parse().ok());
     let (size, room, plan_room) = (Ok(LARGE), Some(full()), Some(full()));
     let (rests, has_drifted, now) = (Rest::of(cluster, None), false, now().0);
     let seen =
@@ -237,6 +238,22 @@ fn after_a_resize_that_was_abandoned_the_sizes_of_vms_are_asked_for() {
     let mut settled = abandoned;
     settled.status.as_mut().unwrap().pinned = true;
     assert_eq!(next(&small(), Some(&settled), SMALL), Change::Nothing);
+}
+
+/// What nobody has asked for says nothing of a size, with room for it or without.
+#[test]
+fn after_a_resize_that_was_abandoned_nothing_is_current_before_sizes_are_asked_for() {
+    let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
+    assert!(is_judged(&next(&automatic(None), Some(&abandoned), LARGE), "shop-1"));
+    let (judged, _) = without_room(&automatic(None), "1.36", Some(&abandoned));
+    assert!(is_judged(&judged, "shop-1"), "{judged:?}");
+    // A size that is waited for says so, and a minor waits for none.
+    let mut named_anew = small();
+    named_anew.metadata.generation = Some(2);
+    let (waits, _) = without_room(&named_anew, "1.36", Some(&abandoned));
+    assert!(matches!(&waits, Change::Judge(_, None, then) if matches!(**then, Change::Blocked(_))), "{waits:?}");
+    let (raises, _) = without_room(&automatic(None), "1.35", Some(&abandoned));
+    assert!(matches!(&raises, Change::Judge(_, None, then) if matches!(**then, Change::Raise(..))), "{raises:?}");
 }
 
 /// Whether nodes are asked whether all of them are small, and what this Operation has left is settled then.

@@ -102,9 +102,9 @@ impl SeenCluster<'_> {
             return then;
         }
         let may_differ = self.has_drifted || abandoned.is_some_and(|(_, swapping)| swapping.size.is_some());
-        // One whose size is still wanted says so itself.
-        let is_wanted = self.room.is_none() && !matches!(then, Change::Waits(..));
-        let size = pinned_size(pinned).filter(|_| may_differ && is_wanted);
+        // Where something else comes next, or waits for it, that says so itself, and is held up by no size.
+        let would_be_current = then == Change::Nothing;
+        let size = pinned_size(pinned).filter(|_| may_differ && would_be_current);
         let then = match (abandoned, size, then) {
             // Once they are found to be alike it is noted, and nobody is asked any more.
             (Some((operation, _)), Some(_), Change::Nothing) => {
