@@ -63,6 +63,15 @@ impl Changing {
         let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
         self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping)) && !self.change.is_to_do()
     }
+
+    /// The size that a Provider has no room for, where that alone is in the way.
+    pub(super) fn lacks_room_for(&self) -> Option<ControlPlaneSize> {
+        let (looked, obstacle) = (self.looked.as_ref()?, self.change.obstacle()?);
+        if looked.plan_room.as_ref() == Some(obstacle) {
+            return self.swap.as_ref()?.1.size;
+        }
+        looked.size.as_ref().ok().copied().filter(|_| looked.room.as_ref() == Some(obstacle))
+    }
 }
 
 /// The lowest minor of Kubernetes that control nodes are at.

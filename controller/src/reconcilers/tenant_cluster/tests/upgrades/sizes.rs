@@ -2,9 +2,10 @@
 
 use fleet::hypervisor::VmSize;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
-use crate::objects::{ControlPlaneSize, Limits, NodePool, Provider, VMClass};
+use crate::objects::{ControlPlaneSize, Limits, NodePool, Provider, Reference, VMClass};
 
 const SMALL: (u32, u32) = (2, 4096);
 const LARGE: (u32, u32) = (4, 16384);
@@ -234,6 +235,51 @@ async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_i
     world.until("larger", World::is_current).await;
     world.all_have(FORMER, LARGE, "there is room");
     assert_eq!(world.operations().len(), 1, "by the plan that was read");
+}
+
+/// Each of them has noted it before it looked, and none has begun.
+#[tokio::test(start_paused = true)]
+async fn of_clusters_that_grow_at_the_same_time_the_one_that_came_first_keeps_its_room() {
+    for gives_back in [true, false] {
+        let world = World::resizable().await;
+        let mut other: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+        (other.metadata.name, other.metadata.uid) = (Some("zoo".to_owned()), Some(Uuid::max().to_string()));
+        world.api.put(&other);
+        let note = |mut machine: Machine, (processors, memory)| {
+            (machine.spec.processors, machine.spec.memory_mib) = (processors, memory);
+            world.api.put(&machine);
+        };
+        let of_other = |size| {
+            for (number, mut machine) in (1_u128..).zip(world.machines()) {
+                machine.metadata.name = Some(format!("zoo-cp{number}"));
+                machine.metadata.uid = Some(Uuid::from_u128(number).to_string());
+                machine.spec.cluster_ref = Reference::to("zoo");
+                note(machine, size);
+            }
+        };
+        for machine in world.machines() {
+            note(machine, LARGE);
+        }
+        of_other(LARGE);
+        // There is room for one of them.
+        world.limited(Some(Limits { nodes: None, processors: Some(18), memory_mib: None }));
+        world.names_class("large");
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(world.held(), LARGE, "it waits for its turn");
+            if gives_back {
+                of_other(SMALL);
+            }
+        };
+        let (done, ()) = tokio::join!(world.reconcile(), later);
+        done.unwrap();
+        if gives_back {
+            world.until("larger", World::is_current).await;
+            world.all_have(FORMER, LARGE, "it came first");
+        } else {
+            assert_eq!((world.held(), world.condition("Preflight").1.as_str()), (SMALL, "CapacityMissing"));
+        }
+    }
 }
 
 /// There may be none for weeks.
