@@ -73,12 +73,14 @@ pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operat
     current.any(|vm| vm.uuid.parse::<Uuid>().is_ok_and(|uuid| !noted.contains(&uuid)))
 }
 
-/// The VMs that a swap has found, by its plan, and those that it has made or begun to make, by its journal.
+/// The VMs that a swap has found, by its plan, those of nodes that it leaves alone among them; and those that it has made or begun to make,
+/// by its journal.
 fn of_swap(operation: &Operation) -> Vec<Uuid> {
-    let nodes = operation.spec.plan.as_ref().and_then(|plan| plan["nodes"].as_array());
-    let found = nodes.into_iter().flatten().filter_map(|node| uuid(node.get("old")));
+    let list = |name: &str| operation.spec.plan.as_ref().and_then(|plan| plan[name].as_array()).into_iter().flatten();
+    let found = list("nodes").filter_map(|node| uuid(node.get("old")));
+    let left_alone = list("other_vms").filter_map(|vm| uuid(Some(vm)));
     let entries = operation.status.iter().flat_map(|status| &status.entries);
-    found.chain(entries.filter_map(|entry| uuid(entry.more.get("vm")))).collect()
+    found.chain(left_alone).chain(entries.filter_map(|entry| uuid(entry.more.get("vm")))).collect()
 }
 
 #[cfg(test)]
@@ -170,6 +172,10 @@ mod tests {
             assert_eq!(has_drifted(Some(&deployment), &machines, std::slice::from_ref(&swap)), has, "{vm:x}");
         }
         assert!(has_drifted(Some(&deployment), &[runs_in(0xf2)], &[]), "the swap is not known any more");
+        // That one is not known any more either; a later one has left its node alone.
+        let mut alone = swap;
+        alone.spec.plan.as_mut().unwrap()["other_vms"] = json!([Uuid::from_u128(0xf3)]);
+        assert!(!has_drifted(Some(&deployment), &[runs_in(0xf3)], &[alone]));
         let unseen = Machine::new("shop-cp1", crate::objects::fixture::worker());
         assert!(!has_drifted(Some(&deployment), &[unseen], &[]), "nobody has looked yet");
     }

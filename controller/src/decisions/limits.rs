@@ -109,9 +109,10 @@ pub struct Tenants {
     pub machines: Vec<Machine>,
 }
 
-type Key = (Option<String>, String);
+/// Namespace and name of a cluster.
+pub(super) type Key = (Option<String>, String);
 
-fn key_of(cluster: &TenantCluster) -> Key {
+pub(super) fn key_of(cluster: &TenantCluster) -> Key {
     (cluster.namespace(), cluster.name_any())
 }
 
@@ -194,13 +195,13 @@ impl Tenants {
     }
 }
 
-fn cluster_of(machine: &Machine) -> Key {
+pub(super) fn cluster_of(machine: &Machine) -> Key {
     let Reference { name, .. } = &machine.spec.cluster_ref;
     (machine.namespace(), name.clone())
 }
 
 /// Since when a cluster has Machines; of two in the same second the one with the lower UID came first.
-fn since(cluster: &TenantCluster, machines: &[&Machine]) -> (Option<Time>, Option<String>) {
+pub(super) fn since(cluster: &TenantCluster, machines: &[&Machine]) -> (Option<Time>, Option<String>) {
     let first = machines.iter().filter_map(|machine| machine.metadata.creation_timestamp.clone()).min();
     (first, cluster.metadata.uid.clone())
 }

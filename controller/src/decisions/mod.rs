@@ -13,6 +13,7 @@ mod control_plane;
 mod drift;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod growing;
 mod health;
 mod ip_pool;
 mod limits;

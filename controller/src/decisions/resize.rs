@@ -8,13 +8,15 @@
 //! | `auto`, and its workers have outgrown it | the same, in the maintenance window; without one with the next image |
 //! | the Provider has no room for it | it waits; another image or minor does not, and new VMs have the size that is pinned |
 //! | it is planned, as in a cluster that was paused | it takes its room when it goes on, and waits if there is none by then |
+//! | there is none by then, and an image or a minor waits for it | the plan ends; the image is planned anew with the size that is pinned |
+//! | nobody knows it, for its class is not there | what is planned of it waits, and does not end |
 
 use fleet::upgrade::Verb;
 
 use super::change::{Change, SeenCluster};
 use super::obstacle::Obstacle;
 use super::sizes::pinned_size;
-use super::swapping::Swapping;
+use super::swapping::{Swapping, is_of_size};
 use crate::objects::{AUTO, ControlPlaneSize, Operation, Resolved, TenantClusterReason};
 
 impl SeenCluster<'_> {
@@ -45,25 +47,23 @@ impl SeenCluster<'_> {
     }
 
     /// What comes next of an open swap, but that one which is only planned goes on once there is room for its size: it has taken none before.
-    pub(super) fn with_room(&self, change: Change, swapping: &Swapping) -> Change {
-        let begins = swapping.is_planned() && matches!(change, Change::Go(_, Verb::Resume));
-        match self.plan_room.as_ref().filter(|_| begins) {
-            Some(obstacle) => Change::Blocked(obstacle.clone()),
-            None => change,
+    /// Without room it ends where it `gives_way` to something else, whatever the spec was when it was made.
+    pub(super) fn with_room(&self, change: Change, swapping: &Swapping, gives_way: bool) -> Change {
+        let Some(obstacle) = self.plan_room.as_ref().filter(|_| swapping.is_planned()) else { return change };
+        match change {
+            Change::Go(name, Verb::Resume) if gives_way => Change::Go(name, Verb::Withdraw),
+            Change::Go(_, Verb::Resume) => Change::Blocked(obstacle.clone()),
+            change => change,
         }
     }
 
-    /// Whether a swap of another image is only planned, and new VMs would have another size by the spec of now: it is planned anew.
+    /// Whether a swap of another image is only planned, by a spec that is not the one of now, and new VMs would have another size by that
+    /// one: it is planned anew.
     pub(super) fn is_outdated(&self, operation: &Operation, swapping: &Swapping) -> bool {
-        let stays = self.is_chosen(operation) && self.room.is_none();
-        let is_other = |size| self.has_other_size(operation, swapping, size);
-        swapping.is_planned() && !stays && self.size_with_image().is_ok_and(is_other)
-    }
-
-    /// Whether nothing of a swap has moved, and it was planned with another size than this, by a spec that is not the one of now.
-    pub(super) fn has_other_size(&self, operation: &Operation, swapping: &Swapping, size: ControlPlaneSize) -> bool {
         let is_newer = self.cluster.metadata.generation > Some(operation.spec.cluster_generation);
-        swapping.is_untouched && is_newer && swapping.size.is_some_and(|planned| planned != size)
+        let is_other = |size| swapping.size.is_some_and(|planned| planned != size);
+        let may_be = swapping.is_planned() && is_newer && !self.is_chosen(operation);
+        may_be && self.size_with_image().is_ok_and(is_other)
     }
 
     /// Why the size of the spec is not to be had, where something else comes next; none if that has it, or says so itself.
@@ -105,12 +105,21 @@ impl SeenCluster<'_> {
         self.is_automatic() && operation.spec.to_class.is_none()
     }
 
+    /// Whether the spec names no other image than that of a swap.
+    fn is_its_image(&self, operation: &Operation) -> bool {
+        let image = self.cluster.spec.image.as_ref();
+        image.is_none_or(|image| operation.spec.to_image.as_ref() == Some(image))
+    }
+
     /// Whether the size of a swap of the same image is still what the spec asks for, and the image too.
     pub(super) fn is_size_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
-        let image = self.cluster.spec.image.as_ref();
         let is_size = self.size.is_ok() && self.size.as_ref().ok() == swapping.size.as_ref();
-        (is_size || self.is_chosen(operation))
-            && image.is_none_or(|image| operation.spec.to_image.as_ref() == Some(image))
+        (is_size || self.is_chosen(operation)) && self.is_its_image(operation)
+    }
+
+    /// Why nobody knows whether the size of a swap of the same image is still what the spec asks for: its class may be deleted and made anew.
+    pub(super) fn unknown_size(&self, operation: &Operation) -> Option<&Obstacle> {
+        self.size.as_ref().err().filter(|_| is_of_size(operation) && self.is_its_image(operation))
     }
 
     /// Whether the spec means the size again from which a swap of the same image leads away: by its class, or by `auto` where a class had

@@ -3,7 +3,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned};
+use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned, withdrawn};
 use crate::decisions::fixture::now;
 use crate::decisions::rest::Rest;
 use crate::decisions::swapping::{outlived, unsettled};
@@ -81,7 +81,8 @@ fn after(
 fn without_room(cluster: &TenantCluster, minor: &str, operation: Option<&Operation>) -> (Change, Option<String>) {
     let images = images();
     let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
-    let (abandoned, raise, images, minor) = (None, None, images.as_slice(), minor.parse().ok());
+    let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
+    let (raise, images, minor) = (None, images.as_slice(), minor.parse().ok());
     let (size, room, plan_room) = (Ok(LARGE), Some(full()), Some(full()));
     let (rests, has_drifted, now) = (Rest::of(cluster, None), false, now().0);
     let seen =
@@ -140,7 +141,7 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     assert_eq!(next(&small(), Some(&resize(&moves)), SMALL), go(Verb::Rollback));
     let third = ControlPlaneSize { processors: 8, ..LARGE };
     assert_eq!(next(&small(), Some(&resize(&moves)), third), go(Verb::Resume), "one after the other");
-    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Verb::Rollback), "nothing of it has moved");
+    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Verb::Withdraw), "nothing of it has moved");
     assert_eq!(decided(&small(), Some(&resize(&moves)), Err(missing())), go(Verb::Resume));
     // Fewer workers take nothing back.
     assert_eq!(next(&automatic(None), Some(&resize(&moves)), SMALL), go(Verb::Resume));
@@ -237,6 +238,22 @@ fn after_a_resize_that_was_abandoned_the_sizes_of_vms_are_asked_for() {
     let mut settled = abandoned;
     settled.status.as_mut().unwrap().pinned = true;
     assert_eq!(next(&small(), Some(&settled), SMALL), Change::Nothing);
+}
+
+/// What nobody has asked for says nothing of a size, with room for it or without.
+#[test]
+fn after_a_resize_that_was_abandoned_nothing_is_current_before_sizes_are_asked_for() {
+    let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
+    assert!(is_judged(&next(&automatic(None), Some(&abandoned), LARGE), "shop-1"));
+    let (judged, _) = without_room(&automatic(None), "1.36", Some(&abandoned));
+    assert!(is_judged(&judged, "shop-1"), "{judged:?}");
+    // A size that is waited for says so, and a minor waits for none.
+    let mut named_anew = small();
+    named_anew.metadata.generation = Some(2);
+    let (waits, _) = without_room(&named_anew, "1.36", Some(&abandoned));
+    assert!(matches!(&waits, Change::Judge(_, None, then) if matches!(**then, Change::Blocked(_))), "{waits:?}");
+    let (raises, _) = without_room(&automatic(None), "1.35", Some(&abandoned));
+    assert!(matches!(&raises, Change::Judge(_, None, then) if matches!(**then, Change::Raise(..))), "{raises:?}");
 }
 
 /// Whether nodes are asked whether all of them are small, and what this Operation has left is settled then.
@@ -361,6 +378,28 @@ fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
     assert_eq!(turned_back, go(Verb::Resume), "it takes none");
 }
 
+/// Whoever may abandon plans and edit a cluster could note the largest size for as long as he likes, without a VM.
+#[test]
+fn a_plan_that_is_turned_before_anything_of_a_node_has_begun_takes_no_room() {
+    let node = Had { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
+    let begun = |action: &str| json!({"event": "begun", "action": action, "node": 0});
+    let (back, abandon, import) = (turned("back"), turned("abandon"), begun("import"));
+    let turns = [
+        (vec![back.clone()], SMALL),
+        (vec![abandon.clone()], SMALL),
+        (vec![abandon.clone(), begun("keep")], SMALL),
+        (vec![import.clone(), back], LARGE),
+        (vec![import.clone(), abandon.clone()], LARGE),
+        (vec![import, abandon, begun("keep")], LARGE),
+    ];
+    for (entries, size) in turns {
+        let swapping = Swapping::of(&resize(&entries)).unwrap().unwrap();
+        for change in [Change::Nothing, Change::Go("shop-1".to_owned(), Verb::Resume)] {
+            assert_eq!(change.holds(node, Some(&swapping), false), size, "{change:?} {entries:?}");
+        }
+    }
+}
+
 /// Who has read the plan and corrected its size gets what he has named.
 #[test]
 fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
@@ -368,24 +407,84 @@ fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
     let mut both = small();
     both.spec.image = Some(NEW.to_owned());
     assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Resume), "nobody has changed the spec since");
-    assert_eq!(without_room(&both, "1.36", Some(&to_large(&[]))).0, Change::Blocked(full()));
     both.metadata.generation = Some(2);
     assert_eq!(next(&both, Some(&to_large(&[])), LARGE), go(Verb::Resume));
-    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Rollback));
-    assert_eq!(without_room(&both, "1.36", Some(&to_large(&[]))).0, go(Verb::Rollback), "without room as they are");
+    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Withdraw));
     let moves = [json!({"event": "begun", "action": "import", "node": 0})];
     assert_eq!(next(&both, Some(&to_large(&moves)), SMALL), go(Verb::Resume), "one after the other");
     let mut chosen = automatic(None);
     (chosen.spec.image, chosen.metadata.generation) = (Some(NEW.to_owned()), Some(2));
     assert_eq!(next(&chosen, Some(&to_large(&[])), SMALL), go(Verb::Resume), "fewer workers change no plan");
-    // It has failed at nothing.
-    let mut back = to_large(&[vec![turned("back")], ended("rolled-back")].concat());
-    for condition in &mut back.status.as_mut().unwrap().conditions {
-        condition.observed_generation = 2;
+}
+
+/// The room that was missing may be there again once it has ended, and a class that was gone, too.
+#[test]
+fn a_plan_that_was_withdrawn_has_failed_at_nothing_and_one_that_a_person_has_taken_back_stays_so() {
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    let told_now = |mut operation: Operation, cluster: &TenantCluster| {
+        for condition in &mut operation.status.as_mut().unwrap().conditions {
+            condition.observed_generation = cluster.metadata.generation.unwrap();
+        }
+        operation
+    };
+    let taken_back = [vec![turned("back")], ended("rolled-back")].concat();
+    let each: [(TenantCluster, fn(&[Value]) -> Operation); 2] = [(both, to_large), (small(), resize)];
+    for (cluster, of) in each {
+        let again = next(&cluster, Some(&told_now(of(&withdrawn()), &cluster)), LARGE);
+        assert!(matches!(again, Change::Swap(_, None, LARGE)), "{again:?}");
+        let mut back = told_now(of(&taken_back), &cluster);
+        let failed = next(&cluster, Some(&back), LARGE);
+        assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "{failed:?}");
+        if cluster.spec.image.as_deref() == Some(NEW) {
+            let failed = next(&cluster, Some(&back), SMALL);
+            assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "nor smaller: {failed:?}");
+        }
+        back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+        assert!(matches!(next(&cluster, Some(&back), LARGE), Change::Swap(_, Some(_), LARGE)), "it is asked for");
     }
-    let failed = next(&both, Some(&back), LARGE);
-    assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "{failed:?}");
-    assert!(matches!(next(&both, Some(&back), SMALL), Change::Swap(_, None, SMALL)));
+}
+
+/// As between its deletion and its being made anew.
+#[test]
+fn a_plan_whose_class_is_not_there_waits_for_it_and_does_not_end() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let unknown = |cluster: &TenantCluster| decided(cluster, Some(&resize(&[])), Err(missing()));
+    assert_eq!(unknown(&small()), Change::Blocked(missing()));
+    assert_eq!(next(&small(), Some(&resize(&[])), LARGE), go(Verb::Resume), "it is there again");
+    let mut other = small();
+    other.spec.image = Some(NEW.to_owned());
+    assert_eq!(unknown(&other), go(Verb::Withdraw), "its image is not named any more");
+}
+
+/// Whatever the spec was when it was made.
+#[test]
+fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let of = |cluster: &TenantCluster, minor, operation: Operation| without_room(cluster, minor, Some(&operation)).0;
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    assert_eq!(of(&both, "1.36", to_large(&[])), go(Verb::Withdraw));
+    let mut asked = to_large(&[]);
+    asked.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+    assert_eq!(of(&both, "1.36", asked), go(Verb::Withdraw), "also where it is to go on");
+    let smaller = of(&both, "1.36", to_large(&withdrawn()));
+    assert!(matches!(smaller, Change::Swap(_, None, SMALL)), "{smaller:?}");
+    let mut unpinned = both.clone();
+    unpinned.status.as_mut().unwrap().resolved.as_mut().unwrap().processors = None;
+    assert_eq!(of(&unpinned, "1.36", to_large(&[])), Change::Blocked(full()), "nobody knows how large they are");
+    // A size by itself has nothing to give way to but what comes next.
+    assert_eq!(of(&small(), "1.36", resize(&[])), Change::Blocked(full()));
+    assert_eq!(of(&small(), "1.35", resize(&[])), go(Verb::Withdraw));
+    assert!(matches!(of(&small(), "1.35", resize(&withdrawn())), Change::Raise(..)));
+    let mut carried_by_none = small();
+    carried_by_none.spec.version = "1.37".to_owned();
+    assert_eq!(of(&carried_by_none, "1.36", resize(&[])), Change::Blocked(full()));
+    let mut newest = small();
+    (newest.spec.image, newest.spec.maintenance.auto_update) = (None, true);
+    assert_eq!(of(&newest, "1.36", resize(&[])), go(Verb::Withdraw));
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(of(&both, "1.36", to_large(&moves)), go(Verb::Resume), "it has its room");
 }
 
 #[test]
@@ -413,9 +512,10 @@ fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_t
     assert_eq!(of(&next(&cluster, None, wide), None, SMALL, Some(SMALL)), mixed, "who goes back has more of the one");
     let abandoned = [vec![turned("abandon")], ended("abandoned")].concat();
     let back = [vec![turned("back")], ended("rolled-back")].concat();
-    let committed = [ended("upgraded"), ended("committed")].concat();
+    let upgraded = [moves.clone(), ended("upgraded")].concat();
+    let committed = [upgraded.clone(), ended("committed")].concat();
     for (entries, size) in
-        [(&moves, LARGE), (&ended("upgraded"), LARGE), (&abandoned, SMALL), (&back, SMALL), (&committed, LARGE)]
+        [(&moves, LARGE), (&upgraded, LARGE), (&abandoned, SMALL), (&back, SMALL), (&committed, LARGE)]
     {
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(SMALL)), size, "{entries:?}");
         assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, None), LARGE, "{entries:?}");

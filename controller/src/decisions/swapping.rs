@@ -39,8 +39,10 @@ pub struct Swapping {
     pub is_final: bool,
     /// Whether a control node is off or goes off, or is not found good yet, on the way forward: it cannot stay so.
     pub is_away: bool,
-    /// Whether nothing was begun of any node: it ends without anything having moved if it is turned.
+    /// Whether nothing was begun of any node, but that it is left as it is: it ends without anything having moved, whatever way it goes.
     pub is_untouched: bool,
+    /// Whether the controller has ended it before anything of it was begun, for another plan to take its place: it has failed at nothing.
+    pub is_withdrawn: bool,
     /// Why it waits, if it does; or why it has turned.
     pub why: Option<String>,
     /// Whether the former is so.
@@ -141,8 +143,8 @@ impl Swapping {
             is_of_all: progress.only.is_none(),
             is_final: progress.is_final(),
             is_away: is_away(plan, progress),
-            // No node has this number: all of them are others.
-            is_untouched: !progress.touches_others(usize::MAX),
+            is_untouched: progress.is_untouched(),
+            is_withdrawn: progress.is_withdrawn(),
             why: progress.paused.as_ref().or(progress.reason.as_ref()).map(ToString::to_string),
             waits,
             step,
@@ -168,11 +170,11 @@ impl Swapping {
         self.is_untouched && is_ahead
     }
 
-    /// Whether a node may be in a VM of its size by now, or come into the one before again: it has begun, and there is a way back, or
-    /// nobody has noted yet that there is none.
+    /// Whether a node may be in a VM of its size by now, or come into the one before again: something was begun of one, and there is a way
+    /// back, or nobody has noted yet that there is none. A plan that is turned before has taken nothing.
     pub fn moves(&self) -> bool {
         match self.ending() {
-            None => !self.is_planned(),
+            None => !self.is_untouched,
             Some(Ending::Committed) => !self.is_pinned,
             Some(Ending::RolledBack | Ending::Abandoned) => false,
         }

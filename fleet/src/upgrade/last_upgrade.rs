@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::entry::{Entry, Event, Outcome, disk_of, plan_of};
+use super::entry::{Direction, Entry, Event, Outcome, disk_of, plan_of};
 use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::salvage::{self, Damaged, Last};
@@ -39,8 +39,8 @@ pub struct Noted {
     pub deployment: Uuid,
     /// Whether it has not come to an end after which nothing follows.
     pub is_open: bool,
-    /// Whether it is open and takes no step by itself: all nodes run the new image, and it is to be made final or taken back; or one is back
-    /// on the image before, and a person decides.
+    /// Whether it is open and nodes may be in their VMs for as long as it is: all of them run the new image, and it is to be made final or
+    /// taken back; or one is back on the image before, and a person decides; or it is planned, and nothing was begun of any node.
     pub is_at_rest: bool,
     /// BIOS UUIDs of the deployment's VMs, as far as this upgrade and those before it know them.
     pub vms: BTreeSet<Uuid>,
@@ -94,9 +94,18 @@ impl Noted {
             id: plan.id,
             deployment: plan.deployment,
             is_open: matches!(outcome, None | Some(Outcome::Upgraded)),
-            is_at_rest: matches!(progress.next(plan), Next::Ended(Outcome::Upgraded) | Next::NodeIsBack(_)),
+            is_at_rest: is_at_rest(plan, &progress),
             vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
             disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
         }
+    }
+}
+
+/// Whether no node is between two VMs, and none has to be before somebody goes on.
+fn is_at_rest(plan: &Plan, progress: &Progress) -> bool {
+    match progress.next(plan) {
+        Next::Ended(Outcome::Upgraded) | Next::NodeIsBack(_) => true,
+        Next::Take { .. } => progress.direction == Direction::Forward && progress.is_untouched(),
+        Next::End(_) | Next::Ended(_) => false,
     }
 }

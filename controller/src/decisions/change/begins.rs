@@ -25,11 +25,10 @@ impl SeenCluster<'_> {
         let mut again = None;
         if let Some((operation, swapping)) = &self.swap {
             let is_it = operation.spec.to_image == image.metadata.name && (!resizes || swapping.size == Some(size));
-            // A plan that was given up for its size has failed at nothing.
-            let is_it = is_it && (resizes || !self.has_other_size(operation, swapping, size));
-            let failed = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
+            let is_back = is_it && matches!(swapping.ending(), Some(Ending::RolledBack | Ending::Abandoned));
+            let failed = is_back && !swapping.is_withdrawn;
             match word(operation) {
-                Some(Ok(Word::Resume)) if failed => again = Some(name(operation)),
+                Some(Ok(Word::Resume)) if is_back => again = Some(name(operation)),
                 Some(word) => return Change::Answer(name(operation), ended(word, swapping.ending())),
                 None if failed && !self.is_newer_than(operation) => return self.failed(operation, swapping),
                 None => {}
@@ -103,9 +102,9 @@ impl SeenCluster<'_> {
             return then;
         }
         let may_differ = self.has_drifted || abandoned.is_some_and(|(_, swapping)| swapping.size.is_some());
-        // One whose size is still wanted says so itself.
-        let is_wanted = self.room.is_none() && !matches!(then, Change::Waits(..));
-        let size = pinned_size(pinned).filter(|_| may_differ && is_wanted);
+        // Where something else comes next, or waits for it, that says so itself, and is held up by no size.
+        let would_be_current = then == Change::Nothing;
+        let size = pinned_size(pinned).filter(|_| may_differ && would_be_current);
         let then = match (abandoned, size, then) {
             // Once they are found to be alike it is noted, and nobody is asked any more.
             (Some((operation, _)), Some(_), Change::Nothing) => {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | a swap is open | it goes on; a person's word turns it, and so does the former image, named again before the commit |
 //! | nothing of it has moved, and its image or size is not wanted any more | it ends there, and what is wanted by now is planned |
+//! | nothing of it has moved, there is no room for its size, and an image or a minor needs none | the same |
 //! | it has come to the new image | it is committed once all is good for ten minutes (`commit: Auto`), or by a person's word |
 //! | the spec does not want that image any more | it is committed or goes back by a person's word alone |
 //! | it is committed | the new image and size are pinned: pools see the image from then on |
@@ -116,7 +117,8 @@ impl SeenCluster<'_> {
         };
         if let Some((operation, swapping)) = &self.swap {
             if swapping.is_open() {
-                return self.with_room(self.open(operation, swapping, current), swapping);
+                let gives_way = self.gives_way(operation, swapping, (pinned, current));
+                return self.with_room(self.open(operation, swapping, current), swapping, gives_way);
             }
             if !is_shown(operation, swapping) {
                 return Change::Show(name(operation));

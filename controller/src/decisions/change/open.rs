@@ -2,11 +2,12 @@
 
 use fleet::upgrade::{Direction, Verb};
 
+use super::image::Wanted;
 use super::word::{Word, has_asked, is_heard, way_back, word};
 use super::{Change, SeenCluster, name};
 use crate::decisions::rest::is_at_rest;
 use crate::decisions::swapping::{Stage, Swapping, goal, is_of_size};
-use crate::objects::{Commit, DO, Operation, TenantClusterReason};
+use crate::objects::{Commit, DO, Operation, Resolved, TenantClusterReason};
 
 /// How long all control nodes are good on the new image before it is committed by itself, in seconds.
 const GOOD: i64 = 600;
@@ -42,14 +43,7 @@ impl SeenCluster<'_> {
             // All nodes, whatever was on the way.
             _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Verb::Rollback),
             Stage::NodeIsBack(_) if goes_back => Change::Go(name, Verb::Rollback),
-            // What is wanted by now is planned anew.
-            Stage::Goes
-                if swapping.is_untouched
-                    && swapping.direction == Direction::Forward
-                    && !self.is_wanted(operation, swapping) =>
-            {
-                Change::Go(name, Verb::Rollback)
-            }
+            Stage::Goes if swapping.is_planned() => self.planned(operation, swapping),
             Stage::Goes => Change::Go(name, Verb::Resume),
             Stage::NodeIsBack(_) => {
                 let words = swapping.reasons()[0].1.clone();
@@ -58,6 +52,37 @@ impl SeenCluster<'_> {
             Stage::Upgraded => self.awaits_commit(operation, swapping),
             Stage::Ended(_) => Change::Nothing,
         }
+    }
+
+    /// What comes next of a swap of which nothing has moved: what is wanted by now is planned anew.
+    fn planned(&self, operation: &Operation, swapping: &Swapping) -> Change {
+        match self.unknown_size(operation) {
+            // Nobody knows whether it is still wanted: that ends it as little as it begins it.
+            Some(obstacle) => Change::Blocked(obstacle.clone()),
+            None if self.is_wanted(operation, swapping) => Change::Go(name(operation), Verb::Resume),
+            None => Change::Go(name(operation), Verb::Withdraw),
+        }
+    }
+
+    /// Whether a swap of which nothing has moved holds something else up that needs no room for its size: its image with the size that nodes
+    /// have; or where it is of the size alone, another image or a minor.
+    pub(super) fn gives_way(
+        &self,
+        operation: &Operation,
+        swapping: &Swapping,
+        (pinned, current): (&Resolved, &str),
+    ) -> bool {
+        if swapping.stage != Stage::Goes || !swapping.is_planned() {
+            return false;
+        }
+        if !is_of_size(operation) {
+            return self.size_with_image().is_ok_and(|size| swapping.size != Some(size));
+        }
+        let instead = match self.wanted(pinned, current) {
+            Wanted::Other(image, named) => self.begins(image, named, current),
+            Wanted::Same | Wanted::Missing(_) => self.raises(current),
+        };
+        matches!(instead, Change::Swap(..) | Change::Raise(..))
     }
 
     /// Whether a swap is still what the spec asks for. An image that a person had named and has taken out is not.

@@ -15,8 +15,8 @@ use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, Stage, is_due,
-    told_otherwise, unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
+    unchanged,
 };
 use crate::objects::{Deployment, Goal, Machine, OperationReason, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -126,9 +126,9 @@ impl Work<'_> {
         let is_due = is_due(ends.as_ref(), &self.clock.time());
         let looked = (machines, &seen);
         let changing = self.changing(cluster, looked).await?;
-        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit or for a person: there
-        // it takes no step, and may wait for days. What is asked of it comes first.
-        let is_left = changing.is_left() && !changing.change.is_to_do() && is_off(&seen);
+        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit, for a person, or to
+        // begin: there it takes no step, and may wait for days.
+        let is_left = changing.is_left() && is_off(&seen);
         let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
         // Where nobody can tell whether VMs are newer than what is kept, nothing is done for any.
         if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
@@ -160,9 +160,10 @@ impl Work<'_> {
             return Ok(After::Again);
         }
         self.says_what_waits(cluster, &changing).await?;
+        let is_between = changing.is_open() && !changing.is_held_up();
         let doing = if cluster.spec.paused {
             Doing::Rests
-        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !changing.is_open()) {
+        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !is_between) {
             Doing::IsStuck(wait.to_string())
         } else {
             changing.change.doing()
@@ -178,7 +179,7 @@ impl Work<'_> {
 
     /// Has a swap that is planned and cannot begin say why: nothing runs that would.
     async fn says_what_waits(&self, cluster: &TenantCluster, changing: &Changing) -> Result<(), Trouble> {
-        let planned = changing.swap.as_ref().filter(|(_, it)| it.stage == Stage::Goes && it.is_planned());
+        let planned = changing.swap.as_ref().filter(|_| changing.is_held_up());
         let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
         let said = [(OperationReason::Waiting, obstacle.message.clone())];
         self.note_operation(cluster, name, &said, |_| ()).await

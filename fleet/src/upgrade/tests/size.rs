@@ -10,7 +10,7 @@ use super::fake::{Ill, NODES, SMALL, World, disk};
 use super::stamp::refusals;
 use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::{PowerState, VmSize};
-use crate::upgrade::{Journal, LastUpgrade, Mode, Outcome, Verb, plan};
+use crate::upgrade::{Arrived, Journal, LastUpgrade, Mode, Outcome, Progress, Verb, plan};
 
 const LARGE: VmSize = VmSize { processors: 4, memory: 16384 };
 
@@ -143,4 +143,25 @@ async fn a_resize_of_some_nodes_knows_the_vm_and_the_disk_of_one_that_an_earlier
         let disks: BTreeSet<Uuid> = noted.disks.iter().map(|disk| disk.uuid).collect();
         assert_eq!(disks, BTreeSet::from(NODES.map(|node| disk(node).uuid)), "{outcome:?}");
     }
+}
+
+/// Whoever plans anew tells what he has ended himself from what a person has taken back.
+#[tokio::test(start_paused = true)]
+async fn a_plan_of_which_nothing_was_begun_is_withdrawn_and_one_that_has_begun_is_not() {
+    let mut world = committed(3).await;
+    world.options.size = Some(LARGE);
+    for (verb, code) in [(Verb::Withdraw, "upgrade.withdrawn"), (Verb::Rollback, "upgrade.asked")] {
+        begin(&world).await;
+        let (arrived, status) = give(&world, verb).await.arrived();
+        assert_eq!(arrived, Arrived::Ended(Outcome::RolledBack), "{verb:?}");
+        assert_eq!(status.reason.as_ref().unwrap().code, code);
+        let progress = Progress::of(&status.plan, &status.entries);
+        assert_eq!(progress.is_withdrawn(), verb == Verb::Withdraw, "{verb:?}");
+        run_in(&world, SMALL, 1, "nothing has moved");
+    }
+    begin(&world).await;
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    let refused = give(&world, Verb::Withdraw).await;
+    assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("it has begun")), "{refused:?}");
+    run_in(&world, LARGE, 2, "it stays");
 }

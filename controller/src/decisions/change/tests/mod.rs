@@ -63,6 +63,13 @@ pub(in crate::decisions) fn turned(direction: &str) -> Value {
     json!({"event": "direction-changed", "direction": direction, "code": "upgrade.asked", "reason": "asked"})
 }
 
+/// What the journal of a plan says that has ended for another one to take its place.
+pub(in crate::decisions) fn withdrawn() -> Vec<Value> {
+    let mut back = turned("back");
+    back["code"] = json!("upgrade.withdrawn");
+    [vec![back], ended("rolled-back")].concat()
+}
+
 fn next(cluster: &TenantCluster, operation: Option<&Operation>) -> Change {
     next_beside(cluster, operation, None)
 }

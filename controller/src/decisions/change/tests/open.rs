@@ -20,8 +20,8 @@ fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
     assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Verb::Resume));
     let moves = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
     assert_eq!(next(&names(Some("another")), Some(&moves)), go(Verb::Resume), "one after the other");
-    assert_eq!(next(&names(Some("another")), Some(&open)), go(Verb::Rollback), "nothing of it has moved");
-    assert_eq!(next(&names(None), Some(&open)), go(Verb::Rollback), "it is named no more");
+    assert_eq!(next(&names(Some("another")), Some(&open)), go(Verb::Withdraw), "nothing of it has moved");
+    assert_eq!(next(&names(None), Some(&open)), go(Verb::Withdraw), "it is named no more");
     assert_eq!(next(&names(Some("another")), Some(&swap(&[turned("back")]))), go(Verb::Resume), "it is turned");
     let mut automatic = names(None);
     automatic.spec.maintenance.auto_update = true;

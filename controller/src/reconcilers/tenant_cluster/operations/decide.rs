@@ -50,10 +50,27 @@ impl Changing {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
     }
 
-    /// Whether one is open, and waits where it may for days: it has come to the new image, or a node is back and a person decides.
+    /// Whether one is open, and waits where it may for days: it has come to the new image, a node is back and a person decides, or it is
+    /// held up. What is asked of it comes first.
     pub(in crate::reconcilers::tenant_cluster) fn is_left(&self) -> bool {
+        let waits = |swapping: &Swapping| matches!(swapping.stage, Stage::Upgraded | Stage::NodeIsBack(_));
         let swap = self.swap.as_ref();
-        swap.is_some_and(|(_, swapping)| matches!(swapping.stage, Stage::Upgraded | Stage::NodeIsBack(_)))
+        self.is_held_up() || (swap.is_some_and(|(_, swapping)| waits(swapping)) && !self.change.is_to_do())
+    }
+
+    /// Whether one is only planned, and does not begin now: no node has moved for it.
+    pub(in crate::reconcilers::tenant_cluster) fn is_held_up(&self) -> bool {
+        let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
+        self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping)) && !self.change.is_to_do()
+    }
+
+    /// The size that a Provider has no room for, where that alone is in the way.
+    pub(super) fn lacks_room_for(&self) -> Option<ControlPlaneSize> {
+        let (looked, obstacle) = (self.looked.as_ref()?, self.change.obstacle()?);
+        if looked.plan_room.as_ref() == Some(obstacle) {
+            return self.swap.as_ref()?.1.size;
+        }
+        looked.size.as_ref().ok().copied().filter(|_| looked.room.as_ref() == Some(obstacle))
     }
 }
 

@@ -2,6 +2,7 @@
 //! are or may be by now is noted in their Machines, by which limits count. What comes next for it is decided elsewhere.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use fleet::deploy::DeployStatus;
 use kube::ResourceExt;
@@ -13,6 +14,10 @@ use crate::context::{Attempt, Trouble};
 use crate::decisions::{Had, Obstacle, Used, growth, permission, pinned_size, seen_size, wanted_size, workers_of};
 use crate::objects::{AUTO, ControlPlaneSize, Machine, MachineSpec, TenantCluster};
 use crate::reach::tenants;
+
+/// How long a cluster waits for the next one that came later to give back what it has noted, and for how many at most.
+const TURN: Duration = Duration::from_secs(5);
+const TURNS: usize = 6;
 
 impl Work<'_> {
     /// How large the control nodes of a cluster are to be now.
@@ -64,7 +69,8 @@ impl Work<'_> {
         Ok(growth(&provider, used, together(has), together(grown)))
     }
 
-    /// Has the Machines of control nodes say how large these are, or may be by now; whether they did not.
+    /// Has the Machines of control nodes say how large these are, or may be by now; whether they did not, or it is to be looked again. What was
+    /// noted, and has no room, is given back in its turn.
     pub(in crate::reconcilers::tenant_cluster) async fn holds_size(
         &self,
         cluster: &TenantCluster,
@@ -73,17 +79,45 @@ impl Work<'_> {
     ) -> Result<bool, Trouble> {
         let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
         let swap = changing.swap.as_ref().map(|(_, swapping)| swapping);
-        let mut any = false;
+        let mut others = Vec::new();
         for machine in machines {
             let node = Had { noted: noted(machine), pinned, seen: seen_size(seen, &machine.name_any()) };
             let size = changing.change.holds(node, swap, cluster.spec.paused);
             if size != node.noted {
-                let part = json!({"processors": size.processors, "memoryMiB": size.memory_mib});
-                self.respecify(machine, &part).await?;
-                any = true;
+                others.push((machine, size));
             }
         }
-        Ok(any)
+        let gives_back = others.iter().any(|(machine, size)| size.larger(noted(machine)) != *size);
+        if let Some(wanted) = changing.lacks_room_for().filter(|_| gives_back)
+            && self.gets_room(cluster, (machines, seen), wanted).await?
+        {
+            return Ok(true);
+        }
+        for &(machine, size) in &others {
+            let part = json!({"processors": size.processors, "memoryMiB": size.memory_mib});
+            self.respecify(machine, &part).await?;
+        }
+        Ok(!others.is_empty())
+    }
+
+    /// Waits while clusters that have noted the same, and came later, give back what they have noted; whether there is room then.
+    async fn gets_room(
+        &self,
+        cluster: &TenantCluster,
+        looked: (&[Machine], &DeployStatus),
+        size: ControlPlaneSize,
+    ) -> Result<bool, Trouble> {
+        let tenants = tenants(self.objects).await.attempting("looking at what a Provider's clusters have")?;
+        for _ in 0..tenants.growing_after(cluster).min(TURNS) {
+            tokio::select! {
+                () = tokio::time::sleep(TURN) => {}
+                () = self.term.closing() => return Ok(true),
+            }
+            if self.no_room(cluster, looked, size).await?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

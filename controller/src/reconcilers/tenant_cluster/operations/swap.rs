@@ -104,10 +104,10 @@ impl Work<'_> {
     }
 }
 
-/// The word by which a person asks for it.
+/// The word by which a person asks for it, or who is not turned down by it: whoever asks for a plan to go on gets the one in its place.
 fn word_of(verb: Verb) -> &'static str {
     match verb {
-        Verb::Resume => RESUME,
+        Verb::Resume | Verb::Withdraw => RESUME,
         Verb::Rollback | Verb::RollbackAtOnce => "rollback",
         Verb::Commit => "commit",
         Verb::Abandon => "abandon",
@@ -130,6 +130,8 @@ fn is_noted(operation: &Operation, verb: Verb, has_arrived: bool, has_grown: boo
         Verb::Rollback | Verb::RollbackAtOnce => swapping.direction == Direction::Back && swapping.is_of_all,
         Verb::Commit => swapping.direction == Direction::Commit,
         Verb::Abandon => swapping.direction == Direction::Abandon,
+        // Nobody has asked for that: a word is for the plan that takes its place.
+        Verb::Withdraw => return false,
     };
     // Of one that is over nothing is to be had any more.
     goes || !swapping.is_open()

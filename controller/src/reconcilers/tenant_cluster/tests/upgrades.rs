@@ -110,7 +110,8 @@ impl World {
 
     fn machines(&self) -> Vec<Machine> {
         let names = self.api.names("machines");
-        names.iter().map(|name| self.api.read(Some("team-blue"), name).unwrap()).collect()
+        let own = names.iter().filter(|name| name.starts_with("shop-"));
+        own.map(|name| self.api.read(Some("team-blue"), name).unwrap()).collect()
     }
 
     /// All is as the spec has it, as that is now.

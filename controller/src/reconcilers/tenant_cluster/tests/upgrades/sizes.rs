@@ -2,9 +2,10 @@
 
 use fleet::hypervisor::VmSize;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
-use crate::objects::{ControlPlaneSize, Limits, NodePool, Provider, VMClass};
+use crate::objects::{ControlPlaneSize, Limits, NodePool, Provider, Reference, VMClass};
 
 const SMALL: (u32, u32) = (2, 4096);
 const LARGE: (u32, u32) = (4, 16384);
@@ -236,6 +237,77 @@ async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_i
     assert_eq!(world.operations().len(), 1, "by the plan that was read");
 }
 
+/// Each of them has noted it before it looked, and none has begun.
+#[tokio::test(start_paused = true)]
+async fn of_clusters_that_grow_at_the_same_time_the_one_that_came_first_keeps_its_room() {
+    for gives_back in [true, false] {
+        let world = World::resizable().await;
+        let mut other: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+        (other.metadata.name, other.metadata.uid) = (Some("zoo".to_owned()), Some(Uuid::max().to_string()));
+        world.api.put(&other);
+        let note = |mut machine: Machine, (processors, memory)| {
+            (machine.spec.processors, machine.spec.memory_mib) = (processors, memory);
+            world.api.put(&machine);
+        };
+        let of_other = |size| {
+            for (number, mut machine) in (1_u128..).zip(world.machines()) {
+                machine.metadata.name = Some(format!("zoo-cp{number}"));
+                machine.metadata.uid = Some(Uuid::from_u128(number).to_string());
+                machine.spec.cluster_ref = Reference::to("zoo");
+                note(machine, size);
+            }
+        };
+        for machine in world.machines() {
+            note(machine, LARGE);
+        }
+        of_other(LARGE);
+        // There is room for one of them.
+        world.limited(Some(Limits { nodes: None, processors: Some(18), memory_mib: None }));
+        world.names_class("large");
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(world.held(), LARGE, "it waits for its turn");
+            if gives_back {
+                of_other(SMALL);
+            }
+        };
+        let (done, ()) = tokio::join!(world.reconcile(), later);
+        done.unwrap();
+        if gives_back {
+            world.until("larger", World::is_current).await;
+            world.all_have(FORMER, LARGE, "it came first");
+        } else {
+            assert_eq!((world.held(), world.condition("Preflight").1.as_str()), (SMALL, "CapacityMissing"));
+        }
+    }
+}
+
+/// There may be none for weeks.
+#[tokio::test(start_paused = true)]
+async fn while_a_plan_waits_for_room_a_node_that_is_off_is_powered_on_and_one_that_is_gone_is_said() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    let waits = |world: &World| world.reason_of_operation("Progressing") == "Waiting" && world.outcome().is_none();
+    assert!(waits(&world), "{:?}", world.operations());
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
+    world.until("all are on", World::are_on).await;
+    world.rests().await;
+    assert!(waits(&world) && world.held() == SMALL, "{:?}", world.operations());
+    world.place.lose("shop-cp3");
+    world.until("said", |world| world.condition("Progressing").1 == "Stuck").await;
+    assert!(world.condition("Progressing").2.contains("shop-cp3"), "{:?}", world.condition("Progressing"));
+    assert_eq!((waits(&world), world.condition("Preflight").1.as_str()), (true, "CapacityMissing"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
     let world = World::resizable().await;
@@ -309,6 +381,60 @@ async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_f
     world.limited(None);
     world.until("larger", World::is_current).await;
     world.all_have(NEW, LARGE, "there is room");
+}
+
+/// It waits for room by itself, and nothing else does.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_waits_for_room_gives_way_to_a_minor_and_is_made_anew_once_there_is_some() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.goes_to(NEW);
+    world.until("upgraded", World::is_current).await;
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
+    world.edit(|spec| spec.version = "1.37".to_owned());
+    world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
+    world.rests().await;
+    assert_eq!((world.outcome().as_deref(), world.held()), (Some("rolled back"), SMALL));
+    assert_eq!(
+        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
+        ("ChangeBlocked", "CapacityMissing")
+    );
+    world.limited(None);
+    world.until("larger", World::is_current).await;
+    world.all_have(NEW, LARGE, "there is room");
+}
+
+/// A class may be deleted and made anew while a plan waits for room.
+#[tokio::test(start_paused = true)]
+async fn a_plan_whose_class_is_made_anew_is_carried_out_and_has_not_failed() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    world.api.remove::<VMClass>(None, "large");
+    world.rests().await;
+    assert_eq!((world.condition("Preflight").1.as_str(), world.outcome()), ("ReferenceMissing", None));
+    world.limited(room(12));
+    world.api.put(&class("large", LARGE));
+    world.until("larger", World::is_current).await;
+    world.all_have(FORMER, LARGE, "it is there again");
+    assert_eq!(world.operations().len(), 1, "by the plan that was read");
 }
 
 /// Somebody has given its VM that size by hand already.
