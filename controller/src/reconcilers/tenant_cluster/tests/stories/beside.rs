@@ -192,7 +192,7 @@ async fn who_goes_no_further_before_his_first_vm_gives_back_what_he_has() {
     for _ in 0..2 {
         world.reconcile().await.unwrap();
     }
-    assert_eq!((world.condition("Preflight").0.as_str(), held_by(&world)), ("Unknown", (3, 6)));
+    assert_eq!((world.condition("Preflight").0.as_str(), held_by(&world)), ("Unknown", (3, 3)));
 }
 
 /// Each has taken a part of what it needs, and what is left suffices for neither.
