@@ -124,6 +124,8 @@ impl<'a> Operator<'a> {
             let name = &node.node;
             let Some(swap) = node.swap.as_ref().filter(|swap| swap.stage != Stage::Failed) else { continue };
             let address = kept.node(name).with_context(|| format!("there is no node {name}"))?.address;
+            // What changes something goes by what is at hand.
+            Nodes::ready(&self.nodes).await?;
             let asked = match swap.stage {
                 Stage::Taken => self.nodes.commit(address, swap.id).await,
                 _ => self.nodes.cancel_swap(address, swap.id).await,
