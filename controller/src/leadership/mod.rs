@@ -58,7 +58,7 @@ pub struct Candidate {
 struct Known {
     /// The Lease, once it was there.
     seen: Option<Seen>,
-    /// Whether it has looked for the mark.
+    /// Whether it has looked for the mark, and was answered.
     has_marked: bool,
 }
 
@@ -69,8 +69,8 @@ enum Mark {
     Made,
     /// It was there.
     There,
-    /// It is not to be had: a version that knows of none may have led.
-    Refused,
+    /// It is not to be had, or nobody knows whether it was made here: somebody may have led who has not made it either.
+    NotHad,
 }
 
 /// Who was elected, with what was written for that.
@@ -148,8 +148,8 @@ impl Candidate {
         known.seen = Some(noted);
         // Of a version that made no mark, or of one that is restored; or somebody has removed it.
         if !known.has_marked || next != Next::Wait {
-            self.marks().await?;
-            known.has_marked = true;
+            // Who takes a Lease that is there is never the first: it waits for no mark, and makes it once it can.
+            self.marks_once(known).await;
         }
         let Next::Take(before) = next else { return Ok(None) };
         let taken = lease::taken(&lease, &self.identity, self.clock.time().0);
@@ -169,8 +169,7 @@ impl Candidate {
     /// have led by a Lease that was removed: it is as if that one had renewed it just now.
     async fn makes(&self, known: &mut Known) -> Result<Option<Elected>, Failure> {
         let begun = self.clock.now();
-        let mark = self.marks().await?;
-        known.has_marked = true;
+        let mark = self.marks_once(known).await;
         let is_first = mark == Mark::Made && known.seen.is_none() && !self.has_led && self.patience.is_zero();
         let holder = if is_first { self.identity.as_str() } else { lease::UNKNOWN };
         let made = lease::new(holder, self.clock.time().0);
@@ -191,9 +190,27 @@ impl Candidate {
             Err(Failure::Exists) => Ok(Mark::There),
             Err(Failure::Refused(words)) => {
                 log::info!("the ConfigMap {} is not made, and nobody is the first to lead: {words}", lease::MARK);
-                Ok(Mark::Refused)
+                Ok(Mark::NotHad)
             }
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// The same of a candidate. Nobody stays without a leader for want of the mark: an admission webhook that is asked about ConfigMaps, and
+    /// is down, may keep it from being made for long.
+    async fn marks_once(&self, known: &mut Known) -> Mark {
+        match self.marks().await {
+            Ok(mark) => {
+                known.has_marked = true;
+                mark
+            }
+            Err(failure) => {
+                log::info!(
+                    "making the ConfigMap {}, without which nobody is the first to lead: {failure}",
+                    lease::MARK
+                );
+                Mark::NotHad
+            }
         }
     }
 

@@ -41,12 +41,14 @@ impl Log {
     }
 }
 
-/// An API server that one of them may be cut off from, may make no ConfigMaps at, or may meet another one at.
+/// An API server that one of them may be cut off from, may make no ConfigMaps at, or cannot, or may meet another one at.
 #[derive(Clone, Default)]
 struct Cut {
     api: InMemory,
     is_cut: Arc<AtomicBool>,
     lacks_right: Arc<AtomicBool>,
+    /// Whether a webhook that is to be asked about ConfigMaps is down.
+    hook_is_down: Arc<AtomicBool>,
     /// What another one makes just before this one makes the Lease.
     raced: Arc<Mutex<Option<Lease>>>,
 }
@@ -62,6 +64,10 @@ impl Cut {
 
     fn lacks_right(&self, lacks: bool) {
         self.lacks_right.store(lacks, Ordering::SeqCst);
+    }
+
+    fn hook_is_down(&self, is_down: bool) {
+        self.hook_is_down.store(is_down, Ordering::SeqCst);
     }
 
     /// Whoever is cut off waits for an answer that does not come.
@@ -88,6 +94,9 @@ impl Objects for Cut {
         self.through().await;
         if of.plural == "configmaps" && self.lacks_right.load(Ordering::SeqCst) {
             return Err(Failure::Refused("403 configmaps is forbidden".to_owned()));
+        }
+        if of.plural == "configmaps" && self.hook_is_down.load(Ordering::SeqCst) {
+            return Err(Failure::Unknown(anyhow::anyhow!("500 failed calling webhook")));
         }
         let raced = if of.plural == "leases" { self.raced.lock().unwrap().take() } else { None };
         if let Some(lease) = raced {
@@ -188,22 +197,16 @@ async fn one_leads_and_another_one_follows_at_once_when_it_has_given_the_lease_b
 #[tokio::test(start_paused = true)]
 async fn the_first_one_begins_at_once_only_where_it_knows_that_it_is() {
     // The Lease is looked for, then the mark is made, then the Lease.
-    for (call, fault) in [(1, Fault::Done), (2, Fault::NotDone), (2, Fault::Done)] {
+    for (call, fault) in [(1, Fault::NotDone), (1, Fault::Done), (2, Fault::NotDone), (2, Fault::Done)] {
         let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
         api.fails_at(call, fault);
         let one = starts(api.clone(), &clock, &log, "one", LONG);
         sleep(seconds(60)).await;
         assert!(log.first("one").unwrap() >= MARGIN, "{fault:?} at {call}: {:?}", log.first("one"));
+        // A mark that was not made is made the next time.
+        assert_eq!(api.names("configmaps"), [lease::MARK], "{fault:?} at {call}");
         one.abort();
     }
-    // A mark that was not made is made the next time, by the first one.
-    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
-    api.fails_at(1, Fault::NotDone);
-    let one = starts(api.clone(), &clock, &log, "one", LONG);
-    sleep(seconds(60)).await;
-    let first = log.first("one").unwrap();
-    assert!(first >= INTERVAL && first < INTERVAL + seconds(1), "{first:?}");
-    one.abort();
 }
 
 /// Who has made the mark finds that another one, which has found it, has made the Lease before it.
@@ -303,6 +306,36 @@ async fn who_may_make_no_mark_leads_as_one_that_follows_and_makes_it_once_it_may
     assert_eq!(api.names("configmaps"), [lease::MARK]);
     assert!(!one.is_finished(), "it leads on");
     one.abort();
+}
+
+/// Whatever the Lease is, somebody leads: who takes one that is there, or may not be the first, needs no mark for that.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_is_down_keeps_the_mark_from_being_made_and_nobody_from_leading() {
+    for what in ["none", "silent", "released"] {
+        let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+        let before = lease::new("before", clock.time().0);
+        let there = match what {
+            "silent" => Some(before),
+            "released" => Some(lease::released(&before)),
+            _ => None,
+        };
+        if let Some(there) = there {
+            api.put(&there);
+        }
+        let cut = Cut::of(&api);
+        cut.hook_is_down(true);
+        let one = starts(cut.clone(), &clock, &log, "one", LONG);
+        sleep(seconds(60)).await;
+        let first = log.first("one").unwrap_or_else(|| panic!("{what}: nobody leads"));
+        let waits = if what == "released" { Duration::ZERO } else { LEASE + MARGIN };
+        assert!(first >= waits && first < waits + seconds(5), "{what}: {first:?}");
+        assert!(api.names("configmaps").is_empty(), "{what}");
+        cut.hook_is_down(false);
+        sleep(MARKING + INTERVAL).await;
+        assert_eq!(api.names("configmaps"), [lease::MARK], "{what}");
+        assert!(!one.is_finished(), "{what}: it leads on");
+        one.abort();
+    }
 }
 
 /// A version that knows of no mark leads, and the Lease is removed once somebody has seen it.
