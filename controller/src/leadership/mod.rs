@@ -153,9 +153,11 @@ impl Candidate {
         }
         let Next::Take(before) = next else { return Ok(None) };
         let taken = lease::taken(&lease, &self.identity, self.clock.time().0);
+        // What was asked before takes nothing from the term.
+        let begun = self.clock.now();
         match self.asked(self.objects.replace(&self.of, &value(&taken)?)).await {
             Ok(lease) => {
-                let term = Term::elected(&self.identity, self.clock.clone(), now);
+                let term = Term::elected(&self.identity, self.clock.clone(), begun);
                 Ok(Some(Elected { term, lease: read(lease)?, before }))
             }
             // Somebody else was faster.

@@ -49,6 +49,8 @@ struct Cut {
     lacks_right: Arc<AtomicBool>,
     /// Whether a webhook that is to be asked about ConfigMaps is down.
     hook_is_down: Arc<AtomicBool>,
+    /// How long each answer takes.
+    takes: Duration,
     /// What another one makes just before this one makes the Lease.
     raced: Arc<Mutex<Option<Lease>>>,
 }
@@ -70,8 +72,11 @@ impl Cut {
         self.hook_is_down.store(is_down, Ordering::SeqCst);
     }
 
-    /// Whoever is cut off waits for an answer that does not come.
+    /// Whoever is cut off waits for an answer that does not come, others for as long as it takes.
     async fn through(&self) {
+        if !self.takes.is_zero() {
+            sleep(self.takes).await;
+        }
         if self.is_cut.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
@@ -336,6 +341,17 @@ async fn a_webhook_that_is_down_keeps_the_mark_from_being_made_and_nobody_from_l
         assert!(!one.is_finished(), "{what}: it leads on");
         one.abort();
     }
+}
+
+/// The mark that is looked for before is an answer more: the term counts from the request that takes the Lease.
+#[tokio::test(start_paused = true)]
+async fn who_takes_the_lease_from_a_slow_api_server_renews_it_in_time() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    api.put(&lease::released(&lease::new("before", clock.time().0)));
+    let one = starts(Cut { takes: seconds(3), ..Cut::of(&api) }, &clock, &log, "one", LONG);
+    sleep(seconds(60)).await;
+    assert!(log.first("one").is_some() && !one.is_finished(), "it leads on");
+    one.abort();
 }
 
 /// A version that knows of no mark leads, and the Lease is removed once somebody has seen it.
