@@ -259,9 +259,19 @@ pub fn unsettled(operations: &[Operation]) -> Option<(&Operation, Swapping)> {
 }
 
 /// Whether what was kept before Operations of a cluster may be needed yet: one of them is under way, or control nodes may differ since one
-/// was abandoned.
-pub fn may_go_back(operations: &[Operation]) -> bool {
-    operations.iter().any(is_under_way) || unsettled(operations).is_some()
+/// was abandoned. A raise of Kubernetes that was abandoned may be gone on with for good, and counts as long as its own file is kept: without
+/// that there is nothing to go back to from it, and what was kept since is another one's.
+pub fn may_go_back(operations: &[Operation], is_kept: impl Fn(&str) -> bool) -> bool {
+    let counts = |operation: &&Operation| {
+        !is_left_half_raised(operation) || own_file(operation).is_some_and(|file| is_kept(&file))
+    };
+    operations.iter().filter(counts).any(is_under_way) || unsettled(operations).is_some()
+}
+
+/// Whether a person has ended a raise of Kubernetes where it stood.
+fn is_left_half_raised(operation: &Operation) -> bool {
+    let noted = operation.status.as_ref().and_then(|status| status.outcome.as_deref());
+    operation.spec.kind == OperationKind::RaiseKubernetes && noted == Some(Ending::Abandoned.words())
 }
 
 /// Whether an Operation was begun, and has not come to an end after which nothing follows. One that raises Kubernetes comes to none by being
@@ -275,15 +285,19 @@ fn is_under_way(operation: &Operation) -> bool {
 
 /// Whether an Operation has kept a file of this name before it began, and is over since for good.
 pub fn is_done_with(operation: &Operation, file: &str) -> bool {
+    own_file(operation).as_deref() == Some(file) && is_over(operation)
+}
+
+/// What an Operation keeps before it begins, by its name; none where its plan does not say.
+fn own_file(operation: &Operation) -> Option<String> {
     let spec = &operation.spec;
-    let kept = match spec.kind {
+    match spec.kind {
         OperationKind::Swap => {
             let plan = spec.plan.as_ref().and_then(|plan| plan["id"].as_str()?.parse::<Uuid>().ok());
             plan.map(before_swap)
         }
         OperationKind::RaiseKubernetes => spec.to_version.as_deref().map(before_kubernetes),
-    };
-    kept.as_deref() == Some(file) && is_over(operation)
+    }
 }
 
 /// Whether all control nodes are as an Operation was to leave them, or as they were before it.
@@ -369,12 +383,24 @@ mod tests {
     #[test]
     fn what_was_kept_may_be_needed_until_all_control_nodes_are_known_to_be_alike() {
         let mut abandoned = swap(&ended("abandoned"));
-        assert!(may_go_back(std::slice::from_ref(&abandoned)));
+        assert!(may_go_back(std::slice::from_ref(&abandoned), |_| false));
         let mut committed = swap(&[ended("upgraded"), ended("committed")].concat());
         committed.status.as_mut().unwrap().hold = 2;
-        assert!(!may_go_back(&[abandoned.clone(), committed]), "one was committed since");
+        assert!(!may_go_back(&[abandoned.clone(), committed], |_| true), "one was committed since");
         abandoned.status.as_mut().unwrap().pinned = true;
-        assert!(!may_go_back(&[abandoned]), "they were found to be alike");
+        assert!(!may_go_back(&[abandoned], |_| true), "they were found to be alike");
+        let mut raise = swap(&[]);
+        (raise.spec.kind, raise.spec.to_version) = (OperationKind::RaiseKubernetes, Some("1.37".to_owned()));
+        for (outcome, file, is_so) in [
+            (None, "before-kubernetes-1.36.db", true),
+            (Some("abandoned"), "before-kubernetes-1.37.db", true),
+            (Some("abandoned"), "before-kubernetes-1.36.db", false),
+            (Some("done"), "before-kubernetes-1.37.db", false),
+        ] {
+            raise.status.as_mut().unwrap().outcome = outcome.map(str::to_owned);
+            let may = may_go_back(std::slice::from_ref(&raise), |own| own == file);
+            assert_eq!(may, is_so, "{outcome:?} beside {file}");
+        }
     }
 
     #[test]

@@ -105,7 +105,8 @@ fn is_needless(cluster: &TenantCluster, operations: &[Operation], files: &[(Stri
         i64::try_from(kept).is_ok_and(|kept| kept < since)
     };
     let is_over = |file: &str| operations.iter().any(|operation| is_done_with(operation, file));
-    !may_go_back(operations)
+    let is_kept = |own: &str| files.iter().any(|(file, _)| file == own);
+    !may_go_back(operations, is_kept)
         && files.iter().all(|(file, at)| is_over(file) || current.is_some_and(|since| is_before(*at, since)))
 }
 
@@ -236,6 +237,22 @@ mod tests {
         }
         api.put(&saying("elsewhere", Current));
         assert_eq!(needless(&api, directory.path()).await, ["back", "current", "raised", "settled", "told"]);
+    }
+
+    /// Of a cluster the newest file is there alone: that of a raise goes once a swap has its own.
+    #[tokio::test]
+    async fn a_raise_that_was_abandoned_keeps_its_own_file_and_no_later_one() {
+        let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
+        let cluster = saying("shop", TenantClusterReason::ChangeFailed);
+        api.put(&cluster);
+        api.put(&operation("shop", "RaiseKubernetes", json!({"outcome": "abandoned"})));
+        let mut swap = operation("shop", "Swap", journal(&["upgraded", "committed"]));
+        swap.metadata.name = Some("shop-2".to_owned());
+        api.put(&swap);
+        keeps(directory.path(), &cluster, &before_swap(Uuid::from_u128(5)), 3600);
+        assert_eq!(needless(&api, directory.path()).await, ["shop"]);
+        keeps(directory.path(), &cluster, "before-kubernetes-1.37.db", 3600);
+        assert!(needless(&api, directory.path()).await.is_empty());
     }
 
     /// As where the control cluster's database was restored, and knows less than the file was kept for.
