@@ -110,9 +110,11 @@ fn is_needless(cluster: &TenantCluster, operations: &[Operation], files: &[(Stri
         && files.iter().all(|(file, at)| is_over(file) || current.is_some_and(|since| is_before(*at, since)))
 }
 
-/// Since when all of a cluster is as its spec says, in seconds of Unix time; none where it is not, or older objects say so.
+/// Since when all of a cluster is as its spec says, in seconds of Unix time; none where it is not, or older objects say so. Nor where its
+/// control nodes run several versions of Kubernetes: a raise stands half-way then, whatever is said of the rest.
 fn current_since(cluster: &TenantCluster) -> Option<i64> {
-    let conditions = &cluster.status.as_ref()?.conditions;
+    let status = cluster.status.as_ref().filter(|status| status.version.is_some())?;
+    let conditions = &status.conditions;
     let of = |reason: TenantClusterReason| {
         conditions.iter().find(|it| it.about == reason.condition() && it.reason == reason.word())
     };
@@ -180,12 +182,13 @@ mod tests {
         json!({"hold": 1, "entries": entries})
     }
 
-    /// A cluster of this name that says why it is up to date or not, since [`now`].
+    /// A cluster of this name that says why it is up to date or not, since [`now`], on one version of Kubernetes.
     fn saying(name: &str, reason: TenantClusterReason) -> TenantCluster {
         let mut cluster = cluster();
         cluster.metadata.name = Some(name.to_owned());
         cluster.metadata.uid = Some(format!("0a0b0c0d-{name}"));
-        let status = cluster.status.insert(TenantClusterStatus::default());
+        let known = TenantClusterStatus { version: Some("1.37.1".to_owned()), ..TenantClusterStatus::default() };
+        let status = cluster.status.insert(known);
         set(&mut status.conditions, reason, "", 1, &now());
         cluster
     }
@@ -277,6 +280,10 @@ mod tests {
         set(&mut drifted.status.as_mut().unwrap().conditions, Drifted, "", 1, &now());
         api.put(&drifted);
         keeps(directory.path(), &drifted, &file, 3600);
+        let mut half_raised = saying("half-raised", Current);
+        half_raised.status.as_mut().unwrap().version = None;
+        api.put(&half_raised);
+        keeps(directory.path(), &half_raised, &file, 3600);
         assert_eq!(needless(&api, directory.path()).await, ["outlived"]);
         // What is needed keeps what lies beside it.
         let outlived = saying("outlived", Current);
