@@ -15,7 +15,7 @@ use super::kept::{Goal, Kept, Node};
 use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
-use crate::ending::{Cancelled, unless_cancelled};
+use crate::ending::{Cancelled, last_look, unless_cancelled};
 use crate::hypervisor::{Addition, DiskRef, Error, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, NotedEnd, Noting, Unless};
 use crate::workers::Trouble;
@@ -160,8 +160,9 @@ impl Acting<'_> {
     }
 
     /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
-    /// where that look has ended it, the note is taken back. That it is gone knows only who was told so: where the answer was lost, or the
-    /// command before was killed, somebody may have moved the disk meanwhile, and it is named as left.
+    /// where that look has ended it, or the command is to end before it is asked for, the note is taken back. That it is gone knows only who
+    /// was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk meanwhile, and it is named
+    /// as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
@@ -174,7 +175,11 @@ impl Acting<'_> {
         // Somebody has brought it back.
         self.removed().remove(&disk.uuid);
         let was_noted = records.kept().removals.contains(&disk.uuid);
-        let NotedEnd { answer, is_asked } = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
+        let asked = self.ask_to_delete(records, disk).await;
+        if matches!(asked, Err(Cancelled)) && !was_noted {
+            self.take_note_back(records, disk).await?;
+        }
+        let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
         if answer.as_ref().is_err_and(is_final) && !was_noted && !is_asked {
             // This call alone has noted it, and has asked for nothing.
             save(records, records.kept().not_removing(disk)).await?;
@@ -205,6 +210,22 @@ impl Acting<'_> {
         let records = Mutex::new(records);
         let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
         self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
+    }
+
+    /// Of a command that is to end, and has noted a removal without asking for it; also where the note was broken off, and may be there. Where
+    /// the store does not answer soon the note stays: it says no more than that the disk may be gone.
+    async fn take_note_back(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
+        let taken_back = async {
+            if !records.kept().removals.contains(&disk.uuid) {
+                return records.settle().await;
+            }
+            let without = records.kept().not_removing(disk);
+            records.save(without).await
+        };
+        match last_look(self.cancelled(), taken_back).await {
+            Ok(saved) => saved.map_err(Trouble::store),
+            Err(Cancelled) => Ok(()),
+        }
     }
 
     fn cancelled(&self) -> &watch::Receiver<bool> {
