@@ -253,6 +253,7 @@ async fn of_clusters_that_grow_at_the_same_time_the_one_that_came_first_keeps_it
             for (number, mut machine) in (1_u128..).zip(world.machines()) {
                 machine.metadata.name = Some(format!("zoo-cp{number}"));
                 machine.metadata.uid = Some(Uuid::from_u128(number).to_string());
+                machine.metadata.owner_references = None;
                 machine.spec.cluster_ref = Reference::to("zoo");
                 note(machine, size);
             }
