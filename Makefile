@@ -10,6 +10,8 @@ AS_ROOT := $(CURDIR)/.ci/as-root
 # Always of the whole workspace: of a part, Cargo builds some dependencies once more, with other features.
 TEST := KAAS_TEST_VCENTER="$(CURDIR)/build/vcenter" \
 	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(AS_ROOT)" .ci/cargo test --locked --workspace
+# Of two crates alone, and optimised: for loops over thousands of points.
+THOROUGH := $(subst --workspace,--profile thorough -p fleet -p controller,$(TEST))
 # Builds a program and takes it into build/ in the same breath: another clone may compile its own as soon as Cargo ends.
 TAKE := CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="install -m 755 -t build" .ci/cargo run --locked
 
@@ -74,10 +76,10 @@ vcenter-program: setup root ## Build the vCenter that is tested against, for `ka
 # With something going wrong at each call to a vCenter or to an API server and at each entry of a journal, of which `test-fast` draws
 # a part; and so many clusters of so many nodes at once, of which it makes a few.
 EACH := KAAS_TEST_VCENTER_EACH=1 KAAS_TEST_CONTROLLER_EACH=1 KAAS_TEST_CONTROLLER_SCALE=200x5 \
-	$(TEST) --no-fail-fast --lib -- --nocapture vcenter::tests::each_ \
+	$(THOROUGH) --no-fail-fast --lib -- --nocapture vcenter::tests::each_ \
 	tenant_cluster::tests::faults:: node_pool::tests::a_lost_answer run::scale::
 # The same with a whole upgrade or rollout at each point: one in seven, each time others.
-SEVENTH := KAAS_TEST_CONTROLLER_EACH=7 $(TEST) --no-fail-fast --lib -- --nocapture tenant_cluster::tests::upgrades:: \
+SEVENTH := KAAS_TEST_CONTROLLER_EACH=7 $(THOROUGH) --no-fail-fast --lib -- --nocapture tenant_cluster::tests::upgrades:: \
 	node_pool::tests::repair::a_lost_answer node_pool::tests::rollout::a_lost_answer node_pool::tests::deaths::
 
 test-long: ova-earlier vcenter-program ## Pass the long scenarios as well, and the whole loop of what goes wrong on a vCenter

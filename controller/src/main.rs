@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use contract::image::ImageFacts;
 use controller::documents::{definitions, list, renew};
 use controller::leadership::patience;
-use controller::run::{Settings, run};
+use controller::run::{End, Settings, Signals, begin_anew, name_process, run};
 use log::{LevelFilter, Log, Metadata, Record};
 
 /// Tenant clusters as objects of the control cluster.
@@ -25,7 +25,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Waits until it is elected, and looks after tenant clusters until it is asked to end.
+    /// Waits until it is elected, and looks after tenant clusters until it is asked to end. Where it leads no longer it begins anew.
     Run {
         /// How the API server of the control cluster is reached; without it by the service account of the Pod that it runs in.
         #[arg(long, value_name = "FILE")]
@@ -103,8 +103,15 @@ fn works(settings: &Settings) -> anyhow::Result<()> {
     if log::set_logger(&StandardError).is_ok() {
         log::set_max_level(LevelFilter::Info);
     }
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(THREADS).enable_all().build().context("starting")?.block_on(run(settings))
+    name_process()?;
+    let signals = Signals::hold()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+    let runtime = runtime.context("starting")?;
+    match runtime.block_on(run(settings, &signals))? {
+        End::Asked => Ok(()),
+        // What its tasks do ends only here, and none is waited for.
+        End::Lost => match begin_anew()? {},
+    }
 }
 
 /// Each record is a line on standard error, which whoever has started this program gathers.

@@ -2,11 +2,13 @@
 //! way its own task, so that one that fails or takes long holds up no other. What changes of an object looks after another one too,
 //! where that one has to act on it: [`triggers`].
 
+mod anew;
 mod announcer;
 mod attempts;
 mod health;
 #[cfg(test)]
 mod scale;
+mod signals;
 mod task;
 mod triggers;
 
@@ -27,9 +29,9 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api as Watched, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use self::anew::has_begun_anew;
 use self::announcer::Announcer;
 use self::attempts::Attempts;
 use crate::context::{Context, Trouble};
@@ -41,7 +43,10 @@ use crate::objects::{
 use crate::reach::providers::Providers;
 use crate::reach::{Api, Fenced, Objects, clear_left_over};
 use crate::reconcilers::{ip_address, ip_pool, node_image, node_pool, provider, tenant_cluster, vm_class};
-use crate::term::{Clock, Term, identity};
+use crate::term::{Clock, Ended, Term, identity};
+
+pub use self::anew::{begin_anew, name_process};
+pub use self::signals::Signals;
 
 /// How long what is under way may take to end once the process is asked to. A lease whose work has not ended is not given back.
 const GRACE: Duration = Duration::from_secs(20);
@@ -68,11 +73,20 @@ pub struct Settings {
     pub directory: PathBuf,
 }
 
-/// Waits until it is elected, and works until it is asked to end (SIGTERM, SIGINT).
+/// What a run has ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to end, and has.
+    Asked,
+    /// It leads no longer. Whatever is left of its work ends with this image of the program, which is to be begun anew.
+    Lost,
+}
+
+/// Waits until it is elected, and works until it is asked to end (SIGTERM, SIGINT), or leads no longer.
 ///
 /// # Errors
-/// The API server's credentials cannot be read; or this process leads no longer, and has to be started anew.
-pub async fn run(settings: &Settings) -> anyhow::Result<()> {
+/// The API server's credentials cannot be read; or it was asked to end, and not all that was under way has in time.
+pub async fn run(settings: &Settings, signals: &Signals) -> anyhow::Result<End> {
     let api = Api::connect(settings.kubeconfig.as_deref()).await?;
     let health = match settings.health {
         Some(address) => Some(health::listen(address).await?),
@@ -81,26 +95,33 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     // It answers for as long as this process has turns to give.
     let _answering = health.map(|listener| tokio::spawn(health::answers(listener)));
     let (asked, stopping) = watch::channel(false);
-    let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let signals = signals.listen()?;
     let leading = lead(api, settings, stopping.clone());
     tokio::pin!(leading);
-    let [terminate, interrupt] = &mut signals;
     tokio::select! {
-        led = &mut leading => return led,
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        biased;
+        // One that is not read here is read by the program that is begun anew.
+        read = signals.asked() => read?,
+        led = &mut leading => {
+            if led.is_err() {
+                log::warn!("this program begins anew, so that nothing of its term goes on, and stands for election again");
+            }
+            return Ok(if led.is_ok() { End::Asked } else { End::Lost });
+        }
     }
     asked.send_replace(true);
-    leading.await
+    leading.await.context("ending what was under way")?;
+    Ok(End::Asked)
 }
 
 /// The same with an API server, until it is asked to end.
 ///
 /// # Errors
 /// This process leads no longer.
-pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> anyhow::Result<()> {
+pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>) -> Result<(), Ended> {
     let (clock, objects) = (Clock::default(), Arc::new(api.clone()) as Arc<dyn Objects>);
-    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience);
+    let candidate = Candidate::new(Arc::clone(&objects), clock.clone(), &identity(&settings.node), settings.patience)
+        .having_led(has_begun_anew());
     // It waits for others just because it is of another build.
     let (directory, node, is_marked) = (settings.directory.clone(), settings.node.clone(), settings.patience.is_zero());
     let (mut asked, works) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
@@ -118,7 +139,7 @@ pub async fn lead(api: Api, settings: &Settings, stopping: watch::Receiver<bool>
     let leading = candidate.lead(work);
     tokio::pin!(leading);
     tokio::select! {
-        led = &mut leading => led.context("this process has to be started anew"),
+        led = &mut leading => led,
         // Who waits to be elected has nothing to end.
         () = until_idle(&mut asked, &works) => Ok(()),
     }
@@ -276,6 +297,14 @@ impl Work {
         let (counted, asked) = (attempts.clone(), async move {
             let _ = stopping.wait_for(|asked| *asked).await;
         });
+        let (store, mut ending) = (controller.store(), self.stopping.clone());
+        // Before all objects of the kind are seen nothing of it is under way, and what waits for them does not end by itself.
+        let unseen = async move {
+            let _ = ending.wait_for(|asked| *asked).await;
+            if store.wait_until_ready().now_or_never().is_some() {
+                std::future::pending::<()>().await;
+            }
+        };
         let reconcile = move |object: Arc<K>, context: Arc<Context>| {
             let attempts = attempts.clone();
             async move {
@@ -293,7 +322,13 @@ impl Work {
             }
             std::future::ready(())
         });
-        done.boxed()
+        let work = async move {
+            tokio::select! {
+                () = done => {}
+                () = unseen => {}
+            }
+        };
+        work.boxed()
     }
 }
 

@@ -1,11 +1,13 @@
 //! For how long this process may change anything: the term of a leader. It is renewed by whoever holds the Lease, and ends by the
-//! clock alone when it is not. Knows nothing of Leases, nor of what is done meanwhile.
+//! clock alone when it is not; and with it what this process has begun. Knows nothing of Leases.
 
 mod clock;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fleet::deploy::Unfinished;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -37,6 +39,9 @@ struct Inner {
     elected: Option<Clock>,
     state: Mutex<State>,
     changed: Notify,
+    unfinished: Unfinished,
+    /// What time it was when it began; none where it does not end by the clock.
+    began: Option<Time>,
 }
 
 struct State {
@@ -65,12 +70,24 @@ impl Term {
 
     fn new(identity: &str, elected: Option<Clock>, renewed: Duration) -> Self {
         let state = Mutex::new(State { renewed, closing: false, ended: false });
-        Self(Arc::new(Inner { identity: identity.to_owned(), elected, state, changed: Notify::new() }))
+        let (identity, changed, began) = (identity.to_owned(), Notify::new(), elected.as_ref().map(Clock::time));
+        Self(Arc::new(Inner { identity, elected, state, changed, unfinished: Unfinished::default(), began }))
     }
 
     /// Who leads: no other process has this name, nor has a later one of the same controller.
     pub fn identity(&self) -> &str {
         &self.0.identity
+    }
+
+    /// Whether a time that somebody has noted is of before this term: nobody knows what was between. The database may have been turned back
+    /// to it since.
+    pub fn is_after(&self, time: &Time) -> bool {
+        self.0.began.as_ref().is_some_and(|began| time < began)
+    }
+
+    /// The VMs of control nodes that were begun in it, and not powered on.
+    pub fn unfinished(&self) -> &Unfinished {
+        &self.0.unfinished
     }
 
     /// Whether anything may be changed now. It is asked right before each request that changes something.
@@ -201,6 +218,16 @@ mod tests {
             ended.await.unwrap();
             assert_eq!(term.may(), Err(Ended));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_noted_before_a_term_began_is_of_before() {
+        let clock = Clock::of_tests();
+        let before = clock.time();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let term = Term::elected("one", clock.clone(), clock.now());
+        assert!(term.is_after(&before) && !term.is_after(&clock.time()));
+        assert!(!Term::unlimited("two").is_after(&before));
     }
 
     #[tokio::test(start_paused = true)]

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_goes_away_ends_nothing_and_term_ends_where_it_can_be_continued() {
+    fn a_session_that_goes_away_ends_who_only_looks_and_term_ends_others_where_they_can_be_continued() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (cancel, mut cancelled) = watch::channel(false);
@@ -123,6 +123,11 @@ mod tests {
             let (status, ()) =
                 tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, asked) }).await.unwrap();
             assert_eq!(status, 143);
+            let ended = Signals::taken().unwrap().ended(Ending::AtOnce, &cancel);
+            let goes = async { send(Signal::SIGHUP) };
+            let (status, ()) =
+                tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(ended, goes) }).await.unwrap();
+            assert_eq!(status, 129);
         });
     }
 }

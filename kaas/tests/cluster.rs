@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use controller::objects::{CONFIRM_DELETE, DO};
+use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
 use serde_json::{Value, json};
 
 use control::Bed;
@@ -311,6 +311,26 @@ fn a_kubeconfig_is_written_once_for_its_owner_alone_and_only_if_it_is_the_cluste
     fs::write(&written, "another one's").unwrap();
     bed.says(1, "cluster kubeconfig shop -n team-blue");
     assert_eq!(fs::read_to_string(&written).unwrap(), "another one's");
+}
+
+#[test]
+fn vms_of_a_cluster_are_adopted_by_an_annotation_and_waited_for_until_it_is_noted() {
+    let bed = with_shop();
+    bed.kept().says("tenantclusters", "shop", "Progressing", "False", "Drifted");
+    bed.kept().asked.clear();
+    bed.acts(|kept, look| {
+        let annotations = &mut kept.object("tenantclusters", "shop")["metadata"]["annotations"];
+        if look == 3 && annotations[ADOPT] == "shop" {
+            annotations[ADOPT].take();
+            kept.says("tenantclusters", "shop", "Progressing", "False", "Settled");
+        }
+    });
+    let (out, _) = bed.says(0, "cluster adopt shop -n team-blue");
+    assert!(out.starts_with("VMs of the cluster shop that are newer than the database are to be adopted\n"), "{out}");
+    assert!(out.ends_with("no VM of the cluster shop is newer than the database\n"), "{out}");
+    assert_eq!(bed.kept().written(), [format!("PATCH {SHOP}")]);
+    let (_, err) = bed.says(1, "cluster adopt bank -n team-blue");
+    assert!(err.contains("there is no cluster bank in the namespace team-blue"), "{err}");
 }
 
 #[test]

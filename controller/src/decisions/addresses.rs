@@ -174,6 +174,15 @@ pub(super) fn standing(pool: &IPPoolSpec, used: &str) -> Result<Standing, Malfor
     })
 }
 
+/// Whether a pool gives an address out, be it in use or not: it is in its ranges, and left out by nothing.
+///
+/// # Errors
+/// When the pool cannot be read.
+pub fn gives_out(pool: &IPPoolSpec, candidate: Ipv4Addr) -> Result<bool, Malformed> {
+    let text = candidate.to_string();
+    Ok(standing(pool, &text)? == Standing::GivenOut && !pool.dns_servers.contains(&text))
+}
+
 /// How many addresses a pool may give out.
 ///
 /// # Errors
@@ -254,6 +263,13 @@ mod tests {
 
     fn held(address: &str, uid: &str) -> IPAddressSpec {
         claimed("p", address.parse().unwrap(), claimant(uid)).spec
+    }
+
+    #[test]
+    fn a_pool_gives_out_what_is_in_its_ranges_and_not_left_out() {
+        let pool = IPPoolSpec { dns_servers: vec!["10.0.0.3".to_owned()], ..pool() };
+        let gives = |last: u8| gives_out(&pool, [10, 0, 0, last].into()).unwrap();
+        assert_eq!([0, 1, 2, 3, 9, 254, 255].map(gives), [false, false, false, false, false, true, false]);
     }
 
     #[test]

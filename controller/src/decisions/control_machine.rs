@@ -101,6 +101,7 @@ mod tests {
             vm: power.map(|_| "shop-cp1".to_owned()),
             uuid: power.map(|_| Uuid::from_u128(7)),
             power,
+            size: None,
             formed: ready,
             ready,
         };
@@ -113,9 +114,11 @@ mod tests {
             nodes: vec![node],
             left: Vec::new(),
             doubtful: Vec::new(),
+            forgotten: Vec::new(),
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready,
+            newer: Vec::new(),
         }
     }
 

@@ -1,12 +1,67 @@
-//! Whether control nodes run in VMs that nothing is noted of, as where the control cluster's database was restored and is older than they
-//! are. Pure: it goes by what Machines say of what was seen last.
+//! VMs that are newer than the control cluster's database, as where that was restored from a snapshot; and whether control nodes run in
+//! VMs that nothing is noted of, by what Machines say of what was seen last. Pure.
 
 use std::collections::BTreeSet;
 
+use fleet::hypervisor::Vm;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::objects::{Deployment, Machine, Operation, VmState};
+use crate::objects::{Deployment, JournalEntry, Machine, Operation, VmState};
+
+/// How many VMs are named.
+const NAMED: usize = 5;
+/// The steps of a swap that move a data disk, by the words of its journal.
+const MOVES: [&str; 4] = ["detach", "attach", "detach-new", "attach-old"];
+
+/// What is said of VMs that are newer than what is kept of them; none if there are none.
+pub fn drifted(newer: &[Vm]) -> Option<String> {
+    if newer.is_empty() {
+        return None;
+    }
+    let named = newer.iter().take(NAMED).map(Vm::to_string).collect::<Vec<_>>().join(", ");
+    let more = newer.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Some(format!(
+        "VMs are there of which the control cluster's database does not know that they were made, as where it was restored from an older \
+         snapshot, or where somebody has copied a VM with its disks: {named}{more}. Nothing is changed, powered off, deleted or made meanwhile"
+    ))
+}
+
+/// Of a swap that is open, the VMs that hold a node's data disk though its journal has not come to where they were given it: it is older
+/// than they are, and whoever went on with it would take steps again that lead elsewhere by now.
+pub fn ahead(operation: &Operation, vms: &[Vm]) -> Vec<Vm> {
+    let nodes = operation.spec.plan.as_ref().and_then(|plan| plan["nodes"].as_array());
+    let of_node = |(node, planned): (usize, &Value)| {
+        let (old, begun) = (uuid(planned.get("old")), begun_of(operation, node));
+        let made: BTreeSet<Uuid> = begun.iter().filter_map(|entry| uuid(entry.more.get("vm"))).collect();
+        let mut actions = begun.iter().filter_map(|entry| entry.more.get("action")?.as_str());
+        let moved = actions.rfind(|action| MOVES.contains(action));
+        let is_for_new = matches!(moved, Some("attach" | "detach-new"));
+        let name = planned["name"].as_str();
+        let holds = move |vm: &&Vm| {
+            let is_nodes = vm.stamp.as_ref().is_some_and(|stamp| Some(stamp.node.as_str()) == name);
+            let is_early = if is_for_new { Some(vm.uuid()) == old } else { made.contains(&vm.uuid()) };
+            is_nodes && is_early && vm.data_disks().next().is_some()
+        };
+        vms.iter().filter(holds).cloned().collect::<Vec<_>>()
+    };
+    nodes.into_iter().flatten().enumerate().flat_map(of_node).collect()
+}
+
+/// What the journal of a swap has begun of a node, by its place in the plan.
+fn begun_of(operation: &Operation, node: usize) -> Vec<&JournalEntry> {
+    let entries = operation.status.iter().flat_map(|status| &status.entries);
+    let is_its = |entry: &&JournalEntry| {
+        let of = entry.more.get("node").and_then(Value::as_u64).and_then(|of| usize::try_from(of).ok());
+        entry.event == "begun" && of == Some(node)
+    };
+    entries.filter(is_its).collect()
+}
+
+fn uuid(value: Option<&Value>) -> Option<Uuid> {
+    value.and_then(Value::as_str).and_then(|text| text.parse().ok())
+}
 
 /// Whether a control node runs in a VM that was neither made for it at first, nor noted by a swap that there is.
 pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operations: &[Operation]) -> bool {
@@ -18,22 +73,79 @@ pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operat
     current.any(|vm| vm.uuid.parse::<Uuid>().is_ok_and(|uuid| !noted.contains(&uuid)))
 }
 
-/// The VMs that a swap has found, by its plan, and those that it has made or begun to make, by its journal.
+/// The VMs that a swap has found, by its plan, those of nodes that it leaves alone among them; and those that it has made or begun to make,
+/// by its journal.
 fn of_swap(operation: &Operation) -> Vec<Uuid> {
-    let uuid = |value: Option<&Value>| value.and_then(Value::as_str).and_then(|text| text.parse::<Uuid>().ok());
-    let nodes = operation.spec.plan.as_ref().and_then(|plan| plan["nodes"].as_array());
-    let found = nodes.into_iter().flatten().filter_map(|node| uuid(node.get("old")));
+    let list = |name: &str| operation.spec.plan.as_ref().and_then(|plan| plan[name].as_array()).into_iter().flatten();
+    let found = list("nodes").filter_map(|node| uuid(node.get("old")));
+    let left_alone = list("other_vms").filter_map(|vm| uuid(Some(vm)));
     let entries = operation.status.iter().flat_map(|status| &status.entries);
-    found.chain(entries.filter_map(|entry| uuid(entry.more.get("vm")))).collect()
+    found.chain(left_alone).chain(entries.filter_map(|entry| uuid(entry.more.get("vm")))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, VmRef};
     use serde_json::json;
 
     use super::*;
-    use crate::objects::{MachineStatus, MachineVm, OperationKind, OperationSpec, OperationStatus, Reference};
-    use crate::records::fixture;
+    use crate::decisions::fixture;
+    use crate::objects::{MachineStatus, MachineVm};
+    use crate::records::fixture::{node, plan};
+
+    /// A swap of `shop-cp1`, which its plan has found in the VM 1, with this journal.
+    fn swap(entries: &[Value]) -> Operation {
+        let mut plan = plan();
+        plan["nodes"] = json!([node("shop-cp1")]);
+        fixture::swap(plan, entries)
+    }
+
+    /// One of `shop-cp1`, which holds its data disk.
+    fn vm(uuid: u128) -> Vm {
+        let reference = DiskRef { uuid: Uuid::from_u128(2), path: "[ds] a.vmdk".to_owned() };
+        let disk = Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
+        Vm {
+            reference: VmRef { uuid: Uuid::from_u128(uuid), id: format!("vm-{uuid}") },
+            name: "shop-cp1".to_owned(),
+            stamp: Some(Stamp { deployment: Uuid::from_u128(1), node: "shop-cp1".to_owned(), swap: None }),
+            power: PowerState::On,
+            size: None,
+            disks: vec![disk],
+            adapters: Vec::new(),
+            snapshots: Vec::new(),
+            tasks: Vec::new(),
+            version: "0".to_owned(),
+        }
+    }
+
+    #[test]
+    fn vms_that_are_newer_are_named_and_not_all_of_many() {
+        assert_eq!(drifted(&[]), None);
+        let words = drifted(&[vm(9)]).unwrap();
+        assert!(words.contains(&vm(9).to_string()) && !words.contains("more"), "{words}");
+        let words = drifted(&(0..9).map(vm).collect::<Vec<_>>()).unwrap();
+        assert!(words.contains(&vm(4).to_string()) && words.contains(" and 4 more"), "{words}");
+        assert!(!words.contains(&vm(5).to_string()), "{words}");
+    }
+
+    #[test]
+    fn a_vm_that_holds_a_disk_before_its_journal_says_so_is_ahead_of_it() {
+        let begun = |action: &str| json!({"at": 1, "hold": 1, "event": "begun", "action": action, "node": 0});
+        let mut import = begun("import");
+        import["vm"] = json!(Uuid::from_u128(0xf2));
+        let forward = [import.clone(), begun("detach"), begun("attach")];
+        let back = [import, begun("detach"), begun("attach"), begun("detach-new"), begun("attach-old")];
+        let (old, new) = (vm(1), vm(0xf2));
+        let ahead = |entries: &[Value], vm: &Vm| ahead(&swap(entries), std::slice::from_ref(vm)).len();
+        for (entries, of_old, of_new) in
+            [(&forward[..1], 0, 1), (&forward[..2], 0, 1), (&forward[..], 1, 0), (&back[..4], 1, 0), (&back[..], 0, 1)]
+        {
+            assert_eq!((ahead(entries, &old), ahead(entries, &new)), (of_old, of_new), "{entries:?}");
+        }
+        let empty = Vm { disks: Vec::new(), ..new };
+        assert_eq!(ahead(&forward[..1], &empty), 0, "it waits for the disk");
+        assert_eq!(ahead(&forward[..1], &vm(0xf3)), 0, "that one nothing is noted of at all");
+    }
 
     fn runs_in(vm: u128) -> Machine {
         let uuid = Uuid::from_u128(vm).to_string();
@@ -52,31 +164,18 @@ mod tests {
             "hold": 1, "goal": "Up", "image": {"name": "former"}, "formed": true, "nodes": [node],
         }))
         .unwrap();
-        // Its plan has found the VM 1, and it has made this one.
-        let mut plan = fixture::plan();
-        plan["nodes"] = json!([fixture::node("shop-cp1")]);
+        // It has made this one.
         let entry = json!({"at": 1, "hold": 1, "event": "begun", "action": "import", "vm": Uuid::from_u128(0xf2)});
-        let spec = OperationSpec {
-            cluster_ref: Reference::to("shop"),
-            kind: OperationKind::Swap,
-            from_image: None,
-            to_image: None,
-            from_size: None,
-            to_size: None,
-            from_version: None,
-            to_version: None,
-            cluster_generation: 1,
-            steps: Vec::new(),
-            plan: Some(plan),
-        };
-        let entries = vec![serde_json::from_value(entry).unwrap()];
-        let status = OperationStatus { entries, ..OperationStatus::default() };
-        let swap = Operation { status: Some(status), ..Operation::new("shop-1", spec) };
+        let swap = swap(&[entry]);
         for (vm, has) in [(0xf1, false), (1, false), (0xf2, false), (0xf3, true)] {
             let machines = [runs_in(vm), runs_in(0xf1)];
             assert_eq!(has_drifted(Some(&deployment), &machines, std::slice::from_ref(&swap)), has, "{vm:x}");
         }
         assert!(has_drifted(Some(&deployment), &[runs_in(0xf2)], &[]), "the swap is not known any more");
+        // That one is not known any more either; a later one has left its node alone.
+        let mut alone = swap;
+        alone.spec.plan.as_mut().unwrap()["other_vms"] = json!([Uuid::from_u128(0xf3)]);
+        assert!(!has_drifted(Some(&deployment), &[runs_in(0xf3)], &[alone]));
         let unseen = Machine::new("shop-cp1", crate::objects::fixture::worker());
         assert!(!has_drifted(Some(&deployment), &[unseen], &[]), "nobody has looked yet");
     }

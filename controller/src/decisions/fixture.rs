@@ -6,8 +6,9 @@ use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
 use crate::objects::{
-    IPPool, LifecyclePhase, NodeImage, NodeImageReason, NodeImageSpec, NodeImageStatus, Provider, ProviderReason,
-    ProviderStatus, TenantCluster, VMClassSpec, set,
+    IPPool, JournalEntry, LifecyclePhase, NodeImage, NodeImageReason, NodeImageSpec, NodeImageStatus, Operation,
+    OperationKind, OperationSpec, OperationStatus, Provider, ProviderReason, ProviderStatus, Reference, TenantCluster,
+    VMClassSpec, set,
 };
 
 pub(crate) const UID: &str = "5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10";
@@ -109,4 +110,30 @@ pub(crate) fn class() -> VMClassSpec {
 
 pub(crate) fn now() -> Time {
     Time(Timestamp::from_second(1_796_115_600).unwrap())
+}
+
+/// The Operation of a swap to the next image, with this plan and these entries behind it. It does not say yet where it stands.
+pub(crate) fn swap(plan: Value, entries: &[Value]) -> Operation {
+    let all = std::iter::once(json!({"event": "planned"})).chain(entries.iter().cloned());
+    let entry = |(at, mut entry): (usize, Value)| -> JournalEntry {
+        (entry["at"], entry["hold"]) = (at.into(), 1.into());
+        serde_json::from_value(entry).unwrap()
+    };
+    let spec = OperationSpec {
+        cluster_ref: Reference::to("shop"),
+        kind: OperationKind::Swap,
+        from_image: Some("kaas-tenant-0.2.0".to_owned()),
+        to_image: Some("kaas-tenant-0.3.0".to_owned()),
+        from_size: None,
+        to_size: None,
+        to_class: None,
+        from_version: None,
+        to_version: None,
+        cluster_generation: 1,
+        steps: Vec::new(),
+        plan: Some(plan),
+    };
+    let entries = all.enumerate().map(entry).collect();
+    let status = OperationStatus { hold: 1, entries, ..OperationStatus::default() };
+    Operation { status: Some(status), ..Operation::new("shop-1", spec) }
 }

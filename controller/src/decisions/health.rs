@@ -22,6 +22,8 @@ pub enum Doing {
     Operates(String),
     /// A person has to see to something.
     IsStuck(String),
+    /// VMs are newer than what is kept of them: which.
+    HasDrifted(String),
     /// Nothing is to be done.
     Nothing,
 }
@@ -82,7 +84,7 @@ impl Health<'_> {
     /// All of its conditions.
     pub fn conditions(&self) -> Vec<Said> {
         use TenantClusterReason::{
-            ControlNodesChange, Current, OperationRuns, Paused, Possible, Settled, Stuck, WorkersChange,
+            ControlNodesChange, Current, Drifted, OperationRuns, Paused, Possible, Settled, Stuck, WorkersChange,
         };
         let (none, nodes) = (String::new(), self.nodes());
         let up_to_date = self.differs.clone().unwrap_or((Current, none.clone()));
@@ -96,6 +98,7 @@ impl Health<'_> {
             Doing::Makes(words) => (ControlNodesChange, words.clone()),
             Doing::Operates(words) => (OperationRuns, words.clone()),
             Doing::IsStuck(words) => (Stuck, words.clone()),
+            Doing::HasDrifted(words) => (Drifted, words.clone()),
             Doing::Nothing if workers_move => (WorkersChange, of_pools(self.pools)),
             Doing::Nothing => (Settled, none.clone()),
         };
@@ -167,6 +170,11 @@ pub fn leaving_stuck(words: &str) -> Vec<Said> {
     vec![(TenantClusterReason::Stuck, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
 }
 
+/// The same of one whose VMs are newer than what is kept of them.
+pub fn leaving_drifted(words: &str) -> Vec<Said> {
+    vec![(TenantClusterReason::Drifted, words.to_owned()), (TenantClusterReason::Leaving, words.to_owned())]
+}
+
 /// The workers of some pools in numbers.
 pub fn workers_of(pools: &[NodePool]) -> NodesStatus {
     let mut all = NodesStatus::default();
@@ -226,6 +234,7 @@ mod tests {
             vm: Some(format!("shop-cp{number}")),
             uuid: None,
             power: Some(PowerState::On),
+            size: None,
             formed: *ready,
             ready: *ready,
         };
@@ -238,9 +247,11 @@ mod tests {
             nodes: (1..).zip(ready).map(node).collect(),
             left: Vec::new(),
             doubtful: Vec::new(),
+            forgotten: Vec::new(),
             discarded: Vec::new(),
             waits: Vec::new(),
             done: ready.iter().all(|ready| *ready),
+            newer: Vec::new(),
         }
     }
 
@@ -285,6 +296,9 @@ mod tests {
         assert_eq!(ready_by(&unseen, &[]), (Why::ControlPlaneNotReached, Why::NotReached), "nothing is known of it");
         let without = Health { is_handed_over: false, ..of(&all, &[]) };
         assert_eq!(reason(&without.conditions(), "Ready"), Why::Making);
+        let drifted = Health { doing: Doing::HasDrifted("x".to_owned()), ..of(&all, &[]) };
+        assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::Drifted, "x".to_owned()));
+        assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Serves, "it serves on");
     }
 
     #[test]

@@ -56,8 +56,22 @@ impl Used {
 
 /// Whether a Provider's limits leave room for further Machines beside those that there are.
 pub fn limits(provider: &Provider, used: Used, wanted: Used) -> Option<Obstacle> {
+    over(provider, limited(provider, used, wanted))
+}
+
+/// The same for Machines that are there and become larger: what they have they keep, also where limits were lowered. Nothing is judged but
+/// what they want more of.
+pub fn growth(provider: &Provider, used: Used, had: Used, wanted: Used) -> Option<Obstacle> {
+    let both = limited(provider, used, wanted).into_iter().zip(limited(provider, used, had));
+    over(provider, both.filter(|((.., wanted), (.., had))| wanted > had).map(|(limited, _)| limited))
+}
+
+/// What is limited, how much of it there may be, and how much is used and wanted.
+type Limited = (&'static str, Option<u64>, u64, u64);
+
+fn over(provider: &Provider, limited: impl IntoIterator<Item = Limited>) -> Option<Obstacle> {
     let name = provider.name_any();
-    let over = limited(provider, used, wanted).into_iter().filter_map(|(what, most, used, wanted)| {
+    let over = limited.into_iter().filter_map(|(what, most, used, wanted)| {
         let most = most.filter(|most| used + wanted > *most)?;
         let words =
             format!("clusters of the Provider {name} may have {most} {what}: {used} are taken, and {wanted} wanted");
@@ -66,8 +80,7 @@ pub fn limits(provider: &Provider, used: Used, wanted: Used) -> Option<Obstacle>
     Obstacle::of_all(over.collect())
 }
 
-/// What is limited, how much of it there may be, and how much is used and wanted.
-fn limited(provider: &Provider, used: Used, wanted: Used) -> [(&'static str, Option<u64>, u64, u64); 3] {
+fn limited(provider: &Provider, used: Used, wanted: Used) -> [Limited; 3] {
     let limits = provider.spec.limits.clone().unwrap_or_default();
     [
         ("nodes", limits.nodes.map(u64::from), used.nodes, wanted.nodes),
@@ -96,9 +109,10 @@ pub struct Tenants {
     pub machines: Vec<Machine>,
 }
 
-type Key = (Option<String>, String);
+/// Namespace and name of a cluster.
+pub(super) type Key = (Option<String>, String);
 
-fn key_of(cluster: &TenantCluster) -> Key {
+pub(super) fn key_of(cluster: &TenantCluster) -> Key {
     (cluster.namespace(), cluster.name_any())
 }
 
@@ -181,13 +195,13 @@ impl Tenants {
     }
 }
 
-fn cluster_of(machine: &Machine) -> Key {
+pub(super) fn cluster_of(machine: &Machine) -> Key {
     let Reference { name, .. } = &machine.spec.cluster_ref;
     (machine.namespace(), name.clone())
 }
 
 /// Since when a cluster has Machines; of two in the same second the one with the lower UID came first.
-fn since(cluster: &TenantCluster, machines: &[&Machine]) -> (Option<Time>, Option<String>) {
+pub(super) fn since(cluster: &TenantCluster, machines: &[&Machine]) -> (Option<Time>, Option<String>) {
     let first = machines.iter().filter_map(|machine| machine.metadata.creation_timestamp.clone()).min();
     (first, cluster.metadata.uid.clone())
 }
@@ -295,6 +309,19 @@ mod tests {
             let why = limits(&provider, more, wanted).unwrap();
             assert!(why.reason == TenantClusterReason::CapacityMissing && why.message.contains(words), "{why:?}");
         }
+    }
+
+    #[test]
+    fn who_becomes_larger_keeps_what_it_has_where_limits_were_lowered() {
+        let mut provider = provider();
+        let (had, used) = (Used { nodes: 3, processors: 12, memory_mib: 4096 }, Used::default());
+        provider.spec.limits = Some(Limits { nodes: Some(1), processors: Some(8), memory_mib: Some(8192) });
+        assert_eq!(growth(&provider, used, had, Used { memory_mib: 8192, ..had }), None, "there is memory");
+        let more = growth(&provider, used, had, Used { memory_mib: 8193, ..had }).unwrap().message;
+        assert!(more.contains("8192 MiB of memory") && !more.contains("nodes"), "{more}");
+        let more = growth(&provider, used, had, Used { processors: 13, ..had }).unwrap().message;
+        assert!(more.contains("8 processors: 0 are taken, and 13 wanted"), "{more}");
+        assert_eq!(growth(&provider, Used { memory_mib: 8192, ..used }, had, had), None, "it wants nothing");
     }
 
     /// A cluster of three with so many Machines, the first of which is so many seconds old.

@@ -3,6 +3,8 @@
 
 mod add_ons;
 mod addresses;
+mod adopted_workers;
+mod adoption;
 mod change;
 mod claims;
 mod cluster;
@@ -11,6 +13,7 @@ mod control_plane;
 mod drift;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod growing;
 mod health;
 mod ip_pool;
 mod limits;
@@ -35,8 +38,10 @@ mod workers;
 
 pub use self::add_ons::add_ons;
 pub use self::addresses::{
-    Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, leaving_out, named, passing, total,
+    Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, gives_out, leaving_out, named, passing, total,
 };
+pub use self::adopted_workers::{AdoptedWorker, Witnesses, adopted_workers};
+pub use self::adoption::{adopted, is_to_adopt, may_adopt, pinned_as_run, superseded};
 pub use self::change::{Change, SeenCluster, blocked, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
@@ -44,10 +49,10 @@ pub use self::cluster::{
 };
 pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
-pub use self::drift::has_drifted;
-pub use self::health::{Doing, Health, Said, before, leaving, leaving_stuck, workers_of};
+pub use self::drift::{ahead, drifted, has_drifted};
+pub use self::health::{Doing, Health, Said, before, leaving, leaving_drifted, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
-pub use self::limits::{Held, Tenants, Used, held, limits, permission};
+pub use self::limits::{Held, Tenants, Used, growth, held, limits, permission};
 pub use self::news::{News, Reasons, news, reasons};
 pub use self::node_image::{Found, Judged, judged, next_phase, phase};
 pub use self::nodes_image::{NodesImage, awaited, nodes_image};
@@ -62,10 +67,11 @@ pub use self::preflight::{
 };
 pub use self::provider::{SeenVCenter, SeenZone};
 pub use self::repair::{Repairs, repaired, repairs};
+pub use self::resize::Had;
 pub use self::resolved::{Named as NamedBySpec, resolved, standing, suits};
 pub use self::rest::{Rest, control_cluster, swap_reasons};
-pub use self::sizes::{pinned_size, wanted_size};
+pub use self::sizes::{pinned_size, seen_size, wanted_size};
 pub use self::spread::{zone_of_next, zones_of_pool};
-pub use self::swapping::{Stage, Swapping, good, outlived, words};
+pub use self::swapping::{Stage, Swapping, good, is_done_with, may_go_back, outlived, unsettled, words};
 pub use self::told::{told_by, told_otherwise};
 pub use self::workers::{Looked, kept, like, may_make, pool_status, shown_worker, site};

@@ -81,6 +81,21 @@ mod tests {
         MachineReason, NodeImageReason, NodePoolReason, ProviderReason, Reason, TenantClusterReason, set,
     };
 
+    /// Condition and word of each reason of the kinds that Events are of, with whether it holds.
+    fn all_reasons() -> Vec<(&'static str, &'static str, Standing)> {
+        fn of<R: Reason>() -> Vec<(&'static str, &'static str, Standing)> {
+            R::ALL.iter().map(|reason| (reason.condition(), reason.word(), reason.standing())).collect()
+        }
+        [
+            of::<TenantClusterReason>(),
+            of::<NodePoolReason>(),
+            of::<MachineReason>(),
+            of::<ProviderReason>(),
+            of::<NodeImageReason>(),
+        ]
+        .concat()
+    }
+
     #[test]
     fn a_reason_is_news_once_and_what_nobody_follows_only_if_somebody_has_to_see_to_it() {
         let mut conditions = Vec::new();
@@ -112,22 +127,12 @@ mod tests {
 
     #[test]
     fn each_word_that_is_looked_for_is_one_of_a_kind() {
-        fn of<R: Reason>() -> Vec<[&'static str; 2]> {
-            R::ALL.iter().map(|reason| [reason.condition(), reason.word()]).collect()
-        }
-        let all = [
-            of::<TenantClusterReason>(),
-            of::<NodePoolReason>(),
-            of::<MachineReason>(),
-            of::<ProviderReason>(),
-            of::<NodeImageReason>(),
-        ]
-        .concat();
+        let all = all_reasons();
         for word in FOLLOWED {
-            assert!(all.iter().any(|[about, _]| *about == word), "{word}");
+            assert!(all.iter().any(|(about, ..)| *about == word), "{word}");
         }
         for word in ON_ITS_WAY {
-            assert!(all.iter().any(|[_, reason]| *reason == word), "{word}");
+            assert!(all.iter().any(|(_, reason, _)| *reason == word), "{word}");
         }
     }
 
@@ -185,18 +190,8 @@ mod tests {
             "WorkersNotReady",
             "ZoneInUse",
         ];
-        fn of<R: Reason>() -> Vec<&'static str> {
-            let open = R::ALL.iter().filter(|reason| reason.standing() != Standing::True);
-            open.map(|reason| reason.word()).collect()
-        }
-        let mut all = [
-            of::<TenantClusterReason>(),
-            of::<NodePoolReason>(),
-            of::<MachineReason>(),
-            of::<ProviderReason>(),
-            of::<NodeImageReason>(),
-        ]
-        .concat();
+        let open = all_reasons().into_iter().filter(|(.., standing)| *standing != Standing::True);
+        let mut all: Vec<&str> = open.map(|(_, word, _)| word).collect();
         all.retain(|word| !ON_ITS_WAY.contains(word));
         all.sort_unstable();
         all.dedup();

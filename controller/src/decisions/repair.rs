@@ -144,6 +144,7 @@ mod tests {
             stopped: Vec::new(),
             done: ill.is_empty(),
             held_by: None,
+            newer: Vec::new(),
         };
         (ill.iter().map(machine).collect(), seen)
     }

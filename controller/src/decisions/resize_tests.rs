@@ -1,9 +1,12 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned};
+use crate::decisions::change::tests::{FORMER, NEW, ended, images, names, swap, turned, withdrawn};
 use crate::decisions::fixture::now;
 use crate::decisions::rest::Rest;
+use crate::decisions::swapping::{outlived, unsettled};
 use crate::objects::{DO, Operation, TenantCluster};
 use fleet::upgrade::Verb;
 
@@ -53,13 +56,44 @@ fn looked(
     cluster: &TenantCluster,
     operation: Option<&Operation>,
     size: Result<ControlPlaneSize, Obstacle>,
+    beside: (Option<&str>, bool),
+) -> Change {
+    after(cluster, operation.map(std::slice::from_ref).unwrap_or_default(), size, beside)
+}
+
+/// The same after several swaps, the last one of which comes last.
+fn after(
+    cluster: &TenantCluster,
+    operations: &[Operation],
+    size: Result<ControlPlaneSize, Obstacle>,
     (change, has_drifted): (Option<&str>, bool),
 ) -> Change {
     let images = images();
-    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
-    let rests = Rest::of(cluster, change.map(str::to_owned));
+    let swap = operations.last().map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let (abandoned, rests) = (unsettled(operations), Rest::of(cluster, change.map(str::to_owned)));
     let (minor, now) = ("1.36".parse().ok(), now().0);
-    SeenCluster { cluster, swap, raise: None, images: &images, minor, size, rests, has_drifted, now }.next()
+    let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
+    SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+        .next()
+}
+
+/// What comes next where a Provider has no room for large ones, and what is said of the size beside it.
+fn without_room(cluster: &TenantCluster, minor: &str, operation: Option<&Operation>) -> (Change, Option<String>) {
+    let images = images();
+    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
+    let (raise, images, minor) = (None, images.as_slice(), minor.parse().ok());
+    let (size, room, plan_room) = (Ok(LARGE), Some(full()), Some(full()));
+    let (rests, has_drifted, now) = (Rest::of(cluster, None), false, now().0);
+    let seen =
+        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now };
+    let change = seen.next();
+    let waits = seen.size_waits(&change);
+    (change, waits)
+}
+
+fn full() -> Obstacle {
+    Obstacle::new(TenantClusterReason::CapacityMissing, "the Provider is full")
 }
 
 fn missing() -> Obstacle {
@@ -107,22 +141,57 @@ fn the_former_class_is_the_way_back_and_a_third_one_is_a_persons_to_say() {
     assert_eq!(next(&small(), Some(&resize(&moves)), SMALL), go(Verb::Rollback));
     let third = ControlPlaneSize { processors: 8, ..LARGE };
     assert_eq!(next(&small(), Some(&resize(&moves)), third), go(Verb::Resume), "one after the other");
-    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Verb::Rollback), "nothing of it has moved");
+    assert_eq!(next(&small(), Some(&resize(&[])), third), go(Verb::Withdraw), "nothing of it has moved");
     assert_eq!(decided(&small(), Some(&resize(&moves)), Err(missing())), go(Verb::Resume));
     // Fewer workers take nothing back.
     assert_eq!(next(&automatic(None), Some(&resize(&moves)), SMALL), go(Verb::Resume));
     let upgraded = resize(&ended("upgraded"));
     assert_eq!(next(&small(), Some(&upgraded), SMALL), go(Verb::Rollback));
     let waits = next(&small(), Some(&upgraded), third);
-    assert!(
-        matches!(&waits, Change::Waits(TenantClusterReason::AwaitsCommit, words) if words.contains("another size")),
-        "{waits:?}"
-    );
+    assert!(awaits_a_word(&waits), "{waits:?}");
+    assert!(waits.said().is_some_and(|(_, words)| words.contains("8 processors")), "{waits:?}");
+    let unknown = decided(&small(), Some(&upgraded), Err(missing()));
+    assert!(unknown.said().is_some_and(|(_, words)| words.contains("there is no VMClass any")), "{unknown:?}");
     // A swap of another image turns by its image alone, as ever.
     let mut image = to_large(&moves);
     assert_eq!(next(&small(), Some(&image), LARGE), go(Verb::Rollback), "its image is not named");
     image.spec.from_image = Some("another".to_owned());
     assert_eq!(next(&small(), Some(&image), SMALL), go(Verb::Resume));
+}
+
+/// Whether the commit is a person's, for the spec wants another size by now.
+fn awaits_a_word(change: &Change) -> bool {
+    matches!(change, Change::Waits(TenantClusterReason::AwaitsCommit, words) if words.contains("another size"))
+}
+
+/// It is one more way to say how large they are to be; but a size that nobody had named is taken back by nobody's workers.
+#[test]
+fn auto_is_the_way_back_from_a_class_where_it_means_the_former_size() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let named = |entries: &[Value]| {
+        let mut operation = resize(entries);
+        operation.spec.to_class = Some("any".to_owned());
+        operation
+    };
+    let (auto, third) = (automatic(None), ControlPlaneSize { processors: 8, ..LARGE });
+    let long_ago = Timestamp::from_second(now().0.as_second() - 6000).unwrap();
+    let upgraded = |mut operation: Operation| {
+        operation.status.as_mut().unwrap().good_since = Some(Time(long_ago));
+        operation
+    };
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    for operation in [named(&moves), upgraded(named(&ended("upgraded")))] {
+        assert_eq!(next(&auto, Some(&operation), SMALL), go(Verb::Rollback));
+    }
+    // Its workers want what the class was named for, or something else.
+    let (of_class, of_workers) = (upgraded(named(&ended("upgraded"))), upgraded(resize(&ended("upgraded"))));
+    assert_eq!(next(&auto, Some(&of_class), LARGE), go(Verb::Commit));
+    assert!(awaits_a_word(&next(&auto, Some(&of_class), third)));
+    for size in [SMALL, LARGE, third] {
+        assert_eq!(next(&auto, Some(&of_workers), size), go(Verb::Commit), "{size}");
+    }
+    // Where nobody had named it a class may be the way back.
+    assert_eq!(next(&small(), Some(&of_workers), SMALL), go(Verb::Rollback));
 }
 
 #[test]
@@ -162,10 +231,63 @@ fn what_went_back_is_not_tried_again_by_itself_and_another_size_is() {
 #[test]
 fn after_a_resize_that_was_abandoned_the_sizes_of_vms_are_asked_for() {
     let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
-    let judged = next(&small(), Some(&abandoned), SMALL);
-    assert!(matches!(&judged, Change::Judge(_, Some(SMALL), then) if **then == Change::Nothing), "{judged:?}");
+    assert!(is_judged(&next(&small(), Some(&abandoned), SMALL), "shop-1"));
     let wanted = next(&small(), Some(&abandoned), LARGE);
     assert!(matches!(&wanted, Change::Judge(_, None, then) if matches!(**then, Change::Waits(..))), "{wanted:?}");
+    // They were asked, and are alike.
+    let mut settled = abandoned;
+    settled.status.as_mut().unwrap().pinned = true;
+    assert_eq!(next(&small(), Some(&settled), SMALL), Change::Nothing);
+}
+
+/// What nobody has asked for says nothing of a size, with room for it or without.
+#[test]
+fn after_a_resize_that_was_abandoned_nothing_is_current_before_sizes_are_asked_for() {
+    let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
+    assert!(is_judged(&next(&automatic(None), Some(&abandoned), LARGE), "shop-1"));
+    let (judged, _) = without_room(&automatic(None), "1.36", Some(&abandoned));
+    assert!(is_judged(&judged, "shop-1"), "{judged:?}");
+    // A size that is waited for says so, and a minor waits for none.
+    let mut named_anew = small();
+    named_anew.metadata.generation = Some(2);
+    let (waits, _) = without_room(&named_anew, "1.36", Some(&abandoned));
+    assert!(matches!(&waits, Change::Judge(_, None, then) if matches!(**then, Change::Blocked(_))), "{waits:?}");
+    let (raises, _) = without_room(&automatic(None), "1.35", Some(&abandoned));
+    assert!(matches!(&raises, Change::Judge(_, None, then) if matches!(**then, Change::Raise(..))), "{raises:?}");
+}
+
+/// Whether nodes are asked whether all of them are small, and what this Operation has left is settled then.
+fn is_judged(change: &Change, name: &str) -> bool {
+    let Change::Judge(_, Some(SMALL), then) = change else { return false };
+    matches!(&**then, Change::Pin(resolved, Some(of)) if of == name && pinned_size(resolved) == Some(SMALL))
+}
+
+/// An Operation under another name, whose journal was begun by this hold.
+fn begun_by(mut operation: Operation, hold: u64) -> Operation {
+    operation.metadata.name = Some(format!("shop-{hold}"));
+    operation.status.as_mut().unwrap().hold = hold;
+    operation
+}
+
+/// Control nodes go back to what they were before, and that was not the same of all.
+#[test]
+fn what_an_abandoned_resize_has_left_is_asked_for_however_many_swaps_have_gone_back_since() {
+    let abandoned = resize(&[vec![turned("abandon")], ended("abandoned")].concat());
+    let back = |hold| begun_by(resize(&[vec![turned("back")], ended("rolled-back")].concat()), hold);
+    let mut all = vec![abandoned];
+    for hold in 2..20 {
+        all.push(back(hold));
+        let change = after(&small(), &all, Ok(SMALL), (None, false));
+        assert!(is_judged(&change, "shop-1"), "{hold}: {change:?}");
+    }
+    let names: Vec<_> = outlived(&all).into_iter().filter_map(|it| it.metadata.name.clone()).collect();
+    assert_eq!((names.len(), names.contains(&"shop-1".to_owned())), (8, false), "{names:?}");
+    // All of them have come to one that was committed.
+    let mut committed = begun_by(resize(&[ended("upgraded"), ended("committed")].concat()), 20);
+    committed.status.as_mut().unwrap().pinned = true;
+    all.extend([committed, back(21)]);
+    assert_eq!(after(&small(), &all, Ok(SMALL), (None, false)), Change::Nothing);
+    assert!(outlived(&all).iter().any(|it| it.metadata.name.as_deref() == Some("shop-1")));
 }
 
 /// The database of the control cluster may be older than VMs are.
@@ -199,32 +321,219 @@ fn beside_a_change_of_the_control_cluster_the_former_class_is_the_way_back_and_n
     upgraded.metadata.annotations = Some([(DO.to_owned(), "rollback".to_owned())].into());
     let Change::Answer(_, Some(words)) = next(&paused, Some(&upgraded), LARGE) else { panic!("it is heard") };
     assert!(words.contains("a class of 2 processors") && !words.contains(FORMER), "{words}");
+    assert!(!words.contains("auto"), "it was begun by that: {words}");
+    upgraded.spec.to_class = Some("any".to_owned());
+    let Change::Answer(_, Some(words)) = next(&paused, Some(&upgraded), LARGE) else { panic!("it is heard") };
+    assert!(words.contains("or auto"), "{words}");
+}
+
+/// One after the other, or not at all: what is in the way of the size is in the way of nothing else.
+#[test]
+fn without_room_for_a_size_an_image_and_a_minor_go_on_with_the_one_that_is_pinned() {
+    let waits = |words: Option<&str>| words.is_some_and(|words| words.contains("the Provider is full"));
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    let (change, words) = without_room(&both, "1.36", None);
+    assert!(matches!(&change, Change::Swap(image, None, SMALL) if image.metadata.name.as_deref() == Some(NEW)));
+    assert!(waits(words.as_deref()), "{words:?}");
+    let mut unpinned = both.clone();
+    unpinned.status.as_mut().unwrap().resolved.as_mut().unwrap().processors = None;
+    assert_eq!(without_room(&unpinned, "1.36", None).0, Change::Blocked(full()), "nobody knows how large they are");
+    // The size alone says so itself, and a minor goes before it.
+    assert_eq!(without_room(&small(), "1.36", None), (Change::Blocked(full()), None));
+    let (change, words) = without_room(&small(), "1.35", None);
+    assert!(matches!(change, Change::Raise(..)) && waits(words.as_deref()), "{change:?}: {words:?}");
+    // While the image alone is on its way that is said; of one that brings the size there is nothing to say.
+    let open = |operation: Operation| without_room(&both, "1.36", Some(&operation));
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    let (change, words) = open(swap(&moves));
+    assert!(
+        change == Change::Go("shop-1".to_owned(), Verb::Resume) && waits(words.as_deref()),
+        "{change:?}: {words:?}"
+    );
+    assert_eq!(open(to_large(&moves)).1, None);
+    // What nobody has asked for is nothing to be waited for.
+    assert_eq!(without_room(&automatic(None), "1.35", None).1, None);
+}
+
+/// It may have rested for weeks, while others took what there was.
+#[test]
+fn a_plan_takes_room_only_once_it_goes_on_and_there_is_some() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let small_node = Had { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
+    let begins = next(&small(), None, LARGE);
+    assert_eq!((begins.holds(small_node, None, false), begins.holds(small_node, None, true)), (LARGE, SMALL));
+    let mut is_back = turned("back");
+    is_back["only"] = json!(0);
+    for planned in [resize(&[]), resize(&[is_back])] {
+        let swapping = Swapping::of(&planned).unwrap().unwrap();
+        let noted = Had { noted: LARGE, ..small_node };
+        let of = |change: &Change| change.holds(noted, Some(&swapping), false);
+        assert_eq!((of(&Change::Nothing), of(&go(Verb::Rollback)), of(&go(Verb::Resume))), (SMALL, SMALL, LARGE));
+    }
+    assert_eq!(without_room(&small(), "1.36", Some(&resize(&[]))), (Change::Blocked(full()), None));
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(without_room(&small(), "1.36", Some(&resize(&moves))).0, go(Verb::Resume), "it has its room");
+    let turned_back = without_room(&small(), "1.36", Some(&resize(&[turned("back")]))).0;
+    assert_eq!(turned_back, go(Verb::Resume), "it takes none");
+}
+
+/// Whoever may abandon plans and edit a cluster could note the largest size for as long as he likes, without a VM.
+#[test]
+fn a_plan_that_is_turned_before_anything_of_a_node_has_begun_takes_no_room() {
+    let node = Had { noted: SMALL, pinned: Some(SMALL), seen: Some(SMALL) };
+    let begun = |action: &str| json!({"event": "begun", "action": action, "node": 0});
+    let (back, abandon, import) = (turned("back"), turned("abandon"), begun("import"));
+    let turns = [
+        (vec![back.clone()], SMALL),
+        (vec![abandon.clone()], SMALL),
+        (vec![abandon.clone(), begun("keep")], SMALL),
+        (vec![import.clone(), back], LARGE),
+        (vec![import.clone(), abandon.clone()], LARGE),
+        (vec![import, abandon, begun("keep")], LARGE),
+    ];
+    for (entries, size) in turns {
+        let swapping = Swapping::of(&resize(&entries)).unwrap().unwrap();
+        for change in [Change::Nothing, Change::Go("shop-1".to_owned(), Verb::Resume)] {
+            assert_eq!(change.holds(node, Some(&swapping), false), size, "{change:?} {entries:?}");
+        }
+    }
+}
+
+/// Who has read the plan and corrected its size gets what he has named.
+#[test]
+fn a_plan_of_an_image_with_another_size_than_by_the_spec_of_now_is_made_anew() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Resume), "nobody has changed the spec since");
+    both.metadata.generation = Some(2);
+    assert_eq!(next(&both, Some(&to_large(&[])), LARGE), go(Verb::Resume));
+    assert_eq!(next(&both, Some(&to_large(&[])), SMALL), go(Verb::Withdraw));
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(next(&both, Some(&to_large(&moves)), SMALL), go(Verb::Resume), "one after the other");
+    let mut chosen = automatic(None);
+    (chosen.spec.image, chosen.metadata.generation) = (Some(NEW.to_owned()), Some(2));
+    assert_eq!(next(&chosen, Some(&to_large(&[])), SMALL), go(Verb::Resume), "fewer workers change no plan");
+}
+
+/// The room that was missing may be there again once it has ended, and a class that was gone, too.
+#[test]
+fn a_plan_that_was_withdrawn_has_failed_at_nothing_and_one_that_a_person_has_taken_back_stays_so() {
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    let told_now = |mut operation: Operation, cluster: &TenantCluster| {
+        for condition in &mut operation.status.as_mut().unwrap().conditions {
+            condition.observed_generation = cluster.metadata.generation.unwrap();
+        }
+        operation
+    };
+    let taken_back = [vec![turned("back")], ended("rolled-back")].concat();
+    let each: [(TenantCluster, fn(&[Value]) -> Operation); 2] = [(both, to_large), (small(), resize)];
+    for (cluster, of) in each {
+        let again = next(&cluster, Some(&told_now(of(&withdrawn()), &cluster)), LARGE);
+        assert!(matches!(again, Change::Swap(_, None, LARGE)), "{again:?}");
+        let mut back = told_now(of(&taken_back), &cluster);
+        let failed = next(&cluster, Some(&back), LARGE);
+        assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "{failed:?}");
+        if cluster.spec.image.as_deref() == Some(NEW) {
+            let failed = next(&cluster, Some(&back), SMALL);
+            assert!(matches!(failed, Change::Waits(TenantClusterReason::ChangeFailed, _)), "nor smaller: {failed:?}");
+        }
+        back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+        assert!(matches!(next(&cluster, Some(&back), LARGE), Change::Swap(_, Some(_), LARGE)), "it is asked for");
+    }
+}
+
+/// As between its deletion and its being made anew.
+#[test]
+fn a_plan_whose_class_is_not_there_waits_for_it_and_does_not_end() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let unknown = |cluster: &TenantCluster| decided(cluster, Some(&resize(&[])), Err(missing()));
+    assert_eq!(unknown(&small()), Change::Blocked(missing()));
+    assert_eq!(next(&small(), Some(&resize(&[])), LARGE), go(Verb::Resume), "it is there again");
+    let mut other = small();
+    other.spec.image = Some(NEW.to_owned());
+    assert_eq!(unknown(&other), go(Verb::Withdraw), "its image is not named any more");
+}
+
+/// Whatever the spec was when it was made.
+#[test]
+fn a_plan_without_room_for_its_size_gives_way_to_an_image_and_to_a_minor() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let of = |cluster: &TenantCluster, minor, operation: Operation| without_room(cluster, minor, Some(&operation)).0;
+    let mut both = small();
+    both.spec.image = Some(NEW.to_owned());
+    assert_eq!(of(&both, "1.36", to_large(&[])), go(Verb::Withdraw));
+    let mut asked = to_large(&[]);
+    asked.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+    assert_eq!(of(&both, "1.36", asked), go(Verb::Withdraw), "also where it is to go on");
+    let smaller = of(&both, "1.36", to_large(&withdrawn()));
+    assert!(matches!(smaller, Change::Swap(_, None, SMALL)), "{smaller:?}");
+    let mut unpinned = both.clone();
+    unpinned.status.as_mut().unwrap().resolved.as_mut().unwrap().processors = None;
+    assert_eq!(of(&unpinned, "1.36", to_large(&[])), Change::Blocked(full()), "nobody knows how large they are");
+    // A size by itself has nothing to give way to but what comes next.
+    assert_eq!(of(&small(), "1.36", resize(&[])), Change::Blocked(full()));
+    assert_eq!(of(&small(), "1.35", resize(&[])), go(Verb::Withdraw));
+    assert!(matches!(of(&small(), "1.35", resize(&withdrawn())), Change::Raise(..)));
+    let mut carried_by_none = small();
+    carried_by_none.spec.version = "1.37".to_owned();
+    assert_eq!(of(&carried_by_none, "1.36", resize(&[])), Change::Blocked(full()));
+    let mut newest = small();
+    (newest.spec.image, newest.spec.maintenance.auto_update) = (None, true);
+    assert_eq!(of(&newest, "1.36", resize(&[])), go(Verb::Withdraw));
+    let moves = [json!({"event": "begun", "action": "import", "node": 0})];
+    assert_eq!(of(&both, "1.36", to_large(&moves)), go(Verb::Resume), "it has its room");
 }
 
 #[test]
-fn control_nodes_count_as_the_larger_of_what_they_may_have_until_there_is_no_way_back() {
+fn a_resize_is_not_tried_again_without_room_and_that_is_the_answer() {
+    let mut back = resize(&[vec![turned("back")], ended("rolled-back")].concat());
+    back.metadata.annotations = Some([(DO.to_owned(), "resume".to_owned())].into());
+    let answer = without_room(&small(), "1.36", Some(&back)).0;
+    assert_eq!(answer, Change::Answer("shop-1".to_owned(), Some(full().message)));
+}
+
+#[test]
+fn a_control_node_counts_as_its_vm_and_as_the_larger_of_what_it_may_have_until_there_is_no_way_back() {
     let cluster = small();
-    let pinned = cluster.status.as_ref().unwrap().resolved.as_ref().unwrap();
-    let of = |change: &Change, operation: Option<&Operation>| {
-        change.holds(pinned, operation.map(|it| Swapping::of(it).unwrap().unwrap()).as_ref())
+    let of = |change: &Change, operation: Option<&Operation>, noted, seen| {
+        let node = Had { noted, pinned: Some(SMALL), seen };
+        change.holds(node, operation.map(|it| Swapping::of(it).unwrap().unwrap()).as_ref(), false)
     };
+    let moves = vec![json!({"event": "begun", "action": "import", "node": 0})];
     let begins = next(&cluster, None, LARGE);
-    assert_eq!((of(&begins, None), of(&Change::Nothing, None)), (Some(LARGE), Some(SMALL)));
+    assert_eq!(of(&begins, None, SMALL, Some(SMALL)), LARGE);
+    assert_eq!(of(&Change::Nothing, None, LARGE, Some(SMALL)), SMALL, "it did not come to that");
+    assert_eq!(of(&Change::Nothing, None, LARGE, None), LARGE, "nobody has seen it");
     let wide = ControlPlaneSize { processors: 1, memory_mib: 16384 };
     let mixed = ControlPlaneSize { processors: 2, memory_mib: 16384 };
-    assert_eq!(of(&next(&cluster, None, wide), None), Some(mixed), "who goes back has more of the one");
-    for (entries, size) in [
-        (vec![], LARGE),
-        (ended("upgraded"), LARGE),
-        ([vec![turned("abandon")], ended("abandoned")].concat(), LARGE),
-        ([vec![turned("back")], ended("rolled-back")].concat(), SMALL),
-        ([ended("upgraded"), ended("committed")].concat(), LARGE),
-    ] {
-        assert_eq!(of(&Change::Nothing, Some(&resize(&entries))), Some(size), "{entries:?}");
+    assert_eq!(of(&next(&cluster, None, wide), None, SMALL, Some(SMALL)), mixed, "who goes back has more of the one");
+    let abandoned = [vec![turned("abandon")], ended("abandoned")].concat();
+    let back = [vec![turned("back")], ended("rolled-back")].concat();
+    let upgraded = [moves.clone(), ended("upgraded")].concat();
+    let committed = [upgraded.clone(), ended("committed")].concat();
+    for (entries, size) in
+        [(&moves, LARGE), (&upgraded, LARGE), (&abandoned, SMALL), (&back, SMALL), (&committed, LARGE)]
+    {
+        assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(SMALL)), size, "{entries:?}");
+        assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, None), LARGE, "{entries:?}");
     }
-    let mut committed = resize(&[ended("upgraded"), ended("committed")].concat());
+    // Some were found good on a size that was abandoned: these have it, also once a later swap has gone back.
+    for entries in [&abandoned, &back] {
+        assert_eq!(of(&Change::Nothing, Some(&resize(entries)), LARGE, Some(LARGE)), LARGE, "{entries:?}");
+        assert_eq!(of(&Change::Nothing, Some(&swap(entries)), SMALL, Some(LARGE)), LARGE, "{entries:?}");
+    }
+    // It becomes what is pinned again without anybody being asked for room.
+    let shrunk = Had { noted: SMALL, pinned: Some(LARGE), seen: Some(SMALL) };
+    assert_eq!(Change::Nothing.holds(shrunk, None, false), LARGE);
+    // On the way to smaller ones each may come back.
+    let huge = ControlPlaneSize { processors: 8, memory_mib: 32768 };
+    assert_eq!(of(&Change::Nothing, Some(&resize(&moves)), huge, Some(LARGE)), huge);
+    let mut committed = resize(&committed);
     let pins = next(&cluster, Some(&committed), LARGE);
-    assert_eq!(of(&pins, Some(&committed)), None, "that is noted first");
+    assert_eq!(of(&pins, Some(&committed), LARGE, Some(SMALL)), LARGE, "that is noted first");
     committed.status.as_mut().unwrap().pinned = true;
-    assert_eq!(of(&Change::Nothing, Some(&committed)), Some(SMALL));
+    assert_eq!(of(&Change::Nothing, Some(&committed), LARGE, Some(SMALL)), SMALL);
 }

@@ -1,7 +1,9 @@
 //! How large control nodes are to be: by their class, or where that is `auto` by the number of their cluster's workers.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
+use fleet::deploy::DeployStatus;
 use fleet::hypervisor::VmSize;
 
 use super::obstacle::Obstacle;
@@ -16,6 +18,10 @@ const SIZES: [(u32, ControlPlaneSize); 6] = [
     (500, ControlPlaneSize { processors: 16, memory_mib: 64 << 10 }),
     (u32::MAX, ControlPlaneSize { processors: 32, memory_mib: 128 << 10 }),
 ];
+
+/// What an object may say of a node: no Machine takes another number.
+const PROCESSORS: RangeInclusive<u32> = 1..=128;
+const MEMORY_MIB: RangeInclusive<u32> = (1 << 10)..=(4 << 20);
 
 /// The size for so many workers.
 pub fn automatic(workers: u32) -> ControlPlaneSize {
@@ -41,9 +47,10 @@ impl ControlPlaneSize {
         Self { processors: self.processors.max(other.processors), memory_mib: self.memory_mib.max(other.memory_mib) }
     }
 
-    /// As `fleet` has it; none of more memory than an object names.
+    /// As `fleet` has it; none of one that no object can name.
     pub fn of(size: VmSize) -> Option<Self> {
-        Some(Self { processors: size.processors, memory_mib: size.memory.try_into().ok()? })
+        let size = Self { processors: size.processors, memory_mib: size.memory.try_into().ok()? };
+        (PROCESSORS.contains(&size.processors) && MEMORY_MIB.contains(&size.memory_mib)).then_some(size)
     }
 }
 
@@ -64,6 +71,11 @@ impl fmt::Display for ControlPlaneSize {
 pub fn pinned_size(pinned: &Resolved) -> Option<ControlPlaneSize> {
     let (processors, memory_mib) = pinned.processors.zip(pinned.memory_mib)?;
     Some(ControlPlaneSize { processors, memory_mib })
+}
+
+/// How large the VM is that a control node was seen to run in; none where nobody could look, or it has a size that no object can name.
+pub fn seen_size(seen: &DeployStatus, node: &str) -> Option<ControlPlaneSize> {
+    seen.nodes.iter().find(|it| it.name == node)?.size.and_then(ControlPlaneSize::of)
 }
 
 /// How large control nodes are to be now that have formed: as their class, whatever that makes of them; or where it is `auto` by so many
@@ -135,6 +147,17 @@ mod tests {
         spec.control_plane.vm_class = "medium".to_owned();
         assert_eq!(of(&spec, &now, Some(&class), 300), Ok((4, 16384)));
         assert_eq!(of(&spec, &now, None, 0).unwrap_err().reason, TenantClusterReason::ReferenceMissing);
+    }
+
+    /// A Machine that was to say one of these would be refused, and its cluster with it.
+    #[test]
+    fn what_somebody_has_made_of_a_vm_that_no_object_can_name_is_no_size() {
+        let of = |processors, memory| ControlPlaneSize::of(VmSize { processors, memory });
+        assert_eq!(of(2, 4096), Some(ControlPlaneSize { processors: 2, memory_mib: 4096 }));
+        assert_eq!(of(128, 4 << 20), Some(ControlPlaneSize { processors: 128, memory_mib: 4 << 20 }));
+        for (processors, memory) in [(0, 4096), (129, 4096), (2, 1023), (2, (4 << 20) + 1), (2, u64::MAX)] {
+            assert_eq!(of(processors, memory), None, "{processors} {memory}");
+        }
     }
 
     #[test]

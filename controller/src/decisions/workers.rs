@@ -105,6 +105,8 @@ pub fn kept(wanted: Pool, machines: &[Machine], is_going: bool, now: u64) -> Res
 pub struct Looked<'a> {
     /// Its workers.
     pub seen: &'a WorkersStatus,
+    /// What is said of VMs that are newer than the database; none if there are none.
+    pub drifted: Option<String>,
     /// What the Provider permits of what the pool wants.
     pub held: &'a Held,
     /// What is done about those that are ill.
@@ -118,10 +120,10 @@ pub struct Looked<'a> {
 /// What a pool says of itself, by what was seen for this generation of its spec.
 pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &Time) -> NodePoolStatus {
     use NodePoolReason::{
-        AllReady, AwaitsControlPlane, Current, DrainBlocked, JoinFailed, NotReached, Paused, Replacing, Scaling,
-        WorkersNotReady,
+        AllReady, AwaitsControlPlane, Current, DrainBlocked, Drifted, JoinFailed, NotReached, Paused, Replacing,
+        Scaling, WorkersNotReady,
     };
-    let Looked { seen, held, repairs, awaited, going } = looked;
+    let Looked { seen, drifted, held, repairs, awaited, going } = looked;
     let mut status = pool.status.clone().unwrap_or_default();
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let staying: Vec<_> = seen.workers.iter().filter(|worker| worker.state != State::Leaving).collect();
@@ -134,6 +136,8 @@ pub fn pool_status(pool: &NodePool, generation: i64, looked: &Looked<'_>, now: &
     let moves = seen.workers.iter().any(|worker| worker.state.moves()) || staying.len() != seen.wanted;
     let ready = if !seen.looked {
         (NotReached, words(&seen.waits))
+    } else if let Some(words) = drifted {
+        (Drifted, words.clone())
     } else if !seen.stopped.is_empty() {
         (JoinFailed, words(&seen.stopped))
     } else if *going || moves {

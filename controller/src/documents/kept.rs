@@ -6,18 +6,17 @@ use std::fs;
 use std::path::Path;
 
 /// What stands in the kinds and nobody in the controller reads or says, and why it is there all the same.
-const EXCEPTIONS: [(&str, &str); 11] = [
+const EXCEPTIONS: [(&str, &str); 10] = [
     ("Commit::Auto", "it is whatever is not Manual"),
     ("Condition.last_transition_time", "it is set with the condition, for people"),
     ("Described.meaning", "it is the reference's"),
     ("From::Listed", "it is whatever is not All"),
     ("MachineSpec.removal", "a rule refuses what nobody does"),
-    ("OperationSpec.cluster_generation", "it is written for people"),
     ("OperationSpec.from_version", "it is written for people"),
     ("OperationSpec.to_size", "it is written for people: the plan says it to `fleet`"),
     ("Removal::KeepVm", "a rule refuses it"),
     ("Restore.recovery_key_ref", "`restore` as a whole is NotSupported"),
-    ("TenantClusterStatus.cluster_uid", "it goes with the annotation `kaas.local/adopt`, which nobody heeds yet"),
+    ("TenantClusterStatus.cluster_uid", "nobody notes it: a cluster is known by its authority"),
 ];
 
 /// What a file of the kinds promises: `Struct.field`, `Enum::Variant` or the reason alone; and its last word.

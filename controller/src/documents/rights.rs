@@ -59,6 +59,8 @@ pub const RIGHTS: &[Right] = &[
     everywhere("events.k8s.io", "events", &["create", "patch"]),
     // Those of Providers' accounts.
     at_home("", "secrets", &["list", "watch"]),
+    // The mark that one has led. None is read, changed or removed, and a right to make one knows no names.
+    at_home("", "configmaps", &["create"]),
     // Who leads, and who works on a cluster.
     at_home("coordination.k8s.io", "leases", &["create", "delete", "get", "list", "update"]),
 ];
@@ -149,6 +151,8 @@ mod tests {
             ("list", "", "secrets", Some("team-blue")),
             ("list", "", "secrets", None),
             ("create", "coordination.k8s.io", "leases", Some("kube-system")),
+            ("create", "", "configmaps", Some("team-blue")),
+            ("delete", "", "configmaps", Some(SYSTEM)),
             ("update", GROUP, "machines/status", Some("team-blue")),
             ("get", "", "machines", Some("team-blue")),
             ("delete", GROUP, "tenantclusters", Some("team-blue")),

@@ -1,9 +1,11 @@
-//! The Lease by which a leader is elected, and what a candidate does next. Pure.
+//! The Lease by which a leader is elected, the mark that one was, and what a candidate does next. Pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fleet::authority::WINDOW;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{Timestamp, ToSpan};
 use kube::api::ObjectMeta;
@@ -13,6 +15,16 @@ use crate::term::TERM;
 
 /// The name of the Lease.
 pub const NAME: &str = "kaas-controller";
+
+/// The name of a ConfigMap: where it is, a controller may have led. It is made before the first one is elected, and stays. It is of another
+/// kind than the Lease: who removes all of one kind does not remove both.
+pub const MARK: &str = "kaas-controller-led";
+/// What a person reads there.
+const MARK_SAYS: &str = "A controller may have led here: where the Lease kaas-controller is removed, the next one waits until that one has \
+                         ended. Do not remove both.";
+
+/// Who may have held a Lease that was removed.
+pub const UNKNOWN: &str = "nobody that is known";
 
 /// How long after its last renewal a lease may be another's. The leader has begun nothing for a while by then: its term is over, and
 /// so is what a hold of a cluster has permitted last.
@@ -30,6 +42,8 @@ pub enum Next {
 /// Who led before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
+    /// Nobody at all: this one has made the mark, and the Lease after it.
+    Nobody,
     /// Somebody who has given it back, and had ended all work by then.
     Released,
     /// Somebody who was not heard for so long that nothing more is begun; what was begun last may still arrive.
@@ -77,9 +91,17 @@ pub fn is_held_by(lease: &Lease, own: &str) -> bool {
 
 /// A Lease that nobody has made yet, held by this one.
 pub fn new(own: &str, now: Timestamp) -> Lease {
-    let metadata =
-        ObjectMeta { name: Some(NAME.to_owned()), namespace: Some(SYSTEM.to_owned()), ..ObjectMeta::default() };
-    taken(&Lease { metadata, spec: None }, own, now)
+    taken(&Lease { metadata: named(NAME), spec: None }, own, now)
+}
+
+/// The mark that a controller may have led.
+pub fn mark() -> ConfigMap {
+    let says = BTreeMap::from([("kubernetes.io/description".to_owned(), MARK_SAYS.to_owned())]);
+    ConfigMap { metadata: ObjectMeta { annotations: Some(says), ..named(MARK) }, ..ConfigMap::default() }
+}
+
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), namespace: Some(SYSTEM.to_owned()), ..ObjectMeta::default() }
 }
 
 /// The same Lease, held by this one from now on.

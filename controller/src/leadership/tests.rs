@@ -1,6 +1,7 @@
 //! Several controllers at one API server whose answers are lost, by a clock that is not waited for.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -40,18 +41,43 @@ impl Log {
     }
 }
 
-/// An API server that one of them may be cut off from.
+/// An API server that one of them may be cut off from, may make no ConfigMaps at, or cannot, or may meet another one at.
 #[derive(Clone, Default)]
-struct Cut(InMemory, Arc<std::sync::atomic::AtomicBool>);
+struct Cut {
+    api: InMemory,
+    is_cut: Arc<AtomicBool>,
+    lacks_right: Arc<AtomicBool>,
+    /// Whether a webhook that is to be asked about ConfigMaps is down.
+    hook_is_down: Arc<AtomicBool>,
+    /// How long each answer takes.
+    takes: Duration,
+    /// What another one makes just before this one makes the Lease.
+    raced: Arc<Mutex<Option<Lease>>>,
+}
 
 impl Cut {
-    fn cut(&self, is_cut: bool) {
-        self.1.store(is_cut, std::sync::atomic::Ordering::SeqCst);
+    fn of(api: &InMemory) -> Self {
+        Self { api: api.clone(), ..Self::default() }
     }
 
-    /// Whoever is cut off waits for an answer that does not come.
+    fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::SeqCst);
+    }
+
+    fn lacks_right(&self, lacks: bool) {
+        self.lacks_right.store(lacks, Ordering::SeqCst);
+    }
+
+    fn hook_is_down(&self, is_down: bool) {
+        self.hook_is_down.store(is_down, Ordering::SeqCst);
+    }
+
+    /// Whoever is cut off waits for an answer that does not come, others for as long as it takes.
     async fn through(&self) {
-        if self.1.load(std::sync::atomic::Ordering::SeqCst) {
+        if !self.takes.is_zero() {
+            sleep(self.takes).await;
+        }
+        if self.is_cut.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
     }
@@ -61,47 +87,57 @@ impl Cut {
 impl Objects for Cut {
     async fn list(&self, of: &Collection, label: Option<(&str, &str)>) -> Result<Vec<Value>, Failure> {
         self.through().await;
-        self.0.list(of, label).await
+        self.api.list(of, label).await
     }
 
     async fn get(&self, of: &Collection, name: &str) -> Result<Value, Failure> {
         self.through().await;
-        self.0.get(of, name).await
+        self.api.get(of, name).await
     }
 
     async fn create(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
         self.through().await;
-        self.0.create(of, object).await
+        if of.plural == "configmaps" && self.lacks_right.load(Ordering::SeqCst) {
+            return Err(Failure::Refused("403 configmaps is forbidden".to_owned()));
+        }
+        if of.plural == "configmaps" && self.hook_is_down.load(Ordering::SeqCst) {
+            return Err(Failure::Unknown(anyhow::anyhow!("500 failed calling webhook")));
+        }
+        let raced = if of.plural == "leases" { self.raced.lock().unwrap().take() } else { None };
+        if let Some(lease) = raced {
+            self.api.put(&lease);
+        }
+        self.api.create(of, object).await
     }
 
     async fn replace(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
         self.through().await;
-        self.0.replace(of, object).await
+        self.api.replace(of, object).await
     }
 
     async fn replace_status(&self, of: &Collection, object: &Value) -> Result<Value, Failure> {
         self.through().await;
-        self.0.replace_status(of, object).await
+        self.api.replace_status(of, object).await
     }
 
     async fn patch(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
         self.through().await;
-        self.0.patch(of, name, part).await
+        self.api.patch(of, name, part).await
     }
 
     async fn patch_status(&self, of: &Collection, name: &str, part: &Value) -> Result<Value, Failure> {
         self.through().await;
-        self.0.patch_status(of, name, part).await
+        self.api.patch_status(of, name, part).await
     }
 
     async fn delete(&self, of: &Collection, name: &str) -> Result<(), Failure> {
         self.through().await;
-        self.0.delete(of, name).await
+        self.api.delete(of, name).await
     }
 
     async fn delete_as_read(&self, of: &Collection, object: &Value) -> Result<(), Failure> {
         self.through().await;
-        self.0.delete_as_read(of, object).await
+        self.api.delete_as_read(of, object).await
     }
 }
 
@@ -154,11 +190,212 @@ async fn one_leads_and_another_one_follows_at_once_when_it_has_given_the_lease_b
     let two = starts(api.clone(), &clock, &log, "two", seconds(60));
     assert!(one.await.unwrap() && two.await.unwrap());
     log.is_sound("given back");
-    // A Lease that is not there may have been somebody's.
-    assert!(log.first("one").unwrap() >= LEASE + MARGIN, "{:?}", log.first("one"));
+    // Nobody was there before.
+    assert!(log.first("one").unwrap() < seconds(1), "{:?}", log.first("one"));
     let gap = log.first("two").unwrap() - log.last("one").unwrap();
     assert!(gap < seconds(4), "{gap:?}");
-    assert_eq!(api.object("leases")["spec"]["leaseTransitions"], 3);
+    assert_eq!(api.object("leases")["spec"]["leaseTransitions"], 2);
+    assert_eq!((api.names("leases"), api.names("configmaps")), (vec![NAME.to_owned()], vec![lease::MARK.to_owned()]));
+}
+
+/// Where the answer to the mark or to the Lease is lost, somebody may have led.
+#[tokio::test(start_paused = true)]
+async fn the_first_one_begins_at_once_only_where_it_knows_that_it_is() {
+    // The Lease is looked for, then the mark is made, then the Lease.
+    for (call, fault) in [(1, Fault::NotDone), (1, Fault::Done), (2, Fault::NotDone), (2, Fault::Done)] {
+        let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+        api.fails_at(call, fault);
+        let one = starts(api.clone(), &clock, &log, "one", LONG);
+        sleep(seconds(60)).await;
+        assert!(log.first("one").unwrap() >= MARGIN, "{fault:?} at {call}: {:?}", log.first("one"));
+        // A mark that was not made is made the next time.
+        assert_eq!(api.names("configmaps"), [lease::MARK], "{fault:?} at {call}");
+        one.abort();
+    }
+}
+
+/// Who has made the mark finds that another one, which has found it, has made the Lease before it.
+#[tokio::test(start_paused = true)]
+async fn who_has_made_the_mark_follows_who_has_made_the_lease() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let cut = Cut::of(&api);
+    *cut.raced.lock().unwrap() = Some(lease::new(lease::UNKNOWN, clock.time().0));
+    let one = starts(cut, &clock, &log, "one", LONG);
+    sleep(seconds(60)).await;
+    assert!(log.first("one").unwrap() >= LEASE + MARGIN, "{:?}", log.first("one"));
+    one.abort();
+}
+
+/// Whoever removes Lease and mark while a leader cannot find out: who has seen that one waits all the same.
+#[tokio::test(start_paused = true)]
+async fn who_has_seen_the_lease_is_not_the_first_where_lease_and_mark_are_removed() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let cut = Cut::of(&api);
+    let one = starts(cut.clone(), &clock, &log, "one", LONG);
+    sleep(seconds(10)).await;
+    let two = starts(api.clone(), &clock, &log, "two", LONG);
+    sleep(seconds(5)).await;
+    cut.cut(true);
+    api.remove::<Lease>(Some(SYSTEM), NAME);
+    api.remove::<ConfigMap>(Some(SYSTEM), lease::MARK);
+    let since = clock.now();
+    sleep(seconds(60)).await;
+    log.is_sound("both removed");
+    assert!(one.is_finished() && log.first("two").unwrap() >= since + LEASE + MARGIN, "{:?}", log.first("two"));
+    assert_eq!(api.names("configmaps"), [lease::MARK]);
+    two.abort();
+}
+
+/// A leader makes the mark again that somebody has removed: who comes first after that one is not the first of all.
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_was_removed_is_there_again_before_the_lease_is_removed() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let cut = Cut::of(&api);
+    let one = starts(cut.clone(), &clock, &log, "one", LONG);
+    sleep(seconds(10)).await;
+    api.remove::<ConfigMap>(Some(SYSTEM), lease::MARK);
+    sleep(MARKING).await;
+    assert_eq!(api.names("configmaps"), [lease::MARK]);
+    assert!(!one.is_finished(), "it leads on");
+    cut.cut(true);
+    api.remove::<Lease>(Some(SYSTEM), NAME);
+    let since = clock.now();
+    let two = starts(api.clone(), &clock, &log, "two", LONG);
+    sleep(seconds(60)).await;
+    log.is_sound("removed one after the other");
+    assert!(log.first("two").unwrap() >= since + LEASE + MARGIN, "{:?}", log.first("two"));
+    two.abort();
+}
+
+/// Who takes the Lease makes the mark that is not there, also where it has found it before.
+#[tokio::test(start_paused = true)]
+async fn who_takes_the_lease_makes_the_mark_where_it_was_removed() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let one = starts(api.clone(), &clock, &log, "one", seconds(20));
+    sleep(seconds(3)).await;
+    let two = starts(api.clone(), &clock, &log, "two", LONG);
+    sleep(seconds(12)).await;
+    api.remove::<ConfigMap>(Some(SYSTEM), lease::MARK);
+    assert!(one.await.unwrap());
+    sleep(INTERVAL * 2).await;
+    assert!(log.first("two").is_some());
+    assert_eq!(api.names("configmaps"), [lease::MARK]);
+    two.abort();
+}
+
+/// Its memory is gone, and its term of before may not be over by the clock.
+#[tokio::test(start_paused = true)]
+async fn who_has_led_is_not_the_first_where_nothing_is_left_of_that() {
+    for (has_led, wait) in [(false, Duration::ZERO), (true, LEASE + MARGIN)] {
+        let (api, clock) = (InMemory::default(), Clock::of_tests());
+        let candidate = Candidate::new(Arc::new(api), clock.clone(), "one", Duration::ZERO).having_led(has_led);
+        let begun = clock.now();
+        candidate.lead(|_| std::future::ready(())).await.unwrap();
+        let after = clock.now() - begun;
+        assert!(after >= wait && after < wait + seconds(5), "{has_led}: {after:?}");
+    }
+}
+
+/// As while images are swapped: the rights of the version that leads come with its kinds, later.
+#[tokio::test(start_paused = true)]
+async fn who_may_make_no_mark_leads_as_one_that_follows_and_makes_it_once_it_may() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let cut = Cut::of(&api);
+    cut.lacks_right(true);
+    let one = starts(cut.clone(), &clock, &log, "one", LONG);
+    sleep(seconds(60)).await;
+    assert!(log.first("one").unwrap() >= LEASE + MARGIN, "{:?}", log.first("one"));
+    assert!(api.names("configmaps").is_empty());
+    cut.lacks_right(false);
+    sleep(MARKING + INTERVAL).await;
+    assert_eq!(api.names("configmaps"), [lease::MARK]);
+    assert!(!one.is_finished(), "it leads on");
+    one.abort();
+}
+
+/// Whatever the Lease is, somebody leads: who takes one that is there, or may not be the first, needs no mark for that.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_is_down_keeps_the_mark_from_being_made_and_nobody_from_leading() {
+    for what in ["none", "silent", "released"] {
+        let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+        let before = lease::new("before", clock.time().0);
+        let there = match what {
+            "silent" => Some(before),
+            "released" => Some(lease::released(&before)),
+            _ => None,
+        };
+        if let Some(there) = there {
+            api.put(&there);
+        }
+        let cut = Cut::of(&api);
+        cut.hook_is_down(true);
+        let one = starts(cut.clone(), &clock, &log, "one", LONG);
+        sleep(seconds(60)).await;
+        let first = log.first("one").unwrap_or_else(|| panic!("{what}: nobody leads"));
+        let waits = if what == "released" { Duration::ZERO } else { LEASE + MARGIN };
+        assert!(first >= waits && first < waits + seconds(5), "{what}: {first:?}");
+        assert!(api.names("configmaps").is_empty(), "{what}");
+        cut.hook_is_down(false);
+        sleep(MARKING + INTERVAL).await;
+        assert_eq!(api.names("configmaps"), [lease::MARK], "{what}");
+        assert!(!one.is_finished(), "{what}: it leads on");
+        one.abort();
+    }
+}
+
+/// The mark that is looked for before is an answer more: the term counts from the request that takes the Lease.
+#[tokio::test(start_paused = true)]
+async fn who_takes_the_lease_from_a_slow_api_server_renews_it_in_time() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    api.put(&lease::released(&lease::new("before", clock.time().0)));
+    let one = starts(Cut { takes: seconds(3), ..Cut::of(&api) }, &clock, &log, "one", LONG);
+    sleep(seconds(60)).await;
+    assert!(log.first("one").is_some() && !one.is_finished(), "it leads on");
+    one.abort();
+}
+
+/// A version that knows of no mark leads, and the Lease is removed once somebody has seen it.
+#[tokio::test(start_paused = true)]
+async fn a_removed_lease_is_not_taken_for_one_that_was_never_there() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    api.put(&lease::new("an earlier version", clock.time().0));
+    let one = starts(api.clone(), &clock, &log, "one", LONG);
+    sleep(seconds(5)).await;
+    api.remove::<Lease>(Some(SYSTEM), NAME);
+    let since = clock.now();
+    sleep(seconds(60)).await;
+    assert!(log.first("one").unwrap() >= since + LEASE + MARGIN, "{:?}", log.first("one"));
+    one.abort();
+}
+
+/// One of another build leaves the Lease to others where there is none, too.
+#[tokio::test(start_paused = true)]
+async fn another_build_is_not_the_first_of_all() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let newer = starts_of((api.clone(), "another"), &clock, &log, "newer", LONG);
+    sleep(seconds(30)).await;
+    assert_eq!(log.first("newer"), None);
+    sleep(seconds(60)).await;
+    assert!(log.first("newer").unwrap() >= seconds(60) + MARGIN, "{:?}", log.first("newer"));
+    newer.abort();
+}
+
+/// As on a node that is shut down: its API server is away for a moment when the work has ended.
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_given_back_also_where_nobody_answers_for_a_moment() {
+    let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
+    let one = starts(api.clone(), &clock, &log, "one", seconds(60));
+    sleep(seconds(3)).await;
+    let two = starts(api.clone(), &clock, &log, "two", seconds(20));
+    sleep(seconds(56)).await;
+    api.is_away(true);
+    sleep(seconds(5)).await;
+    assert!(!one.is_finished(), "it still tries");
+    api.is_away(false);
+    assert!(one.await.unwrap() && two.await.unwrap());
+    log.is_sound("given back late");
+    let gap = log.first("two").unwrap() - log.last("one").unwrap();
+    assert!(gap < LEASE, "{gap:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +419,7 @@ async fn who_is_killed_is_followed_once_its_lease_is_over_and_its_last_request_h
 #[tokio::test(start_paused = true)]
 async fn who_is_cut_off_stops_before_the_lease_can_be_anothers_and_does_not_come_back() {
     let (api, clock, log) = (InMemory::default(), Clock::of_tests(), Log::default());
-    let cut = Cut(api.clone(), Arc::default());
+    let cut = Cut::of(&api);
     let one = starts(cut.clone(), &clock, &log, "one", LONG);
     sleep(seconds(60)).await;
     let two = starts(api.clone(), &clock, &log, "two", LONG);

@@ -36,6 +36,10 @@ pub struct Deployment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::digest")]
     pub authority: Option<String>,
+    /// Fingerprint of the deployer's key that the VMs were told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::digest")]
+    pub deployer: Option<String>,
     /// Whether data disks go with the cluster.
     #[serde(default)]
     pub removes_disks: bool,
@@ -58,7 +62,7 @@ pub struct Deployment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
     pub discarded: Vec<DiskPlace>,
-    /// UUIDs of disks whose removal was asked for, noted right before: one that is not there any more then is gone, or was moved.
+    /// UUIDs of disks whose removal was asked for, noted before: one that is not there any more then is gone, or was moved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "shapes::removals")]
     pub removals: Vec<String>,

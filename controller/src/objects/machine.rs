@@ -306,6 +306,11 @@ pub struct Journal {
     /// Whether somebody else was seen to have joined in its place, and it was given no other token since.
     #[serde(default)]
     pub impersonated: bool,
+    /// What its VM is stamped with in place of the Machine's UID: the UID of the Machine that it was made for, which is not there any more.
+    /// It was adopted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::uuid")]
+    pub stamp: Option<String>,
 }
 
 reasons! {

@@ -71,6 +71,9 @@ pub const VERSION: &str = "v1alpha1";
 pub const SYSTEM: &str = "kaas-system";
 /// The annotation without which a [`TenantCluster`] is not deleted: its name, as its value.
 pub const CONFIRM_DELETE: &str = "kaas.local/confirm-delete";
+/// The annotation by which a person has VMs of a [`TenantCluster`] that are newer than the database taken as they are: its name, as its
+/// value.
+pub const ADOPT: &str = "kaas.local/adopt";
 /// The annotation by which a person asks something of an [`Operation`]: `resume`, `rollback`, `commit` or `abandon`.
 pub const DO: &str = "kaas.local/do";
 /// Of a [`TenantCluster`], a size for its control plane that follows from the number of its nodes.

@@ -262,6 +262,9 @@ reasons! {
         /// Some did not join and are left as they are: their Machines say why. Another image or class, or the deletion of such a
         /// Machine, has them made anew.
         JoinFailed = False,
+        /// The controller's database is older than VMs of workers, which the message names, as after a restore of the control cluster: nothing
+        /// of any worker is changed, powered off, deleted or made before a person has seen to it.
+        Drifted = False,
         /// What the Provider's limits leave does not suffice for all that are wanted; the message has the numbers. Those that are there
         /// stay.
         CapacityMissing = False,

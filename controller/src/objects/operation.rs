@@ -74,6 +74,10 @@ pub struct OperationSpec {
     /// How large they are after; of a swap. One of the same image is for that alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_size: Option<ControlPlaneSize>,
+    /// The VMClass that a person had named for it; of a swap. None where the cluster had `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "shapes::label", example = &"medium")]
+    pub to_class: Option<String>,
     /// The minor of Kubernetes before; where that is raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::minor")]
@@ -183,7 +187,8 @@ pub struct OperationStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "shapes::word", example = &"committed")]
     pub outcome: Option<String>,
-    /// Whether what it has come to stands in the cluster's `status.resolved`, from which pools and the next change go.
+    /// Whether what it has come to stands in the cluster's `status.resolved`, from which pools and the next change go. Of one that was
+    /// abandoned: whether all control nodes were found to be as it stands there since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
 }

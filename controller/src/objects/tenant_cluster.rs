@@ -566,8 +566,9 @@ reasons! {
         Settled = False,
         /// `paused` is set: nothing further is begun.
         Paused = False,
-        /// The controller's database is older than the VMs: control nodes were being removed, and nobody deletes the cluster. Nothing is
-        /// changed before somebody does.
+        /// The controller's database is older than the VMs that the message names, as after a restore of the control cluster: nothing of
+        /// control nodes is changed, powered off, deleted or made before a person has seen to it. Or control nodes were being removed, and
+        /// nobody deletes the cluster.
         Drifted = False,
         /// Something is in the way that only a person can change; the other conditions say what.
         Stuck = False,

@@ -24,7 +24,7 @@ const SINCE: &str = "unknown-since";
 /// Removes what nobody has known for long. It is for who begins to lead, before any cluster is looked after: nothing is kept meanwhile.
 ///
 /// # Errors
-/// When the clusters cannot be listed: nothing is removed then. Or something cannot be removed.
+/// When the clusters, or what is kept of them, cannot be listed. What cannot be removed is named in the log.
 pub async fn clear_left_over(objects: &dyn Objects, providers: &Providers) -> anyhow::Result<()> {
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
     let there: BTreeSet<String> = clusters.iter().map(kept_as).collect();
@@ -35,7 +35,8 @@ pub async fn clear_left_over(objects: &dyn Objects, providers: &Providers) -> an
     cleared.await.context("the thread that does it has ended")?
 }
 
-/// Removes the directories of clusters in one that are none of these names, once that has been so for long.
+/// Removes the directories of clusters in one that are none of these names, once that has been so for long. One that cannot be looked at or
+/// removed, as one of root's, keeps no other one.
 fn clear(directory: &Path, there: &BTreeSet<String>) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -45,30 +46,37 @@ fn clear(directory: &Path, there: &BTreeSet<String>) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| is_of_cluster(name)) else { continue };
-        if !entry.file_type()?.is_dir() {
-            continue;
+        if entry.file_type()?.is_dir()
+            && let Err(error) = clear_one(&entry.path(), there.contains(name))
+        {
+            log::warn!("{} stays as it is: {error}", entry.path().display());
         }
-        let (path, since) = (entry.path(), entry.path().join(SINCE));
-        // Of a controller that was killed: it counts as what others have.
-        clear_spools(&path)?;
-        let seen = match fs::symlink_metadata(&since) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            seen => Some(seen?.modified()?),
-        };
-        match (there.contains(name), seen) {
-            (true, None) => {}
-            (true, Some(_)) => fs::remove_file(&since)?,
-            (false, None) => {
-                log::warn!("{} is of a cluster that is not there: it goes in 30 days", path.display());
-                fs::write(&since, "")?;
-            }
-            // What is of the future by a clock that was set back has not been there for long.
-            (false, Some(since)) if since.elapsed().is_ok_and(|age| age >= STAYS) => {
-                log::info!("{} is removed: its cluster has not been there for 30 days", path.display());
-                fs::remove_dir_all(&path)?;
-            }
-            (false, Some(_)) => {}
+    }
+    Ok(())
+}
+
+/// The same for the directory of one cluster.
+fn clear_one(path: &Path, is_there: bool) -> io::Result<()> {
+    let since = path.join(SINCE);
+    // Of a controller that was killed: it counts as what others have.
+    clear_spools(path)?;
+    let seen = match fs::symlink_metadata(&since) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        seen => Some(seen?.modified()?),
+    };
+    match (is_there, seen) {
+        (true, None) => {}
+        (true, Some(_)) => fs::remove_file(&since)?,
+        (false, None) => {
+            log::warn!("{} is of a cluster that is not there: it goes in 30 days", path.display());
+            fs::write(&since, "")?;
         }
+        // What is of the future by a clock that was set back has not been there for long.
+        (false, Some(since)) if since.elapsed().is_ok_and(|age| age >= STAYS) => {
+            log::info!("{} is removed: its cluster has not been there for 30 days", path.display());
+            fs::remove_dir_all(path)?;
+        }
+        (false, Some(_)) => {}
     }
     Ok(())
 }
@@ -132,6 +140,21 @@ mod tests {
         assert!(!names(directory.path()).contains(there[1]) && !is_marked(there[2]));
         assert_eq!(names(directory.path()).len(), all.len() - 1);
         assert!(directory.path().join(there[2]).join("before-1.db").exists());
+    }
+
+    /// In whatever order they are looked at.
+    #[test]
+    fn a_directory_that_cannot_be_cleared_keeps_no_other_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["team-blue.shop.0a0b0c0d", "team-blue.bank.0a0b0c0e"].map(str::to_owned);
+        let spools = names.each_ref().map(|name| directory.path().join(name).join("spool-x"));
+        for (name, spool) in names.iter().zip(&spools) {
+            fs::create_dir_all(spool).unwrap();
+            // No file, and so it cannot be removed as one.
+            fs::create_dir(directory.path().join(name).join(SINCE)).unwrap();
+        }
+        clear(directory.path(), &names.into()).unwrap();
+        assert!(spools.iter().all(|spool| !spool.exists()), "{spools:?}");
     }
 
     /// A cluster that has had the name is another one.

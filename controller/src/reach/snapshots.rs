@@ -2,7 +2,9 @@
 //! his share of the room, and what nobody is in the middle of gives way to what somebody needs.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
@@ -13,7 +15,8 @@ use tempfile::TempDir;
 use super::kinds;
 use super::objects::Objects;
 use super::providers::Providers;
-use crate::objects::{Reason, Standing, TenantCluster, TenantClusterReason};
+use crate::decisions::{CLUSTER_REF, is_done_with, may_go_back};
+use crate::objects::{Operation, Reason as _, TenantCluster, TenantClusterReason};
 
 /// What snapshots of all clusters may have on one node: a quarter of its disk, and those of one namespace half of that. As much stays free:
 /// etcd is there as well, which does not survive a full one, and its own snapshots go once a tenth is left.
@@ -58,15 +61,65 @@ impl TenantSnapshots {
     }
 }
 
-/// The names of the directories of clusters whose upgrades have all ended as they were to: nothing goes back to what is kept there by itself.
-async fn spare(objects: &dyn Objects) -> anyhow::Result<BTreeSet<String>> {
+/// The names of the directories in one that are of clusters which need nothing of what is there. Of clusters that have nothing there nobody
+/// is asked.
+async fn spare(objects: &dyn Objects, directory: &Path) -> anyhow::Result<BTreeSet<String>> {
     let clusters = kinds::list::<TenantCluster>(objects, None, None).await.context("looking for TenantClusters")?;
-    let is_settled = |cluster: &&TenantCluster| {
-        let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
-        let mut about = conditions.filter(|it| it.about == TenantClusterReason::Current.condition());
-        about.any(|it| it.status == Standing::True)
+    let mut spare = BTreeSet::new();
+    for cluster in &clusters {
+        let (kept, namespace, name) = (kept_as(cluster), cluster.namespace(), cluster.name_any());
+        // What cannot be read could not be removed either.
+        let files = files(&directory.join(&kept)).await.unwrap_or_default();
+        if files.is_empty() {
+            continue;
+        }
+        let operations = kinds::list::<Operation>(objects, namespace.as_deref(), Some((CLUSTER_REF, &name))).await;
+        let operations = operations.with_context(|| format!("looking for the Operations of {name}"))?;
+        if is_needless(cluster, &operations, &files) {
+            spare.insert(kept);
+        }
+    }
+    Ok(spare)
+}
+
+/// The files of a directory, with the times since when they are there.
+async fn files(directory: &Path) -> io::Result<Vec<(String, SystemTime)>> {
+    let mut entries = tokio::fs::read_dir(directory).await?;
+    let mut files = Vec::new();
+    while let Some(entry) = entries.next_entry().await? {
+        let seen = entry.metadata().await?;
+        if seen.is_file() {
+            files.push((entry.file_name().to_string_lossy().into_owned(), seen.modified()?));
+        }
+    }
+    Ok(files)
+}
+
+/// Whether a cluster with these Operations needs none of these files. Each was made for an Operation that is over, or, where none is known
+/// any more that has made it, the cluster has become as its spec says since: a control cluster whose database is older than the file
+/// knows neither the Operation nor what it has done.
+fn is_needless(cluster: &TenantCluster, operations: &[Operation], files: &[(String, SystemTime)]) -> bool {
+    let current = current_since(cluster);
+    let is_before = |kept: SystemTime, since: i64| {
+        let kept = kept.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |kept| kept.as_secs());
+        i64::try_from(kept).is_ok_and(|kept| kept < since)
     };
-    Ok(clusters.iter().filter(is_settled).map(kept_as).collect())
+    let is_over = |file: &str| operations.iter().any(|operation| is_done_with(operation, file));
+    let is_kept = |own: &str| files.iter().any(|(file, _)| file == own);
+    !may_go_back(operations, is_kept)
+        && files.iter().all(|(file, at)| is_over(file) || current.is_some_and(|since| is_before(*at, since)))
+}
+
+/// Since when all of a cluster is as its spec says, in seconds of Unix time; none where it is not, or older objects say so. Nor where its
+/// control nodes run several versions of Kubernetes: a raise stands half-way then, whatever is said of the rest.
+fn current_since(cluster: &TenantCluster) -> Option<i64> {
+    let status = cluster.status.as_ref().filter(|status| status.version.is_some())?;
+    let conditions = &status.conditions;
+    let of = |reason: TenantClusterReason| {
+        conditions.iter().find(|it| it.about == reason.condition() && it.reason == reason.word())
+    };
+    let current = of(TenantClusterReason::Current).filter(|_| of(TenantClusterReason::Drifted).is_none());
+    current.map(|current| current.last_transition_time.0.as_second())
 }
 
 #[async_trait]
@@ -79,7 +132,7 @@ impl Snapshots for TenantSnapshots {
     async fn spool(&self) -> anyhow::Result<TempDir> {
         let spool = self.latest.spool().await?;
         if let Some(bytes) = self.latest.lacked() {
-            let spare = spare(self.providers.objects()).await?;
+            let spare = spare(self.providers.objects(), self.providers.keeps().0).await?;
             self.latest.makes_room(bytes, spare).await.context("making room for it by what nobody needs")?;
         }
         Ok(spool)
@@ -96,32 +149,145 @@ impl Snapshots for TenantSnapshots {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use fleet::upgrade::before_swap;
+    use serde_json::{Value, json};
+    use uuid::Uuid;
+
     use super::*;
     use crate::decisions::fixture::{cluster, now};
     use crate::objects::{TenantClusterStatus, set};
     use crate::reach::in_memory::InMemory;
+    use crate::records::fixture;
 
-    /// What is in the middle of an upgrade, waits for its commit or for a person keeps what it may go back to.
+    /// An Operation of a cluster.
+    fn operation(cluster: &str, kind: &str, status: Value) -> Operation {
+        let spec = json!({
+            "clusterRef": {"name": cluster}, "type": kind, "toVersion": "1.37", "clusterGeneration": 1, "steps": [],
+            "plan": fixture::plan(),
+        });
+        let name = format!("{cluster}-1");
+        let mut operation = Operation::new(&name, serde_json::from_value(spec).unwrap());
+        operation.metadata.namespace = Some("team-blue".to_owned());
+        operation.status = Some(serde_json::from_value(status).unwrap());
+        operation
+    }
+
+    /// A journal of a swap with these ends.
+    fn journal(ends: &[&str]) -> Value {
+        let end = |outcome: &&str| json!({"at": 2, "hold": 1, "event": "ended", "outcome": outcome});
+        let begun = json!({"at": 1, "hold": 1, "event": "planned"});
+        let entries: Vec<Value> = std::iter::once(begun).chain(ends.iter().map(end)).collect();
+        json!({"hold": 1, "entries": entries})
+    }
+
+    /// A cluster of this name that says why it is up to date or not, since [`now`], on one version of Kubernetes.
+    fn saying(name: &str, reason: TenantClusterReason) -> TenantCluster {
+        let mut cluster = cluster();
+        cluster.metadata.name = Some(name.to_owned());
+        cluster.metadata.uid = Some(format!("0a0b0c0d-{name}"));
+        let known = TenantClusterStatus { version: Some("1.37.1".to_owned()), ..TenantClusterStatus::default() };
+        let status = cluster.status.insert(known);
+        set(&mut status.conditions, reason, "", 1, &now());
+        cluster
+    }
+
+    /// Keeps a file of a cluster, so many seconds before [`now`].
+    fn keeps(directory: &Path, cluster: &TenantCluster, file: &str, ago: u64) {
+        let directory = directory.join(kept_as(cluster));
+        std::fs::create_dir_all(&directory).unwrap();
+        let at = u64::try_from(now().0.as_second()).unwrap() - ago;
+        let made = std::fs::File::create(directory.join(file)).unwrap();
+        made.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(at)).unwrap();
+    }
+
+    /// The names of clusters that need nothing of what is kept.
+    async fn needless(api: &InMemory, directory: &Path) -> Vec<String> {
+        let spare = spare(api, directory).await.unwrap();
+        spare.iter().map(|kept| kept.split('.').nth(1).unwrap().to_owned()).collect()
+    }
+
     #[tokio::test]
-    async fn what_gives_way_is_of_clusters_whose_upgrades_have_ended() {
-        let api = InMemory::default();
+    async fn what_gives_way_is_of_clusters_without_an_operation_that_is_under_way_or_may_be_gone_on_with() {
+        use TenantClusterReason::{AwaitsCommit, ChangeFailed, ChangeNotSupported, Changing, Current};
+        let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
+        let mut settled = journal(&["abandoned"]);
+        settled["pinned"] = true.into();
+        let raise = |outcome: &str| ("RaiseKubernetes", json!({"outcome": outcome}));
         let of = [
-            ("current", Some(TenantClusterReason::Current)),
-            ("changing", Some(TenantClusterReason::Changing)),
-            ("waiting", Some(TenantClusterReason::AwaitsCommit)),
-            ("failed", Some(TenantClusterReason::ChangeFailed)),
-            ("new", None),
+            ("back", ChangeFailed, ("Swap", journal(&["rolled-back"]))),
+            ("current", Current, ("Swap", journal(&["upgraded", "committed"]))),
+            ("raised", ChangeNotSupported, raise("done")),
+            ("settled", Current, ("Swap", settled)),
+            ("told", ChangeNotSupported, ("Swap", journal(&["upgraded", "committed"]))),
+            ("changing", Changing, ("Swap", journal(&[]))),
+            ("waiting", AwaitsCommit, ("Swap", journal(&["upgraded"]))),
+            ("odd", Current, ("Swap", journal(&["upgraded"]))),
+            ("raising", Changing, ("RaiseKubernetes", json!({}))),
+            // Nodes may differ, whatever is said of them: a person may go on.
+            ("left", Current, ("Swap", journal(&["abandoned"]))),
+            ("half-raised", ChangeFailed, raise("abandoned")),
+            ("taken-out", Current, raise("abandoned")),
         ];
-        for (name, reason) in of {
-            let mut cluster = cluster();
-            cluster.metadata.name = Some(name.to_owned());
-            cluster.metadata.uid = Some(format!("0a0b0c0d-{name}"));
-            let status = cluster.status.insert(TenantClusterStatus::default());
-            if let Some(reason) = reason {
-                set(&mut status.conditions, reason, "", 1, &now());
-            }
+        for (name, reason, (kind, status)) in of {
+            let cluster = saying(name, reason);
             api.put(&cluster);
+            api.put(&operation(name, kind, status));
+            let swapped = before_swap(Uuid::from_u128(5));
+            let file = if kind == "Swap" { swapped.as_str() } else { "before-kubernetes-1.37.db" };
+            keeps(directory.path(), &cluster, file, 3600);
         }
-        assert_eq!(spare(&api).await.unwrap(), BTreeSet::from(["team-blue.current.0a0b0c0d".to_owned()]));
+        api.put(&saying("elsewhere", Current));
+        assert_eq!(needless(&api, directory.path()).await, ["back", "current", "raised", "settled", "told"]);
+    }
+
+    /// Of a cluster the newest file is there alone: that of a raise goes once a swap has its own.
+    #[tokio::test]
+    async fn a_raise_that_was_abandoned_keeps_its_own_file_and_no_later_one() {
+        let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
+        let cluster = saying("shop", TenantClusterReason::ChangeFailed);
+        api.put(&cluster);
+        api.put(&operation("shop", "RaiseKubernetes", json!({"outcome": "abandoned"})));
+        let mut swap = operation("shop", "Swap", journal(&["upgraded", "committed"]));
+        swap.metadata.name = Some("shop-2".to_owned());
+        api.put(&swap);
+        keeps(directory.path(), &cluster, &before_swap(Uuid::from_u128(5)), 3600);
+        assert_eq!(needless(&api, directory.path()).await, ["shop"]);
+        keeps(directory.path(), &cluster, "before-kubernetes-1.37.db", 3600);
+        assert!(needless(&api, directory.path()).await.is_empty());
+    }
+
+    /// As where the control cluster's database was restored, and knows less than the file was kept for.
+    #[tokio::test]
+    async fn a_file_whose_operation_is_not_known_stays_until_its_cluster_is_current_again() {
+        use TenantClusterReason::{ChangeBlocked, Current, Drifted};
+        let (api, directory) = (InMemory::default(), tempfile::tempdir().unwrap());
+        let file = before_swap(Uuid::from_u128(6));
+        for (name, reason, ago) in
+            [("blocked", ChangeBlocked, 3600), ("outlived", Current, 3600), ("not-seen", Current, 0)]
+        {
+            let cluster = saying(name, reason);
+            api.put(&cluster);
+            keeps(directory.path(), &cluster, &file, ago);
+        }
+        // What it knows of is one before, which is over.
+        let earlier = saying("earlier", ChangeBlocked);
+        api.put(&earlier);
+        api.put(&operation("earlier", "Swap", journal(&["upgraded", "committed"])));
+        keeps(directory.path(), &earlier, &file, 3600);
+        let mut drifted = saying("drifted", Current);
+        set(&mut drifted.status.as_mut().unwrap().conditions, Drifted, "", 1, &now());
+        api.put(&drifted);
+        keeps(directory.path(), &drifted, &file, 3600);
+        let mut half_raised = saying("half-raised", Current);
+        half_raised.status.as_mut().unwrap().version = None;
+        api.put(&half_raised);
+        keeps(directory.path(), &half_raised, &file, 3600);
+        assert_eq!(needless(&api, directory.path()).await, ["outlived"]);
+        // What is needed keeps what lies beside it.
+        let outlived = saying("outlived", Current);
+        keeps(directory.path(), &outlived, "before-kubernetes-1.37.db", 0);
+        assert!(needless(&api, directory.path()).await.is_empty());
     }
 }

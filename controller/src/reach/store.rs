@@ -36,6 +36,8 @@ pub struct Swap {
     pub to_image: String,
     /// How large nodes are before, if that is known, and after.
     pub sizes: (Option<ControlPlaneSize>, Option<ControlPlaneSize>),
+    /// The VMClass that a person has named for the latter; none if nobody has.
+    pub class: Option<String>,
     /// The generation of the cluster's spec that it is decided by.
     pub generation: i64,
 }
@@ -200,6 +202,7 @@ impl<'a> ClusterStore<'a> {
             to_image: Some(swap.to_image),
             from_size: swap.sizes.0,
             to_size: swap.sizes.1,
+            to_class: swap.class,
             from_version: None,
             to_version: None,
             cluster_generation: swap.generation,

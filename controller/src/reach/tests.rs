@@ -23,7 +23,8 @@ fn served() -> InMemory {
 }
 
 fn store(api: &InMemory) -> ClusterStore<'_> {
-    let swap = Swap { from_image: "a".to_owned(), to_image: "b".to_owned(), sizes: (None, None), generation: 7 };
+    let swap =
+        Swap { from_image: "a".to_owned(), to_image: "b".to_owned(), sizes: (None, None), class: None, generation: 7 };
     ClusterStore::new(api, "team-blue", "shop", &Term::unlimited("controller-1")).beginning(swap)
 }
 
@@ -36,6 +37,7 @@ fn kept(formed: bool) -> deploy::Kept {
         nodes: Vec::new(),
         formed,
         authority: formed.then(|| format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
+        deployer: None,
         removes_disks: false,
         granted: Vec::new(),
         upgrade: None,

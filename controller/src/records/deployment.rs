@@ -20,6 +20,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         nodes,
         formed,
         authority,
+        deployer,
         removes_disks,
         granted,
         upgrade,
@@ -42,6 +43,7 @@ pub fn deployment_of(hold: u64, cluster: &str, kept: &Kept) -> Result<Deployment
         nodes: nodes.iter().map(node).collect(),
         formed: *formed,
         authority: authority.map(|authority| authority.to_string()),
+        deployer: deployer.map(|key| key.to_string()),
         removes_disks: *removes_disks,
         granted: granted.iter().map(granted_vm).collect(),
         upgrade: upgrade.map(|id| id.to_string()),
@@ -64,6 +66,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         nodes,
         formed,
         authority,
+        deployer,
         removes_disks,
         granted,
         upgrade,
@@ -86,6 +89,7 @@ pub fn kept_of(cluster: &str, deployment: &Deployment) -> Result<Kept, Mismatch>
         nodes: nodes.iter().map(node_of).collect::<Result<_, _>>()?,
         formed: *formed,
         authority: read_given("deployment.authority", authority.as_deref(), "fingerprint")?,
+        deployer: read_given("deployment.deployer", deployer.as_deref(), "fingerprint")?,
         removes_disks: *removes_disks,
         granted: granted.iter().map(granted_of).collect::<Result<_, _>>()?,
         upgrade: read_given("deployment.upgrade", upgrade.as_deref(), "UUID")?,
@@ -178,6 +182,7 @@ mod tests {
             nodes: vec![node(1), node(2), node(3)],
             formed: true,
             authority: Some(format!("sha256:{}", "0b".repeat(32)).parse().unwrap()),
+            deployer: Some(format!("sha256:{}", "0e".repeat(32)).parse().unwrap()),
             removes_disks: true,
             granted: vec![Granted { vm: Uuid::from_u128(2), disks: vec![Uuid::from_u128(3)], earlier: true }],
             upgrade: Some(Uuid::from_u128(7)),
@@ -200,6 +205,7 @@ mod tests {
                 .collect(),
             formed: false,
             authority: None,
+            deployer: None,
             removes_disks: false,
             granted: Vec::new(),
             upgrade: None,
@@ -221,10 +227,11 @@ mod tests {
         assert!(deployment_of(4, "bank", &whole()).is_err());
         let good = deployment_of(4, "shop", &whole()).unwrap();
         type Change<'a> = &'a dyn Fn(&mut Deployment);
-        let changes: [(&str, Change<'_>); 5] = [
+        let changes: [(&str, Change<'_>); 6] = [
             ("deployment.id", &|it| it.id = Some("x".to_owned())),
             ("deployment.image.digest", &|it| it.image.digest = Some("0a".repeat(32))),
             ("deployment.authority", &|it| it.authority = Some("sha256:0".to_owned())),
+            ("deployment.deployer", &|it| it.deployer = Some("sha256:0".to_owned())),
             ("deployment.nodes[].address", &|it| it.nodes[1].address = "192.0.2".to_owned()),
             ("a disk's UUID", &|it| it.left[0].uuid = String::new()),
         ];

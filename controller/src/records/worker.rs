@@ -1,7 +1,8 @@
 //! A worker: [`workers::Machine`] of `fleet` and a Machine. What it is made like stands in the spec, what was begun for it in the
 //! status. The Machine's UID is what its VM's stamp has, and the BIOS UUID that its VM is made with: both are drawn by the API
 //! server when the object is made, before anything follows from them, and no other Machine ever has them. What may be lost with a
-//! worker is a person's to say, in the spec: it is read from there and never written.
+//! worker is a person's to say, in the spec: it is read from there and never written. One that was adopted has the UID of the Machine
+//! that it was made for.
 
 use fleet::hypervisor::Size;
 use fleet::upgrade::Reason;
@@ -19,7 +20,7 @@ const GIB: u64 = 1 << 30;
 /// # Errors
 /// When the API server has not made it yet, or a text is not what it has to be.
 pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
-    let id = uid(machine)?;
+    let id = identity(machine)?;
     let status = machine.status.clone().unwrap_or_default();
     let Journal {
         since,
@@ -36,6 +37,7 @@ pub fn worker_of(machine: &Machine) -> Result<workers::Machine, Mismatch> {
         was_on,
         key,
         impersonated,
+        stamp: _,
     } = status.journal;
     let given = |field, given: &Option<_>| given.as_ref().map(|time| seconds(field, time)).transpose();
     let Discards { local_volumes, bare_pods } = machine.spec.discards;
@@ -97,7 +99,7 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         key,
         impersonated,
     } = worker;
-    let own = uid(machine)?;
+    let own = identity(machine)?;
     if *name != machine.name_any() || *id != own || drawn.is_some_and(|drawn| drawn != own) {
         let why = format!("and this is {} {own}", machine.name_any());
         return Err(Mismatch::new("the worker that is kept", format!("{name} {id}"), why));
@@ -138,6 +140,7 @@ pub fn noted(machine: &Machine, worker: &workers::Machine) -> Result<Machine, Mi
         was_on: *was_on,
         key: key.clone(),
         impersonated: *impersonated,
+        stamp: status.journal.stamp.take(),
     };
     Ok(noted)
 }
@@ -149,6 +152,12 @@ fn set_vm(vms: &mut Vec<MachineVm>, name: &str, uuid: Option<Uuid>) {
     if let Some(uuid) = uuid.filter(|_| vms.is_empty()) {
         vms.push(MachineVm { uuid, name: name.to_owned(), state: VmState::Current });
     }
+}
+
+/// What its VM is stamped with: the UID of its Machine, or of the one that it was made for.
+fn identity(machine: &Machine) -> Result<Uuid, Mismatch> {
+    let stamp = machine.status.as_ref().and_then(|status| status.journal.stamp.as_deref());
+    read_given("journal.stamp", stamp, "UUID")?.map_or_else(|| uid(machine), Ok)
 }
 
 fn uid(machine: &Machine) -> Result<Uuid, Mismatch> {
@@ -292,6 +301,15 @@ mod tests {
         };
         there_and_back(&made, &begun);
         assert_eq!(worker_of(&machine()).unwrap(), workers::Machine { state: State::New, ..begun });
+    }
+
+    #[test]
+    fn a_worker_that_was_adopted_is_known_by_the_machine_that_it_was_made_for() {
+        let (mut adopted, id) = (machine(), Uuid::from_u128(7));
+        adopted.status.get_or_insert_default().journal.stamp = Some(id.to_string());
+        assert!(noted(&adopted, &whole()).is_err(), "it is another one's");
+        let made = there_and_back(&adopted, &workers::Machine { id, drawn: Some(id), ..whole() });
+        assert_eq!(made.status.unwrap().journal.stamp, Some(id.to_string()));
     }
 
     #[test]

@@ -24,7 +24,9 @@ impl Attempt {
         Self(number)
     }
 
-    /// Its number, which no other attempt of this process has.
+    /// Its number, which no other attempt of this process has as long as its program is not begun anew in it (execve(2)): that one counts
+    /// from 1 again, and an attempt of before that has the number of one that lives counts as living. Who begins programs anew tells their
+    /// holds apart by another name of the holder.
     pub(super) fn number(&self) -> u64 {
         self.0
     }

@@ -56,10 +56,10 @@ impl LatestSnapshot {
     }
 
     /// Makes room for so many bytes by what nobody needs in directories of these names beside this one: those of the same owner first, and
-    /// the oldest files of each. Nothing goes that is younger than an hour.
+    /// the oldest files of each. Nothing goes that is younger than an hour, or for nothing.
     ///
     /// # Errors
-    /// When it cannot be looked at or removed. Some may be gone.
+    /// When it cannot be measured how much there is.
     pub async fn makes_room(&self, bytes: u64, spare: BTreeSet<String>) -> anyhow::Result<()> {
         let room = self.room();
         self.within(move |_| room.make(bytes, &spare)).await

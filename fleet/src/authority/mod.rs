@@ -18,6 +18,7 @@
 
 mod attempt;
 mod directory_store;
+mod giving_way;
 mod hold;
 mod holder;
 mod latest_snapshot;

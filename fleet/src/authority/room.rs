@@ -8,10 +8,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use nix::sys::statvfs::statvfs;
+
+use super::giving_way::{Old, giving_way};
 
 /// What directories beside each other may have together. What their names have before the first dot is whose they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +53,38 @@ impl Left {
     }
 }
 
+/// What a file system has, and what is in directories of it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Used {
+    /// The file system in all.
+    size: u64,
+    /// What is free of it.
+    free: u64,
+    /// What the other directories have.
+    others: u64,
+    /// What those of the same owner have of that.
+    own: u64,
+}
+
+impl Used {
+    /// The same without some files of the other directories.
+    fn without(self, gone: &[&Old]) -> Self {
+        let (all, own) = gone.iter().fold((0_u64, 0_u64), |(all, own), file| {
+            let of_own = if file.is_of_another { 0 } else { file.bytes };
+            (all.saturating_add(file.bytes), own.saturating_add(of_own))
+        });
+        Self {
+            free: self.free.saturating_add(all),
+            others: self.others.saturating_sub(all),
+            own: self.own.saturating_sub(own),
+            ..self
+        }
+    }
+}
+
 impl Budget {
-    /// What is left where a file system has `size` bytes in all and `free` ones, the other directories have `others`, and of these those
-    /// of the same owner `own`.
-    fn left(self, size: u64, free: u64, others: u64, own: u64) -> Left {
+    /// What is left where so much is used.
+    fn left(self, Used { size, free, others, own }: Used) -> Left {
         let of =
             |size: u64, percent: u64| u64::try_from(u128::from(size) * u128::from(percent) / 100).unwrap_or(u64::MAX);
         let most = self.most.min(of(size, self.part));
@@ -79,6 +109,22 @@ struct Known {
     coming: BTreeMap<PathBuf, u64>,
     /// How large the file was that was refused last, by the directory that it was for.
     lacked: BTreeMap<PathBuf, u64>,
+    /// What cannot be read, and was named.
+    unread: BTreeSet<PathBuf>,
+}
+
+impl Known {
+    /// Says in the log what cannot be read beside a directory, once for as long as that is so.
+    fn names(&mut self, own: &Path, unread: BTreeMap<PathBuf, io::Error>) {
+        self.unread.retain(|path| path.starts_with(own) || unread.contains_key(path));
+        for (path, error) in unread {
+            if !self.unread.contains(&path) {
+                let words = "what it has is not counted. Remove it, or give it to the user that this process runs as";
+                log::warn!("{} cannot be read ({error}): {words}", path.display());
+                self.unread.insert(path);
+            }
+        }
+    }
 }
 
 impl Promised {
@@ -117,13 +163,13 @@ impl Room {
     ) -> anyhow::Result<(T, Option<Taken>)> {
         let Some(bounded) = &self.0 else { return Ok((make()?, None)) };
         let mut known = bounded.promised.lock();
-        let left = bounded.left(&known)?;
+        let left = bounded.left(&mut known)?;
         if bytes > left.room() {
             // Who promises more than there can be makes nobody else give way.
             if bytes <= left.share {
                 known.lacked.insert(bounded.directory.clone(), bytes);
             }
-            bounded.tell()?;
+            bounded.tell(&mut known)?;
             bail!("the snapshot has {bytes} bytes, and there is room for {}", left.room());
         }
         let made = make()?;
@@ -138,7 +184,7 @@ impl Room {
     /// When there are, or that cannot be told.
     pub(super) fn may_keep(&self, bytes: u64) -> anyhow::Result<()> {
         let Some(bounded) = &self.0 else { return Ok(()) };
-        let left = bounded.left(&bounded.promised.lock())?.kept();
+        let left = bounded.left(&mut bounded.promised.lock())?.kept();
         ensure!(bytes <= left, "the snapshot has {bytes} bytes, and there is room for {left}");
         Ok(())
     }
@@ -149,30 +195,31 @@ impl Room {
         bounded.promised.lock().lacked.remove(&bounded.directory)
     }
 
-    /// Removes files of directories of these names, beside this one, until there is room for so many bytes: those of the same owner
-    /// first, and the oldest ones of each. None goes that is younger than [`YOUNG`], and of a directory to which one is coming none. Blocks.
+    /// Removes files of directories of these names, beside this one, so that there is room for so many bytes: those of the same owner
+    /// first, the oldest ones of each, and none that is not needed for that. Where all of them are not enough none goes; nor does one that
+    /// is younger than [`YOUNG`], or is in a directory to which one is coming. One that cannot be removed stays, and others go. Blocks.
     ///
     /// # Errors
-    /// When they cannot be looked at or removed. Some may be gone.
+    /// When it cannot be measured how much room there is.
     pub(super) fn make(&self, bytes: u64, spare: &BTreeSet<String>) -> anyhow::Result<()> {
         let Some(bounded) = &self.0 else { return Ok(()) };
-        let known = bounded.promised.lock();
-        for Old { is_of_another, path, .. } in bounded.old(&known, spare)? {
-            let left = bounded.left(&known)?;
-            // Where one's own have too much others are no help.
-            if bytes <= left.room() || (is_of_another && bytes > left.own) {
-                break;
+        let mut known = bounded.promised.lock();
+        let mut old = bounded.old(&known, spare)?;
+        loop {
+            let used = bounded.used(&mut known)?;
+            let going = giving_way(&old, |gone| bytes <= bounded.budget.left(used.without(gone)).room());
+            let going: BTreeSet<PathBuf> = going.into_iter().map(|file| file.path.clone()).collect();
+            if going.iter().filter(|path| !is_removed(path)).count() == 0 {
+                return Ok(());
             }
-            log::info!("{} is removed: there is no room for a newer one of another cluster", path.display());
-            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+            old.retain(|file| !going.contains(&file.path));
         }
-        Ok(())
     }
 
     /// How many bytes there are now.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
-        self.0.as_ref().map_or(u64::MAX, |bounded| bounded.left(&bounded.promised.lock()).unwrap().room())
+        self.0.as_ref().map_or(u64::MAX, |bounded| bounded.left(&mut bounded.promised.lock()).unwrap().room())
     }
 }
 
@@ -195,12 +242,18 @@ impl Drop for Taken {
     }
 }
 
-/// A file that may go, in the order in which they do.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Old {
-    is_of_another: bool,
-    modified: SystemTime,
-    path: PathBuf,
+/// Removes a file for a newer one of another cluster. False if it cannot be.
+fn is_removed(path: &Path) -> bool {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            log::warn!("{} takes room that is needed, and cannot be removed: {error}", path.display());
+            false
+        }
+        _ => {
+            log::info!("{} is removed: there is no room for a newer one of another cluster", path.display());
+            true
+        }
+    }
 }
 
 /// A directory, and what it shares with those beside it.
@@ -217,41 +270,47 @@ impl Bounded {
         self.directory.parent().context("a directory without one above")
     }
 
-    fn left(&self, known: &Known) -> anyhow::Result<Left> {
+    fn left(&self, known: &mut Known) -> anyhow::Result<Left> {
+        Ok(self.budget.left(self.used(known)?))
+    }
+
+    fn used(&self, known: &mut Known) -> anyhow::Result<Used> {
         let seen = statvfs(&self.directory).with_context(|| format!("measuring {}", self.directory.display()))?;
         let block = seen.fragment_size();
         let shared = self.shared()?;
+        let beside = self.beside(known)?;
         // What is on its way has no name in any directory, also in one's own.
         let coming = known.coming.iter().filter(|(to, _)| to.parent() == Some(shared));
         let coming = coming.map(|(to, bytes)| (to.clone(), *bytes));
         let (mut others, mut own) = (0_u64, 0_u64);
-        for (path, bytes) in self.beside()?.into_iter().chain(coming) {
+        for (path, bytes) in beside.into_iter().chain(coming) {
             others = others.saturating_add(bytes);
             if owner(&path) == owner(&self.directory) {
                 own = own.saturating_add(bytes);
             }
         }
-        Ok(self.budget.left(seen.blocks() * block, seen.blocks_available() * block, others, own))
+        Ok(Used { size: seen.blocks() * block, free: seen.blocks_available() * block, others, own })
     }
 
-    /// What others beside it have, in bytes.
-    fn beside(&self) -> anyhow::Result<Vec<(PathBuf, u64)>> {
+    /// What others beside it have, in bytes, as far as it can be read: what cannot, as what somebody else has put there, stops nobody.
+    fn beside(&self, known: &mut Known) -> anyhow::Result<Vec<(PathBuf, u64)>> {
         let shared = self.shared()?;
-        let mut all = Vec::new();
+        let (mut all, mut unread) = (Vec::new(), BTreeMap::new());
         for entry in fs::read_dir(shared).with_context(|| format!("reading {}", shared.display()))? {
             let path = entry?.path();
             if path != self.directory {
-                let bytes = weight(&path).with_context(|| format!("measuring {}", path.display()))?;
+                let bytes = weight(&path, &mut unread);
                 all.push((path, bytes));
             }
         }
+        known.names(&self.directory, unread);
         Ok(all)
     }
 
     /// Says in the log who has most: that is for nobody else to know.
-    fn tell(&self) -> anyhow::Result<()> {
+    fn tell(&self, known: &mut Known) -> anyhow::Result<()> {
         const SAID: usize = 5;
-        let mut all = self.beside()?;
+        let mut all = self.beside(known)?;
         all.sort_by_key(|(_, bytes)| Reverse(*bytes));
         let said = all.iter().take(SAID).map(|(path, bytes)| format!("{}: {bytes} bytes", path.display()));
         log::warn!("no room in {}; {}", self.directory.display(), said.collect::<Vec<_>>().join(", "));
@@ -265,17 +324,14 @@ impl Bounded {
             if directory == self.directory || known.coming.contains_key(&directory) {
                 continue;
             }
-            let entries = match fs::read_dir(&directory) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                entries => entries.with_context(|| format!("reading {}", directory.display()))?,
-            };
-            for entry in entries {
-                let entry = entry?;
-                let seen = entry.metadata()?;
-                let modified = seen.modified()?;
+            // What is not there takes no room, and what cannot be read is named where that is measured.
+            let Ok(entries) = fs::read_dir(&directory) else { continue };
+            for entry in entries.filter_map(Result::ok) {
+                let Ok(seen) = entry.metadata() else { continue };
+                let Ok(modified) = seen.modified() else { continue };
                 if seen.is_file() && modified.elapsed().is_ok_and(|age| age >= YOUNG) {
                     let is_of_another = owner(&directory) != owner(&self.directory);
-                    files.push(Old { is_of_another, modified, path: entry.path() });
+                    files.push(Old { is_of_another, modified, path: entry.path(), bytes: seen.len() });
                 }
             }
         }
@@ -289,112 +345,28 @@ fn owner(directory: &Path) -> Option<&str> {
     directory.file_name().and_then(OsStr::to_str)?.split('.').next()
 }
 
-/// What a file has, or a directory with all that is in it, in bytes. What is removed meanwhile has nothing.
-fn weight(path: &Path) -> io::Result<u64> {
-    match weighed(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        weighed => weighed,
+/// What a file has, or a directory with all that is in it, in bytes. What is removed meanwhile has nothing, and of what cannot be read
+/// nobody can count anything: it is noted, with the reason.
+fn weight(path: &Path, unread: &mut BTreeMap<PathBuf, io::Error>) -> u64 {
+    match weighed(path, unread) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                unread.insert(path.to_owned(), error);
+            }
+            0
+        }
     }
 }
 
-fn weighed(path: &Path) -> io::Result<u64> {
+fn weighed(path: &Path, unread: &mut BTreeMap<PathBuf, io::Error>) -> io::Result<u64> {
     let seen = fs::symlink_metadata(path)?;
     if !seen.is_dir() {
         return Ok(seen.len());
     }
-    fs::read_dir(path)?.map(|entry| weight(&entry?.path())).sum()
+    fs::read_dir(path)?.map(|entry| Ok(weight(&entry?.path(), unread))).sum()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The room of directories of these names, which are made beside each other.
-    fn of(shared: &Path, budget: Budget, names: &[&str]) -> Vec<Room> {
-        let promised = Promised::default();
-        let room = |name: &&str| {
-            let directory = shared.join(name);
-            fs::create_dir(&directory).unwrap();
-            Room::within(directory, budget, promised.clone())
-        };
-        names.iter().map(room).collect()
-    }
-
-    /// Puts a file of so many bytes and of this age there.
-    fn keeps(shared: &Path, file: &str, bytes: usize, hours: u64) {
-        fs::write(shared.join(file), vec![1; bytes]).unwrap();
-        let modified = SystemTime::now() - Duration::from_secs(hours * 60 * 60);
-        fs::File::options().write(true).open(shared.join(file)).unwrap().set_modified(modified).unwrap();
-    }
-
-    #[test]
-    fn a_part_of_the_file_system_stays_free_for_others_and_a_part_of_all_for_other_owners() {
-        let budget = Budget { most: 60, part: 100, share: 100, reserve: 25 };
-        let room = |free, others| budget.left(1000, free, others, 0).room();
-        assert_eq!((room(1000, 0), room(1000, 50), room(290, 0)), (60, 10, 40));
-        assert_eq!((room(240, 0), room(1000, 70)), (0, 0));
-        let budget = Budget { most: 6000, part: 5, share: 50, reserve: 25 };
-        let room = |free, others, own| budget.left(100_000, free, others, own).room();
-        assert_eq!((room(100_000, 0, 0), room(100_000, 3500, 0), room(26_000, 0, 0)), (2500, 1500, 1000));
-        assert_eq!((room(24_000, 0, 0), room(100_000, 7000, 0), room(100_000, 2000, 2000)), (0, 0, 500));
-    }
-
-    #[test]
-    fn room_that_one_has_taken_is_no_others_before_anything_of_it_is_on_the_disk() {
-        let shared = tempfile::tempdir().unwrap();
-        let budget = Budget { most: 3000, part: 100, share: 100, reserve: 0 };
-        let rooms = of(shared.path(), budget, &["team.shop", "team.bank"]);
-        let [one, other] = &rooms[..] else { panic!("two") };
-        // Both have looked, and both are told the same.
-        assert_eq!((one.bytes(), other.bytes()), (3000, 3000));
-        let (_, taken) = one.take(2000, || Ok(())).unwrap();
-        let error = other.take(2000, || -> io::Result<()> { panic!("it is made") }).unwrap_err().to_string();
-        assert_eq!(error, "the snapshot has 2000 bytes, and there is room for 1000");
-        assert!(one.take(2000, || Ok(())).is_err(), "a second one for the same directory");
-        assert!(one.take(1, || io::Result::<()>::Err(io::ErrorKind::StorageFull.into())).is_err());
-        drop(taken);
-        let (_, taken) = other.take(3000, || Ok(())).unwrap();
-        assert_eq!(one.bytes(), 0);
-        drop(taken);
-        assert_eq!((one.bytes(), other.bytes()), (3000, 3000), "what has gone is forgotten");
-    }
-
-    #[test]
-    fn who_keeps_all_that_he_may_leaves_room_for_other_owners() {
-        let shared = tempfile::tempdir().unwrap();
-        let budget = Budget { most: 4000, part: 100, share: 50, reserve: 0 };
-        let rooms = of(shared.path(), budget, &["red.shop", "red.bank", "blue.shop"]);
-        keeps(shared.path(), "red.shop/before-1.db", 2000, 0);
-        let bytes: Vec<u64> = rooms.iter().map(Room::bytes).collect();
-        assert_eq!(bytes, [2000, 0, 2000], "what is replaced does not count");
-    }
-
-    #[test]
-    fn where_room_is_short_the_oldest_of_those_that_nobody_needs_goes_and_no_other_one() {
-        let shared = tempfile::tempdir().unwrap();
-        let budget = Budget { most: 6000, part: 100, share: 50, reserve: 0 };
-        let rooms = of(shared.path(), budget, &["a.open", "b.old", "c.older", "d.shop", "d.young"]);
-        for (file, bytes, hours) in
-            [("a.open/1.db", 2000, 9), ("b.old/1.db", 1500, 2), ("c.older/1.db", 1500, 3), ("d.young/1.db", 500, 0)]
-        {
-            keeps(shared.path(), file, bytes, hours);
-        }
-        let (shop, there) = (&rooms[3], |file: &str| shared.path().join(file).exists());
-        assert_eq!(shop.lacked(), None);
-        assert!(shop.take(4000, || Ok(())).is_err());
-        assert_eq!(shop.lacked(), None, "so much there never is for it");
-        assert!(shop.take(1000, || Ok(())).is_err());
-        assert_eq!((shop.lacked(), shop.lacked()), (Some(1000), None));
-        let spare: BTreeSet<String> = ["b.old", "c.older", "d.young", "gone"].map(str::to_owned).into();
-        shop.make(1000, &spare).unwrap();
-        assert!(there("a.open/1.db") && there("b.old/1.db") && there("d.young/1.db") && !there("c.older/1.db"));
-        drop(shop.take(1000, || Ok(())).unwrap());
-        // A directory that something comes to is left alone.
-        let (_, taken) = rooms[1].take(1000, || Ok(())).unwrap();
-        shop.make(2500, &spare).unwrap();
-        assert!(there("b.old/1.db"));
-        drop(taken);
-        shop.make(2500, &spare).unwrap();
-        assert!(!there("b.old/1.db") && there("d.young/1.db"));
-    }
-}
+#[path = "room_tests.rs"]
+mod tests;

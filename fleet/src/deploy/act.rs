@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
@@ -15,9 +15,9 @@ use super::kept::{Goal, Kept, Node};
 use super::records::Records;
 use super::seen::{Found, Seen};
 use super::wanted::Wanted;
-use crate::ending::{Cancelled, unless_cancelled};
-use crate::hypervisor::{Addition, DiskRef, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
-use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, Noting, Unless};
+use crate::ending::{Cancelled, last_look, unless_cancelled};
+use crate::hypervisor::{Addition, DiskRef, Error, Kind, Networks, Placement, PowerState, ShutDown, Staged, Vm, VmRef};
+use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, Noted, NotedEnd, Noting, Unless};
 use crate::workers::Trouble;
 
 /// How long a node may take to shut down before its power is cut: its cluster goes with it.
@@ -33,9 +33,10 @@ pub(super) struct Acting<'a> {
     pub(super) upgraded: Option<Noted>,
     /// The last upgrade in the store, whosever it is.
     pub(super) upgrade: Option<Uuid>,
-    /// UUIDs of disks whose removal this command itself has asked for. Where the answer was lost, what came of it is waited for before anybody
-    /// looks again.
-    pub(super) asked: std::sync::Mutex<BTreeSet<Uuid>>,
+    /// UUIDs of disks of which this command itself was told that they are removed.
+    pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
+    /// Disks that were shown as missing to whoever has the cluster removed.
+    pub(super) doubtful: &'a [DiskRef],
 }
 
 impl Acting<'_> {
@@ -53,7 +54,10 @@ impl Acting<'_> {
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
                 let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
-                save(records, noted).await?;
+                // What was shown as missing nobody was shown as what goes, wherever it has come back.
+                let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
+                let stays = is_back || self.may_have_served(records.kept(), vm);
+                save(records, if stays { noted.leaving(disk) } else { noted }).await?;
                 heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
             Action::Destroy(vm) => heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await),
@@ -65,12 +69,42 @@ impl Acting<'_> {
         }
     }
 
+    /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is
+    /// to go, its disks go as a person wants it.
+    fn may_have_served(&self, kept: &Kept, vm: &Vm) -> bool {
+        let is_anothers = self.deploy.restorable.is_some_and(|unfinished| !unfinished.has(vm.uuid()));
+        let may = is_anothers && kept.goal == Goal::Up;
+        if may {
+            log::warn!("{vm} was begun by another process and is made anew: its data disk stays, and is named as left");
+        }
+        may
+    }
+
+    /// Notes the deployer's key that a node of a cluster which has formed has let in, where another one was noted: its nodes were given it
+    /// since.
+    pub(super) async fn let_in(&self, records: &mut Records<'_>) -> Result<(), Trouble> {
+        let deployer = self.wanted.and_then(Wanted::deployer);
+        let kept = records.kept();
+        if !kept.formed || deployer.is_none() || deployer == kept.deployer {
+            return Ok(());
+        }
+        let noted = Kept { deployer, ..kept.clone() };
+        save(records, noted).await
+    }
+
     async fn make(&self, records: &mut Records<'_>, node: Node) -> Result<(), Trouble> {
         let make = || {
             let wanted = self.wanted?;
             Some((wanted, wanted.nodes.iter().find(|wanted| wanted.name == node.name)?))
         };
         let Some((wanted, asked)) = make() else { return Ok(()) };
+        if wanted.secret(asked).is_none() {
+            // When it was given, all VMs were there. What the one before was told need not be noted.
+            return Err(Trouble::Stop(anyhow!(
+                "the VM of {} is not there and is yet to be made, for which the deployment secret is needed: give the command again",
+                node.name
+            )));
+        }
         let placement = wanted.placement(asked);
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
@@ -90,6 +124,9 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
+        if let Some(unfinished) = self.deploy.restorable {
+            unfinished.begins(uuid);
+        }
         let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
@@ -113,34 +150,46 @@ impl Acting<'_> {
             let disk = if let [disk] = disks.as_slice() { Some(*disk) } else { None };
             save(records, records.kept().with(Node { started: true, disk, ..node })).await?;
         }
+        if let Some(unfinished) = self.deploy.restorable {
+            unfinished.ends(vm.uuid());
+        }
         if vm.power == PowerState::Off {
             heard(self.hypervisor.power_on_unless(self.cancelled(), vm).await)?;
         }
         Ok(())
     }
 
-    /// That it is asked for is noted right before the request, and says of a disk that is not there any more that it may be gone. That it is
-    /// gone knows only this command, which was there when it asked: whoever comes after one that was killed may come after somebody
-    /// who has moved the disk, and names it as left.
+    /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
+    /// where that look has ended it, or the command is to end before it is asked for, the note is taken back. That it is gone knows only who
+    /// was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk meanwhile, and it is named
+    /// as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
-        let was_asked = self.asked().contains(&disk.uuid);
+        let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
             // An earlier call, whose answer was lost, or a command before this one.
             if records.kept().removals.contains(&disk.uuid) {
                 self.remove_emptied(records, disk).await?;
             }
-            return if was_asked { removed(records, disk).await } else { missing(records, disk).await };
+            return if was_removed { removed(records, disk).await } else { missing(records, disk).await };
         }
-        // Nothing has come of it.
-        self.asked().remove(&disk.uuid);
-        let asked = self.ask_to_delete(records, disk).await.map_err(is_to_end)?;
-        match asked {
+        // Somebody has brought it back.
+        self.removed().remove(&disk.uuid);
+        let was_noted = records.kept().removals.contains(&disk.uuid);
+        let asked = self.ask_to_delete(records, disk).await;
+        if matches!(asked, Err(Cancelled)) && !was_noted {
+            self.take_note_back(records, disk).await?;
+        }
+        let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
+        if answer.as_ref().is_err_and(is_final) && !was_noted && !is_asked {
+            // This call alone has noted it, and has asked for nothing.
+            save(records, records.kept().not_removing(disk)).await?;
+        }
+        match answer {
             // It was there a moment ago, and this call has not removed it.
             Err(error) if error.kind == Kind::NotFound => missing(records, disk).await,
-            Err(error) if error.kind != Kind::InDoubt => Err(error.into()),
-            answer => {
-                self.asked().insert(disk.uuid);
-                answer?;
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                self.removed().insert(disk.uuid);
                 self.remove_emptied(records, disk).await?;
                 removed(records, disk).await
             }
@@ -157,18 +206,34 @@ impl Acting<'_> {
         }
     }
 
-    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Unless<()> {
+    async fn ask_to_delete(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<NotedEnd, Cancelled> {
         let records = Mutex::new(records);
         let note = || -> Noting<'_> { Box::pin(note_removal(&records, disk)) };
         self.hypervisor.delete_disk_unless(self.cancelled(), disk, &note).await
+    }
+
+    /// Of a command that is to end, and has noted a removal without asking for it; also where the note was broken off, and may be there. Where
+    /// the store does not answer soon the note stays: it says no more than that the disk may be gone.
+    async fn take_note_back(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
+        let taken_back = async {
+            if !records.kept().removals.contains(&disk.uuid) {
+                return records.settle().await;
+            }
+            let without = records.kept().not_removing(disk);
+            records.save(without).await
+        };
+        match last_look(self.cancelled(), taken_back).await {
+            Ok(saved) => saved.map_err(Trouble::store),
+            Err(Cancelled) => Ok(()),
+        }
     }
 
     fn cancelled(&self) -> &watch::Receiver<bool> {
         &self.deploy.cancelled
     }
 
-    fn asked(&self) -> std::sync::MutexGuard<'_, BTreeSet<Uuid>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn removed(&self) -> std::sync::MutexGuard<'_, BTreeSet<Uuid>> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn power_off(&self, vm: &Vm) -> Result<(), Trouble> {
@@ -183,6 +248,11 @@ impl Acting<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a call has ended for good. What nobody can say now is asked again, by the same note.
+fn is_final(error: &Error) -> bool {
+    matches!(error.kind, Kind::Changed | Kind::Refused | Kind::Denied | Kind::NotFound)
 }
 
 /// What came of a call, or of a look, that ends where the command is to.
@@ -214,7 +284,7 @@ async fn removed(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Troubl
 
 async fn missing(records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
     log::warn!("the disk {} is not at {} any more: it is named as left", disk.uuid, disk.path);
-    save(records, records.kept().missing(disk)).await
+    save(records, records.kept().leaving(disk)).await
 }
 
 fn node(records: &Records<'_>, name: &str) -> Result<Node, Trouble> {

@@ -7,9 +7,10 @@ use zeroize::Zeroizing;
 
 use super::action::Action;
 use super::guests::Guests;
+use super::unfinished::Unfinished;
 use super::wait::Wait;
 use crate::authority::Store;
-use crate::hypervisor::{Hypervisor, Placement};
+use crate::hypervisor::{DiskRef, Hypervisor, Placement};
 
 /// Where a run has come to.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,6 +40,26 @@ impl std::fmt::Debug for Arrived {
     }
 }
 
+/// The cluster's disks that none of its VMs holds, as they are shown to whoever has its data disks removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unheld {
+    /// Those that go with it.
+    pub goes: Vec<DiskRef>,
+    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere.
+    pub doubtful: Vec<DiskRef>,
+    /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds.
+    pub held: Vec<HeldDisk>,
+}
+
+/// A disk whose removal was asked for, and which was moved to a VM since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldDisk {
+    /// The disk, where it is now.
+    pub disk: DiskRef,
+    /// The VM that holds it, for people.
+    pub by: String,
+}
+
 /// What happens.
 pub type Notice<'a> = crate::Notice<'a, Action, Wait>;
 
@@ -63,6 +84,10 @@ pub struct Deploy<'a> {
     /// Removes the place that the cluster was in, with all that is kept there, if it has one of its own: called under the hold,
     /// once nothing of the cluster is left.
     pub empties: &'a (dyn Fn() -> anyhow::Result<()> + Sync),
+    /// Where what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
+    /// snapshot: what this process has begun. Nothing is done beside VMs that are newer then, whenever these are seen first, and the data
+    /// disk of half a VM that another process has begun is kept. None where what is kept is believed.
+    pub restorable: Option<&'a Unfinished>,
     /// Becomes true when a run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,
 }

@@ -83,6 +83,10 @@ pub struct Kept {
     /// later: none but this is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<Fingerprint>,
+    /// Fingerprint of the deployer's key that its VMs were told, or, once it has formed, of the last one that a node has let in; none in a
+    /// journal of before this was noted. Its nodes may have been given another one since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployer: Option<Fingerprint>,
     /// Whether data disks go with it.
     #[serde(default)]
     pub removes_disks: bool,
@@ -100,9 +104,8 @@ pub struct Kept {
     /// Disks that are removed once nobody holds them, noted before they are detached.
     #[serde(default)]
     pub discarded: Vec<DiskRef>,
-    /// UUIDs of disks whose removal was asked for, noted right before the request. One that is not there any more then is gone, or somebody
-    /// has moved it: only the command that has asked, and has waited for what came of it, knows which. Those that went with the cluster stay
-    /// noted, for an upgrade's journal leads to them all the same.
+    /// UUIDs of disks whose removal was asked for, noted before the last look and the request. One that is not there any more then is gone, or somebody
+    /// has moved it: only a command that was told so knows which. Those that went with the cluster stay noted, for an upgrade's journal leads to them all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removals: Vec<Uuid>,
 }
@@ -206,16 +209,33 @@ impl Kept {
         kept
     }
 
-    /// The same once a disk that was to be removed is not where it was noted, and nobody knows that it was removed. It may be elsewhere, and
-    /// is named among what is left; that its removal was asked for stays noted where it was.
+    /// The same with a disk among what is left that would be removed otherwise: it is not where it was noted, and may be elsewhere, for
+    /// nobody knows that it was removed; or nobody was shown it as what goes. That its removal was asked for stays noted where it was.
     #[must_use]
-    pub(super) fn missing(&self, disk: &DiskRef) -> Self {
+    pub(super) fn leaving(&self, disk: &DiskRef) -> Self {
         let mut kept = self.clone();
         kept.discarded.retain(|other| other != disk);
         if !kept.left.contains(disk) {
             kept.left.push(disk.clone());
         }
         kept
+    }
+
+    /// The same once a person has confirmed it who was shown that a disk is not there whose removal was asked for: it is named no more.
+    /// That its removal was asked for stays noted, for an upgrade's journal leads to it all the same.
+    #[must_use]
+    pub(super) fn forgetting(&self, disk: &DiskRef) -> Self {
+        let mut kept = self.clone();
+        for noted in [&mut kept.left, &mut kept.discarded] {
+            noted.retain(|other| other != disk);
+        }
+        kept
+    }
+
+    /// The same once a disk whose removal was asked for was seen at a VM, and not where it was noted: it is left, where it is now.
+    #[must_use]
+    pub(super) fn moved(&self, disk: &DiskRef, now: &DiskRef) -> Self {
+        self.forgetting(disk).not_removing(disk).leaving(now)
     }
 
     /// The same with one of its nodes otherwise.

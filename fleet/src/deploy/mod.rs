@@ -11,16 +11,19 @@
 
 mod act;
 mod action;
+mod doubt;
 mod go;
 mod guests;
 mod kept;
 mod look;
+mod newer;
 mod next;
 mod reason;
 mod records;
 mod run;
 mod seen;
 mod status;
+mod unfinished;
 mod upgraded;
 mod wait;
 mod wanted;
@@ -30,14 +33,15 @@ mod wish;
 mod tests;
 
 pub use action::Action;
-pub use go::{Arrived, Deploy, Notice};
+pub use go::{Arrived, Deploy, HeldDisk, Notice, Unheld};
 pub use guests::{ByKey, Guests};
 pub use kept::{Goal, Granted, Kept, Node, OtherDeployment};
 pub use next::{Next, next};
 pub use reason::REASONS;
 pub use records::{Records, authority, begun, ended_with_its_cluster};
 pub use seen::{Said, Seen};
-pub use status::{DeployStatus, NodeStatus};
+pub use status::{DeployStatus, NodeStatus, left_in_words};
+pub use unfinished::Unfinished;
 pub use wait::Wait;
 pub use wanted::{Wanted, WantedNode};
 pub use wish::{MadeOtherwise, Wish};

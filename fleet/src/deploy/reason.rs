@@ -8,6 +8,7 @@ codes! {
     NOT_READY, "deploy.not-ready", "The cluster has formed, and a control node is not Ready.";
     VM_ODD, "deploy.vm-odd", "A control node's VM was copied, or its stamp was changed, or a VM carries the deployment's stamp that is no node's. It is named, and left alone.";
     VM_UNNOTED, "deploy.vm-unnoted", "A VM carries the deployment's stamp, and nothing is noted of having made it: it was adopted, took another one's place by hand, is a clone, or somebody has stamped it. It is named, and left alone; it goes as well once a person names its BIOS UUID.";
+    VM_NEWER, "deploy.vm-newer", "A VM is newer than what is kept of the cluster, as where that was turned back to an earlier moment: nothing is done for any control node until a person has seen to it.";
     VM_SNAPSHOT, "deploy.vm-snapshot", "A VM of a cluster that is to go has a snapshot, such as a backup's, which may name disks that would go with it. Nothing is powered off or removed while there is one.";
     VM_STATE, "deploy.vm-state", "A control node's VM is off or suspended, or nobody knows whether it runs. Going on powers on what is off.";
     VM_GONE, "deploy.vm-gone", "The VM of a control node that was powered on is gone. Before the cluster has formed, destroy it and deploy anew; afterwards, replace the node.";

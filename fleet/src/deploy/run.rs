@@ -7,10 +7,11 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::act::Acting;
-use super::go::{Arrived, Deploy, Notice};
+use super::go::{Arrived, Deploy, HeldDisk, Notice, Unheld};
 use super::kept::{Goal, Kept};
 use super::look::look;
 use super::next::next;
+use super::reason;
 use super::records::{self, Records, begun};
 use super::seen::Seen;
 use super::status::DeployStatus;
@@ -19,10 +20,10 @@ use super::wait::Wait;
 use super::wish::Wish;
 use crate::authority::{Hold, TakeOver};
 use crate::ending::{Cancelled, last_look, unless_cancelled};
-use crate::hypervisor::DiskRef;
+use crate::hypervisor::{DiskRef, Vm};
 use crate::journals;
 use crate::upgrade::{GuardedHypervisor, HYPERVISOR_TRANSIENT, LastUpgrade, Reason, STORE};
-use crate::workers::{TO_END, Trouble};
+use crate::workers::{Newer, TO_END, Trouble};
 
 impl Deploy<'_> {
     /// Notes a wish, and goes on until it is so.
@@ -40,7 +41,8 @@ impl Deploy<'_> {
             // What a command before this one had begun has arrived, and is waited for.
             let hypervisor = GuardedHypervisor::new(self.hypervisor, &hold);
             hypervisor.settle_unless(&self.cancelled).await??;
-            let Applied { kept, before, upgraded } = unless_cancelled(&self.cancelled, self.applied(wish)).await??;
+            let applied = unless_cancelled(&self.cancelled, self.applied(wish)).await??;
+            let Applied { kept, before, upgraded, mut forgotten } = applied;
             let mut records = Records::begin(&hold, kept).await?;
             let stays = upgraded.stays;
             if stays.is_none() && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
@@ -48,15 +50,18 @@ impl Deploy<'_> {
                 journals::clear(&hold, &self.cancelled).await;
             }
             let arrived = self.run(wish, &hold, &mut records, upgraded).await?;
-            let status = self.last_status(records.kept()).await;
+            let kept = records.kept();
+            // One may have come back since.
+            let is_named = |disk: &DiskRef| kept.left.iter().chain(&kept.discarded).any(|it| it.uuid == disk.uuid);
+            forgotten.retain(|disk| !is_named(disk));
+            let status = DeployStatus { forgotten, ..self.last_status(kept).await };
             match stays {
                 _ if arrived != Arrived::Gone => {}
                 Some(why) => log::warn!("the journals stay: {why}"),
                 None => {
                     journals::clear(&hold, &self.cancelled).await;
                     if status.left.is_empty() {
-                        hold.confirm().await?;
-                        (self.empties)()?;
+                        self.empty(&hold).await;
                     }
                 }
             }
@@ -88,26 +93,36 @@ impl Deploy<'_> {
     }
 
     /// The disks that no VM of the cluster holds, whatever it carries, and that may go with it where its data disks go. A VM that is not
-    /// looked at, in another folder or where the account has no right, may hold one: whoever says that they go is shown them.
+    /// looked at, in another folder or where the account has no right, may hold one: whoever says that they go is shown them; and with
+    /// them those of which nobody was told what came of their removal, and which VM holds such a one now.
     ///
     /// # Errors
     /// When the store or the hypervisor does not answer, or the journal is another deployment's.
-    pub async fn unheld(&self) -> anyhow::Result<Vec<DiskRef>> {
-        let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(Vec::new()) };
+    pub async fn unheld(&self) -> anyhow::Result<Unheld> {
+        let Some(kept) = begun(self.store, self.hypervisor.deployment()).await? else { return Ok(Unheld::default()) };
         let upgraded = Upgraded::find(self.store, self.hypervisor.deployment(), Some(&kept)).await?;
-        // As whoever destroys it looks: for all VMs that are noted, also by an upgrade, and at no node.
-        let kept = Kept { goal: Goal::Down, ..kept };
-        match look(self.hypervisor, self.guests, &kept, upgraded.own.as_ref()).await {
-            Ok((seen, _)) => {
-                let mut unheld = kept.unheld(&seen);
-                for disk in kept.in_doubt() {
-                    // Nobody is told that it goes as well. It is named in the end.
-                    if let Ok(false) = self.hypervisor.has_disk(&disk).await {
-                        unheld.retain(|other| *other != disk);
-                    }
+        let seen = self.seen_to_destroy(&kept, &upgraded).await?;
+        let mut unheld = Unheld { goes: kept.unheld(&seen), ..Unheld::default() };
+        for disk in kept.in_doubt() {
+            if let Ok(false) = self.hypervisor.has_disk(&disk).await {
+                unheld.goes.retain(|other| *other != disk);
+                match seen.holder(&disk) {
+                    Some((vm, now)) => unheld.held.push(HeldDisk { disk: now.clone(), by: vm.to_string() }),
+                    None => unheld.doubtful.push(disk),
                 }
-                Ok(unheld)
             }
+        }
+        Ok(unheld)
+    }
+
+    /// What is there, as whoever destroys the cluster looks: for all VMs that are noted, also by an upgrade, and at no node.
+    ///
+    /// # Errors
+    /// When the hypervisor does not answer.
+    pub(super) async fn seen_to_destroy(&self, kept: &Kept, upgraded: &Upgraded) -> anyhow::Result<Seen> {
+        let kept = Kept { goal: Goal::Down, ..kept.clone() };
+        match look(self.hypervisor, self.guests, &kept, upgraded.own.as_ref()).await {
+            Ok((seen, _)) => Ok(seen),
             Err(Trouble::Stop(error)) => Err(error),
             Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => Err(anyhow::anyhow!("{why}")),
         }
@@ -138,6 +153,20 @@ impl Deploy<'_> {
         removed
     }
 
+    /// Removes the place of a cluster that is gone. What hinders that takes nothing from it: it is told, and the command given again
+    /// tries it again.
+    async fn empty(&self, hold: &Hold<'_>) {
+        let emptied = async {
+            hold.confirm().await?;
+            (self.empties)()
+        };
+        if let Err(error) = emptied.await {
+            log::warn!(
+                "nothing of the cluster is left, but its place stays ({error:#}): give the command again to remove it"
+            );
+        }
+    }
+
     /// Whether there is neither a note of a cluster nor of an upgrade, nor a VM of one.
     async fn is_empty(&self) -> anyhow::Result<bool> {
         let is_noted =
@@ -162,12 +191,16 @@ impl Deploy<'_> {
     /// What is kept once it is wanted.
     async fn applied(&self, wish: Wish<'_>) -> anyhow::Result<Applied> {
         let deployment = self.hypervisor.deployment();
-        let noted = match (wish, records::read(self.store).await?) {
-            (Wish::Destroy { .. }, Some(kept)) => Some(self.without_doubt(kept).await),
-            (_, noted) => noted,
+        let noted = records::read(self.store).await?;
+        let upgraded = Upgraded::find(self.store, deployment, noted.as_ref()).await?;
+        let (noted, forgotten) = match noted {
+            Some(kept) => {
+                let (kept, forgotten) = self.without_doubt(wish, kept, &upgraded).await?;
+                (Some(kept), forgotten)
+            }
+            None => (None, Vec::new()),
         };
         let before = noted.as_ref().map(|kept| kept.goal);
-        let upgraded = Upgraded::find(self.store, deployment, noted.as_ref()).await?;
         if let Wish::Deploy(_) = wish {
             upgraded.permits_deploy(noted.as_ref().is_some_and(|kept| kept.formed && kept.goal == Goal::Up))?;
         }
@@ -179,20 +212,7 @@ impl Deploy<'_> {
             Some(own) => kept.with_unheld(&own.disks, &vms),
             None => kept,
         };
-        Ok(Applied { kept, before, upgraded })
-    }
-
-    /// The same once it was looked for the disks whose removal a command before had asked for: of one that is there nothing has come of it,
-    /// one that is not there may be gone or elsewhere, and is named as left. What cannot be seen stays as it is noted.
-    async fn without_doubt(&self, mut kept: Kept) -> Kept {
-        for disk in kept.in_doubt() {
-            match self.hypervisor.has_disk(&disk).await {
-                Ok(true) => kept = kept.not_removing(&disk),
-                Ok(false) => kept = kept.missing(&disk),
-                Err(error) => log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path),
-            }
-        }
-        kept
+        Ok(Applied { kept, before, upgraded, forgotten })
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {
@@ -231,7 +251,8 @@ impl Deploy<'_> {
             wanted: if let Wish::Deploy(wanted) = wish { Some(wanted) } else { None },
             upgrade: upgraded.id,
             upgraded: upgraded.own,
-            asked: Mutex::default(),
+            removed: Mutex::default(),
+            doubtful: if let Wish::Destroy { doubtful, .. } = wish { doubtful } else { &[] },
         };
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
@@ -295,6 +316,20 @@ impl Deploy<'_> {
                 return Ok(round);
             }
         };
+        if self.restorable.is_some() {
+            let of = |vm: &Vm| Wait::lasting(&vm.name, reason::VM_NEWER, Newer(vm));
+            round.waits.extend(seen.newer(records.kept()).into_iter().map(of));
+            if !round.waits.is_empty() {
+                round.needs_a_person = true;
+                return Ok(round);
+            }
+        }
+        if given.is_some()
+            && let Err(trouble) = acting.let_in(records).await
+        {
+            round.meets(trouble, in_doubt)?;
+            return Ok(round);
+        }
         let next = next(records.kept(), &seen);
         (round.is_done, round.needs_a_person, round.given) = (next.is_done(), next.needs_a_person(), given);
         round.waits = next.waits;
@@ -340,6 +375,8 @@ struct Applied {
     before: Option<Goal>,
     /// The last upgrade that there is in the store.
     upgraded: Upgraded,
+    /// The disks that are named no more.
+    forgotten: Vec<DiskRef>,
 }
 
 /// What one look has led to.

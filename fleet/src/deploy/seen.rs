@@ -124,6 +124,12 @@ impl Seen {
         !self.is_held(disk) && self.other_holder(disk).is_none()
     }
 
+    /// The VM that holds a disk, whosoever it is, and where that disk is now.
+    pub(super) fn holder(&self, disk: &DiskRef) -> Option<(&Vm, &DiskRef)> {
+        let mut all = self.vms.iter().chain(&self.restamped).chain(&self.bystanders);
+        all.find_map(|vm| Some((vm, &vm.disk(disk.uuid)?.reference)))
+    }
+
     /// The VM that holds a disk and is none of the cluster's, or carries another one's stamp.
     pub(super) fn other_holder(&self, disk: &DiskRef) -> Option<&Vm> {
         self.restamped.iter().chain(&self.bystanders).find(|vm| vm.disk(disk.uuid).is_some())

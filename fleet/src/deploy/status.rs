@@ -9,7 +9,8 @@ use super::kept::{Goal, Kept};
 use super::next::next;
 use super::seen::{Said, Seen};
 use super::wait::Wait;
-use crate::hypervisor::{DiskRef, PowerState};
+use crate::hypervisor::{DiskRef, PowerState, Vm, VmSize};
+use crate::node::clean;
 use crate::upgrade::Reason;
 
 /// One control node.
@@ -25,10 +26,20 @@ pub struct NodeStatus {
     pub uuid: Option<Uuid>,
     /// Whether that runs.
     pub power: Option<PowerState>,
+    /// How large it is; none where the hypervisor does not say, or it does not hold the data disk: the node may run in another one then.
+    pub size: Option<VmSize>,
     /// Whether it gives its deployer credentials.
     pub formed: bool,
     /// Whether Kubernetes has it Ready.
     pub ready: bool,
+}
+
+/// What is said of a data disk that is left, in words for people. Doubtful is one whose removal was asked for by whoever was not told what
+/// came of it.
+pub fn left_in_words(disk: &DiskRef, is_doubtful: bool) -> String {
+    let doubt =
+        if is_doubtful { "; its removal was asked for: it is gone, or was moved, if it is not there" } else { "" };
+    format!("the data disk {} at {}{doubt}", disk.uuid, clean(&disk.path))
 }
 
 /// One cluster.
@@ -48,15 +59,22 @@ pub struct DeployStatus {
     pub nodes: Vec<NodeStatus>,
     /// Data disks that are left and nobody holds.
     pub left: Vec<DiskRef>,
-    /// UUIDs of those among them whose removal was asked for by a command that could not say any more what came of it: they are gone, or
+    /// UUIDs of those among them whose removal was asked for by a command that was not told what came of it: they are gone, or
     /// elsewhere, unless somebody sees them where they are named.
     pub doubtful: Vec<Uuid>,
+    /// Data disks that are named no more: their removal was asked for, and that they are not there was shown and confirmed. Only the
+    /// command says so that forgets them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forgotten: Vec<DiskRef>,
     /// Data disks that nobody holds and that are yet to be removed.
     pub discarded: Vec<DiskRef>,
     /// What has to happen before it goes on.
     pub waits: Vec<Wait>,
     /// Whether there is nothing left to do.
     pub done: bool,
+    /// VMs that are newer than what is kept of the cluster: who goes by that alone acts on none of them.
+    #[serde(skip)]
+    pub newer: Vec<Vm>,
 }
 
 impl DeployStatus {
@@ -83,6 +101,7 @@ impl DeployStatus {
                 vm: vm.map(|vm| vm.name.clone()),
                 uuid: vm.map(|vm| vm.uuid()),
                 power: vm.map(|vm| vm.power),
+                size: vm.filter(|vm| vm.data_disks().next().is_some()).and_then(|vm| vm.size),
                 formed: seen.said.get(&node.name) == Some(&Said::Formed),
                 ready: is_ready,
             }
@@ -97,9 +116,11 @@ impl DeployStatus {
             nodes: nodes.collect(),
             doubtful: left.iter().map(|disk| disk.uuid).filter(|uuid| kept.removals.contains(uuid)).collect(),
             left,
+            forgotten: Vec::new(),
             discarded: kept.discarded.iter().filter(|disk| seen.is_free(disk)).cloned().collect(),
             waits,
             done,
+            newer: seen.newer(kept).into_iter().cloned().collect(),
         }
     }
 }

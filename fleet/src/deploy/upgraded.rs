@@ -22,7 +22,7 @@ pub(super) struct Upgraded {
 }
 
 enum Hinders {
-    /// One of the cluster itself; whether it takes no step before a person has spoken.
+    /// One of the cluster itself; whether nodes may be in their VMs for as long as it is open.
     Open {
         is_at_rest: bool,
     },
@@ -63,7 +63,7 @@ impl Upgraded {
     }
 
     /// Refuses to make a cluster, or to go on making one, while VMs may be an upgrade's. One that has formed, and is not removed, is only
-    /// powered on: that may be where an upgrade waits for a person.
+    /// powered on: that may be where an upgrade waits for a person, or has begun nothing of any node.
     pub(super) fn permits_deploy(&self, has_formed: bool) -> anyhow::Result<()> {
         match &self.hinders {
             None => Ok(()),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use contract::deployer::Digests;
-use contract::properties::DEPLOYMENT_SECRET;
+use contract::deployer::{Digests, Fingerprint, PublicKey};
+use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET};
 
 use uuid::Uuid;
 
@@ -60,6 +60,12 @@ impl Wanted {
         let told: Vec<_> = told.map(|(key, value)| format!("{key}={value:?}\n")).collect();
         let Size { processors, memory, data_disk } = &self.size;
         self.digests.digest("form", &format!("{processors} {memory} {data_disk:?}\n{}", told.concat()))
+    }
+
+    /// Fingerprint of the deployer's key that its VMs are told; none where they are told none.
+    pub fn deployer(&self) -> Option<Fingerprint> {
+        let told = self.nodes.iter().find_map(|node| node.properties.get(DEPLOYER_PUBLIC_KEY))?;
+        Some(told.parse::<PublicKey>().ok()?.fingerprint())
     }
 
     /// The deployment secret that a node's VM is told, in short; none if it is gone.

@@ -25,6 +25,9 @@ pub enum Wish<'a> {
         disks: bool,
         /// Those that none of its VMs holds and that go with them, as they were shown to whoever says so ([`super::Deploy::unheld`]).
         left: &'a [DiskRef],
+        /// Those whose removal was asked for and that were not there when that was shown to whoever says so: where they still are not, they
+        /// are named no more, and one that is there by now, or that a VM holds, stays.
+        doubtful: &'a [DiskRef],
         /// VMs that go as well though nothing is noted of how they were made, as they were shown to whoever says so.
         also: &'a [Vm],
     },
@@ -52,7 +55,9 @@ impl Wish<'_> {
         }
         let kept = match self {
             Self::Deploy(wanted) => deployed(wanted, kept, vms),
-            Self::Destroy { cluster, disks, left, also } => destroyed(cluster, disks.then_some(left), also, kept, vms),
+            Self::Destroy { cluster, disks, left, also, .. } => {
+                destroyed(cluster, disks.then_some(left), also, kept, vms)
+            }
         };
         Ok(Kept { deployment: Some(deployment), ..kept? })
     }
@@ -82,6 +87,10 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         started: false,
         disk: None,
     };
+    let upgrade = before.as_ref().and_then(|kept| kept.upgrade);
+    let (left, mut removals) = before.map(|kept| (kept.left, kept.removals)).unwrap_or_default();
+    // Of those that are left it stays known that they may be gone.
+    removals.retain(|removal| left.iter().any(|disk| disk.uuid == *removal));
     Ok(Kept {
         deployment: None,
         cluster: wanted.cluster.clone(),
@@ -90,12 +99,13 @@ fn deployed(wanted: &Wanted, kept: Option<Kept>, vms: &[Vm]) -> anyhow::Result<K
         nodes: wanted.nodes.iter().map(node).collect(),
         formed: false,
         authority: None,
+        deployer: wanted.deployer(),
         removes_disks: false,
         granted: Vec::new(),
-        upgrade: before.as_ref().and_then(|kept| kept.upgrade),
-        left: before.map(|kept| kept.left).unwrap_or_default(),
+        upgrade,
+        left,
         discarded: Vec::new(),
-        removals: Vec::new(),
+        removals,
     })
 }
 
@@ -123,7 +133,17 @@ fn same(wanted: &Wanted, kept: Kept) -> anyhow::Result<Kept> {
         kept.image.name,
         wanted.image.name
     );
-    let mut kept = Kept { image: wanted.image.clone(), ..kept };
+    let deployer = wanted.deployer();
+    if let (true, Some(noted), Some(asked)) = (is_made, kept.deployer, deployer)
+        && noted != asked
+    {
+        bail!(
+            "the VMs of {} were told the deployer's key {noted}, and this one is {asked}: another command has drawn that. Give the \
+             key that they were told, or destroy the cluster and deploy it anew",
+            kept.cluster
+        );
+    }
+    let mut kept = Kept { image: wanted.image.clone(), deployer: deployer.or(kept.deployer), ..kept };
     for (node, asked) in kept.nodes.iter_mut().zip(&wanted.nodes) {
         let (made_of, secret) = (wanted.made_of(asked), wanted.secret(asked));
         if node.vm.is_some() && node.made_of != made_of {
@@ -215,6 +235,7 @@ fn adopted(cluster: &str) -> Kept {
         nodes: Vec::new(),
         formed: true,
         authority: None,
+        deployer: None,
         removes_disks: false,
         granted: Vec::new(),
         upgrade: None,
@@ -259,11 +280,11 @@ impl Kept {
 
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
     /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
-    /// the cluster is somebody's.
+    /// the cluster is somebody's. Where its removal was asked for before, that has not happened, for the VM holds it.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
-        let mut kept = self.clone();
+        let mut kept = self.not_removing(disk);
         let of = kept.nodes.iter_mut().find(|node| node.owns(vm) && node.has_noted(vm.uuid()));
         let was_used = self.formed || of.as_ref().is_none_or(|node| node.started);
         if let Some(node) = of.filter(|node| node.disk.is_none() && is_only) {

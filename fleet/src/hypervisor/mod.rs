@@ -220,6 +220,15 @@ pub trait Hypervisor: Send + Sync {
         Err(Error::refused(format!("this hypervisor does not change the properties of {vm}, which is there already")))
     }
 
+    /// What a VM was given in its form under this key, such as its address: on vSphere among its vApp options, which no guest can write.
+    /// None where its form does not have it, or nothing was given.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is no such VM any more, or when the hypervisor cannot say.
+    async fn given(&self, vm: &VmRef, _key: &str) -> Result<Option<String>> {
+        Err(Error::refused(format!("this hypervisor does not show what the VM {} was given", vm.id)))
+    }
+
     /// Powers a VM on that is off.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! The permission to change something, for as long as one call lasts.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use super::Result;
@@ -15,6 +17,16 @@ use super::Result;
 /// begins, and [`super::Hypervisor::settle`] waits for what has arrived.
 #[async_trait]
 pub trait Permit: Send + Sync {
+    /// Asked before the last look at what a request removes for good: what has to be noted of that request is noted by then, for a note
+    /// takes its time, and between the look and the request nothing comes but [`Permit::still`]. It permits nothing. Where no such look is
+    /// made it is not asked.
+    ///
+    /// # Errors
+    /// As [`Permit::still`]: the request is not made.
+    async fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Asked right before each request that changes something, and at least every few seconds of a request that lasts,
     /// such as an upload; what it permits must be begun at once.
     ///
@@ -22,4 +34,15 @@ pub trait Permit: Send + Sync {
     /// The call ends with this error as it is. [`super::Kind::Fenced`]: the caller may not, nor ever again. Otherwise
     /// nobody can say now: [`super::Kind::Transient`] at the first request of a call, [`super::Kind::InDoubt`] later.
     async fn still(&self) -> Result<()>;
+
+    /// For how long whoever was told that nobody can say now asks no more: what was asked may still be under way.
+    fn rest(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Waits for so long, unless whoever asked for the call is to end: false then, at once.
+    async fn rests(&self, rest: Duration) -> bool {
+        tokio::time::sleep(rest).await;
+        true
+    }
 }

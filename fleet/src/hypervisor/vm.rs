@@ -22,6 +22,14 @@ pub enum PowerState {
     Unknown,
 }
 
+impl PowerState {
+    /// Whether it proves that the VM was powered on. What the hypervisor does not know proves nothing: the host of one that was never on
+    /// may be the one that does not answer.
+    pub fn proves_power_on(self) -> bool {
+        matches!(self, Self::On | Self::Suspended)
+    }
+}
+
 /// For "the VM is …".
 impl fmt::Display for PowerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

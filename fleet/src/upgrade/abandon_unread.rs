@@ -15,27 +15,40 @@ use super::journal;
 use super::nodes::Nodes;
 use super::notice::Notice;
 use super::reason::{self, Reason};
-use super::salvage::{self, Damaged};
+use super::salvage::{self, Damaged, Last};
 use super::unasked::Unasked;
 use crate::authority::{Hold, TakeOver};
 use crate::ending::{Cancelled, unless_cancelled};
 use crate::hypervisor::Vm;
 use crate::node::clean;
 
+/// What there is of an upgrade of which nothing can be read.
+enum Unread {
+    /// Its journal is damaged.
+    Damaged(Damaged),
+    /// A command before this one has ended it.
+    Ended(AbandonedUnread),
+}
+
 impl Deployment<'_> {
     /// Ends the upgrade whose journal is that of the hold `number`, and of which nothing can be read. Its VMs stay as
     /// they are and are named. Of nodes that answer from one of them, swaps that are prepared are withdrawn. Of a cluster
-    /// that calls itself otherwise no node is asked.
+    /// that calls itself otherwise no node is asked. Where a command before this one has ended it, that end is the answer.
     ///
     /// # Errors
     /// When the journal or its plan can be read, another hold's is the damaged one, somebody else is at work on the
     /// deployment, or the end cannot be noted: then it may be done once more.
     pub async fn abandon_unread(&self, number: u64, over: TakeOver) -> anyhow::Result<AbandonedUnread> {
-        unless_cancelled(&self.cancelled, self.nothing_of(number)).await??;
+        if let Unread::Ended(end) = unless_cancelled(&self.cancelled, self.unread(number)).await?? {
+            return Ok(end);
+        }
         let hold = self.take(over).await?;
         let gone = async {
             // Until now others could end it.
-            let damage = unless_cancelled(&self.cancelled, self.nothing_of(number)).await??;
+            let damage = match unless_cancelled(&self.cancelled, self.unread(number)).await?? {
+                Unread::Damaged(damage) => damage,
+                Unread::Ended(end) => return Ok(end),
+            };
             let words = format!("asked for by the operator, with a journal of which nothing can be read: {damage}");
             let notes = self.look_at_all(&hold).await?;
             let reason = Reason::new(reason::ASKED, words);
@@ -48,11 +61,12 @@ impl Deployment<'_> {
         gone
     }
 
-    /// Why nothing can be read of the journal of this hold.
-    async fn nothing_of(&self, number: u64) -> anyhow::Result<Damaged> {
-        let damage: Damaged = match salvage::read(self.store).await {
-            Ok(None) => bail!("there is no upgrade of this deployment"),
-            Ok(Some(_)) => {
+    /// Why nothing can be read of the journal of this hold, or how that upgrade has ended.
+    async fn unread(&self, number: u64) -> anyhow::Result<Unread> {
+        let damage: Damaged = match salvage::last(self.store).await {
+            Ok(Last::Unread(end)) if end.unread == number => return Ok(Unread::Ended(end)),
+            Ok(Last::Nothing | Last::Unread(_)) => bail!("there is no upgrade of this deployment"),
+            Ok(Last::Entries(_)) => {
                 bail!("the journal can be read: the upgrade is named by its identifier; nothing was changed")
             }
             Err(error) => error.downcast()?,
@@ -63,7 +77,7 @@ impl Deployment<'_> {
         if damage.hold != number {
             bail!("{damage}; that is hold {}, not {number}; nothing was changed", damage.hold);
         }
-        Ok(damage)
+        Ok(Unread::Damaged(damage))
     }
 
     /// Names all VMs and nodes of the deployment, and withdraws what is prepared; nothing if it is asked to end before.

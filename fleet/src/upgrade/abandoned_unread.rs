@@ -26,9 +26,9 @@ pub struct AbandonedUnread {
 }
 
 impl AbandonedUnread {
-    /// Whether a hold's journal says that the upgrade before was abandoned unread.
-    pub(super) fn is(text: &str) -> bool {
-        serde_json::from_str::<Self>(text).is_ok()
+    /// What a hold's journal says of it; none if that is another journal.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
     }
 
     /// Keeps it in place of the hold's journal.

@@ -1,6 +1,7 @@
 //! What is seen of a cluster without its hypervisor: nodes, who is at work on the deployment, and the journal of an
 //! earlier upgrade. Looks, judges nothing.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, ensure};
@@ -9,11 +10,12 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::entry::{self, Direction, Entry, Outcome};
-use super::plan::Plan;
+use super::last_upgrade::Noted;
 use super::progress::Progress;
 use super::{Nodes, salvage};
 use crate::authority::{Hold, Store, standing};
 use crate::deploy::ended_with_its_cluster;
+use crate::hypervisor::DiskRef;
 
 /// A cluster has as many control nodes as etcd has members, of which its maintainers advise against more than seven; and two of those that are
 /// replaced may be listed beside their successors.
@@ -59,6 +61,12 @@ pub struct Earlier {
     pub direction: Direction,
     /// Its end, if it has one.
     pub outcome: Option<Outcome>,
+    /// BIOS UUIDs of the VMs that it, and those before it, have noted as the deployment's.
+    #[serde(skip)]
+    pub vms: BTreeSet<Uuid>,
+    /// The same of data disks.
+    #[serde(skip)]
+    pub disks: Vec<DiskRef>,
 }
 
 impl ClusterSeen {
@@ -95,6 +103,7 @@ impl ClusterSeen {
 fn earlier(entries: &[Entry]) -> anyhow::Result<Earlier> {
     let plan = entry::plan_of(entries).context("a journal without a plan")?;
     let progress = Progress::of(plan, entries);
-    let Plan { id, deployment, cluster, .. } = *plan;
-    Ok(Earlier { id, deployment, cluster, direction: progress.direction, outcome: progress.outcome })
+    let Noted { id, deployment, vms, disks, .. } = Noted::of(plan, entries);
+    let (direction, outcome) = (progress.direction, progress.outcome);
+    Ok(Earlier { id, deployment, cluster: plan.cluster, direction, outcome, vms, disks })
 }

@@ -1,5 +1,7 @@
 //! Decides an upgrade: a pure function from what is there and what is wanted to a plan.
 
+use std::collections::BTreeSet;
+
 use contract::properties::ControlNode;
 use uuid::Uuid;
 
@@ -9,6 +11,7 @@ use super::judge;
 use super::plan::{Action, Mode, Options, Plan, PlannedNode, Step, is_there, new_name};
 use super::refusal::{Refusal, Refusals};
 use super::target::Target;
+use crate::hypervisor::{DiskRef, Vm};
 
 /// Decides an upgrade. `id` is random.
 ///
@@ -29,6 +32,7 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
     // Followers first; the sort keeps the order of names.
     nodes.sort_by_key(|node| (node.leads, node.holds_address));
     let steps = forward(options.mode, nodes.len());
+    let (other_vms, other_disks) = others(inventory, &nodes);
     let (target, options) = (target.clone(), options.clone());
     let member = |node: &SeenNode| ControlNode { name: node.name.clone(), address: node.address };
     Ok(Plan {
@@ -40,6 +44,8 @@ pub fn plan(inventory: &Inventory, target: &Target, options: &Options, id: Uuid)
         options,
         grounds: judged.grounds,
         nodes,
+        other_vms,
+        other_disks,
         steps,
     })
 }
@@ -52,7 +58,7 @@ fn planned(
     id: Uuid,
 ) -> Option<PlannedNode> {
     let facts = node.facts.as_ref().ok()?;
-    let vm = inventory.vms_of(facts.holder).into_iter().next()?;
+    let vm = vm_of(inventory, node)?;
     if is_there(facts, Some(vm), target, options) {
         return None;
     }
@@ -74,6 +80,35 @@ fn planned(
         leads: etcd.leader,
         holds_address: facts.virtual_address.as_ref().is_some_and(|address| address.held),
     })
+}
+
+/// The VM that a node runs in.
+fn vm_of<'i>(inventory: &'i Inventory, node: &SeenNode) -> Option<&'i Vm> {
+    let facts = node.facts.as_ref().ok()?;
+    inventory.vms_of(facts.holder).into_iter().next()
+}
+
+/// The deployment's VMs and data disks that are none of the planned nodes': those of nodes that stay as they are, and what earlier upgrades
+/// have noted of this cluster: what another one had before may be anybody's by now. Of the VMs of the latter only those that are there: the
+/// others went with a commit or a way back.
+fn others(inventory: &Inventory, planned: &[PlannedNode]) -> (BTreeSet<Uuid>, Vec<DiskRef>) {
+    let stays = |node: &&SeenNode| planned.iter().all(|it| it.name != node.name);
+    let nodes = inventory.cluster.nodes.iter().filter(stays);
+    let staying: Vec<&Vm> = nodes.filter_map(|node| vm_of(inventory, node)).collect();
+    let earlier = inventory.cluster.earlier.as_ref().filter(|earlier| earlier.cluster == inventory.cluster.id);
+    let noted = earlier.into_iter().flat_map(|earlier| &earlier.vms).copied();
+    let left = noted.filter(|uuid| !inventory.vms_of(Some(*uuid)).is_empty());
+    let is_planned = |uuid: &Uuid| planned.iter().any(|node| node.old == *uuid);
+    let vms = staying.iter().map(|vm| vm.uuid()).chain(left).filter(|uuid| !is_planned(uuid)).collect();
+    let held = staying.iter().flat_map(|vm| vm.data_disks()).map(|disk| &disk.reference);
+    let mut disks: Vec<DiskRef> = Vec::new();
+    for disk in held.chain(earlier.into_iter().flat_map(|earlier| &earlier.disks)) {
+        let mut known = planned.iter().map(|node| &node.disk).chain(&disks);
+        if known.all(|known| known.uuid != disk.uuid) {
+            disks.push(disk.clone());
+        }
+    }
+    (vms, disks)
 }
 
 fn forward(mode: Mode, nodes: usize) -> Vec<Step> {

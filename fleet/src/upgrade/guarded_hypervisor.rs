@@ -33,6 +33,8 @@ pub struct GuardedHypervisor<'a> {
 /// The permit of one call.
 struct Call<'a> {
     hold: &'a Hold<'a>,
+    /// Becomes true when whoever asked for it is to end; none where nobody can say so.
+    cancelled: Option<watch::Receiver<bool>>,
     /// Whether something was permitted before: it may have happened then, whatever comes now.
     begun: AtomicBool,
 }
@@ -56,13 +58,36 @@ impl Permit for Call<'_> {
             }
         }
     }
+
+    fn rest(&self) -> Duration {
+        self.hold.rest()
+    }
+
+    async fn rests(&self, rest: Duration) -> bool {
+        let rested = tokio::time::sleep(rest);
+        match &self.cancelled {
+            Some(cancelled) => unless_cancelled(cancelled, rested).await.is_ok(),
+            None => {
+                rested.await;
+                true
+            }
+        }
+    }
 }
 
 /// Notes what is about to be asked for: it is kept when this returns.
 pub(crate) type Noting<'n> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'n>>;
 
-/// The permit of one call that is noted before: once all that it looks at has been looked at, so that what is refused by then leaves no
-/// note.
+/// What came of a call that is noted before it asks for anything.
+pub(crate) struct NotedEnd {
+    /// The answer.
+    pub(crate) answer: Result<()>,
+    /// Whether it was permitted anything: where it was not, nothing was asked for, whatever was noted.
+    pub(crate) is_asked: bool,
+}
+
+/// The permit of one call that is noted before: once all that it looks at has been looked at but for a last time, so that what is refused
+/// by then leaves no note.
 struct NotedCall<'c, 'n> {
     call: Call<'c>,
     note: &'c (dyn Fn() -> Noting<'n> + Send + Sync),
@@ -71,7 +96,7 @@ struct NotedCall<'c, 'n> {
 
 #[async_trait]
 impl Permit for NotedCall<'_, '_> {
-    async fn still(&self) -> Result<()> {
+    async fn prepare(&self) -> Result<()> {
         if !self.is_noted.load(Ordering::Relaxed) {
             (self.note)().await.map_err(|error| match error.is::<Lost>() {
                 true => Error::new(Kind::Fenced, error),
@@ -80,8 +105,17 @@ impl Permit for NotedCall<'_, '_> {
             })?;
             self.is_noted.store(true, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    async fn still(&self) -> Result<()> {
+        self.prepare().await?;
         // Last: a note takes its time.
         self.call.still().await
+    }
+
+    fn rest(&self) -> Duration {
+        self.call.rest()
     }
 }
 
@@ -118,7 +152,7 @@ impl<'a> GuardedHypervisor<'a> {
     }
 
     fn call(&self) -> Call<'a> {
-        Call { hold: self.hold, begun: AtomicBool::new(false) }
+        Call { hold: self.hold, cancelled: None, begun: AtomicBool::new(false) }
     }
 
     /// Refuses a VM that is not stamped as the deployment's.
@@ -216,7 +250,7 @@ impl<'a> GuardedHypervisor<'a> {
         like: impl Into<Option<&'v Vm>>,
         placement: &Placement,
     ) -> Unless<Staged> {
-        let call = self.call();
+        let call = Call { cancelled: Some(cancelled.clone()), ..self.call() };
         unless_begun(cancelled, &call, self.hypervisor.stage(ova, digest, like.into(), placement, &call)).await
     }
 
@@ -389,20 +423,21 @@ impl<'a> GuardedHypervisor<'a> {
         self.hypervisor.has_disk(disk).await
     }
 
-    /// As [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. It is noted right before the request, and not where the call
-    /// is refused by then.
+    /// As [`Hypervisor::delete_disk`], for who may be asked to end meanwhile. It is noted before it is looked a last time and asked for,
+    /// and not where the call is refused by then. Where that look or the permit ends the call, it is noted and was not asked for, which is
+    /// said with the answer: as there, or that it cannot be noted.
     ///
     /// # Errors
-    /// As there, within; or it cannot be noted. And [`Cancelled`] when the operator has asked to end before anything was permitted: it may
-    /// be noted then.
+    /// [`Cancelled`] when the operator has asked to end before anything was permitted: it may be noted then.
     pub(crate) async fn delete_disk_unless<'n>(
         &self,
         cancelled: &watch::Receiver<bool>,
         disk: &DiskRef,
         note: &(dyn Fn() -> Noting<'n> + Send + Sync),
-    ) -> Unless<()> {
+    ) -> std::result::Result<NotedEnd, Cancelled> {
         let noted = NotedCall { call: self.call(), note, is_noted: AtomicBool::new(false) };
-        unless_begun(cancelled, &noted.call, self.hypervisor.delete_disk(disk, &noted)).await
+        let answer = unless_begun(cancelled, &noted.call, self.hypervisor.delete_disk(disk, &noted)).await?;
+        Ok(NotedEnd { answer, is_asked: noted.call.begun.load(Ordering::Relaxed) })
     }
 
     /// As [`Hypervisor::remove_emptied`], for who may be asked to end meanwhile.

@@ -137,7 +137,7 @@ fn line(entry: &Entry) -> anyhow::Result<String> {
 /// # Errors
 /// When the store cannot be read, or a file of it is damaged that others follow.
 pub async fn last(store: &dyn Store) -> anyhow::Result<Option<String>> {
-    Ok(upgrade::last(store).await?.map(|(_, text)| text).filter(|text| !AbandonedUnread::is(text)))
+    Ok(upgrade::last(store).await?.map(|(_, text)| text).filter(|text| AbandonedUnread::read(text).is_none()))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::notice::Notice;
 use super::plan::Evidence;
 use super::reason::{self, Reason};
 use super::refusal as codes;
+use super::snapshot_name::before_kubernetes;
 use super::{Asked, Deployment, Nodes};
 use crate::authority::{Hold, TakeOver};
 use crate::ending::{unless_cancelled, unless_ended};
@@ -141,7 +142,7 @@ impl Deployment<'_> {
     /// give, also where that one is kept elsewhere; one that begins takes a fresh one, for what the cluster was weeks ago helps nobody.
     async fn snapshot_before(&self, plan: &KubernetesPlan, hold: &Hold<'_>) -> anyhow::Result<()> {
         let Some(node) = plan.nodes.first() else { return Ok(()) };
-        let name = format!("before-kubernetes-{}.db", plan.to);
+        let name = before_kubernetes(&plan.to);
         if plan.begun {
             if self.snapshots.kept(&name).await.context("looking for the snapshot")?.is_none() {
                 self.tell(&Notice::NoSnapshot { name: &name });

@@ -1,12 +1,13 @@
 //! What the last upgrade of a deployment has noted, for who removes the deployment's VMs: those that it made or has begun to make,
-//! and those that an operator was shown in its plan; and where the data disks are that it has taken from theirs. A stamp alone
+//! and those that an operator was shown in its plan, the ones of nodes that it leaves alone included; and where the data disks are that
+//! it has taken from theirs. Its plan goes on with what upgrades before it have noted: their journals may be gone. A stamp alone
 //! proves nothing. What cannot be read is never taken for none.
 
 use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::entry::{Entry, Event, Outcome, disk_of, plan_of};
+use super::entry::{Direction, Entry, Event, Outcome, disk_of, plan_of};
 use super::plan::Plan;
 use super::progress::{Next, Progress};
 use super::salvage::{self, Damaged, Last};
@@ -38,12 +39,12 @@ pub struct Noted {
     pub deployment: Uuid,
     /// Whether it has not come to an end after which nothing follows.
     pub is_open: bool,
-    /// Whether it is open and takes no step by itself: all nodes run the new image, and it is to be made final or taken back; or one is back
-    /// on the image before, and a person decides.
+    /// Whether it is open and nodes may be in their VMs for as long as it is: all of them run the new image, and it is to be made final or
+    /// taken back; or one is back on the image before, and a person decides; or it is planned, and nothing was begun of any node.
     pub is_at_rest: bool,
-    /// BIOS UUIDs of the VMs.
+    /// BIOS UUIDs of the deployment's VMs, as far as this upgrade and those before it know them.
     pub vms: BTreeSet<Uuid>,
-    /// The nodes' data disks, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
+    /// The data disks of their nodes, each where it was when it was last taken from a VM, or when the plan was made. Also after an end: a
     /// node that was left out or replaced may have no VM that holds its own.
     pub disks: Vec<DiskRef>,
 }
@@ -56,7 +57,7 @@ impl LastUpgrade {
     pub async fn find(store: &dyn Store) -> anyhow::Result<Self> {
         match salvage::last(store).await {
             Ok(Last::Nothing) => Ok(Self::Nothing),
-            Ok(Last::Unread) => Ok(Self::Unknown { damage: None, plan: None }),
+            Ok(Last::Unread(_)) => Ok(Self::Unknown { damage: None, plan: None }),
             Ok(Last::Entries(entries)) => Ok(match plan_of(&entries) {
                 Some(plan) => Self::Known(Noted::of(plan, &entries)),
                 None => Self::Unknown { damage: None, plan: None },
@@ -80,21 +81,31 @@ impl LastUpgrade {
 }
 
 impl Noted {
-    fn of(plan: &Plan, entries: &[Entry]) -> Self {
+    pub(super) fn of(plan: &Plan, entries: &[Entry]) -> Self {
         let made = entries.iter().filter_map(|entry| match &entry.event {
             Event::Begun { vm, .. } | Event::Done { vm, .. } => *vm,
             _ => None,
         });
         let nodes = plan.nodes.iter().enumerate();
+        let moved = nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone());
         let progress = Progress::of(plan, entries);
         let outcome = progress.outcome;
         Self {
             id: plan.id,
             deployment: plan.deployment,
             is_open: matches!(outcome, None | Some(Outcome::Upgraded)),
-            is_at_rest: matches!(progress.next(plan), Next::Ended(Outcome::Upgraded) | Next::NodeIsBack(_)),
-            vms: plan.nodes.iter().map(|node| node.old).chain(made).collect(),
-            disks: nodes.map(|(index, node)| disk_of(entries, index).unwrap_or(&node.disk).clone()).collect(),
+            is_at_rest: is_at_rest(plan, &progress),
+            vms: plan.nodes.iter().map(|node| node.old).chain(made).chain(plan.other_vms.iter().copied()).collect(),
+            disks: moved.chain(plan.other_disks.iter().cloned()).collect(),
         }
+    }
+}
+
+/// Whether no node is between two VMs, and none has to be before somebody goes on.
+fn is_at_rest(plan: &Plan, progress: &Progress) -> bool {
+    match progress.next(plan) {
+        Next::Ended(Outcome::Upgraded) | Next::NodeIsBack(_) => true,
+        Next::Take { .. } => progress.direction == Direction::Forward && progress.is_untouched(),
+        Next::End(_) | Next::Ended(_) => false,
     }
 }

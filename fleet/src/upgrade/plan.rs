@@ -1,5 +1,6 @@
 //! The plan of an upgrade: a straight list of steps, saved before the first one is taken.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use crate::hypervisor::{DiskRef, Placement, Vm, VmSize};
@@ -203,6 +204,13 @@ pub struct Plan {
     pub grounds: Vec<Evidence>,
     /// The nodes in the order in which they are swapped.
     pub nodes: Vec<PlannedNode>,
+    /// BIOS UUIDs of the deployment's VMs that are none of these nodes': those of control nodes that stay as they are, and those that
+    /// earlier upgrades have left. Whoever removes the deployment's VMs, or powers one on, knows them by the last upgrade alone.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub other_vms: BTreeSet<Uuid>,
+    /// The same of data disks, each where it is, or where it was last known to be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_disks: Vec<DiskRef>,
     /// The way forward.
     pub steps: Vec<Step>,
 }

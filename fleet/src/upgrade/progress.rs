@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::entry::{Direction, Entry, Event, Outcome};
 use super::order::Order;
 use super::plan::{Action, Plan, Step};
-use super::reason::Reason;
+use super::reason::{Reason, WITHDRAWN};
 use super::refusal::NODE_SILENT;
 
 /// How far an upgrade is.
@@ -205,6 +205,16 @@ impl Progress {
     /// Whether anything of another node was begun.
     pub fn touches_others(&self, node: usize) -> bool {
         self.begun.iter().any(|step| step.node.is_some_and(|other| other != node))
+    }
+
+    /// Whether nothing was begun of any node, but that it is left as it is: each is in the VM that the plan has found.
+    pub fn is_untouched(&self) -> bool {
+        self.begun.iter().all(|step| step.node.is_none() || step.action == Action::Keep)
+    }
+
+    /// Whether it ends, or has ended, for another plan to take its place: nobody has taken it back, and it has failed at nothing.
+    pub fn is_withdrawn(&self) -> bool {
+        self.direction == Direction::Back && self.reason.as_ref().is_some_and(|reason| reason.code == WITHDRAWN)
     }
 
     /// A node whose way back is done is where it began: nothing was begun there.

@@ -62,6 +62,7 @@ codes! {
     STORE, "store.unavailable", "Who may change the deployment, or the journal, cannot be read or written where it is kept.";
     WAITING, "upgrade.waiting", "What is waited for has not happened yet; nobody says why.";
     ASKED, "upgrade.asked", "A person asked for it.";
+    WITHDRAWN, "upgrade.withdrawn", "Nothing of it was begun, and another plan takes its place: the cluster wants something else, or there is no room for its size.";
     OTHER_NODE, "upgrade.other-node", "A node that is swapped cannot be found good because another control node is lost or not well. It does not go back for that.";
     UNREACHABLE, "upgrade.unreachable", "No control node can be reached from where the upgrade is driven.";
     QUORUM, "upgrade.quorum", "etcd has a quorum again, before nodes that go back all at once were stopped. Ask for the way back again: another order is due.";

@@ -30,7 +30,7 @@ pub(super) enum Last {
     /// Its entries.
     Entries(Vec<Entry>),
     /// It was abandoned unread.
-    Unread,
+    Unread(AbandonedUnread),
 }
 
 /// The entries of the deployment's last upgrade; none if there is none, or it was abandoned unread.
@@ -40,7 +40,7 @@ pub(super) enum Last {
 pub(super) async fn read(store: &dyn Store) -> anyhow::Result<Option<Vec<Entry>>> {
     match last(store).await? {
         Last::Entries(entries) => Ok(Some(entries)),
-        Last::Nothing | Last::Unread => Ok(None),
+        Last::Nothing | Last::Unread(_) => Ok(None),
     }
 }
 
@@ -54,8 +54,10 @@ pub(super) async fn last(store: &dyn Store) -> anyhow::Result<Last> {
         let attempt = || format!("reading the journal of hold {number}");
         let kept = JournalFiles::read(store, number).await.with_context(attempt)?;
         let text = kept.text();
-        if matches!(&text, Ok(Some(text)) if AbandonedUnread::is(text)) {
-            return Ok(Last::Unread);
+        if let Ok(Some(text)) = &text
+            && let Some(end) = AbandonedUnread::read(text)
+        {
+            return Ok(Last::Unread(end));
         }
         let read = text.and_then(|text| text.as_deref().map(parse).transpose());
         match read.with_context(attempt) {
@@ -84,7 +86,7 @@ async fn plan(store: &dyn Store, damaged: JournalFiles, before: &[u64]) -> anyho
         if matches!(text, Ok(None)) {
             continue;
         }
-        if entries.iter().any(is_last) || matches!(text, Ok(Some(text)) if AbandonedUnread::is(&text)) {
+        if entries.iter().any(is_last) || matches!(text, Ok(Some(text)) if AbandonedUnread::read(&text).is_some()) {
             return Ok(None);
         }
         if let Some(plan) = plan_of(entries) {

@@ -28,6 +28,8 @@ pub enum Verb {
     Commit,
     /// End it where it stands.
     Abandon,
+    /// End a plan of which nothing was begun, for another one to take its place. Nobody has asked for that.
+    Withdraw,
 }
 
 impl Run<'_> {
@@ -46,6 +48,7 @@ impl Run<'_> {
             (Verb::Rollback | Verb::RollbackAtOnce, Direction::Back, None) => Direction::Back,
             (Verb::Commit, Direction::Forward, Some(Outcome::Upgraded)) => Direction::Commit,
             (Verb::Abandon, direction, _) if direction != Direction::Abandon => Direction::Abandon,
+            (Verb::Withdraw, Direction::Forward, None) => Direction::Back,
             _ => return Ok(None),
         };
         // All are on their way back already: in which order may have to be another one now.
@@ -74,10 +77,15 @@ impl Run<'_> {
             Ok(order) => order,
             Err(trouble) => return ended(trouble).map(Some),
         };
-        let asked = Reason::new(reason::ASKED, "asked for by the operator");
+        let why = match verb {
+            Verb::Withdraw => {
+                Reason::new(reason::WITHDRAWN, "nothing of it was begun, and another plan takes its place")
+            }
+            _ => Reason::new(reason::ASKED, "asked for by the operator"),
+        };
         let turned = match direction {
-            Direction::Back => self.turn_back(journal, (None, order), gone, asked).await,
-            _ => self.turn(journal, direction, asked).await,
+            Direction::Back => self.turn_back(journal, (None, order), gone, why).await,
+            _ => self.turn(journal, direction, why).await,
         };
         match turned {
             Ok(()) => Ok(None),
@@ -101,6 +109,7 @@ pub(super) fn permits(verb: Verb, id: Option<Uuid>, plan: &Plan, entries: &[Entr
         (Verb::Rollback | Verb::RollbackAtOnce | Verb::Commit, Direction::Abandon, None) => {
             bail!("it is being abandoned")
         }
+        (Verb::Withdraw, ..) if !progress.is_untouched() => bail!("it has begun: roll it back or abandon it"),
         (Verb::Commit, Direction::Back, _) => bail!("it went back: there is nothing to commit"),
         (Verb::Commit, Direction::Forward, None) => bail!("it is not at its end: there is nothing to commit yet"),
         _ => Ok(()),

@@ -85,6 +85,12 @@ impl VcenterHypervisor {
         Ok(found.extra.get(key).filter(|_| runs).map(str::to_owned))
     }
 
+    /// What a VM was given in its form.
+    pub(super) async fn given_to(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
+        let mut form = self.named(vm).await?.properties.into_iter();
+        Ok(form.find(|property| property.is_given && property.name() == key).map(|property| property.value))
+    }
+
     /// The names of port groups, as far as they are there and may be seen: one that somebody has removed hides no VM.
     async fn names_of(&self, groups: Vec<MoRef>) -> Result<BTreeMap<MoRef, String>> {
         let is_hidden = |error: &vsphere::Error| matches!(error.outcome(), Outcome::NotFound | Outcome::Denied);

@@ -22,6 +22,7 @@ mod laid;
 mod library;
 mod look;
 mod make;
+mod patience;
 mod place;
 mod power;
 mod preflight;
@@ -186,6 +187,10 @@ impl Hypervisor for VcenterHypervisor {
 
     async fn give(&self, vm: &Vm, properties: &BTreeMap<String, String>, permit: &dyn Permit) -> Result<()> {
         self.give_properties(vm, properties, permit).await
+    }
+
+    async fn given(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
+        self.given_to(vm, key).await
     }
 
     async fn power_on(&self, vm: &Vm, permit: &dyn Permit) -> Result<()> {

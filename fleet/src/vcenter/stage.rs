@@ -9,6 +9,7 @@ use vsphere::{ConfigSpec, Import, MoRef, Outcome, Power};
 use super::VcenterHypervisor;
 use super::image::{Package, Standing, as_staged};
 use super::laid::{Note, SNAPSHOT, Seal};
+use super::patience::{Patience, may_be_made_later};
 use super::place::Place;
 use super::stamp::{GOING, IMAGE};
 use super::trouble::{Asking, LastLook, Looked, changed, not_now};
@@ -239,15 +240,17 @@ impl VcenterHypervisor {
         }
         let changes = self.client.changes(&asking);
         // All is there by now: where nothing has happened it is asked for again, each time under the permit.
-        let mut tries = self.client.tries();
+        let what = format!("making the snapshot of {}", note.name);
+        let mut patience = Patience::with(&self.client, &what, permit);
         while let Err(error) = changes.create_snapshot(&imported.vm, SNAPSHOT, "What clones are made from").await {
-            if error.outcome() != Outcome::Transient || !tries.again().await {
+            if !may_be_made_later(&error) || !patience.outlasts(error.to_string()).await {
                 return Err(error.into());
             }
         }
-        let mut tries = self.client.tries();
+        let what = format!("making a template of {}", note.name);
+        let mut patience = Patience::with(&self.client, &what, permit);
         while let Err(error) = changes.mark_as_template(&imported.vm).await {
-            if error.outcome() != Outcome::Transient || !tries.again().await {
+            if !may_be_made_later(&error) || !patience.outlasts(error.to_string()).await {
                 return Err(error.into());
             }
         }
@@ -270,10 +273,10 @@ impl VcenterHypervisor {
                 seal => break seal?,
             }
         };
-        let mut tries = self.client.tries();
+        let what = format!("sealing {}", note.name);
+        let mut patience = Patience::with(&self.client, &what, permit);
         while let Err(error) = self.laid.seal(note, seal.clone(), permit).await {
-            log::debug!("sealing {}: {error}", note.name);
-            if !may_pass(&error) || !tries.again().await {
+            if !may_pass(&error) || !patience.outlasts(error.to_string()).await {
                 return Err(error);
             }
         }

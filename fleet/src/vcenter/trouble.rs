@@ -21,7 +21,8 @@ impl vsphere::Guard for Asking<'_> {
 pub(super) type Looked<'l> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'l>>;
 
 /// A call's permit, and a last look at what goes for good: before such a request others may be waited for, for hours, and no version of
-/// settings is named in it. The permit is asked last, for what it permits is begun at once.
+/// settings is named in it. The permit is asked last, for what it permits is begun at once; what is to be noted before is noted before the
+/// look, so that this is no older than one answer of whoever permits.
 pub(super) struct LastLook<'a, 'l> {
     pub(super) permit: &'a dyn Permit,
     /// Made anew before each request.
@@ -31,6 +32,7 @@ pub(super) struct LastLook<'a, 'l> {
 #[async_trait]
 impl vsphere::Guard for LastLook<'_, '_> {
     async fn still(&self) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.permit.prepare().await?;
         (self.look)().await?;
         self.permit.still().await.map_err(Into::into)
     }

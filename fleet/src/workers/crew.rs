@@ -61,6 +61,9 @@ pub struct Workers<'a> {
     pub pace: Duration,
     /// How long a run waits for what cannot be done now, before it ends paused.
     pub pause_limit: Duration,
+    /// Whether what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
+    /// snapshot. Nothing is done beside VMs that are newer then, whenever these are seen first.
+    pub restorable: bool,
     /// Becomes true when a run is to end at the next moment at which it can be continued.
     pub cancelled: watch::Receiver<bool>,
 }

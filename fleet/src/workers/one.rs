@@ -80,6 +80,8 @@ fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
             Step::Does(Action::PowerOn(name(machine)))
         }
         Some(vm) if is_whole && vm.power != PowerState::On && machine.has_time(pool, seen.now) => powered(machine, vm),
+        // It may be on, and have joined, where what is kept was turned back.
+        Some(vm) if !is_whole && vm.power == PowerState::Unknown => odd_power(machine, vm),
         None if machine.token.is_none() => Step::Does(Action::Import(name(machine))),
         None if !is_whole => Step::Does(Action::RemoveToken(name(machine))),
         Some(_) | None => {

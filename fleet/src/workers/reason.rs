@@ -20,6 +20,7 @@ codes! {
     TOO_FEW, "workers.too-few", "Not as many workers are Ready as must stay while one is replaced.";
     PAUSED, "workers.paused", "The replacement of outdated workers is paused.";
     VM_ODD, "workers.vm-odd", "A worker's VM was copied, or its stamp was changed. It is left alone.";
+    VM_NEWER, "workers.vm-newer", "A VM is newer than what is kept of the pool, as where that was turned back to an earlier moment: nothing is done for any worker until a person has seen to it.";
     VM_STATE, "workers.vm-state", "A worker's VM is off or suspended, or nobody knows whether it runs. Going on powers on what is off.";
     VM_GONE, "workers.vm-gone", "A worker's VM is gone: somebody has removed it.";
     VM_UNSEEN, "workers.vm-unseen", "A worker's VM is not seen: it was moved out of sight, went moments ago, or the hypervisor does not show it. It counts as gone once its node is not Ready and no look of a minute has found it.";

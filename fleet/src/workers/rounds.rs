@@ -11,6 +11,7 @@ use super::guarded_cluster::GuardedCluster;
 use super::look::look_or_end;
 use super::machine::{Machine, State};
 use super::missing::Missing;
+use super::newer::Newer;
 use super::reason;
 use super::records::{Kept, Records};
 use super::seen::Seen;
@@ -98,6 +99,14 @@ impl<'a> Rounds<'a> {
                 return Ok(round);
             }
         };
+        if workers.restorable {
+            let newer = seen.newer(&records.kept().machines);
+            round.waits.extend(newer.into_iter().map(|vm| Wait::of_pool(reason::VM_NEWER, true, Newer(vm))));
+            if !round.waits.is_empty() {
+                round.needs_a_person = true;
+                return Ok(round);
+            }
+        }
         let next = next(&records.kept().pool, &records.kept().machines, &seen);
         round.done = next.is_done();
         let Next { actions, waits, stopped } = next;

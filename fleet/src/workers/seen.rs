@@ -71,6 +71,19 @@ pub enum Whose {
     Unsaid,
 }
 
+/// Whose a node is, by the key with which its VM had asked to join before, by what that says now, and by the key that control nodes have let
+/// in last. One of an earlier image says no key, and of some keys nothing is noted, as where control nodes had not begun to: then that it
+/// has done all that makes it a node.
+pub fn whose(before: Option<&str>, said: Option<&Statement>, let_in: Option<&str>) -> Whose {
+    let own: Vec<&str> = before.into_iter().chain(said.and_then(|said| said.key.as_deref())).collect();
+    match let_in {
+        Some(key) if own.contains(&key) => Whose::Its,
+        Some(_) if !own.is_empty() => Whose::Another,
+        _ if said.is_some_and(|said| said.phase == Phase::Done) => Whose::Its,
+        _ => Whose::Unsaid,
+    }
+}
+
 impl<'a> Node<'a> {
     /// The machine's own, if it has one.
     pub fn own(self) -> Option<&'a NodeSeen> {
@@ -177,17 +190,9 @@ impl Seen {
         self.said(machine).is_some_and(|said| refuses(said) && said.times > machine.timeout_factor.max(1))
     }
 
-    /// Whose a machine's node is, by what its VM says. One of an earlier image says no key, and of some keys nothing is noted, as
-    /// where control nodes had not begun to: then that it has done all that makes it a node.
+    /// Whose a machine's node is, by what its VM says.
     pub fn whose(&self, machine: &Machine) -> Whose {
-        let said = self.said(machine);
-        let own: Vec<&String> = machine.key.iter().chain(said.and_then(|said| said.key.as_ref())).collect();
-        match self.let_in.get(&machine.name) {
-            Some(key) if own.contains(&key) => Whose::Its,
-            Some(_) if !own.is_empty() => Whose::Another,
-            _ if said.is_some_and(|said| said.phase == Phase::Done) => Whose::Its,
-            _ => Whose::Unsaid,
-        }
+        whose(machine.key.as_deref(), self.said(machine), self.let_in.get(&machine.name).map(String::as_str))
     }
 
     /// The key by which it is judged whose a machine's node is, where its VM has asked with it by the token that it was given last.

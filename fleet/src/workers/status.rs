@@ -12,7 +12,7 @@ use super::machine::State;
 use super::records::Kept;
 use super::seen::{Found, Seen};
 use super::wait::Wait;
-use crate::hypervisor::PowerState;
+use crate::hypervisor::{PowerState, Vm};
 use crate::node::told;
 use crate::upgrade::Reason;
 
@@ -101,6 +101,9 @@ pub struct WorkersStatus {
     /// Who is at work on them, if another command is. None, while something is left to do, is one that was ended or killed, or
     /// has given it up: resuming goes on.
     pub held_by: Option<String>,
+    /// VMs that are newer than what is kept of the pool: who goes by that alone acts on none of its workers.
+    #[serde(skip)]
+    pub newer: Vec<Vm>,
 }
 
 impl WorkersStatus {
@@ -151,6 +154,7 @@ impl WorkersStatus {
             waits,
             stopped,
             held_by: None,
+            newer: seen.map(|seen| seen.newer(&kept.machines).into_iter().cloned().collect()).unwrap_or_default(),
         }
     }
 }

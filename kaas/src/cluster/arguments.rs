@@ -177,6 +177,18 @@ pub struct Kubeconfig {
     pub(super) within: In,
 }
 
+/// What `adopt` is told.
+#[derive(Args)]
+pub struct Adopt {
+    /// The cluster.
+    #[arg(value_parser = name)]
+    pub(super) name: String,
+    #[command(flatten)]
+    pub(super) within: In,
+    #[command(flatten)]
+    pub(super) until: Until,
+}
+
 /// What `delete` is told.
 #[derive(Args)]
 pub struct Delete {

@@ -70,7 +70,7 @@ impl Followers<'_> {
 
     /// Whether all workers have followed, with `words` on the control nodes. Who is not to follow now is not waited for.
     pub fn come(&self, words: &str) -> Come {
-        use NodePoolReason::{ClusterNotReady, JoinFailed, NotReached, Scaling, WorkersNotReady};
+        use NodePoolReason::{ClusterNotReady, Drifted, JoinFailed, NotReached, Scaling, WorkersNotReady};
         let is_paused = |of: &Value| of.as_bool().unwrap_or_default();
         let of_cluster = is_paused(&self.cluster["spec"]["paused"]);
         let (mut stay, mut goes, mut there) = (Vec::new(), false, 0);
@@ -81,7 +81,7 @@ impl Followers<'_> {
             let is_one = |reasons: &[NodePoolReason]| {
                 ready.is_some_and(|ready| reasons.iter().any(|reason| reason.word() == ready.reason))
             };
-            if is_one(&[JoinFailed]) {
+            if is_one(&[JoinFailed, Drifted]) {
                 let why = ready.map(|ready| ready.words()).unwrap_or_default();
                 return Come::Stopped(format!("{words}. {name}: {why}"));
             }
@@ -150,8 +150,11 @@ mod tests {
         let mut unsaid = ready.clone();
         unsaid["metadata"]["generation"] = 4.into();
         assert_eq!(come(&cluster(), &[unsaid], &[new()]), Come::Goes, "nobody has judged it");
-        let failed = come(&cluster(), &[pool("shop-a", NodePoolReason::JoinFailed)], &[new()]);
-        assert!(matches!(failed, Come::Stopped(why) if why.contains("shop-a: Ready is False (JoinFailed)")));
+        for (reason, word) in [(NodePoolReason::JoinFailed, "JoinFailed"), (NodePoolReason::Drifted, "Drifted")] {
+            let stopped = come(&cluster(), &[pool("shop-a", reason)], &[new()]);
+            let words = format!("shop-a: Ready is False ({word})");
+            assert!(matches!(stopped, Come::Stopped(why) if why.contains(&words)));
+        }
         // Who has too few for another reason had so before.
         assert!(matches!(
             come(&cluster(), &[pool("shop-a", NodePoolReason::CapacityMissing)], &[new()]),

@@ -111,7 +111,7 @@ impl Known {
         let of_command = |pool: &&Value| pools.contains(&text(pool, "/metadata/name"));
         let mut there = 0;
         for pool in self.pools.iter().filter(of_command) {
-            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed]) {
+            if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::Drifted]) {
                 return Come::Stopped(format!("{}: {why}", text(pool, "/metadata/name")));
             }
             there += usize::from(holds(pool, "Ready"));
@@ -135,7 +135,7 @@ impl Known {
                 "somebody else has scaled the pool {name} meanwhile: it is to have {wanted}"
             ));
         }
-        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed]) {
+        if let Some(why) = because(pool, &[NodePoolReason::JoinFailed, NodePoolReason::Drifted]) {
             return Come::Stopped(format!("{name}: {why}"));
         }
         let count = |field: &str| pool["status"][field].as_u64().unwrap_or_default();
@@ -219,6 +219,18 @@ impl Known {
             (_, Some(why)) => Come::Stopped(format!("{operation}: {why}")),
             (changed, None) => changed,
         }
+    }
+
+    /// Whether its VMs were adopted, which was asked for with this annotation: it is taken away then.
+    pub fn is_adopted(&self, annotation: &str) -> Come {
+        let (metadata, name) = (&self.cluster["metadata"], self.name());
+        if metadata["annotations"][annotation].is_null() {
+            return Come::There(format!("no VM of the cluster {name} is newer than the database"));
+        }
+        if metadata["deletionTimestamp"].is_null() {
+            return Come::Goes;
+        }
+        Come::Stopped(format!("the cluster {name} is being deleted: nothing of it is adopted"))
     }
 
     /// Whether it goes, once it is deleted.
@@ -345,12 +357,24 @@ mod tests {
         assert_eq!(why, expected);
         // Of an earlier spec, which may be mended by now.
         assert_eq!(known(&[condition(TenantClusterReason::Stuck, 2)], &[]).is_made(&[]), Come::Goes);
+        let drifted = [condition(NodePoolReason::Drifted, 3)];
+        assert!(matches!(known(&[], &drifted).is_made(&["shop-a"]), Come::Stopped(_)));
         let failed = [condition(NodePoolReason::JoinFailed, 3)];
         assert!(matches!(known(&[], &failed).is_made(&["shop-a"]), Come::Stopped(_)));
         assert_eq!(known(&[], &failed).is_made(&[]), Come::Goes, "another pool is another command's");
         let mut leaves = known(&[condition(TenantClusterReason::Serves, 3)], &[]);
         leaves.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();
         assert_eq!(leaves.is_made(&[]), Come::Stopped("the cluster shop is being deleted".to_owned()));
+    }
+
+    #[test]
+    fn a_cluster_is_adopted_once_nobody_asks_for_that_any_more() {
+        let mut asked = known(&[condition(TenantClusterReason::Drifted, 3)], &[]);
+        assert!(matches!(asked.is_adopted("kaas.local/adopt"), Come::There(_)));
+        asked.cluster["metadata"]["annotations"] = serde_json::json!({"kaas.local/adopt": "shop"});
+        assert_eq!(asked.is_adopted("kaas.local/adopt"), Come::Goes, "what is in the way may pass");
+        asked.cluster["metadata"]["deletionTimestamp"] = "2026-12-01T09:00:00Z".into();
+        assert!(matches!(asked.is_adopted("kaas.local/adopt"), Come::Stopped(why) if why.contains("deleted")));
     }
 
     #[test]

@@ -16,11 +16,11 @@ use anyhow::{Context, bail, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use clap::Subcommand;
-use controller::objects::{CONFIRM_DELETE, DO};
+use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use self::arguments::{Asks, Create, Delete, Get, Kubeconfig, Scale, Upgrade};
+use self::arguments::{Adopt, Asks, Create, Delete, Get, Kubeconfig, Scale, Upgrade};
 use self::known::{Known, may_be_tried_again};
 use self::wanted::{Wanted, keys};
 use crate::confirm::{ask, by_name};
@@ -45,6 +45,9 @@ pub enum Cluster {
     Upgrade(Upgrade),
     /// Writes the kubeconfig of a cluster's administrator into a new file.
     Kubeconfig(Kubeconfig),
+    /// Takes VMs of a cluster as they are that are newer than the control cluster's database, which was restored: until then the cluster or a
+    /// pool of it is `Drifted`, and nothing is done.
+    Adopt(Adopt),
     /// Deletes a cluster with its VMs and their disks, once its name is typed.
     Delete(Delete),
 }
@@ -61,6 +64,7 @@ pub fn run(command: Cluster) -> anyhow::Result<ExitCode> {
         Cluster::Scale(arguments) => scale(&arguments),
         Cluster::Upgrade(arguments) => upgrade(&arguments),
         Cluster::Kubeconfig(arguments) => kubeconfig(&arguments).map(|()| ExitCode::SUCCESS),
+        Cluster::Adopt(arguments) => adopt(&arguments),
         Cluster::Delete(arguments) => delete(&arguments),
     }
 }
@@ -261,6 +265,18 @@ fn kubeconfig(arguments: &Kubeconfig) -> anyhow::Result<()> {
     fleet::files::write_new(&path, &value)?;
     say(&format!("{}: leads to {}", path.display(), read.server));
     Ok(())
+}
+
+/// It says nothing of whether it can be: what is in the way is in the conditions, which are told while it is waited for.
+fn adopt(arguments: &Adopt) -> anyhow::Result<ExitCode> {
+    let Adopt { name, within, until } = arguments;
+    let control = Control::of(&within.at.kubeconfig)?;
+    let namespace = within.namespace.as_str();
+    let known = there(&control, namespace, name)?;
+    let part = json!({"metadata": {"uid": known.cluster["metadata"]["uid"], "annotations": {ADOPT: name}}});
+    control.patch(Place::within("tenantclusters", namespace), name, "", &part)?;
+    let taken = format!("VMs of the cluster {name} that are newer than the database are to be adopted");
+    Wait { control: &control, namespace, name, until, follows: false }.until(&taken, |known| known.is_adopted(ADOPT))
 }
 
 /// What it leaves when it fails half-way: a cluster that is as it was; or one that is confirmed and not deleted, where nobody

@@ -15,6 +15,10 @@ pub struct Going {
     pub disks: bool,
     /// What says of each of these that no VM of the cluster holds which disk it is.
     pub left: Vec<String>,
+    /// What says of each of these that is not there and is named no more which disk it is.
+    pub doubtful: Vec<String>,
+    /// What says of each of these that was to be removed before, and that a VM holds now, which disk and which VM it is.
+    pub held: Vec<String>,
     /// What says of each VM that goes as well which it is.
     pub also: Vec<String>,
 }
@@ -28,8 +32,15 @@ impl Going {
             journal: site.journal(),
             disks,
             left: Vec::new(),
+            doubtful: Vec::new(),
+            held: Vec::new(),
             also: Vec::new(),
         }
+    }
+
+    /// All that stands in the question one by one.
+    pub fn named(&self) -> impl Iterator<Item = &String> {
+        self.also.iter().chain(&self.left).chain(&self.doubtful).chain(&self.held)
     }
 
     /// Has a person type the cluster's name, unless it was given.
@@ -50,13 +61,13 @@ impl Going {
 
     /// What goes as well stands in it, and nowhere else: whoever sees the question sees that.
     fn question(&self) -> String {
-        let Self { cluster, place, journal, disks, left, also } = self;
-        let named: String = also.iter().chain(left).map(|named| format!("{named}\n")).collect();
+        let Self { cluster, place, journal, disks, left, doubtful: _, held: _, also } = self;
+        let named: String = self.named().map(|named| format!("{named}\n")).collect();
         let and_disks = match (disks, left.len()) {
             (false, _) => "; its data disks stay".to_owned(),
             (true, 0) => ", and its data disks with all that it knows".to_owned(),
             (true, left) => {
-                let also = format!("also the {left} that are named above, which no VM of it holds");
+                let also = format!("also the {left} that are named above as going, which no VM of it holds");
                 format!(", and its data disks with all that it knows, {also}")
             }
         };
@@ -82,7 +93,9 @@ mod tests {
             let left =
                 ["d1 at [ds] cp1.vmdk", "d2 at [ds] cp2.vmdk", "d3 at [ds] cp3.vmdk"].map(str::to_owned).to_vec();
             let also = ["VM cp8", "VM cp9"].map(str::to_owned).to_vec();
-            let going = Going { cluster: "control".to_owned(), place, journal, disks, left, also };
+            let doubtful = vec!["d4 at [ds] cp4.vmdk".to_owned()];
+            let held = vec!["d5 at [ds] cp5.vmdk".to_owned()];
+            let going = Going { cluster: "control".to_owned(), place, journal, disks, left, doubtful, held, also };
             let mut shown = String::new();
             let done = going.confirmed_by(given, |question| {
                 shown += question;
@@ -98,9 +111,8 @@ mod tests {
         );
         assert!(question.contains("and the 2 that are named above"), "{question}");
         let question = asked(None, "control", true).1;
-        assert!(question.contains("with all that it knows, also the 3 that are named above"), "{question}");
-        let named =
-            "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nAll VMs of the cluster";
+        assert!(question.contains("with all that it knows, also the 3 that are named above as going"), "{question}");
+        let named = "VM cp8\nVM cp9\nd1 at [ds] cp1.vmdk\nd2 at [ds] cp2.vmdk\nd3 at [ds] cp3.vmdk\nd4 at [ds] cp4.vmdk\nd5 at [ds] cp5.vmdk\nAll VMs of the cluster";
         assert!(question.starts_with(named), "{question}");
         assert_eq!(asked(Some("control"), "", true), (Ok(()), String::new()));
         for (given, answer) in [(None, ""), (None, "yes"), (None, "Control"), (Some("other"), "control")] {

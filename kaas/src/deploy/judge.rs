@@ -1,22 +1,23 @@
 //! What the description comes to: the properties of each VM, judged as the VM itself would. The same checks, the same
 //! words; nothing outside is asked but files, the environment and, where it says so, a person.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
-use contract::deployer::{Digests, PrivateKey};
+use contract::deployer::{Digests, Fingerprint, PrivateKey};
 use contract::finding::{Finding, Severity};
 use contract::form::{self, SecretNeed};
 use contract::properties::{ADDRESS, CLUSTER_NAME, CONTROL_NODES, DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET, NODE_NAME};
 use contract::role::Role;
-use fleet::deploy::{Goal, Kept, Wanted, WantedNode};
+use fleet::deploy::{Goal, Kept, Node, Wanted, WantedNode};
 use fleet::upgrade::Target;
 use fleet::workers::Image;
 use image::document::{Located, Mistake, Mistakes};
 use ova::archive::Archive;
 use ova::ovf::{Product, environment};
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::cluster_file::{ClusterFile, NodeTable, Source};
@@ -37,18 +38,25 @@ pub struct Judged {
 pub enum Resolve {
     /// Everything is had: a cluster is made of it.
     All,
-    /// Everything is had, and nothing is drawn: VMs were made with it before.
+    /// Everything is had, and nothing is drawn: VMs were made with it before, and others are yet to be made.
     WhatWasBegunWith,
+    /// The same without the deployment secret: all VMs are there, and no other one is told it.
+    AllButTheSecret,
     /// What is not there is left out: it is only judged.
     WhatIsThere,
 }
 
 /// What is had of a description where something was begun by it before, which is `kept`. `has_key` says whether the deployer's key is
-/// there.
+/// there, `vms` are the BIOS UUIDs of the VMs that are.
 ///
 /// # Errors
 /// VMs were made with a key or a secret that is not there: another one would be of no use, and lie where that one belongs.
-pub(super) fn begun_with(file: &ClusterFile, has_key: bool, kept: &Kept) -> anyhow::Result<Resolve> {
+pub(super) fn begun_with(
+    file: &ClusterFile,
+    has_key: bool,
+    kept: &Kept,
+    vms: &BTreeSet<Uuid>,
+) -> anyhow::Result<Resolve> {
     if kept.goal != Goal::Up || !(kept.formed || kept.nodes.iter().any(|node| node.vm.is_some())) {
         return Ok(Resolve::All);
     }
@@ -58,16 +66,33 @@ pub(super) fn begun_with(file: &ClusterFile, has_key: bool, kept: &Kept) -> anyh
         "deployer-key of [cluster]: there is no {key}, and the cluster {cluster} was begun with one: put that key \
          there, for another one would not be let in"
     );
-    // Who has formed needs it no more.
-    if let (false, Source::File(path)) = (kept.formed, &file.deployment_secret) {
+    let is_there = |node: &Node| node.vm.is_some_and(|vm| vms.contains(&vm));
+    if kept.formed || kept.nodes.iter().all(is_there) {
+        return Ok(Resolve::AllButTheSecret);
+    }
+    if let Source::File(path) = &file.deployment_secret {
         ensure!(
             path.try_exists().with_context(|| format!("looking for {}", path.display()))?,
-            "deployment-secret of [cluster]: there is no {}, and VMs of the cluster {cluster} were told one: put that \
-             secret there, or destroy the cluster and deploy it anew",
+            "deployment-secret of [cluster]: there is no {}, VMs of the cluster {cluster} were told one, and others are yet to be \
+             made: put that secret there, or destroy the cluster and deploy it anew",
             path.display()
         );
     }
     Ok(Resolve::WhatWasBegunWith)
+}
+
+/// What is worth knowing of the deployer's key that is there, where a cluster, of which `kept` is noted, has formed with another one. It may
+/// have been given to the nodes since.
+pub(super) fn another_key(key: Option<Fingerprint>, kept: &Kept) -> Option<String> {
+    let (given, noted) = (key?, kept.deployer?);
+    let is_another = kept.goal == Goal::Up && kept.formed && given != noted;
+    is_another.then(|| {
+        format!(
+            "the nodes of the cluster {} let in the deployer's key {noted} before, and the one that is there is {given}: they let that in \
+             only if it was given to them since",
+            kept.cluster
+        )
+    })
 }
 
 /// Judges all of a description, and the OVA with it.
@@ -132,7 +157,7 @@ pub(super) fn judge_with(
     let digests = match &key {
         Some(key) => key.digests().context("using the deployer's key")?,
         // Nothing is kept of what is only judged.
-        None => Digests::of(uuid::Uuid::new_v4().as_bytes()),
+        None => Digests::of(Uuid::new_v4().as_bytes()),
     };
     let wanted = Wanted {
         cluster: file.name.value.clone(),
@@ -254,7 +279,7 @@ fn deployer_key(path: &Path, resolve: Resolve) -> anyhow::Result<Option<PrivateK
 
 /// The deployment secret; drawn into its file where that is not there.
 fn deployment_secret(source: &Source, resolve: Resolve) -> anyhow::Result<Option<Zeroizing<String>>> {
-    if resolve == Resolve::WhatIsThere && source.asks() {
+    if resolve == Resolve::AllButTheSecret || (resolve == Resolve::WhatIsThere && source.asks()) {
         return Ok(None);
     }
     if let Source::File(path) = source
@@ -264,7 +289,7 @@ fn deployment_secret(source: &Source, resolve: Resolve) -> anyhow::Result<Option
             return Ok(None);
         }
         // 244 random bits, from two random UUIDs.
-        let drawn = format!("{}{}\n", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        let drawn = format!("{}{}\n", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         fleet::files::write_new(path, Zeroizing::new(drawn).as_bytes())?;
     }
     source.value().map(Some).context("the deployment secret")

@@ -8,6 +8,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use anyhow::{Context, bail};
 use contract::deployer::PrivateKey;
 use fleet::Cancelled;
 use fleet::authority::{Standing, TakeOver, standing};
-use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, MadeOtherwise, Notice, Wish, begun};
+use fleet::deploy::{Arrived, ByKey, Deploy as Deployment, DeployStatus, MadeOtherwise, Notice, Unheld, Wish, begun};
 use fleet::hypervisor::Vm;
 use fleet::node::clean;
 use image::document::Mistakes;
@@ -25,7 +26,7 @@ use self::arguments::Example;
 pub use self::arguments::{Deploy, Described, Destroy};
 use self::confirm::Going;
 pub use self::judge::deployer_key_there;
-use self::judge::{Judged, Resolve, begun_with, judge};
+use self::judge::{Judged, Resolve, another_key, begun_with, judge};
 use self::words::{Outcome, Plan};
 use crate::cluster_file::{ClusterFile, Opened, Place};
 use crate::output::{Output, json, result, say, warn};
@@ -65,9 +66,10 @@ pub fn deploy(arguments: &Deploy) -> anyhow::Result<ExitCode> {
         return Err(Mistakes(mistakes).into());
     }
     let run = Run::working(&file, &site, "deploy", &arguments.work);
-    let (resolve, warning) = run.begun(&judged, arguments.work.over.take())?;
+    let Begun { resolve, another_key, untold } = run.begun(&judged, arguments.work.over.take())?;
+    checked.warnings.extend(another_key);
     if arguments.dry_run {
-        checked.warnings.extend(warning);
+        checked.warnings.extend(untold);
         let plan = Plan::of(&judged.wanted, &file, judged.warnings, checked);
         match arguments.work.output {
             Output::Json => json(&plan)?,
@@ -101,26 +103,29 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     // Until the name is confirmed it only looks: who asks it to end now has not said that anything goes.
     let looks = Run { ending: Ending::AtOnce, ..run };
     let also = looks.named(&place, &arguments.also_vm)?;
-    let left = if arguments.data_disks {
+    let unheld = if arguments.data_disks {
         looks.with(&place, None, async |deploy| deploy.unheld().await).map_err(advised)?
     } else {
-        Vec::new()
+        Unheld::default()
     };
     let going = Going {
         also: also.iter().map(words::goes_as_well).collect(),
-        left: left.iter().map(words::disk_goes_as_well).collect(),
+        left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
+        doubtful: unheld.doubtful.iter().map(words::disk_in_doubt).collect(),
+        held: unheld.held.iter().map(words::disk_held).collect(),
         ..Going::of(name, &*site, arguments.data_disks)
     };
     let given = arguments.confirm.clone();
     if given.is_some() {
         // Nobody is asked: what would stand in the question is told.
-        going.also.iter().chain(&going.left).for_each(|named| run.output.tell(named));
+        going.named().for_each(|named| run.output.tell(named));
     }
     // On a thread of its own: Ctrl-C is heard while it waits for the answer.
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
-    let wish = Wish::Destroy { cluster: name, disks: arguments.data_disks, left: &left, also: &also };
+    let (disks, Unheld { goes, doubtful, held: _ }) = (arguments.data_disks, &unheld);
+    let wish = Wish::Destroy { cluster: name, disks, left: goes, doubtful, also: &also };
     // One run: who asks it to end while it looks whether there is only the place has asked all of it.
     let gone = run.with(&place, None, async |deploy| {
         // A command that was killed may have made the place alone.
@@ -165,6 +170,16 @@ fn asked_to_end(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(PAUSED)
 }
 
+/// What a look at what was begun before has brought.
+struct Begun {
+    /// What is had of the description then.
+    resolve: Resolve,
+    /// That the cluster has formed with another deployer's key.
+    another_key: Option<String>,
+    /// What is told only once it was typed.
+    untold: Option<String>,
+}
+
 /// One command on a cluster.
 struct Run<'a> {
     file: &'a ClusterFile,
@@ -187,23 +202,27 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// What [`Run::go`] would refuse, with the same words.
-    fn begun(&self, judged: &Judged, over: TakeOver) -> anyhow::Result<(Resolve, Option<String>)> {
-        let Some(place) = self.site.find()? else { return Ok((Resolve::All, None)) };
+    fn begun(&self, judged: &Judged, over: TakeOver) -> anyhow::Result<Begun> {
+        let Some(place) = self.site.find()? else {
+            return Ok(Begun { resolve: Resolve::All, another_key: None, untold: None });
+        };
         let looks = Run { ending: Ending::AtOnce, ..*self };
-        let has_key = judged.key.is_some();
+        let (has_key, key) = (judged.key.is_some(), judged.wanted.deployer());
         let looked = looks.with(&place, None, async |deploy| {
             if let (Standing::Held(held), TakeOver::FromTheDead) = (standing(deploy.store).await?, over) {
                 return Err(held.into());
             }
             let kept = begun(deploy.store, deploy.hypervisor.deployment()).await?;
-            let resolve = kept.as_ref().map_or(Ok(Resolve::All), |kept| begun_with(self.file, has_key, kept))?;
+            let vms: BTreeSet<Uuid> = deploy.hypervisor.vms().await?.iter().map(Vm::uuid).collect();
+            let resolve = kept.as_ref().map_or(Ok(Resolve::All), |kept| begun_with(self.file, has_key, kept, &vms))?;
+            let another_key = kept.as_ref().and_then(|kept| another_key(key, kept));
             match deploy.may_be_wanted(Wish::Deploy(&judged.wanted)).await {
                 // It is made of what is yet to be typed as well.
                 Err(error) if error.is::<MadeOtherwise>() && self.file.asks() => {
                     let words = "whether its VMs were made of the same is told once all that is asked for was typed";
-                    Ok((resolve, Some(words.to_owned())))
+                    Ok(Begun { resolve, another_key, untold: Some(words.to_owned()) })
                 }
-                may => may.map(|()| (resolve, None)),
+                may => may.map(|()| Begun { resolve, another_key, untold: None }),
             }
         });
         looked.map_err(advised)
@@ -300,6 +319,7 @@ impl<'a> Run<'a> {
                 pace: Duration::from_secs(1),
                 pause_limit: self.pause_limit,
                 empties: &*place.empties,
+                restorable: None,
                 cancelled,
             })
             .await

@@ -1,16 +1,18 @@
 //! Descriptions: those that are printed are in order, and of those that are not everything wrong is said at once.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use contract::deployer::{Fingerprint, PrivateKey};
 use contract::role::Role;
-use fleet::deploy::{DeployStatus, Goal, Kept};
+use fleet::deploy::{Arrived, DeployStatus, Goal, Kept};
 use fleet::hypervisor::DiskRef;
 use fleet::upgrade::Target;
 use ova::ovf::{Product, PropertyGroup};
 use tempfile::TempDir;
 
-use super::judge::{Judged, Resolve, begun_with, judge_with};
-use super::words::{Plan, status};
+use super::judge::{Judged, Resolve, another_key, begun_with, judge_with};
+use super::words::{Outcome, Plan, status};
 use super::{ONE, THREE};
 use crate::cluster_file::{Checked, ClusterFile};
 
@@ -130,7 +132,10 @@ fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
         serde_json::from_value(kept).unwrap()
     };
     let vm = Some(uuid::Uuid::from_u128(1));
-    let had = |has_key, kept: &Kept| begun_with(&file, has_key, kept).map_err(|error| error.to_string());
+    let had_beside = |has_key, kept: &Kept, vms: BTreeSet<uuid::Uuid>| {
+        begun_with(&file, has_key, kept, &vms).map_err(|error| error.to_string())
+    };
+    let had = |has_key, kept: &Kept| had_beside(has_key, kept, BTreeSet::new());
     // Nothing is there that was made with it, or nothing is made.
     for kept in [kept("up", false, None), kept("gone", true, vm), kept("down", true, vm)] {
         assert_eq!(had(false, &kept), Ok(Resolve::All));
@@ -139,8 +144,10 @@ fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
         let refused = had(false, &kept("up", formed, vm)).unwrap_err();
         assert!(refused.contains("deployer-key of [cluster]: there is no ") && refused.contains("control.key,"));
     }
-    // Who has formed needs the secret no more.
-    assert_eq!(had(true, &kept("up", true, vm)), Ok(Resolve::WhatWasBegunWith));
+    // Who has formed needs the secret no more, nor does who only waits for VMs that are there.
+    assert_eq!(had(true, &kept("up", true, vm)), Ok(Resolve::AllButTheSecret));
+    assert_eq!(had_beside(true, &kept("up", false, vm), vm.into_iter().collect()), Ok(Resolve::AllButTheSecret));
+    // One of them has gone before it was ever on: it is made anew.
     let refused = had(true, &kept("up", false, vm)).unwrap_err();
     assert!(refused.contains("deployment-secret of [cluster]: there is no "), "{refused}");
     let made = |name: &str| directory.path().join(name).exists();
@@ -149,6 +156,45 @@ fn nothing_is_drawn_beside_a_cluster_that_was_begun_with_it() {
     assert!(judged.key.is_none() && !made("control.key") && !made("control.secret"));
     std::fs::write(directory.path().join("control.secret"), "a secret\n").unwrap();
     assert_eq!(had(true, &kept("up", false, vm)), Ok(Resolve::WhatWasBegunWith));
+}
+
+#[test]
+fn a_secret_that_no_vm_is_told_any_more_is_neither_asked_for_nor_read() {
+    for secret in
+        ["{ prompt = \"the secret\" }", "{ environment = \"KAAS_TEST_THAT_NOBODY_SETS\" }", "{ file = \"none\" }"]
+    {
+        let (directory, path) = directory(&with(ONE, &[("{ file = \"control.secret\" }", secret)]));
+        let file = ClusterFile::read(&path).unwrap();
+        let (target, form) = package();
+        std::fs::write(directory.path().join("control.key"), PrivateKey::draw().unwrap().pem().expose()).unwrap();
+        let judged = judge_with(&file, Resolve::AllButTheSecret, target, &form).unwrap();
+        let told = &judged.wanted.nodes[0].properties;
+        assert!(judged.key.is_some() && !told.contains_key("deployment-secret"), "{secret}");
+        assert!(!directory.path().join("none").exists());
+    }
+}
+
+#[test]
+fn who_comes_with_another_key_than_a_cluster_has_formed_with_is_told() {
+    let [noted, other] = [b"noted", b"other"].map(|key: &[u8; 5]| Fingerprint::of(key));
+    let kept = |formed: bool, deployer: Option<Fingerprint>| -> Kept {
+        let kept = serde_json::json!({
+            "cluster": "control", "goal": "up", "formed": formed, "image": {"digest": "d", "name": "kaas-control-plane 1.0.0"},
+            "nodes": [], "deployer": deployer,
+        });
+        serde_json::from_value(kept).unwrap()
+    };
+    let told = another_key(Some(other), &kept(true, Some(noted))).unwrap();
+    assert!(told.contains(&noted.to_string()) && told.contains(&other.to_string()), "{told}");
+    // One that has not formed is refused, and of others nothing is known.
+    for (key, kept) in [
+        (Some(noted), kept(true, Some(noted))),
+        (Some(other), kept(false, Some(noted))),
+        (Some(other), kept(true, None)),
+        (None, kept(true, Some(noted))),
+    ] {
+        assert_eq!(another_key(key, &kept), None);
+    }
 }
 
 #[test]
@@ -268,13 +314,18 @@ fn a_disk_that_is_yet_to_be_removed_is_not_said_to_be_gone() {
         nodes: Vec::new(),
         left: vec![disk(1), disk(3)],
         doubtful: vec![disk(3).uuid],
+        forgotten: vec![disk(4)],
         discarded: vec![disk(2)],
         waits: Vec::new(),
         done: false,
+        newer: Vec::new(),
     };
     let text = status(&at);
     assert!(text.contains(&format!("  left: the data disk {} at [ds] 1.vmdk\n", disk(1).uuid)), "{text}");
     assert!(text.contains(&format!("  also to be removed: the data disk {} at [ds] 2.vmdk\n", disk(2).uuid)), "{text}");
     let asked = format!("  left: the data disk {} at [ds] 3.vmdk; its removal was asked for: it is", disk(3).uuid);
     assert!(text.contains(&asked), "{text}");
+    // Programs are told of what is named no more as well: with --confirm nobody is asked.
+    let told = serde_json::to_value(Outcome::of(&Arrived::Gone, Path::new("kubeconfig"), &at)).unwrap();
+    assert_eq!(told["forgotten"][0]["uuid"], serde_json::json!(disk(4).uuid));
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fleet::deploy::{Arrived, DeployStatus, Goal, Wait, Wanted};
+use fleet::deploy::{Arrived, DeployStatus, Goal, HeldDisk, Wait, Wanted, left_in_words};
 use fleet::hypervisor::{DiskRef, Vm};
 use fleet::node::clean;
 use serde::Serialize;
@@ -139,6 +139,25 @@ pub fn disk_goes_as_well(disk: &DiskRef) -> String {
     )
 }
 
+/// A data disk of which nobody was told what came of its removal, and that is not there, by the journal's word.
+pub fn disk_in_doubt(disk: &DiskRef) -> String {
+    format!(
+        "the data disk {} at {}, which is not there\n  its removal was asked for: it is gone, or was moved, and is named no more from now on",
+        disk.uuid,
+        clean(&disk.path)
+    )
+}
+
+/// A data disk whose removal was asked for, and which a VM holds now, by the hypervisor's word.
+pub fn disk_held(HeldDisk { disk, by }: &HeldDisk) -> String {
+    format!(
+        "the data disk {} at {}, which the VM {by} holds\n  its removal was asked for, and it was moved: it goes where that VM does with its \
+         data disks, and stays otherwise",
+        disk.uuid,
+        clean(&disk.path)
+    )
+}
+
 /// Where it stands.
 pub fn status(status: &DeployStatus) -> String {
     let stands = match status.goal {
@@ -160,11 +179,7 @@ pub fn status(status: &DeployStatus) -> String {
         }
     }
     for disk in &status.left {
-        text += &format!("  left: the data disk {} at {}", disk.uuid, disk.path);
-        if status.doubtful.contains(&disk.uuid) {
-            text += "; its removal was asked for: it is gone, or was moved, if it is not there";
-        }
-        text += "\n";
+        text += &format!("  left: {}\n", left_in_words(disk, status.doubtful.contains(&disk.uuid)));
     }
     for disk in &status.discarded {
         text += &format!("  also to be removed: the data disk {} at {}\n", disk.uuid, disk.path);

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use contract::deployer::PrivateKey;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -204,16 +205,20 @@ fn what_was_begun_is_looked_at_before_anything_is_drawn_and_a_dry_run_refuses_wh
             assert!(told.contains(words), "{command:?}: {words} is not in {told}");
         }
     };
-    for (name, words) in [
-        ("control.key", "deployer-key of [cluster]: there is no "),
-        ("control.secret", "deployment-secret of [cluster]: there is no "),
-    ] {
-        let aside = bed.path("aside");
-        fs::rename(bed.path(name), &aside).unwrap();
-        refused(&file, words);
-        assert!(!bed.path(name).exists(), "{name} was drawn anew");
-        fs::rename(&aside, bed.path(name)).unwrap();
-    }
+    let aside = bed.path("aside");
+    fs::rename(bed.path("control.key"), &aside).unwrap();
+    refused(&file, "deployer-key of [cluster]: there is no ");
+    assert!(!bed.path("control.key").exists(), "it was drawn anew");
+    // Another operator has drawn one as well.
+    fs::write(bed.path("control.key"), PrivateKey::draw().unwrap().pem().expose()).unwrap();
+    refused(&file, "the VMs of control were told the deployer's key sha256:");
+    fs::rename(&aside, bed.path("control.key")).unwrap();
+    // All VMs are there: none is told the secret any more.
+    fs::rename(bed.path("control.secret"), &aside).unwrap();
+    assert!(says(0, &["deploy", "--dry-run"], &file).contains("is there already"));
+    says(3, &["deploy", "--pause-limit", "1"], &file);
+    assert!(!bed.path("control.secret").exists(), "it was drawn anew");
+    fs::rename(&aside, bed.path("control.secret")).unwrap();
     let other = bed.described(&[("processors = 2", "processors = 4")]);
     refused(&other, "was made with other properties, of another size");
     let other = bed.described(&[("address = \"10.20.30.13/24\"", "address = \"10.20.30.14/24\"")]);

@@ -61,7 +61,7 @@ pub fn holds_and_journals_are_kept_as_objects(server: &ApiServer) {
 
 async fn kept_and_read(api: Api) {
     let [from_image, to_image] = ["kaas-tenant-0.1.0", "kaas-tenant-0.2.0"].map(str::to_owned);
-    let swap = Swap { from_image, to_image, sizes: (None, None), generation: 1 };
+    let swap = Swap { from_image, to_image, sizes: (None, None), class: None, generation: 1 };
     let store = ClusterStore::new(&api, "team-blue", "shop", &Term::unlimited("controller-1")).beginning(swap);
     let take = || Hold::take(&store, "a scenario", TakeOver::FromTheDead, &|_| {});
     let step = Step::whole(Action::Verify);

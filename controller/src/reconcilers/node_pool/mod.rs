@@ -3,6 +3,7 @@
 //!
 //! Not done yet: another network than the control nodes'.
 
+mod adopt;
 mod going;
 mod heed;
 #[cfg(test)]
@@ -23,9 +24,9 @@ use tokio::time::Instant;
 use self::going::Going;
 use crate::context::{Attempt, Context, Trouble};
 use crate::decisions::{
-    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, emptied_pool, held,
-    is_leaving, kept, like, may_make, nodes_image, pool_status, repaired, repairs, shown_worker, site, wanted_pool,
-    zones_of_pool,
+    CLUSTER_REF, Held, Looked, NODE_POOL, NodesImage, POOL_FINALIZER, Used, WantedPool, awaited, drifted, emptied_pool,
+    held, is_leaving, is_to_adopt, kept, like, may_adopt, may_make, nodes_image, pool_status, repaired, repairs,
+    shown_worker, site, wanted_pool, zones_of_pool,
 };
 use crate::objects::{
     IPPool, Machine, NodeImage, NodePool, NodePoolReason, Phase, Provider, TenantCluster, VMClass, VMClassSpec, set,
@@ -150,12 +151,17 @@ impl PoolWork<'_> {
         Ok(found.filter(|found| found.metadata.uid == known.metadata.uid))
     }
 
-    /// The Machines of a pool.
+    /// The Machines of a pool. Since when one was ill before this term says nothing: it may be what a database says that was turned back.
     async fn machines(&self, pool: &NodePool) -> Result<Vec<Machine>, Trouble> {
         let name = pool.name_any();
         let all = kinds::list::<Machine>(self.0.objects, pool.namespace().as_deref(), Some((NODE_POOL, &name))).await;
         let all = all.attempting("looking for the pool's Machines")?;
-        Ok(all.into_iter().filter(|machine| machine.spec.pool_ref.as_ref().is_some_and(|of| of.name == name)).collect())
+        let is_its = |machine: &Machine| machine.spec.pool_ref.as_ref().is_some_and(|of| of.name == name);
+        let mut all: Vec<Machine> = all.into_iter().filter(is_its).collect();
+        for status in all.iter_mut().filter_map(|machine| machine.status.as_mut()) {
+            status.unhealthy_since = status.unhealthy_since.take().filter(|since| !self.0.term.is_after(since));
+        }
+        Ok(all)
     }
 
     /// A pool without a worker goes, and its holds before it: nobody takes one any more.
@@ -337,7 +343,6 @@ impl PoolWork<'_> {
         };
         let seconds = || u64::try_from(work.clock.time().0.as_second()).unwrap_or_default();
         let mut kept = kept(known.wanted.clone(), &machines, known.goes, seconds()).map_err(anyhow::Error::from)?;
-        self.addressed(&store, &machines, &known, &mut kept).await?;
         let (end, cancelled) = watch::channel(false);
         let workers = Workers {
             hypervisor: &*hypervisor,
@@ -351,40 +356,48 @@ impl PoolWork<'_> {
             clock: &seconds,
             pace: PACE,
             pause_limit: PAUSE_LIMIT,
+            restorable: true,
             cancelled,
         };
-        let seen = workers.status_of(&kept).await?;
+        let mut seen = workers.status_of(&kept).await?;
         work.term.may()?;
+        if !seen.looked {
+            // Nobody can tell whether some are newer than what is kept: rounds look for themselves, and would act on that.
+            self.show(pool, &known, &seen).await?;
+            return Ok(Action::requeue(AWAITING));
+        }
+        if !seen.newer.is_empty() {
+            // By what is kept nobody can tell who is there: no address is taken or given back either.
+            let refused = match is_to_adopt(&known.cluster) {
+                true => match self.adopts(pool, &known, (&*hypervisor, &seen.newer)).await? {
+                    Ok(()) => return Ok(Action::requeue(Duration::ZERO)),
+                    Err(why) => Some(why),
+                },
+                false => None,
+            };
+            self.show_drifted(pool, &known, &seen, refused.as_deref()).await?;
+            return Ok(Action::requeue(AWAITING));
+        }
+        if self.addressed(&store, &machines, &known, &mut kept).await? {
+            seen = workers.status_of(&kept).await?;
+            work.term.may()?;
+        }
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let ill = repairs(&pool.spec.repair, &machines, &seen, &work.clock.time());
         let ill = ill.with_room(known.held.stands.as_deref());
         if !is_going {
             repaired(&mut kept, &ill, &pool.spec.repair, seconds());
         }
-        let mut is_heard = false;
         let is_paused = known.cluster.spec.paused && !known.goes;
-        let seen = if seen.done || is_paused {
-            seen
+        let (seen, is_heard) = if seen.done || is_paused {
+            (seen, false)
         } else {
             log::debug!("{namespace}/{}: something is to be done", pool.name_any());
-            let going = self.rounds(pool, &known, &workers, &store, kept);
-            tokio::pin!(going);
-            let kept = loop {
-                tokio::select! {
-                    kept = &mut going => break kept?,
-                    () = work.term.ended() => {
-                        end.send_replace(true);
-                        work.term.may()?;
-                        return Ok(Action::requeue(AWAITING));
-                    }
-                    // It is gone on with by what is wanted now.
-                    () = self.is_wanted_otherwise(pool, &known.cluster, &machines), if !is_heard => {
-                        is_heard = true;
-                        end.send_replace(true);
-                    }
-                }
-            };
-            workers.status_of(&kept).await?
+            let going = Box::pin(self.rounds(pool, &known, &workers, &store, kept));
+            // It is gone on with by what is wanted then. How workers are is said between two rounds.
+            let otherwise = Box::pin(self.is_wanted_otherwise(pool, &known.cluster, &machines));
+            let (kept, is_heard) = work.heeding(going, &end, otherwise, Box::pin(std::future::pending())).await?;
+            (workers.status_of(&kept?).await?, is_heard)
         };
         work.term.may()?;
         let is_due = self.show(pool, &known, &seen).await?;
@@ -403,19 +416,20 @@ impl PoolWork<'_> {
     }
 
     /// Gives addresses to those for which nothing was begun after they were drawn. One that can have none goes again: nothing has
-    /// followed from it.
+    /// followed from it. True if there was one.
     async fn addressed(
         &self,
         store: &PoolStore<'_>,
         machines: &[Machine],
         known: &Known,
         kept: &mut Kept,
-    ) -> Result<(), Trouble> {
+    ) -> Result<bool, Trouble> {
         let lacks = |machine: &&Machine| {
             let status = machine.status.clone().unwrap_or_default();
             status.phase == Phase::New && status.journal.address.is_none()
         };
-        for machine in machines.iter().filter(lacks).filter(|_| known.addresses.is_some()) {
+        let lacking: Vec<&Machine> = machines.iter().filter(lacks).filter(|_| known.addresses.is_some()).collect();
+        for machine in &lacking {
             let name = machine.name_any();
             match store.admitted(machine).await {
                 Ok(address) => {
@@ -431,7 +445,7 @@ impl PoolWork<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(!lacking.is_empty())
     }
 
     /// Goes rounds under one hold until nothing is left to do, nothing leads on for a while, or it is asked to end; what is kept then.
@@ -521,11 +535,23 @@ impl PoolWork<'_> {
     /// Writes what was seen of workers, in the pool and in their Machines, by the spec that was judged. True if somebody is to be
     /// repaired who was well, or not ill for long enough, when work was begun.
     async fn show(&self, judged: &NodePool, known: &Known, seen: &WorkersStatus) -> Result<bool, Trouble> {
+        self.show_drifted(judged, known, seen, None).await
+    }
+
+    /// The same, with why workers that are newer than the database are not adopted, if that is asked for.
+    async fn show_drifted(
+        &self,
+        judged: &NodePool,
+        known: &Known,
+        seen: &WorkersStatus,
+        refused: Option<&str>,
+    ) -> Result<bool, Trouble> {
         let now = self.0.clock.time();
         let machines = self.machines(judged).await?;
         let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
         // While nobody is repaired no time of an illness counts: who was off meanwhile, as for a host's maintenance, may come back first.
-        let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused;
+        // Nor does it beside workers that are newer than the database.
+        let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused && seen.newer.is_empty();
         for machine in machines {
             let mut status = shown_worker(&machine, seen, &now);
             if !is_counted {
@@ -540,8 +566,12 @@ impl PoolWork<'_> {
         let Some(pool) = self.find(judged).await? else { return Ok(false) };
         let is_going = known.goes || pool.metadata.deletion_timestamp.is_some();
         let generation = judged.metadata.generation.unwrap_or_default();
-        let looked =
-            Looked { seen, held: &known.held, repairs: &ill, awaited: awaited(&known.cluster), going: is_going };
+        let drifted = drifted(&seen.newer).map(|words| match refused {
+            Some(why) => format!("{words}. They are not adopted yet: {why}"),
+            None => may_adopt(&words, &known.cluster),
+        });
+        let (held, awaited) = (&known.held, awaited(&known.cluster));
+        let looked = Looked { seen, drifted, held, repairs: &ill, awaited, going: is_going };
         let status = pool_status(&pool, generation, &looked, &now);
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await

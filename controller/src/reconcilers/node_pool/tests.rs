@@ -1,6 +1,7 @@
 //! Workers from a NodePool to their VMs and back.
 
 mod deaths;
+mod drift;
 mod repair;
 mod rollout;
 

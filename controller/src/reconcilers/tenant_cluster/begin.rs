@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
 
 use fleet::deploy::Wish;
+use fleet::hypervisor::Vm;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use uuid::Uuid;
@@ -15,7 +16,7 @@ use crate::context::{Attempt, Trouble};
 use crate::decisions::{
     Allotted, Around, CLAIMANT, CLUSTER_FINALIZER, CLUSTER_REF, Claim, Claiming, ControlNode, KeysSeen,
     MACHINE_FINALIZER, NamedBySpec, Next, Obstacle, Secrets, Source, Told, Used, Wished, before, claiming, claims,
-    leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, told_by, workers_of,
+    drifted, leaving_out, left_over, limits, machines, next, obstacles, pool_of_nodes, resolved, told_by, workers_of,
 };
 use crate::objects::{
     AUTO, IPAddress, IPPool, Machine, NodeImage, NodePool, Provider, Resolved, TenantCluster, TenantClusterReason,
@@ -65,6 +66,30 @@ impl Work<'_> {
         if matches!(next(&wished), Next::Draw | Next::Deploy(_)) || begins(&next(&wished)) {
             wished.place = self.judged(cluster, &around, &wished).await?;
         }
+        let follows = |next: &Next| {
+            let changes = matches!(next, Next::Unmake(_) | Next::Release(_) | Next::GiveBack(..) | Next::Claim(_));
+            changes || matches!(next, Next::Draw | Next::Deploy(_))
+        };
+        if follows(&next(&wished)) {
+            let there = match self.there(cluster, &around).await {
+                Ok(there) => there,
+                // Whoever has these addresses may be there all the same.
+                Err(obstacle) => {
+                    self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                    return Ok(After::Rest(AWAITING));
+                }
+            };
+            // Those that are there have addresses, names and keys that nobody else is to have.
+            if let Some(words) = drifted(&there) {
+                let words = format!(
+                    "{words}: remove these in the vCenter to have the cluster made anew, or delete the TenantCluster, which leaves \
+                     them as they are"
+                );
+                let said = [(TenantClusterReason::Drifted, words.clone()), (TenantClusterReason::NotReady, words)];
+                self.note(cluster, &said, |_| ()).await?;
+                return Ok(After::Rest(AWAITING));
+            }
+        }
         match next(&wished) {
             Next::Keep => {
                 kinds::keeps(self.objects, cluster, CLUSTER_FINALIZER)
@@ -101,6 +126,25 @@ impl Work<'_> {
             Next::Deploy(allotted) => return self.first(cluster, &around, &wished, &allotted).await,
         }
         Ok(After::Again)
+    }
+
+    /// The VMs that carry the stamp of a cluster for which nothing was begun.
+    ///
+    /// # Errors
+    /// Why nobody can look for them.
+    async fn there(&self, cluster: &TenantCluster, around: &Surroundings) -> Result<Vec<Vm>, Obstacle> {
+        let Some(provider) = &around.provider else {
+            let words = format!(
+                "there is no Provider {}, and nobody can look for VMs of the cluster",
+                cluster.spec.provider_ref.name
+            );
+            return Err(Obstacle::new(TenantClusterReason::ReferenceMissing, words));
+        };
+        let opened = self.open(cluster, provider, false).await.map_err(|why| unavailable(&why))?;
+        opened.hypervisor.vms().await.map_err(|error| {
+            let words = format!("looking for VMs on the Provider {}: {error}", provider.name_any());
+            Obstacle::new(TenantClusterReason::PreflightNotKnown, words)
+        })
     }
 
     /// Looks at what a cluster names.

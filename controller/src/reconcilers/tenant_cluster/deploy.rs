@@ -1,8 +1,5 @@
 //! `fleet` at work on the control nodes of one cluster: one run, which ends once all is so, or something has to be waited for.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
 use fleet::authority::TakeOver;
 use fleet::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wish};
 use fleet::hypervisor::Placement;
@@ -11,17 +8,12 @@ use tokio::sync::watch;
 
 use super::Work;
 use super::place::Opened;
+use super::runner::{Gone, PACE, PAUSE_LIMIT, TELLING, Words};
 use crate::context::Trouble;
 use crate::decisions::{Said, leaving};
 use crate::objects::{TenantCluster, TenantClusterReason};
-use crate::reach::{ClusterStore, Failure};
-
-/// The pause between two looks, and how long a run waits for what cannot be done now. Each run takes a hold; and as long as one waits,
-/// nothing of the cluster's object is looked at.
-const PACE: Duration = Duration::from_secs(2);
-const PAUSE_LIMIT: Duration = Duration::from_secs(60);
-/// So often a run that is under way says in the cluster's status what it does, if that is new.
-const TELLING: Duration = Duration::from_secs(5);
+use crate::reach::ClusterStore;
+use crate::term::Term;
 
 /// What became of a run.
 pub(super) enum Ran {
@@ -33,32 +25,19 @@ pub(super) enum Ran {
     Refused(String),
 }
 
-/// What a run does now, in words.
-#[derive(Default)]
-struct Doing(Mutex<String>);
-
-impl Doing {
-    fn told(&self, notice: &Notice<'_>) {
-        let words = match notice {
-            Notice::TakingOver(words) => return log::info!("{words}"),
-            Notice::Staging => "laying the image ready".to_owned(),
-            Notice::Begun(action) => action.to_string(),
-            Notice::Waits(wait) => {
-                log::debug!("waiting: {wait}");
-                return self.is(wait.to_string());
-            }
-        };
-        log::info!("{words}");
-        self.is(words);
-    }
-
-    fn is(&self, words: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
-    }
-
-    fn now(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+/// Notes what a run does.
+fn told(words: &Words, notice: &Notice<'_>) {
+    let now = match notice {
+        Notice::TakingOver(words) => return log::info!("{words}"),
+        Notice::Staging => "laying the image ready".to_owned(),
+        Notice::Begun(action) => action.to_string(),
+        Notice::Waits(wait) => {
+            log::debug!("waiting: {wait}");
+            return words.are(wait.to_string());
+        }
+    };
+    log::info!("{now}");
+    words.are(now);
 }
 
 /// What a cluster says of itself while a run does this for it.
@@ -88,43 +67,27 @@ impl Work<'_> {
         guests: &dyn Guests,
         wish: Wish<'_>,
     ) -> Result<Ran, Trouble> {
-        let (store, (end, cancelled), doing) = (self.store(cluster), watch::channel(false), Doing::default());
-        let told = |notice: &Notice<'_>| doing.told(notice);
-        let deploy = deploy(opened, guests, &store, placement(wish), &told, cancelled);
+        let (store, (end, cancelled), words) = (self.store(cluster), watch::channel(false), Words::default());
+        let told = |notice: &Notice<'_>| told(&words, notice);
+        let deploy = deploy(opened, guests, (&store, self.term), placement(wish), &told, cancelled);
         // Nobody else works on a cluster but controllers before this one, of which nothing more is begun.
-        let going = deploy.go(wish, TakeOver::FromAnyone);
-        tokio::pin!(going);
-        let mut is_heard = false;
-        let gone = loop {
-            tokio::select! {
-                gone = &mut going => break gone,
-                () = self.term.ended() => {
-                    end.send_replace(true);
-                    return Err(self.over());
-                }
-                () = self.is_wanted_otherwise(cluster), if !is_heard => {
-                    is_heard = true;
-                    end.send_replace(true);
-                }
-                () = self.tells(cluster, wish, &doing) => {}
-            }
-        };
-        self.term.may()?;
-        match gone {
-            Ok((arrived, status)) => Ok(Ran::Arrived(arrived, status)),
-            // Who has taken over, or an API server that does not answer: that is not what the cluster waits for.
-            Err(error) if error.is::<fleet::authority::Lost>() || is_of_api(&error) => Err(Trouble::Other(error)),
-            Err(error) if error.is::<fleet::Cancelled>() => Ok(Ran::Cancelled),
-            Err(error) => Ok(Ran::Refused(format!("{error:#}"))),
-        }
+        let going = Box::pin(deploy.go(wish, TakeOver::FromAnyone));
+        let otherwise = Box::pin(self.is_wanted_otherwise(cluster));
+        let tells = Box::pin(self.tells(cluster, wish, &words));
+        let (gone, _) = self.heeding(going, &end, otherwise, tells).await?;
+        Ok(match Gone::of(gone)? {
+            Gone::Arrived((arrived, status)) => Ran::Arrived(arrived, status),
+            Gone::Cancelled => Ran::Cancelled,
+            Gone::Failed(error) => Ran::Refused(format!("{error:#}")),
+        })
     }
 
     /// Says what a run does, for as long as it does.
-    async fn tells(&self, cluster: &TenantCluster, wish: Wish<'_>, doing: &Doing) {
+    async fn tells(&self, cluster: &TenantCluster, wish: Wish<'_>, words: &Words) {
         let mut before = String::new();
         loop {
             tokio::time::sleep(TELLING).await;
-            let now = doing.now();
+            let now = words.now();
             if now != before {
                 if let Err(trouble) = self.note(cluster, &said(wish, now.clone()), |_| ()).await {
                     log::debug!("saying what is done: {trouble}");
@@ -142,7 +105,7 @@ impl Work<'_> {
         guests: &dyn Guests,
     ) -> Result<Option<DeployStatus>, Trouble> {
         let (store, cancelled) = (self.store(cluster), watch::channel(false).1);
-        let seen = deploy(opened, guests, &store, Placement::default(), &|_| (), cancelled).status().await;
+        let seen = deploy(opened, guests, (&store, self.term), Placement::default(), &|_| (), cancelled).status().await;
         self.term.may()?;
         Ok(seen?)
     }
@@ -159,15 +122,6 @@ impl Work<'_> {
         use fleet::authority::Store as _;
         Ok(self.store(cluster).remove(number).await?)
     }
-
-    pub(super) fn over(&self) -> Trouble {
-        self.term.may().err().map_or_else(|| Trouble::Other(anyhow::anyhow!("the term goes on")), Trouble::Ended)
-    }
-}
-
-/// Whether it is the API server that failed.
-pub(super) fn is_of_api(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<Failure>())
 }
 
 fn placement(wish: Wish<'_>) -> Placement {
@@ -180,7 +134,7 @@ fn placement(wish: Wish<'_>) -> Placement {
 fn deploy<'d>(
     opened: &'d Opened,
     guests: &'d dyn Guests,
-    store: &'d ClusterStore<'d>,
+    (store, term): (&'d ClusterStore<'d>, &'d Term),
     placement: Placement,
     watch: &'d (dyn Fn(&Notice<'_>) + Sync),
     cancelled: watch::Receiver<bool>,
@@ -195,6 +149,7 @@ fn deploy<'d>(
         pace: PACE,
         pause_limit: PAUSE_LIMIT,
         empties: &stays,
+        restorable: Some(term.unfinished()),
         cancelled,
     }
 }

@@ -3,14 +3,17 @@
 
 use std::time::Duration;
 
-use fleet::deploy::{Arrived, DeployStatus, Wait, Wish};
+use fleet::deploy::{Arrived, Wait, Wish};
 use kube::ResourceExt;
 
 use super::deploy::Ran;
+use super::left::what_is_left;
 use super::place::unavailable;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER_FINALIZER, CLUSTER_REF, Going, Leaving, going, leaving, leaving_stuck};
+use crate::decisions::{
+    CLUSTER_FINALIZER, CLUSTER_REF, Going, Leaving, drifted, going, leaving, leaving_drifted, leaving_stuck,
+};
 use crate::objects::{IPAddress, NodePool, Operation, TenantCluster, TenantClusterReason};
 use crate::reach::{Collection, Failure, kinds};
 
@@ -51,6 +54,11 @@ impl Work<'_> {
             }
             Going::RemoveHold(number) => self.remove_hold(cluster, number).await?,
             Going::LetGo => {
+                // Before it goes, each time: whoever leads next says it again where this one is not done with it.
+                match what_is_left(cluster) {
+                    Ok(left) => left.iter().for_each(|words| log::warn!("{words}")),
+                    Err(error) => log::warn!("what is left of {} nobody can say: {error:#}", cluster.name_any()),
+                }
                 if let Err(error) = self.places.clears(cluster).await {
                     let name = cluster.name_any();
                     log::warn!("the snapshot of {name} that came before its last upgrade stays: {error:#}");
@@ -107,19 +115,26 @@ impl Work<'_> {
             }
             Err(why) => return self.stands(cluster, &why.to_string()).await,
         };
-        self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
         let guests = self.guests(cluster, None);
-        // What no VM of the cluster holds nobody was shown: it stays, and is named.
-        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], also: &[] };
         let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        match self.go(cluster, &opened, &*guests, wish).await? {
-            Ran::Arrived(Arrived::Gone, status) => {
-                self.name_what_is_left(cluster, &status);
-                Ok(After::Again)
+        if let Some(seen) = self.seen(cluster, &opened, &*guests).await? {
+            if !seen.looked {
+                // Nobody can tell whether some are newer than what is kept.
+                return self.waits(cluster, &words(&seen.waits), WAITING).await;
             }
+            if let Some(words) = drifted(&seen.newer) {
+                let words = format!("{words}: remove these in the vCenter, and the deletion goes on");
+                self.note(cluster, &leaving_drifted(&words), |_| ()).await?;
+                return Ok(After::Rest(AWAITING));
+            }
+        }
+        self.note(cluster, &leaving("its control nodes are removed"), |_| ()).await?;
+        // What no VM of the cluster holds nobody was shown: it stays, and is named.
+        let wish = Wish::Destroy { cluster: &name, disks: true, left: &[], doubtful: &[], also: &[] };
+        match self.go(cluster, &opened, &*guests, wish).await? {
             Ran::Arrived(Arrived::Paused(on), _) => self.waits(cluster, &words(&on), WAITING).await,
             Ran::Arrived(Arrived::Stopped(on), _) => self.stands(cluster, &words(&on)).await,
-            Ran::Cancelled | Ran::Arrived(Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
+            Ran::Cancelled | Ran::Arrived(Arrived::Gone | Arrived::Cancelled | Arrived::Up(_), _) => Ok(After::Again),
             Ran::Refused(words) => self.stands(cluster, &words).await,
         }
     }
@@ -134,18 +149,6 @@ impl Work<'_> {
     async fn stands(&self, cluster: &TenantCluster, words: &str) -> Result<After, Trouble> {
         self.note(cluster, &leaving_stuck(words), |_| ()).await?;
         Ok(After::Rest(AWAITING))
-    }
-
-    /// Disks that are not the cluster's stay, and nothing names them once its object is gone.
-    fn name_what_is_left(&self, cluster: &TenantCluster, status: &DeployStatus) {
-        for disk in &status.left {
-            log::warn!(
-                "{}/{}: the disk {} is left",
-                cluster.namespace().unwrap_or_default(),
-                status.cluster,
-                disk.path
-            );
-        }
     }
 }
 

@@ -3,19 +3,19 @@
 //! goes on by looking. Its workers are its NodePools' own.
 
 mod add_ons;
+mod adopt;
 mod begin;
-mod change;
 mod deploy;
+mod drift;
 mod leave;
+mod left;
 mod note;
-mod operate;
-mod operator;
+mod operations;
 mod own_guests;
-mod own_nodes;
 mod place;
 mod run;
+mod runner;
 mod secrets;
-mod size;
 #[cfg(test)]
 pub(crate) mod tests;
 

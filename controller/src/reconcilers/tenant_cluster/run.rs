@@ -9,9 +9,8 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::begin::{pin_told, told};
-use super::change::{Changing, lowest};
 use super::deploy::Ran;
-use super::operator::issued;
+use super::operations::{Changing, issued, lowest};
 use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
@@ -19,14 +18,14 @@ use crate::decisions::{
     CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
     unchanged,
 };
-use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Goal, Machine, OperationReason, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 use crate::records::kept_of;
 
 /// How long after a run that waits for something the next one is.
 const WAITING: Duration = Duration::from_secs(15);
 /// The same where a person has to see to something.
-const STUCK: Duration = Duration::from_secs(60);
+pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// So often a cluster that is as it is to be is looked at.
 const WATCHING: Duration = Duration::from_secs(60);
 
@@ -83,9 +82,21 @@ impl Work<'_> {
             Ok(wanted) => wanted,
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
+        let guests = self.guests(cluster, Some(keys.deployer));
+        if let Some(seen) = self.seen(cluster, opened, &*guests).await? {
+            if !seen.looked {
+                // Nobody can tell whether some are newer than what is kept.
+                let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
+                self.say(cluster, machines, &seen, Doing::Makes(words(&seen.waits)), is_at_hand).await?;
+                return Ok(After::Rest(WAITING));
+            }
+            let (known, with) = ((deployment, machines), (opened, &*guests));
+            if let Some(after) = self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
+                return Ok(after);
+            }
+        }
         // VMs that are there already were made by the same, or the run is refused.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
-        let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
         self.after(cluster, machines, ran).await
     }
@@ -103,15 +114,24 @@ impl Work<'_> {
         let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
+        let newer = self.newer(cluster, opened, &seen).await?;
+        let (known, with) = ((deployment, machines), (opened, &*guests));
+        if let Some(newer) = &newer
+            && let Some(after) = self.drifts(cluster, known, with, (&seen, newer)).await?
+        {
+            return Ok(after);
+        }
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
-        let changing = self.changing(cluster, machines).await?;
-        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit or for a person: there
-        // it takes no step, and may wait for days. What is asked of it comes first.
-        let is_left = changing.is_left() && !changing.change.is_to_do() && is_off(&seen);
+        let looked = (machines, &seen);
+        let changing = self.changing(cluster, looked).await?;
+        // While a swap is open its Operation alone makes VMs and powers them on, but where it only waits for its commit, for a person, or to
+        // begin: there it takes no step, and may wait for days.
+        let is_left = changing.is_left() && is_off(&seen);
         let is_wanting = !changing.is_open() && (is_off(&seen) || is_due);
-        if !cluster.spec.paused && (is_left || is_wanting) {
+        // Where nobody can tell whether VMs are newer than what is kept, nothing is done for any.
+        if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
             if is_left {
                 // It may be back before the next look: an image whose guest goes off is not good since before that.
                 self.counts_good(cluster, changing, machines, false).await?;
@@ -136,22 +156,33 @@ impl Work<'_> {
             (changing, None)
         };
         // What limits count is noted before the first new VM is made, and judged again by that.
-        if self.holds_size(cluster, machines, &changing).await? {
+        if self.holds_size(cluster, looked, &changing).await? {
             return Ok(After::Again);
         }
+        self.says_what_waits(cluster, &changing).await?;
+        let is_between = changing.is_open() && !changing.is_held_up();
         let doing = if cluster.spec.paused {
             Doing::Rests
-        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !changing.is_open()) {
+        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !is_between) {
             Doing::IsStuck(wait.to_string())
         } else {
             changing.change.doing()
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
-        if let Some(operator) = operator.filter(|_| changing.change.is_to_do()) {
+        // An Operation of which VMs may be newer than its journal is not gone on with.
+        if let Some(operator) = operator.filter(|_| newer.is_some() && changing.change.is_to_do()) {
             return self.operate(cluster, machines, &changing, operator).await;
         }
         let is_settled = seen.done && changing.change == Change::Nothing;
         Ok(After::Rest(if is_settled { WATCHING } else { WAITING }))
+    }
+
+    /// Has a swap that is planned and cannot begin say why: nothing runs that would.
+    async fn says_what_waits(&self, cluster: &TenantCluster, changing: &Changing) -> Result<(), Trouble> {
+        let planned = changing.swap.as_ref().filter(|_| changing.is_held_up());
+        let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
+        let said = [(OperationReason::Waiting, obstacle.message.clone())];
+        self.note_operation(cluster, name, &said, |_| ()).await
     }
 
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.
@@ -183,7 +214,6 @@ impl Work<'_> {
         machines: &[Machine],
         ran: Ran,
     ) -> Result<After, Trouble> {
-        let words = |waits: &[Wait]| waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         // With what the run has noted: by its nodes and their authority the kubeconfig is known. The spec is the one that it went by.
         let Some(noted) = self.find(cluster).await? else { return Ok(After::Again) };
         let mut noted = TenantCluster { spec: cluster.spec.clone(), ..noted };
@@ -218,7 +248,7 @@ impl Work<'_> {
     }
 
     /// Writes what was seen of control nodes, and what follows from it.
-    async fn say(
+    pub(super) async fn say(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
@@ -226,7 +256,7 @@ impl Work<'_> {
         doing: Doing,
         is_handed_over: bool,
     ) -> Result<(), Trouble> {
-        let changing = self.changing(cluster, machines).await?;
+        let changing = self.changing(cluster, (machines, seen)).await?;
         self.say_with(cluster, machines, seen, doing, is_handed_over, &changing).await
     }
 
@@ -250,8 +280,18 @@ impl Work<'_> {
         let untold = untold.map(|words| (TenantClusterReason::ChangeNotSupported, words));
         let both = unchanged.into_iter().chain(untold);
         let both = both.reduce(|(reason, one), (_, other)| (reason, format!("{one}; {other}")));
-        let differs = changing.change.said().or(both);
-        let obstacle = changing.change.obstacle().cloned();
+        let comes = changing.change.said().map(|(reason, words)| match &changing.size_waits {
+            Some(waits) => (reason, format!("{words}; {waits}")),
+            None => (reason, words),
+        });
+        let (differs, obstacle) = match &doing {
+            // By what is pinned nobody can tell what they are like.
+            Doing::HasDrifted(words) => (
+                Some((TenantClusterReason::ChangeBlocked, words.clone())),
+                Some(Obstacle::new(TenantClusterReason::ControlNodesUnfit, words.as_str())),
+            ),
+            _ => (comes.or(both), changing.change.obstacle().cloned()),
+        };
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
         let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
@@ -304,6 +344,10 @@ impl Work<'_> {
         self.note(cluster, &said, |_| ()).await?;
         Ok(After::Rest(STUCK))
     }
+}
+
+fn words(waits: &[Wait]) -> String {
+    waits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The control nodes of a cluster as they were begun.

@@ -127,3 +127,43 @@ async fn who_cannot_go_on_asks_a_store_that_hangs_once_a_minute() {
     let asked = world.lock().asked_in_vain;
     assert!((2..=4).contains(&asked), "{asked} questions");
 }
+
+/// Has a cluster removed with its disks by a command that hangs at the removal of one, noted by then and not permitted, and is asked to end.
+async fn ends_before_a_removal(world: &World, told: &(dyn Fn(&Notice<'_>) + Sync)) {
+    let (cancel, cancelled) = watch::channel(false);
+    let gone = world.acting_until(cancelled, told, async |deploy| deploy.go(DESTROY_ALL, TakeOver::FromTheDead).await);
+    let asks = async {
+        while !world.lock().hung {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        cancel.send_replace(true);
+    };
+    let (gone, ()) = timeout(Duration::from_secs(3600), async { tokio::join!(gone, asks) }).await.expect("it hangs");
+    assert_eq!(gone.unwrap().0, Arrived::Cancelled);
+}
+
+/// Somebody moves the disk before the command is given again.
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_takes_back_that_a_removal_was_asked_for_where_it_never_was() {
+    for was_asked in [false, true] {
+        let world = World::with(1).await;
+        let disk = world.lock().machines.iter().find_map(|it| Some(it.vm.disks.first()?.reference.uuid)).unwrap();
+        world.lock().removes_used = true;
+        // It is asked for in vain before, and again.
+        world.lock().disks_locked = was_asked;
+        world.lock().hangs = (!was_asked).then_some("delete_disk");
+        let told = |notice: &Notice<'_>| {
+            let mut state = world.lock();
+            if matches!(notice, Notice::Waits(_)) && state.calls.iter().any(|call| call.0 == "delete_disk") {
+                state.hangs = Some("delete_disk");
+            }
+        };
+        ends_before_a_removal(&world, &told).await;
+        world.lock().hangs = None;
+        assert!(world.lock().disks.remove(&disk).is_some(), "it was removed");
+        let (arrived, status) = world.give(DESTROY_ALL).await.arrived();
+        let left: Vec<_> = status.left.iter().map(|left| left.uuid).collect();
+        assert_eq!((arrived, left), (Arrived::Gone, vec![disk]), "asked for: {was_asked}");
+        assert_eq!(status.doubtful, if was_asked { vec![disk] } else { vec![] }, "asked for: {was_asked}");
+    }
+}

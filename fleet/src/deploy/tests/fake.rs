@@ -16,7 +16,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::authority::{Store, TakeOver};
-use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Wanted, WantedNode, Wish};
+use crate::deploy::{Arrived, Deploy, DeployStatus, Guests, Notice, Unfinished, Unheld, Wanted, WantedNode, Wish};
 use crate::hypervisor::{
     Disk, DiskKind, DiskRef, Error, Kind, Permit, Placement, PowerState, Result, Size, Stamp, Vm, VmRef,
 };
@@ -84,9 +84,13 @@ pub struct Machine {
 
 #[derive(Default)]
 pub struct State {
+    /// Whether what is kept may have been turned back.
+    pub restorable: bool,
     pub machines: Vec<Machine>,
     /// All data disks, and whether each was ever written to.
     pub disks: BTreeMap<Uuid, bool>,
+    /// Where those are that somebody has moved since they were made.
+    pub moved: BTreeMap<Uuid, String>,
     /// The image where VMs are put, and whether it is there to its end.
     template: Option<bool>,
     holds: BTreeMap<u64, BTreeMap<String, String>>,
@@ -102,8 +106,8 @@ pub struct State {
     pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.
     pub store_hangs: bool,
-    /// Whether it is so from the moment on at which a disk's removal is noted.
-    pub hangs_once_removal_is_noted: bool,
+    /// What happens once a disk's removal is noted.
+    pub once_removal_is_noted: Option<fn(&mut State)>,
     /// How often that was asked meanwhile.
     pub asked_in_vain: usize,
     /// Nobody is told which holds there are.
@@ -179,12 +183,19 @@ pub fn wanted(nodes: u8) -> Wanted {
     }
 }
 
-pub const DESTROY: Wish<'static> = Wish::Destroy { cluster: "control", disks: false, left: &[], also: &[] };
-pub const DESTROY_ALL: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, left: &[], also: &[] };
+pub const DESTROY: Wish<'static> =
+    Wish::Destroy { cluster: "control", disks: false, left: &[], doubtful: &[], also: &[] };
+pub const DESTROY_ALL: Wish<'static> =
+    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also: &[] };
 
 /// The cluster goes with its data disks, and with those that its VMs do not hold and that were shown.
 pub fn destroy_shown(left: &[DiskRef]) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks: true, left, also: &[] }
+    Wish::Destroy { cluster: "control", disks: true, left, doubtful: &[], also: &[] }
+}
+
+/// The same by whoever was shown all of it.
+pub fn destroy_confirmed(shown: &Unheld) -> Wish<'_> {
+    Wish::Destroy { cluster: "control", disks: true, left: &shown.goes, doubtful: &shown.doubtful, also: &[] }
 }
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
@@ -250,6 +261,17 @@ impl World {
         machine
     }
 
+    /// Somebody hangs a disk on the deployment's VM of this name; it is where this says.
+    pub fn hang(&self, name: &str, disk: &DiskRef) {
+        let mut state = self.lock();
+        state.disks.insert(disk.uuid, true);
+        state.moved.insert(disk.uuid, disk.path.clone());
+        let machine =
+            state.machines.iter_mut().find(|machine| machine.vm.name == name && is_ours(&machine.vm)).unwrap();
+        let reference = disk.clone();
+        machine.vm.disks.push(Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() });
+    }
+
     /// The names of the deployment's VMs.
     pub fn own(&self) -> Vec<String> {
         let state = self.lock();
@@ -257,6 +279,17 @@ impl World {
         let mut names: Vec<String> = own.map(|machine| machine.vm.name.clone()).collect();
         names.sort();
         names
+    }
+
+    /// Somebody removes the deployment's VMs, with their disks.
+    pub fn remove_own(&self) {
+        let mut state = self.lock();
+        let (own, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.machines).into_iter().partition(|it| is_ours(&it.vm));
+        state.machines = others;
+        for disk in own.iter().flat_map(|machine| &machine.vm.disks) {
+            state.disks.remove(&disk.reference.uuid);
+        }
     }
 
     /// Disks that no VM holds.
@@ -271,6 +304,13 @@ impl World {
         self.lock().holds.entry(hold).or_default().insert(name.to_owned(), text.to_owned());
     }
 
+    /// The cluster's journals say something else.
+    pub fn rewrite(&self, to: impl Fn(&str) -> String) {
+        let mut state = self.lock();
+        let files = state.holds.values_mut().flat_map(BTreeMap::iter_mut);
+        files.filter(|(name, _)| name.starts_with("deploy-")).for_each(|(_, text)| *text = to(text));
+    }
+
     /// The journals are lost.
     pub fn forget(&self) {
         for files in self.lock().holds.values_mut() {
@@ -283,8 +323,13 @@ impl World {
     }
 
     /// What is shown before a cluster goes with its data disks.
-    pub async fn unheld(&self) -> Vec<DiskRef> {
+    pub async fn shown(&self) -> Unheld {
         self.acting(async |deploy| deploy.unheld().await).await.unwrap()
+    }
+
+    /// The disks among it that go as well.
+    pub async fn unheld(&self) -> Vec<DiskRef> {
+        self.shown().await.goes
     }
 
     pub async fn remove_empty(&self) -> anyhow::Result<bool> {
@@ -325,6 +370,7 @@ impl World {
         act: impl AsyncFnOnce(&Deploy<'_>) -> T,
     ) -> T {
         let world = self.clone();
+        let (is_restorable, unfinished) = (self.lock().restorable, Unfinished::default());
         let deploy = Deploy {
             hypervisor: &world,
             guests: &world,
@@ -341,6 +387,7 @@ impl World {
                 state.emptied += 1;
                 Ok(())
             },
+            restorable: is_restorable.then_some(&unfinished),
             cancelled,
         };
         act(&deploy).await
@@ -445,6 +492,11 @@ impl State {
         Ok(machine)
     }
 
+    /// Whether a disk is where this says.
+    fn has(&self, disk: &DiskRef) -> bool {
+        self.disks.contains_key(&disk.uuid) && self.moved.get(&disk.uuid).is_none_or(|path| *path == disk.path)
+    }
+
     /// Whether the VMs have been on for long enough, all together.
     fn has_formed(&self, now: Instant) -> bool {
         let mut own = self.machines.iter().filter(|machine| is_ours(&machine.vm)).peekable();
@@ -521,8 +573,11 @@ impl Store for World {
             }
         }
         self.call("store.write", Does::Writes, move |state| {
-            state.store_hangs |= state.hangs_once_removal_is_noted && text.contains("\"removals\":");
+            let then = state.once_removal_is_noted.filter(|_| text.contains("\"removals\":"));
             state.holds.get_mut(&number).context("no hold")?.insert(file, text);
+            if let Some(then) = then {
+                then(state);
+            }
             Ok(())
         })
         .await

@@ -1,6 +1,10 @@
+mod begun;
 mod cancel;
 mod crash;
+mod doubt;
+mod ending;
 mod fake;
+mod newer;
 mod next;
 mod records;
 mod stories;

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY_ALL, vm, wanted};
 use crate::deploy::{Action, DeployStatus, Goal, Kept, Said, Seen, Wish, next};
-use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm};
+use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Vm, VmSize};
 
 fn kept() -> Kept {
     Wish::Deploy(&wanted(3)).applied(DEPLOYMENT, None, &[]).unwrap()
@@ -102,7 +102,7 @@ fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volum
     let noted = all.noting(&vm, &data).unwrap();
     assert_eq!(noted.discarded.as_slice(), [data.clone()].as_slice());
     // Who takes that word back keeps what is still there.
-    let kept = Wish::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], also: &[] };
+    let kept = Wish::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], doubtful: &[], also: &[] };
     let kept = kept.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
     assert_eq!((kept.left.as_slice(), kept.discarded.len()), ([data].as_slice(), 0));
     assert!(!next(&kept, &Seen::default()).actions.iter().any(|action| matches!(action, Action::DeleteDisk(_))));
@@ -171,4 +171,18 @@ fn a_disk_that_somebody_elses_vm_holds_does_not_go_and_is_not_said_to() {
         assert_eq!(status.discarded.contains(&disk), goes, "{status:?}");
         assert_eq!(next(&kept, &seen).actions.contains(&Action::DeleteDisk(disk.clone())), goes);
     }
+}
+
+/// In a swap, and after one that was abandoned, a node has two VMs.
+#[test]
+fn a_node_is_as_large_as_the_vm_that_holds_its_data_disk() {
+    let (small, large) = (VmSize { processors: 2, memory: 4096 }, VmSize { processors: 4, memory: 16384 });
+    let old = Vm { size: Some(small), ..vm_of("cp1", 1) };
+    let new = Vm { size: Some(large), ..vm_of("cp1", 11) };
+    let of = |vms: Vec<Vm>| DeployStatus::of(&kept(), Ok(&seen(vms))).nodes[0].size;
+    assert_eq!(of(vec![with_disk(old.clone()), new.clone()]), Some(small));
+    assert_eq!(of(vec![old.clone(), with_disk(new.clone())]), Some(large));
+    assert_eq!(of(vec![old, new.clone()]), None, "the disk is on its way");
+    assert_eq!(of(vec![with_disk(Vm { size: None, ..new })]), None, "nobody says it");
+    assert_eq!(of(Vec::new()), None);
 }

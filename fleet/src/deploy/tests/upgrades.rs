@@ -23,8 +23,9 @@ async fn the_journal_of_a_cluster_that_is_gone_is_one_hold_and_an_upgrade_in_it_
     }
     let last = *world.lock().holds().keys().next_back().unwrap();
     let upgrade = upgrade_of(DEPLOYMENT);
-    let planned = upgrade.lines().next().unwrap();
-    world.put(last, "journal.jsonl", &format!("{planned}\n"));
+    let lines: Vec<&str> = upgrade.lines().collect();
+    let (planned, detaches) = (lines[0], lines[3]);
+    world.put(last, "journal.jsonl", &format!("{planned}\n{detaches}\n"));
     assert!(world.give(Wish::Deploy(&wanted(1))).await.failed().contains("an upgrade of this cluster is open"));
     world.give(DESTROY).await.arrived();
     let holds: Vec<u64> = world.lock().holds().keys().copied().collect();
@@ -372,4 +373,22 @@ async fn a_node_that_is_off_is_powered_on_where_an_upgrade_only_waits_for_a_pers
         assert_eq!(shown(&world, "cp2").power, PowerState::On, "{last}");
         assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "{last}: it is open as before");
     }
+}
+
+/// A plan may wait for days until somebody goes on with it.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_off_is_powered_on_where_an_upgrade_has_begun_nothing_of_any_node() {
+    const BACK: &str = r#"{"at":1,"hold":1,"event":"direction-changed","direction":"back","reason":"a test"}"#;
+    let world = World::with(3).await;
+    let own = upgrade_of_its_own(&world);
+    let planned = own.lines().take(3).collect::<Vec<_>>().join("\n");
+    change(&world, shown(&world, "cp2").uuid(), |vm| vm.power = PowerState::Off);
+    put(&world, "journal.jsonl", &format!("{planned}\n{BACK}\n"));
+    let refused = world.give(Wish::Deploy(&wanted(3))).await.failed();
+    assert!(refused.contains("an upgrade of this cluster is open"), "it is about to end: {refused}");
+    put(&world, "journal.jsonl", &format!("{planned}\n"));
+    let (arrived, _) = world.give(Wish::Deploy(&wanted(3))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    assert_eq!(shown(&world, "cp2").power, PowerState::On);
+    assert!(OpenUpgrade::find(&world).await.unwrap().is_some(), "it is open as before");
 }

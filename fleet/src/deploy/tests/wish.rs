@@ -33,7 +33,8 @@ fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_
     };
     let with = |disks: Vec<Disk>| Vm { disks, ..vm("by hand", Uuid::from_u128(9), Some(stamp.clone())) };
     let also = |kept: Kept, vm: &Vm| {
-        let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], also: std::slice::from_ref(vm) };
+        let also = std::slice::from_ref(vm);
+        let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also };
         wish.applied(DEPLOYMENT, Some(kept), std::slice::from_ref(vm)).unwrap()
     };
     let waits = |kept: &Kept, vm: &Vm| {

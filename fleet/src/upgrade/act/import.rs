@@ -8,6 +8,7 @@ use crate::upgrade::context::StepContext;
 use crate::upgrade::nodes::Nodes as _;
 use crate::upgrade::plan::{Plan, PlannedNode};
 use crate::upgrade::reason::{self, DISK_HELD, VM_STATE};
+use crate::upgrade::snapshot_name::before_swap;
 use crate::upgrade::step_error::StepError;
 
 /// Where an image comes from that lies ready.
@@ -57,7 +58,7 @@ impl StepContext<'_> {
     }
 
     pub(super) async fn snapshot(&self, plan: &Plan) -> Taken {
-        let (snapshots, name) = (self.snapshots, format!("before-{}.db", plan.id));
+        let (snapshots, name) = (self.snapshots, before_swap(plan.id));
         let kept = async { snapshots.kept(&name).await.map_err(|error| StepError::store(&error)) };
         if let Some(place) = self.look(kept).await? {
             return Ok(format!("{place} is there"));

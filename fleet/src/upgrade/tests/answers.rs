@@ -1,5 +1,6 @@
 //! A call that lasts asks again and again: how long the answer before is good when nobody answers.
 
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -51,7 +52,22 @@ async fn a_store_that_hangs_ends_the_question_when_its_answer_would_say_nothing_
         assert_eq!((error.kind, error.source.is::<Unconfirmed>()), (kind, true), "{error}");
         assert!(format!("{:#}", error.source).ends_with("nobody can say within 10 s"), "{error}");
         assert!(asked.elapsed() >= crate::authority::WINDOW);
+        // Who would ask again leaves the store alone for most of a minute.
+        assert!(guarded.call().rest() > crate::authority::WINDOW);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_to_end_rests_no_longer() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let (cancel, cancelled) = watch::channel(false);
+    let call = Call { cancelled: Some(cancelled), ..GuardedHypervisor::new(&world, &hold).call() };
+    let minute = Duration::from_secs(60);
+    assert!(call.rests(minute).await);
+    cancel.send_replace(true);
+    let asked = tokio::time::Instant::now();
+    assert!(!call.rests(minute).await && asked.elapsed() < minute);
 }
 
 /// Who was there before is told by now that it is not his any more: nobody would have it.
@@ -89,4 +105,23 @@ async fn who_is_asked_to_end_drops_a_call_that_was_permitted_nothing_and_waits_f
         let (done, ()) = tokio::join!(unless_begun(&cancelled, &call, Box::pin(work)), asks);
         assert_eq!((done.is_ok(), begun.elapsed() >= lasts), (permitted, permitted));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_noted_before_the_last_look_permits_nothing_and_is_not_noted_again() {
+    let world = World::of(1, Mode::Rolling, Ill::Well);
+    let hold = Hold::take(&world, "a test", TakeOver::FromTheDead, &|_| {}).await.unwrap();
+    let guarded = GuardedHypervisor::new(&world, &hold);
+    let notes = AtomicUsize::new(0);
+    let note = || -> Noting<'_> {
+        Box::pin(async {
+            notes.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
+    };
+    let noted = NotedCall { call: guarded.call(), note: &note, is_noted: AtomicBool::new(false) };
+    noted.prepare().await.unwrap();
+    assert_eq!((notes.load(Ordering::Relaxed), noted.call.begun.load(Ordering::Relaxed)), (1, false));
+    noted.still().await.unwrap();
+    assert_eq!((notes.load(Ordering::Relaxed), noted.call.begun.load(Ordering::Relaxed)), (1, true));
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hypervisor::{PowerState, VmSize};
+use crate::hypervisor::{PowerState, VmRef, VmSize};
 use crate::upgrade::Earlier;
 use crate::upgrade::entry::{Direction, Outcome};
 use crate::upgrade::tests::command::wait;
@@ -93,6 +93,36 @@ fn a_node_that_runs_the_image_already_is_left_alone() {
     let decided = plan(&inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap();
     let names: Vec<_> = decided.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["cp3", "cp1"]);
+}
+
+/// Nobody else knows them: neither who powers one on that is off, nor who removes the cluster.
+#[test]
+fn a_plan_notes_the_vms_and_disks_of_nodes_that_it_leaves_alone_and_what_earlier_upgrades_have_left() {
+    let mut seen = inventory(3);
+    let noted = |inventory: &Inventory| {
+        let plan = plan(inventory, &target(), &options(Mode::Rolling), Uuid::from_u128(1)).unwrap();
+        (plan.other_vms, plan.other_disks)
+    };
+    assert_eq!(noted(&seen), (BTreeSet::new(), Vec::new()), "all are planned");
+    let image = &mut seen.cluster.nodes[1].facts.as_mut().unwrap().image;
+    (image.build, image.version) = (new().build, new().version);
+    assert_eq!(noted(&seen), (BTreeSet::from([old_vm("cp2")]), vec![disk("cp2")]));
+    let (left, gone) = (Uuid::from_u128(0xf1), Uuid::from_u128(0xf2));
+    let reference = VmRef { uuid: left, id: "vm-left".to_owned() };
+    seen.vms.push(Vm { reference, name: "cp1-ccccccc".to_owned(), disks: Vec::new(), ..seen.vms[0].clone() });
+    let unheld = DiskRef { uuid: Uuid::from_u128(0xd9), path: "[datastore1] cp9/data.vmdk".to_owned() };
+    // Where the disk of a node was is not where it is.
+    let moved = DiskRef { path: "[datastore2] cp2/data.vmdk".to_owned(), ..disk("cp2") };
+    seen.cluster.earlier = Some(Earlier {
+        vms: [left, gone, old_vm("cp1"), old_vm("cp2")].into(),
+        disks: vec![disk("cp1"), moved, unheld.clone()],
+        ..earlier_of(Uuid::from_u128(0xc0))
+    });
+    assert_eq!(noted(&seen), (BTreeSet::from([left, old_vm("cp2")]), vec![disk("cp2"), unheld]));
+    // The deployment's cluster was another one then, as the operator says.
+    seen.cluster.earlier.as_mut().unwrap().cluster = Uuid::from_u128(0xc1);
+    seen.cluster.other_cluster = Some(seen.cluster.id);
+    assert_eq!(noted(&seen), (BTreeSet::from([old_vm("cp2")]), vec![disk("cp2")]));
 }
 
 /// The image stays, and with it the names of VMs: the size tells them apart.
@@ -218,7 +248,8 @@ fn of_cluster(inventory: &mut Inventory, cluster: u128) {
 
 fn earlier_of(cluster: Uuid) -> Earlier {
     let (id, direction, outcome) = (Uuid::from_u128(5), Direction::Back, Some(Outcome::RolledBack));
-    Earlier { id, deployment: Uuid::from_u128(0xde), cluster, direction, outcome }
+    let (vms, disks) = (BTreeSet::new(), Vec::new());
+    Earlier { id, deployment: Uuid::from_u128(0xde), cluster, direction, outcome, vms, disks }
 }
 
 #[test]

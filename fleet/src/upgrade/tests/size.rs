@@ -1,14 +1,16 @@
 //! New VMs of another size: with another image, and with the same.
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
 use super::command::{Given, give, give_with};
 use super::fake::fault::{At, Fault};
-use super::fake::{Ill, NODES, SMALL, World};
+use super::fake::{Ill, NODES, SMALL, World, disk};
 use super::stamp::refusals;
 use crate::authority::{Hold, TakeOver};
 use crate::hypervisor::{PowerState, VmSize};
-use crate::upgrade::{Journal, Mode, Outcome, Verb, plan};
+use crate::upgrade::{Arrived, Journal, LastUpgrade, Mode, Outcome, Progress, Verb, plan};
 
 const LARGE: VmSize = VmSize { processors: 4, memory: 16384 };
 
@@ -120,4 +122,46 @@ async fn a_node_that_is_in_its_former_vm_of_the_same_image_is_not_taken_for_swap
     let notes = format!("{:?}", status);
     assert!(notes.contains("stays as it is") && !notes.contains("its swap is final"), "{notes}");
     run_in(&world, SMALL, 1, "nothing has moved");
+}
+
+/// A deletion and a look at what is off know VMs by the last upgrade: the one before it is nobody's any more.
+#[tokio::test(start_paused = true)]
+async fn a_resize_of_some_nodes_knows_the_vm_and_the_disk_of_one_that_an_earlier_upgrade_has_made() {
+    let mut world = committed(3).await;
+    let alone = world.new_vm("cp2").uuid();
+    world.change_vm(alone, |machine| machine.vm.size = Some(LARGE));
+    world.options.size = Some(LARGE);
+    begin(&world).await;
+    let planned: BTreeSet<String> = world.plan_of_journal().await.nodes.into_iter().map(|node| node.name).collect();
+    assert_eq!(planned, BTreeSet::from(["cp1", "cp3"].map(str::to_owned)));
+    for (verb, outcome) in [(Verb::Resume, Outcome::Upgraded), (Verb::Commit, Outcome::Committed)] {
+        assert_eq!(give(&world, verb).await.outcome(), outcome);
+        let last = LastUpgrade::find(&world).await.unwrap();
+        let noted = last.noted().unwrap();
+        let own = world.lock().machines.iter().filter(|it| it.ours).map(|it| it.vm.uuid()).collect::<BTreeSet<_>>();
+        assert!(own.contains(&alone) && own.is_subset(&noted.vms), "{outcome:?}: {own:?} {noted:?}");
+        let disks: BTreeSet<Uuid> = noted.disks.iter().map(|disk| disk.uuid).collect();
+        assert_eq!(disks, BTreeSet::from(NODES.map(|node| disk(node).uuid)), "{outcome:?}");
+    }
+}
+
+/// Whoever plans anew tells what he has ended himself from what a person has taken back.
+#[tokio::test(start_paused = true)]
+async fn a_plan_of_which_nothing_was_begun_is_withdrawn_and_one_that_has_begun_is_not() {
+    let mut world = committed(3).await;
+    world.options.size = Some(LARGE);
+    for (verb, code) in [(Verb::Withdraw, "upgrade.withdrawn"), (Verb::Rollback, "upgrade.asked")] {
+        begin(&world).await;
+        let (arrived, status) = give(&world, verb).await.arrived();
+        assert_eq!(arrived, Arrived::Ended(Outcome::RolledBack), "{verb:?}");
+        assert_eq!(status.reason.as_ref().unwrap().code, code);
+        let progress = Progress::of(&status.plan, &status.entries);
+        assert_eq!(progress.is_withdrawn(), verb == Verb::Withdraw, "{verb:?}");
+        run_in(&world, SMALL, 1, "nothing has moved");
+    }
+    begin(&world).await;
+    assert_eq!(give(&world, Verb::Resume).await.outcome(), Outcome::Upgraded);
+    let refused = give(&world, Verb::Withdraw).await;
+    assert!(matches!(&refused, Given::Failed(error) if error.to_string().contains("it has begun")), "{refused:?}");
+    run_in(&world, LARGE, 2, "it stays");
 }

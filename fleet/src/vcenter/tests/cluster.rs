@@ -14,7 +14,8 @@ use crate::deploy::{Arrived, Deploy, Guests, Notice, Wanted, WantedNode, Wish};
 use crate::vcenter::DatastoreStore;
 use crate::workers::Image;
 
-pub const REMOVE: Wish<'static> = Wish::Destroy { cluster: "control", disks: true, left: &[], also: &[] };
+pub const REMOVE: Wish<'static> =
+    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also: &[] };
 
 /// Guests that have formed as soon as they run.
 struct Formed(BTreeSet<String>);
@@ -88,6 +89,7 @@ impl World {
             pace: Duration::from_millis(20),
             pause_limit: Duration::from_secs(20),
             empties: &|| Ok(()),
+            restorable: None,
             cancelled: watch::channel(false).1,
         };
         deploy.go(wish, TakeOver::FromTheDead).await.map(|(arrived, _)| arrived)

@@ -18,10 +18,15 @@ pub struct Mirrored<'a> {
 impl Mirrored<'_> {
     /// The guests of a cluster that runs on the bed; their data disks are those of its VMs.
     pub async fn adopt(&self) {
-        self.guests.lock().machines.clear();
         let vms = self.vcenter.vms().await.unwrap();
+        self.runs(vms);
+    }
+
+    /// The guests of these VMs; their data disks are theirs. A guest knows its node by the stamp that is given here, whatever vCenter has.
+    pub fn runs(&self, vms: Vec<Vm>) {
         {
             let mut state = self.guests.lock();
+            state.machines.clear();
             for content in &mut state.contents {
                 let its = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == content.node);
                 let vm = vms.iter().find(its).expect("its VM");
@@ -29,7 +34,7 @@ impl Mirrored<'_> {
                 content.holder = Some(vm.uuid());
             }
         }
-        self.follow().await;
+        self.shows(vms);
     }
 
     /// What vCenter shows now, the guests follow.
@@ -40,6 +45,11 @@ impl Mirrored<'_> {
                 Err(error) => assert_eq!(error.kind, Kind::Transient, "{error}"),
             }
         };
+        self.shows(vms);
+    }
+
+    /// The guests follow what is shown of their VMs, and there are no others.
+    fn shows(&self, vms: Vec<Vm>) {
         let mut state = self.guests.lock();
         state.machines.retain(|machine| vms.iter().any(|vm| vm.reference == machine.vm.reference));
         for vm in vms {
@@ -105,6 +115,10 @@ impl Hypervisor for Mirrored<'_> {
 
     async fn settle(&self, permit: &dyn Permit) -> Result<()> {
         self.after(self.vcenter.settle(permit).await).await
+    }
+
+    async fn may_be_stamped(&self, vm: &Vm) -> Result<()> {
+        self.vcenter.may_be_stamped(vm).await
     }
 
     async fn stamp(&self, vm: &Vm, stamp: &Stamp, permit: &dyn Permit) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The hypervisor against a vCenter that refuses what a real one refuses.
 
+mod adopt;
 mod bed;
 mod cluster;
 mod cut;
@@ -16,6 +17,7 @@ mod restart;
 mod scale;
 mod store;
 mod templates;
+mod unanswered;
 mod upgrade;
 
 use std::collections::BTreeMap;

@@ -45,6 +45,12 @@ impl Call {
         all
     }
 
+    /// Whether it may be any call. Most only look, and are made once more by themselves: what comes of the command then is as if nothing
+    /// had gone wrong, and so is what a person does afterwards, which is tried elsewhere.
+    pub fn is_any(&self) -> bool {
+        self.method.is_empty()
+    }
+
     /// Has it go wrong.
     pub async fn spoil(&self, bed: &Bed) {
         let (what, mut more) = self.fault.clone();

@@ -1,4 +1,4 @@
-//! What others do while a change waits for its place among those of its client.
+//! What others do while a change waits for its place among those of its client, or is noted.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use serde_json::json;
 use vsphere::Settings;
 
 use super::*;
+use crate::hypervisor::DiskRef;
 
 #[tokio::test]
 async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it() {
@@ -49,6 +50,43 @@ async fn what_is_attached_while_an_end_waits_for_its_place_does_not_go_with_it()
     assert_eq!(removed.kind, Kind::Refused, "{removed}");
     assert!(disks.iter().all(|disk| bed.file(&disk.path).exists()));
     assert_eq!(hypervisor.again(&goes).await.data_disks().count(), 1);
+}
+
+/// Permits everything. While that is noted, somebody attaches a disk to a VM.
+struct Attaching {
+    by: VcenterHypervisor,
+    to: Vm,
+    disk: DiskRef,
+}
+
+#[async_trait]
+impl Permit for Attaching {
+    async fn prepare(&self) -> Result<()> {
+        self.by.attach(&self.by.again(&self.to).await, &self.disk, &Free).await
+    }
+
+    async fn still(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_is_attached_while_an_end_is_noted_does_not_go_with_it() {
+    let bed = Bed::start(&[]);
+    let (hypervisor, ova) = (bed.hypervisor().await, ova());
+    let image = hypervisor.lay(&ova).await;
+    let vm = hypervisor.added("cp1", &image).await;
+    let disk = vm.data_disks().next().unwrap().reference.clone();
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let permit = Attaching { by: bed.hypervisor().await, to: vm, disk: disk.clone() };
+    let removed = hypervisor.delete_disk(&disk, &permit).await.unwrap_err();
+    assert_eq!(removed.kind, Kind::Refused, "{removed}");
+    let vm = hypervisor.again(&permit.to).await;
+    assert!(vm.disk(disk.uuid).is_some() && bed.file(&disk.path).exists());
+    hypervisor.detach(&vm, &disk, &Free).await.unwrap();
+    let gone = hypervisor.destroy(&hypervisor.again(&vm).await, &permit).await.unwrap_err();
+    assert_eq!(gone.kind, Kind::Changed, "{gone}");
+    assert!(hypervisor.again(&vm).await.disk(disk.uuid).is_some() && bed.file(&disk.path).exists());
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::cut::CutStore;
 use super::mirrored::Mirrored;
+use super::others::by_hand;
 use super::*;
 use crate::authority::{DirectoryStore, Store, TakeOver};
 use crate::hypervisor::PowerState;
@@ -27,8 +28,30 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster that runs the old image.
     pub async fn of(nodes: usize) -> Self {
+        let cluster = Self::without_vms(nodes).await;
+        cluster.found(nodes).await;
+        cluster
+    }
+
+    /// A cluster that runs the old image in VMs that a person has imported.
+    pub async fn by_hand(nodes: usize) -> Self {
+        let cluster = Self::without_vms(nodes).await;
+        let client = cluster.bed.client().await;
+        let mut vms = Vec::new();
+        for node in &fake::NODES[..nodes] {
+            let made = by_hand(&client, &cluster.old, node, "control").await;
+            client.changes(&vsphere::Unguarded).power_on(&made).await.unwrap();
+            let uuid = client.vm(&made).await.unwrap().bios_uuid.parse().unwrap();
+            let [vm] = <[Vm; 1]>::try_from(cluster.hypervisor.with_bios_uuid(uuid).await.unwrap()).unwrap();
+            vms.push(Vm { stamp: Some(stamp(node, None)), ..vm });
+        }
+        cluster.mirrored().runs(vms);
+        cluster
+    }
+
+    async fn without_vms(nodes: usize) -> Self {
         let bed = Bed::start(&["-others", "5", "-lease-timeout", "3s"]);
-        let cluster = Self {
+        Self {
             hypervisor: bed.hypervisor().await,
             store: bed.store().await,
             guests: World::of(nodes, Mode::Rolling, Ill::Well),
@@ -36,9 +59,7 @@ impl Cluster {
             old: ova_with(vec![("kaas.test".to_owned(), "old".to_owned())]),
             snapshots: tempfile::tempdir().unwrap(),
             bed,
-        };
-        cluster.found(nodes).await;
-        cluster
+        }
     }
 
     async fn found(&self, nodes: usize) {
@@ -59,7 +80,7 @@ impl Cluster {
         self.found(nodes).await;
     }
 
-    fn mirrored(&self) -> Mirrored<'_> {
+    pub fn mirrored(&self) -> Mirrored<'_> {
         Mirrored { vcenter: &self.hypervisor, guests: &self.guests }
     }
 

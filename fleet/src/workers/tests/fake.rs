@@ -104,6 +104,8 @@ pub struct Machine {
 
 #[derive(Default)]
 pub struct State {
+    /// Whether what is kept may have been turned back.
+    pub restorable: bool,
     pub machines: Vec<Machine>,
     pub nodes: Vec<NodeSeen>,
     pods: BTreeMap<String, Vec<Pod>>,
@@ -408,6 +410,7 @@ impl World {
             clock: &clock,
             pace: Duration::from_secs(1),
             pause_limit: Duration::from_secs(1200),
+            restorable: self.lock().restorable,
             cancelled,
         };
         act(&workers).await

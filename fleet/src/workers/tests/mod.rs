@@ -6,6 +6,7 @@ pub(super) mod fake;
 mod hangs;
 mod in_its_place;
 mod minors;
+mod newer;
 mod records;
 mod says;
 mod scale;

@@ -202,6 +202,7 @@ impl<'a> Crew<'a> {
                 clock: &clock,
                 pace: Duration::from_secs(1),
                 pause_limit: Duration::from_secs(self.at.work.waiting.pause_limit),
+                restorable: false,
                 cancelled,
             };
             act(&workers).await

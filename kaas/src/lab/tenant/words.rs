@@ -260,6 +260,7 @@ pub mod tests {
             stopped: Vec::new(),
             done: false,
             held_by: None,
+            newer: Vec::new(),
         }
     }
 

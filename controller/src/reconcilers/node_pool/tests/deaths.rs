@@ -19,7 +19,7 @@ impl Pooled {
     }
 
     /// By one controller, until it dies or something is so: true if it has died.
-    async fn until_death(&self, objects: &Mortal, is_so: impl Fn(&Self) -> bool) -> bool {
+    pub(super) async fn until_death(&self, objects: &Mortal, is_so: impl Fn(&Self) -> bool) -> bool {
         for _ in 0..80 {
             if is_so(self) {
                 return false;

@@ -10,7 +10,7 @@ const AFTER: Duration = Duration::from_secs(300);
 
 impl Pooled {
     /// A pool whose workers have joined.
-    async fn settled(replicas: u32) -> Self {
+    pub(super) async fn settled(replicas: u32) -> Self {
         let pooled = Self::new(replicas).await;
         pooled.until("settled", |it| it.is_settled(replicas.into())).await;
         pooled
@@ -180,4 +180,24 @@ async fn a_lost_answer_repairs_nobody_twice() {
         pooled.0.place.lock().fault = Some((made + change, fault));
         story(&pooled, &format!("{fault:?} at change {change}")).await;
     }
+}
+
+/// A database that was turned back has the times of then.
+#[tokio::test(start_paused = true)]
+async fn how_long_a_worker_was_ill_before_this_term_does_not_count() {
+    let mut pooled = Pooled::settled(2).await;
+    pooled.silences("shop-general-w1");
+    pooled.reconcile().await.unwrap();
+    let since =
+        |it: &Pooled| it.0.api.named("machines", "shop-general-w1").unwrap()["status"]["unhealthySince"].clone();
+    let before = since(&pooled);
+    assert!(before.is_string(), "{before}");
+    tokio::time::sleep(2 * AFTER).await;
+    let clock = pooled.0.clock.clone();
+    pooled.0.term = Term::elected("controller after a restore", clock.clone(), clock.now());
+    // It is not renewed, and ends while rounds are gone.
+    let _ = pooled.reconcile().await;
+    assert_eq!(pooled.phase("shop-general-w1"), "Member");
+    pooled.0.term = Term::unlimited("controller two");
+    pooled.until("repaired", |it| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
 }

@@ -114,13 +114,26 @@ impl World {
         self.api.remove::<TenantCluster>(Some("team-blue"), "shop");
     }
 
+    /// The UUIDs of the disks that are named as left.
+    pub fn left(&self) -> Vec<String> {
+        let left = self.status()["deployment"]["left"].clone();
+        left.as_array().into_iter().flatten().filter_map(|disk| disk["uuid"].as_str().map(str::to_owned)).collect()
+    }
+
     /// Nothing of the cluster is anywhere.
     pub fn is_clean(&self, what: &str) {
+        self.is_clean_but(what, &[]);
+    }
+
+    /// The same, but for these disks that were named as left.
+    pub fn is_clean_but(&self, what: &str, left: &[String]) {
         for kind in ["machines", "ipaddresses", "secrets", "leases", "operations", "tenantclusters"] {
             assert_eq!(self.api.names(kind), [""; 0], "{what}: {kind}");
         }
         assert!(self.place.vms().is_empty(), "{what}: {:?}", self.place.vms());
-        assert!(self.place.lock().disks.values().all(|own| !own), "{what}: disks");
+        let own: Vec<String> =
+            self.place.lock().disks.iter().filter(|(_, own)| **own).map(|(disk, _)| disk.to_string()).collect();
+        assert!(own.iter().all(|disk| left.contains(disk)), "{what}: disks");
     }
 
     /// The cluster serves, and is as it was declared, once.
@@ -130,7 +143,7 @@ impl World {
         assert_eq!(self.place.vms().into_keys().collect::<Vec<_>>(), machines, "{what}");
         assert_eq!(self.api.names("ipaddresses").len(), 6, "{what}: three nodes, two Services and the endpoint");
         assert_eq!(self.api.names("secrets"), ["shop-deployer", "shop-kubeconfig"], "{what}");
-        assert_eq!(self.place.lock().disks.len(), 3, "{what}: disks");
+        assert_eq!(self.place.lock().disks.len(), 3 + self.left().len(), "{what}: disks");
     }
 
     pub fn secret(&self, name: &str) -> Secret {

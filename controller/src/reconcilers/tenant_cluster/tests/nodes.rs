@@ -57,7 +57,7 @@ impl State {
         own.into_iter().find(|made| self.is_up(made, Duration::MAX))
     }
 
-    fn address(&self, vm: &Vm) -> Option<Ipv4Addr> {
+    pub fn address(&self, vm: &Vm) -> Option<Ipv4Addr> {
         let form = self.forms.get(&vm.name)?;
         form.get(keys::ADDRESS)?.split('/').next()?.parse().ok()
     }

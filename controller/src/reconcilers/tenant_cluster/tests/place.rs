@@ -86,6 +86,12 @@ pub struct State {
     pub stopped: BTreeSet<String>,
     /// Whether the Kubernetes API does not answer.
     pub is_silent: bool,
+    /// Addresses that whoever rules the cluster has written into Nodes, by their names.
+    pub written: BTreeMap<String, Ipv4Addr>,
+    /// How many times it does not answer from now on who asks for its nodes.
+    pub silences: usize,
+    /// How many times nobody is told from now on what VMs show of their cluster.
+    pub hidden: usize,
     /// Pods that do not move away, by their nodes' names.
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
@@ -310,8 +316,9 @@ fn has_joined(state: &State, (vm, _, since): &Made) -> bool {
 #[async_trait]
 impl Cluster for Api {
     async fn nodes(&self) -> anyhow::Result<Vec<NodeSeen>> {
-        let state = self.0.lock();
-        if state.is_silent {
+        let mut state = self.0.lock();
+        if state.is_silent || state.silences > 0 {
+            state.silences = state.silences.saturating_sub(1);
             bail!("the API does not answer");
         }
         let is_there = |it: &&Made| {
@@ -326,7 +333,7 @@ impl Cluster for Api {
             provider: format!("vsphere://{}", vm.uuid()),
             ready: !state.unready.contains(&vm.name),
             cordoned: state.cordoned.contains(&vm.name),
-            address: None,
+            address: state.written.get(&vm.name).copied().or_else(|| state.address(vm)),
             excluded: state.cordoned.contains(&vm.name),
             control: state.is_control(vm),
             kubelet: state.contents.get(&name(vm)).map_or("v1.36.2".to_owned(), |it| format!("v{}", it.kubernetes)),
@@ -441,6 +448,11 @@ impl Hypervisor for Of {
     }
 
     async fn fingerprints(&self, _: &VmRef) -> Result<Option<Fingerprints>> {
+        let hidden = self.place.lock().hidden;
+        if hidden > 0 {
+            self.place.lock().hidden = hidden - 1;
+            return Err(Error::transient(anyhow::anyhow!("the vCenter does not answer")));
+        }
         self.place.look(|state| {
             let authority = state.authority.as_ref().unwrap().1;
             state.has_formed().then_some(Fingerprints { authority, endpoint: Fingerprint::of(b"e") })
@@ -461,6 +473,13 @@ impl Hypervisor for Of {
         };
         let is_it = |it: &&Made| it.0.reference == *vm;
         self.place.look(|state| state.vms.iter().find(is_it).is_some_and(|it| has_joined(state, it)).then_some(said))
+    }
+
+    async fn given(&self, vm: &VmRef, key: &str) -> Result<Option<String>> {
+        self.place.look(|state| {
+            let own = state.vms.iter().find(|(own, ..)| own.reference == *vm);
+            own.and_then(|(own, ..)| state.forms.get(&own.name)?.get(key).cloned())
+        })
     }
 
     async fn settle(&self, permit: &dyn Permit) -> Result<()> {

@@ -202,18 +202,25 @@ impl Hypervisor for World {
     }
 
     async fn has_disk(&self, disk: &DiskRef) -> Result<bool> {
-        let disk = disk.uuid;
-        self.look("has_disk", move |state| state.disks.contains_key(&disk)).await
+        let disk = disk.clone();
+        self.look("has_disk", move |state| state.has(&disk)).await
     }
 
+    /// It looks a last time once that is noted.
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
+        permit.prepare().await?;
+        let seen = disk.clone();
+        let last = self.look("delete_disk.look", move |state| {
+            if state.disks_stay {
+                return Err(Error::refused("a VM in another folder holds the disk"));
+            }
+            if state.has(&seen) { Ok(()) } else { Err(Error::not_found("no such disk")) }
+        });
+        last.await??;
         let disk = disk.uuid;
         self.change("delete_disk", permit, move |state| {
             if state.disks_locked {
                 bail!(Error::transient(anyhow::anyhow!("somebody has locked the disk")));
-            }
-            if state.disks_stay {
-                bail!(Error::refused("a VM in another folder holds the disk"));
             }
             let held = state.machines.iter().any(|machine| machine.vm.disk(disk).is_some());
             assert!(!held, "{disk} is held and was to be removed");

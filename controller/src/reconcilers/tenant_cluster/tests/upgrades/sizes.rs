@@ -2,9 +2,10 @@
 
 use fleet::hypervisor::VmSize;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
-use crate::objects::{ControlPlaneSize, Limits, NodePool, Provider, VMClass};
+use crate::objects::{ControlPlaneSize, Limits, NodePool, Provider, Reference, VMClass};
 
 const SMALL: (u32, u32) = (2, 4096);
 const LARGE: (u32, u32) = (4, 16384);
@@ -112,6 +113,20 @@ async fn the_former_class_named_before_the_commit_is_the_way_back_to_the_vms_tha
 }
 
 #[tokio::test(start_paused = true)]
+async fn auto_named_again_before_the_commit_is_the_way_back_as_well() {
+    let world = World::resizable().await;
+    let vms = world.place.vms();
+    world.names_class("large");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    assert_eq!(world.operations()[0].spec.to_class.as_deref(), Some("large"));
+    world.names_class("auto");
+    world.until("back", World::is_current).await;
+    world.rests().await;
+    world.all_have(FORMER, SMALL, "it went back");
+    assert_eq!((world.place.vms(), world.outcome().as_deref()), (vms, Some("rolled back")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_another_image_new_vms_have_the_size_of_the_class_now_and_on_the_way_back_what_they_had() {
     let world = World::resizable().await;
     let vms = world.place.vms();
@@ -197,6 +212,103 @@ async fn a_size_for_which_a_provider_has_no_room_is_refused_before_anything_is_m
     world.all_have(NEW, LARGE, "there is room");
 }
 
+/// Who only wishes takes nothing from those who are about to begin.
+#[tokio::test(start_paused = true)]
+async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_is_some() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    assert_eq!((world.operations().len(), world.held()), (1, SMALL), "it is planned");
+    // Somebody else has taken a part of it.
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
+    assert_eq!((world.held(), world.place.vms().len()), (SMALL, 3));
+    world.limited(room(12));
+    world.until("larger", World::is_current).await;
+    world.all_have(FORMER, LARGE, "there is room");
+    assert_eq!(world.operations().len(), 1, "by the plan that was read");
+}
+
+/// Each of them has noted it before it looked, and none has begun.
+#[tokio::test(start_paused = true)]
+async fn of_clusters_that_grow_at_the_same_time_the_one_that_came_first_keeps_its_room() {
+    for gives_back in [true, false] {
+        let world = World::resizable().await;
+        let mut other: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+        (other.metadata.name, other.metadata.uid) = (Some("zoo".to_owned()), Some(Uuid::max().to_string()));
+        world.api.put(&other);
+        let note = |mut machine: Machine, (processors, memory)| {
+            (machine.spec.processors, machine.spec.memory_mib) = (processors, memory);
+            world.api.put(&machine);
+        };
+        let of_other = |size| {
+            for (number, mut machine) in (1_u128..).zip(world.machines()) {
+                machine.metadata.name = Some(format!("zoo-cp{number}"));
+                machine.metadata.uid = Some(Uuid::from_u128(number).to_string());
+                machine.metadata.owner_references = None;
+                machine.spec.cluster_ref = Reference::to("zoo");
+                note(machine, size);
+            }
+        };
+        for machine in world.machines() {
+            note(machine, LARGE);
+        }
+        of_other(LARGE);
+        // There is room for one of them.
+        world.limited(Some(Limits { nodes: None, processors: Some(18), memory_mib: None }));
+        world.names_class("large");
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(world.held(), LARGE, "it waits for its turn");
+            if gives_back {
+                of_other(SMALL);
+            }
+        };
+        let (done, ()) = tokio::join!(world.reconcile(), later);
+        done.unwrap();
+        if gives_back {
+            world.until("larger", World::is_current).await;
+            world.all_have(FORMER, LARGE, "it came first");
+        } else {
+            assert_eq!((world.held(), world.condition("Preflight").1.as_str()), (SMALL, "CapacityMissing"));
+        }
+    }
+}
+
+/// There may be none for weeks.
+#[tokio::test(start_paused = true)]
+async fn while_a_plan_waits_for_room_a_node_that_is_off_is_powered_on_and_one_that_is_gone_is_said() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    let waits = |world: &World| world.reason_of_operation("Progressing") == "Waiting" && world.outcome().is_none();
+    assert!(waits(&world), "{:?}", world.operations());
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
+    world.until("all are on", World::are_on).await;
+    world.rests().await;
+    assert!(waits(&world) && world.held() == SMALL, "{:?}", world.operations());
+    world.place.lose("shop-cp3");
+    world.until("said", |world| world.condition("Progressing").1 == "Stuck").await;
+    assert!(world.condition("Progressing").2.contains("shop-cp3"), "{:?}", world.condition("Progressing"));
+    assert_eq!((waits(&world), world.condition("Preflight").1.as_str()), (true, "CapacityMissing"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_class_that_is_not_there_and_a_data_disk_of_another_size_are_said() {
     let world = World::resizable().await;
@@ -225,17 +337,131 @@ async fn after_a_resize_that_was_abandoned_no_size_is_taken_for_current_that_not
     assert_eq!((world.up_to_date().as_str(), world.held()), ("ChangeFailed", LARGE));
     world.names_class("small");
     world.rests().await;
-    let (_, reason, words) = world.condition("UpToDate");
-    assert!(reason == "ChangeBlocked" && words.contains("2 processors"), "{reason}: {words}");
+    let is_known = |world: &World| {
+        let (_, reason, words) = world.condition("UpToDate");
+        assert!(reason == "ChangeBlocked" && words.contains("2 processors"), "{reason}: {words}");
+        assert_eq!(world.held(), LARGE, "what they have counts");
+    };
+    is_known(&world);
+    // One that goes back has them as they were before, and that was not what is pinned.
+    world.api.put(&class("wide", (4, 8192)));
+    world.names_class("wide");
+    world.until("in wide ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    assert_eq!(world.held(), LARGE, "they may come back");
+    world.names_class("small");
+    world.until("back", |world| world.outcome().as_deref() == Some("rolled back")).await;
+    world.rests().await;
+    is_known(&world);
     world.names_class("large");
     world.until("taken for what it is", World::is_current).await;
-    assert_eq!((world.held(), world.operations().len()), (LARGE, 1), "nothing was left to do");
+    assert_eq!((world.held(), world.operations().len()), (LARGE, 2), "nothing was left to do");
     assert_eq!(world.status()["resolved"]["memoryMiB"], LARGE.1);
+    world.rests().await;
+    assert!(world.operations().iter().any(|it| it.status.as_ref().unwrap().pinned), "that is noted");
+}
+
+/// What is in the way of a size is in the way of nothing else.
+#[tokio::test(start_paused = true)]
+async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_follows() {
+    let world = World::resizable().await;
+    world.limited(Some(Limits { nodes: None, processors: Some(11), memory_mib: None }));
+    world.edit(|spec| {
+        spec.control_plane.vm_class = "large".to_owned();
+        spec.image = Some(NEW.to_owned());
+    });
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    let (_, _, words) = world.condition("UpToDate");
+    assert!(words.contains("waits: clusters of the Provider dc1 may have 11 processors"), "{words}");
+    assert_eq!(world.held(), SMALL, "there is no room for more");
+    world.until("committed", |world| world.up_to_date() == "ChangeBlocked").await;
+    world.all_have(NEW, SMALL, "it is committed");
+    assert_eq!(world.condition("Preflight").1, "CapacityMissing");
+    world.edit(|spec| spec.version = "1.37".to_owned());
+    world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
+    assert_eq!(world.held(), SMALL);
+    world.limited(None);
+    world.until("larger", World::is_current).await;
+    world.all_have(NEW, LARGE, "there is room");
+}
+
+/// It waits for room by itself, and nothing else does.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_waits_for_room_gives_way_to_a_minor_and_is_made_anew_once_there_is_some() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.goes_to(NEW);
+    world.until("upgraded", World::is_current).await;
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
+    world.edit(|spec| spec.version = "1.37".to_owned());
+    world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
+    world.rests().await;
+    assert_eq!((world.outcome().as_deref(), world.held()), (Some("rolled back"), SMALL));
+    assert_eq!(
+        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
+        ("ChangeBlocked", "CapacityMissing")
+    );
+    world.limited(None);
+    world.until("larger", World::is_current).await;
+    world.all_have(NEW, LARGE, "there is room");
+}
+
+/// A class may be deleted and made anew while a plan waits for room.
+#[tokio::test(start_paused = true)]
+async fn a_plan_whose_class_is_made_anew_is_carried_out_and_has_not_failed() {
+    let world = World::resizable().await;
+    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+    world.limited(room(12));
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.control_plane.vm_class = "large".to_owned();
+    });
+    world.rests().await;
+    world.limited(room(11));
+    world.edit(|spec| spec.paused = false);
+    world.rests().await;
+    world.api.remove::<VMClass>(None, "large");
+    world.rests().await;
+    assert_eq!((world.condition("Preflight").1.as_str(), world.outcome()), ("ReferenceMissing", None));
+    world.limited(room(12));
+    world.api.put(&class("large", LARGE));
+    world.until("larger", World::is_current).await;
+    world.all_have(FORMER, LARGE, "it is there again");
+    assert_eq!(world.operations().len(), 1, "by the plan that was read");
+}
+
+/// Somebody has given its VM that size by hand already.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_a_resize_leaves_alone_is_powered_on_and_removed_as_the_others_are() {
+    let world = World::resizable().await;
+    world.names_class("large");
+    world.until("in large ones", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.until("committed", World::is_current).await;
+    let alone = world.place.vms().into_keys().find(|name| name.starts_with("shop-cp2")).unwrap();
+    let small = VmSize { processors: SMALL.0, memory: SMALL.1.into() };
+    world.place.change(&alone, |vm| vm.size = Some(small));
+    world.names_class("small");
+    world.until("smaller", |world| world.is_current() && world.operations().len() == 2).await;
+    world.all_have(FORMER, SMALL, "smaller again");
+    assert!(world.place.vms().contains_key(&alone), "{:?}", world.place.vms());
+    world.place.change(&alone, |vm| vm.power = PowerState::Off);
+    world.until("all are on", World::are_on).await;
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was deleted");
 }
 
 /// The database of the control cluster is of before the resize, and the VMs are not.
 #[tokio::test(start_paused = true)]
-async fn in_a_restored_database_the_former_size_is_not_current_while_nodes_have_the_new_one() {
+async fn in_a_restored_database_nothing_is_done_while_nodes_have_the_new_size() {
     let mut world = World::resizable().await;
     let before = world.api.snapshot();
     world.names_class("large");
@@ -245,15 +471,8 @@ async fn in_a_restored_database_the_former_size_is_not_current_while_nodes_have_
     world.term = Term::unlimited("controller two");
     let changes = world.place.lock().changes.len();
     world.rests().await;
-    let (_, reason, words) = world.condition("UpToDate");
-    assert!(reason == "ChangeBlocked" && words.contains("2 processors"), "{reason}: {words}");
+    assert_eq!((world.condition("Progressing").1.as_str(), world.up_to_date().as_str()), ("Drifted", "ChangeBlocked"));
     assert_eq!((world.operations().len(), world.place.lock().changes.len()), (0, changes), "nothing of it is changed");
-    world.names_class("large");
-    world.until("taken for what it is", World::is_current).await;
-    world.rests().await;
-    assert!(world.is_current(), "and stays so");
-    assert_eq!((world.held(), world.operations().len()), (LARGE, 0), "nothing was left to do");
-    assert_eq!(world.status()["resolved"]["memoryMiB"], LARGE.1);
 }
 
 /// Whatever fails and wherever a controller dies, nodes are in VMs of the declared size, and that is what is noted of them.

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::node::Node;
+use contract::swap::{Refused, Stage};
 use fleet::authority::{Snapshots, TakeOver};
 use fleet::deploy::{Guests, Kept};
 use fleet::hypervisor::{PowerState, Vm};
 use fleet::node::Credentials;
-use fleet::upgrade::{Asking, Deployment, Given, KubernetesOptions, Notice, Options, Renewed, Target};
+use fleet::upgrade::{Asked, Asking, Deployment, Given, KubernetesOptions, Nodes, Notice, Options, Renewed, Target};
 use kube::ResourceExt;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use super::Work;
+use super::super::Work;
+use super::super::place::Opened;
+use super::super::runner::{PACE, PAUSE_LIMIT};
 use super::own_nodes::OwnNodes;
-use super::place::Opened;
 use crate::context::Trouble;
 use crate::objects::TenantCluster;
 use crate::reach::{ClusterStore, Swap};
 
-/// The pause between two looks, and how long a run waits for what cannot be done now.
-const PACE: Duration = Duration::from_secs(2);
-const PAUSE_LIMIT: Duration = Duration::from_secs(60);
 /// How long one node may take to go to another minor of Kubernetes.
 pub(super) const KUBERNETES: Duration = Duration::from_secs(1800);
 
@@ -31,7 +31,7 @@ pub(super) const KUBERNETES: Duration = Duration::from_secs(1800);
 pub(super) const OVER: TakeOver = TakeOver::FromAnyone;
 
 /// What the nodes and the VMs of one cluster are worked on with.
-pub(super) struct Operator<'a> {
+pub(in crate::reconcilers::tenant_cluster) struct Operator<'a> {
     opened: &'a Opened,
     nodes: Renewed<'a>,
     store: ClusterStore<'a>,
@@ -71,6 +71,77 @@ impl<'a> Operator<'a> {
         self.deployment(&|_| (), watch::channel(false).1).plan_kubernetes_over(options, OVER).await.map(drop)
     }
 
+    /// What each control node that runs says of itself, once it says that it runs in the VM that is kept of it. One whose VM does not run is
+    /// lost, and stays as it is noted: it is not waited for, and may not answer from elsewhere.
+    ///
+    /// # Errors
+    /// Which one does not say so, or does not answer; or the cluster's API lists control nodes that were not made for it.
+    pub(in crate::reconcilers::tenant_cluster) async fn proved(
+        &self,
+        kept: &Kept,
+        vms: &[Vm],
+    ) -> anyhow::Result<Vec<Node>> {
+        self.nodes.control_nodes().await?;
+        let mut said = Vec::new();
+        for node in &kept.nodes {
+            let name = &node.name;
+            let told = self.nodes.facts(node.address).await;
+            if !vms.iter().any(|vm| node.vm == Some(vm.uuid()) && vm.power == PowerState::On) {
+                let is_silent = told.is_err();
+                anyhow::ensure!(
+                    is_silent,
+                    "{name} answers, and runs in no VM that carries the cluster's stamp and is on"
+                );
+                log::warn!("{name} has no VM that runs: it is not adopted");
+                continue;
+            }
+            let told = told.with_context(|| format!("asking {name}"))?;
+            anyhow::ensure!(
+                told.node == *name && told.holder == node.vm,
+                "{name} does not say that it runs in the VM that holds its data disk"
+            );
+            let is_final = told.swap.as_ref().is_none_or(|swap| swap.stage != Stage::Taken);
+            anyhow::ensure!(
+                is_final || told.good.is_some(),
+                "{name} runs in a new VM that is not final, and is not found good: mend what it says, and it becomes final with the others"
+            );
+            said.push(told);
+        }
+        Ok(said)
+    }
+
+    /// Ends the swaps that are open on these nodes, of which no journal is believed any more: a node that runs in its new VM stays there for
+    /// good, and one that was to leave its VM stays in that. While one is open a node takes part in no other one.
+    ///
+    /// # Errors
+    /// Which one is not ended, and why. Others may be.
+    pub(in crate::reconcilers::tenant_cluster) async fn ends_swaps(
+        &self,
+        kept: &Kept,
+        said: &[Node],
+    ) -> anyhow::Result<()> {
+        for node in said {
+            let name = &node.node;
+            let Some(swap) = node.swap.as_ref().filter(|swap| swap.stage != Stage::Failed) else { continue };
+            let address = kept.node(name).with_context(|| format!("there is no node {name}"))?.address;
+            // What changes something goes by what is at hand.
+            Nodes::ready(&self.nodes).await?;
+            let asked = match swap.stage {
+                Stage::Taken => self.nodes.commit(address, swap.id).await,
+                _ => self.nodes.cancel_swap(address, swap.id).await,
+            };
+            match asked.with_context(|| format!("asking {name} to end its swap"))? {
+                Asked::Done => {}
+                Asked::Begun => anyhow::bail!("{name} is ending its swap"),
+                Asked::Refused(Refused { code, reason }) => {
+                    anyhow::bail!("{name} refuses to end its swap: {reason} ({code})")
+                }
+                Asked::Unknown => anyhow::bail!("{name} has a swap open, and its image ends none when it is asked"),
+            }
+        }
+        Ok(())
+    }
+
     /// The same, which begins this swap where one is begun.
     pub(super) fn beginning(self, swap: Swap) -> Self {
         Self { store: self.store.beginning(swap), ..self }
@@ -79,7 +150,7 @@ impl<'a> Operator<'a> {
 
 impl Work<'_> {
     /// What a cluster's nodes and VMs are worked on with. `guests` knows its deployer's key.
-    pub(super) async fn operator<'o>(
+    pub(in crate::reconcilers::tenant_cluster) async fn operator<'o>(
         &'o self,
         cluster: &'o TenantCluster,
         opened: &'o Opened,
@@ -116,7 +187,11 @@ impl Work<'_> {
 ///
 /// # Errors
 /// When none gives one.
-pub(super) async fn issued(opened: &Opened, guests: &dyn Guests, kept: &Kept) -> anyhow::Result<Zeroizing<String>> {
+pub(in crate::reconcilers::tenant_cluster) async fn issued(
+    opened: &Opened,
+    guests: &dyn Guests,
+    kept: &Kept,
+) -> anyhow::Result<Zeroizing<String>> {
     let vms = opened.hypervisor.vms().await?;
     let mut last = anyhow::anyhow!("no VM of a control node is on");
     for node in &kept.nodes {

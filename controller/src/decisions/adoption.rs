@@ -1,0 +1,290 @@
+//! What is kept of a cluster whose control nodes run in VMs that are newer than the database, once a person has them taken as they are; and
+//! what is pinned then. Pure: whether nodes run in these VMs they say themselves, and that is asked elsewhere.
+
+use std::collections::BTreeMap;
+
+use contract::node::RunningImage;
+use fleet::deploy::{Kept, Node};
+use fleet::hypervisor::{PowerState, Vm};
+use kube::ResourceExt;
+use uuid::Uuid;
+
+use super::change::with_size;
+use super::swapping::Swapping;
+use crate::objects::{ADOPT, ControlPlaneSize, NodeImage, Operation, OperationKind, Resolved, TenantCluster};
+
+/// Whether a person wants VMs that are newer than the database taken as they are.
+pub fn is_to_adopt(cluster: &TenantCluster) -> bool {
+    cluster.annotations().get(ADOPT).is_some_and(|named| *named == cluster.name_any())
+}
+
+/// What a person can do about VMs that are newer than the database, after words that name them.
+pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
+    let (name, namespace) = (cluster.name_any(), cluster.namespace().unwrap_or_default());
+    let other = cluster.annotations().get(ADOPT).filter(|named| **named != name);
+    let other = other.map(|named| format!(" (it has {named:?})")).unwrap_or_default();
+    format!(
+        "{drifted}. Have them taken as they are with the annotation {ADOPT} with the cluster's name{other}, as \
+         `kaas cluster adopt {name} --namespace {namespace}` does; or remove them in the vCenter"
+    )
+}
+
+/// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk. One that has none, or
+/// runs where that is noted, stays as it is noted once the cluster has formed.
+///
+/// # Errors
+/// In words, what cannot be taken.
+pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
+    let is_of = |vm: &Vm, node: &Node| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
+    let is_stranger = |vm: &&Vm| vm.data_disks().next().is_some() && !kept.nodes.iter().any(|node| is_of(vm, node));
+    if let Some(vm) = vms.iter().find(is_stranger) {
+        return Err(format!("{vm} is stamped as a node that the cluster does not have: remove it, or its stamp"));
+    }
+    let taken = |node: &Node| {
+        let own: Vec<&Vm> = vms.iter().filter(|vm| is_of(vm, node) && vm.data_disks().next().is_some()).collect();
+        let vm = match own.as_slice() {
+            [] if kept.formed => return Ok(node.clone()),
+            [] => return Err(format!("{} has no VM that holds a data disk", node.name)),
+            [vm] if kept.formed && node.vm == Some(vm.uuid()) => return Ok(node.clone()),
+            [vm] => *vm,
+            several => {
+                let named = several.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+                return Err(format!("{} has several VMs that hold a data disk, {named}: one is a copy", node.name));
+            }
+        };
+        if vm.power != PowerState::On {
+            return Err(format!(
+                "{vm}, the VM of {}, is {}: power it on, for the node says that it is its own",
+                node.name, vm.power
+            ));
+        }
+        let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
+        match disks.as_slice() {
+            [disk] if node.disk.is_none_or(|noted| noted == *disk) => {
+                Ok(Node { vm: Some(vm.uuid()), started: true, disk: Some(*disk), ..node.clone() })
+            }
+            [_] => Err(format!("{vm} holds another data disk than {} was made with", node.name)),
+            several => Err(format!("{vm}, the VM of {}, holds {} data disks", node.name, several.len())),
+        }
+    };
+    let nodes = kept.nodes.iter().map(taken).collect::<Result<Vec<_>, String>>()?;
+    Ok(Kept { nodes, formed: true, ..kept.clone() })
+}
+
+/// What is pinned of control nodes that run these images, by their names, in VMs of these sizes. Where they run several, what is pinned
+/// stays, and the one that the spec names is swapped to.
+///
+/// # Errors
+/// In words, why nothing can be pinned.
+pub fn pinned_as_run(
+    cluster: &TenantCluster,
+    run: &[(String, RunningImage)],
+    sizes: &[Option<ControlPlaneSize>],
+    images: &[NodeImage],
+) -> Result<Resolved, String> {
+    let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+    let mut found: BTreeMap<String, &NodeImage> = BTreeMap::new();
+    for (node, runs) in run {
+        let image = images.iter().find(|image| is_image(image, runs)).ok_or_else(|| {
+            let RunningImage { name, version, build, .. } = runs;
+            format!("{node} runs {name} {version} (build {build}), and no NodeImage is that one: push it, and make the object")
+        })?;
+        found.insert(image.name_any(), image);
+    }
+    let names: Vec<&str> = found.keys().map(String::as_str).collect();
+    let resolved = match (names.as_slice(), &cluster.spec.image) {
+        ([name], _) => {
+            Resolved { image: Some((*name).to_owned()), digest: Some(found[*name].spec.digest.clone()), ..pinned }
+        }
+        (names, Some(wanted)) if names.contains(&wanted.as_str()) && pinned.image.as_ref() != Some(wanted) => pinned,
+        (names, _) => {
+            let names = names.join(" and ");
+            return Err(format!("its control nodes run {names}: name in spec.image the one that all are to run"));
+        }
+    };
+    let size = sizes.first().copied().flatten().filter(|first| sizes.iter().all(|size| size.as_ref() == Some(first)));
+    Ok(with_size(resolved, size))
+}
+
+/// Swaps that are open by journals that are older than the VMs: nothing that they say next is so.
+///
+/// # Errors
+/// In words, which one is not understood: whether it is open nobody can tell.
+pub fn superseded(operations: &[Operation]) -> Result<Vec<&Operation>, String> {
+    let mut superseded = Vec::new();
+    for swap in operations.iter().filter(|it| it.spec.kind == OperationKind::Swap) {
+        match Swapping::of(swap) {
+            Ok(Some(swapping)) if !swapping.is_open() => {}
+            Ok(_) => superseded.push(swap),
+            Err(_) if swap.status.as_ref().is_some_and(|status| status.outcome.is_some()) => {}
+            Err(error) => {
+                return Err(format!(
+                    "the journal of the Operation {} is not understood ({error}): look at it, and delete it if it is of no use",
+                    swap.name_any()
+                ));
+            }
+        }
+    }
+    Ok(superseded)
+}
+
+fn is_image(image: &NodeImage, runs: &RunningImage) -> bool {
+    let RunningImage { name, version, build, publisher: _ } = runs;
+    image.status.as_ref().is_some_and(|status| {
+        let known = [&status.appliance, &status.version, &status.build];
+        known.into_iter().zip([name, version, build]).all(|(known, runs)| known.as_ref() == Some(runs))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::deploy::Goal;
+    use fleet::hypervisor::{Disk, DiskKind, DiskRef, Stamp, VmRef};
+    use fleet::workers::Image;
+
+    use serde_json::json;
+
+    use super::super::fixture::{cluster, image, swap};
+    use super::*;
+    use crate::records::fixture::plan;
+
+    fn kept(formed: bool) -> Kept {
+        let node = |number: u8| Node {
+            name: format!("shop-cp{number}"),
+            address: [192, 168, 10, 19 + number].into(),
+            made_of: "x".to_owned(),
+            secret: None,
+            drawn: Some(Uuid::from_u128(number.into())),
+            vm: formed.then(|| Uuid::from_u128(number.into())),
+            started: formed,
+            disk: formed.then(|| Uuid::from_u128(0xd0 + u128::from(number))),
+        };
+        Kept {
+            cluster: "shop".to_owned(),
+            deployment: Some(Uuid::from_u128(1)),
+            goal: Goal::Up,
+            image: Image { digest: "0a".repeat(32), name: "kaas-tenant-0.2.0".to_owned() },
+            deployer: None,
+            nodes: vec![node(1), node(2)],
+            formed,
+            authority: None,
+            removes_disks: false,
+            granted: Vec::new(),
+            upgrade: None,
+            left: Vec::new(),
+            discarded: Vec::new(),
+            removals: Vec::new(),
+        }
+    }
+
+    /// A VM of a node that holds its data disk.
+    fn vm(number: u8, uuid: u128) -> Vm {
+        let reference = DiskRef { uuid: Uuid::from_u128(0xd0 + u128::from(number)), path: "[ds] a.vmdk".to_owned() };
+        let disk = Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
+        let node = format!("shop-cp{number}");
+        Vm {
+            reference: VmRef { uuid: Uuid::from_u128(uuid), id: format!("vm-{uuid}") },
+            name: node.clone(),
+            stamp: Some(Stamp { deployment: Uuid::from_u128(1), node, swap: None }),
+            power: PowerState::On,
+            size: None,
+            disks: vec![disk],
+            adapters: Vec::new(),
+            snapshots: Vec::new(),
+            tasks: Vec::new(),
+            version: "0".to_owned(),
+        }
+    }
+
+    fn in_vms(kept: &Kept, vms: &[Vm]) -> Result<Vec<Option<u128>>, String> {
+        let adopted = adopted(kept, vms)?;
+        assert!(adopted.formed);
+        Ok(adopted.nodes.iter().map(|node| node.vm.map(|vm| vm.as_u128())).collect())
+    }
+
+    #[test]
+    fn nodes_are_taken_to_run_where_their_data_disks_are() {
+        let empty = Vm { disks: Vec::new(), power: PowerState::Off, ..vm(1, 1) };
+        assert_eq!(in_vms(&kept(true), &[empty, vm(1, 9), vm(2, 2)]), Ok(vec![Some(9), Some(2)]));
+        assert_eq!(in_vms(&kept(true), &[vm(1, 9)]), Ok(vec![Some(9), Some(2)]), "one that is lost stays as it was");
+        let off = Vm { power: PowerState::Off, ..vm(2, 2) };
+        assert_eq!(in_vms(&kept(true), &[vm(1, 9), off]), Ok(vec![Some(9), Some(2)]), "that one is known");
+        let adopted = adopted(&kept(false), &[vm(1, 1), vm(2, 2)]).unwrap();
+        let first = &adopted.nodes[0];
+        assert_eq!((first.vm, first.started, first.disk), (first.drawn, true, Some(Uuid::from_u128(0xd1))));
+    }
+
+    #[test]
+    fn what_is_not_certain_is_refused_in_words() {
+        let other =
+            Disk { reference: DiskRef { uuid: Uuid::from_u128(7), path: "p".to_owned() }, ..vm(1, 9).disks[0].clone() };
+        for (formed, vms, words) in [
+            (true, vec![vm(1, 9), vm(1, 8)], "several VMs"),
+            (true, vec![Vm { power: PowerState::Off, ..vm(1, 9) }], "power it on"),
+            (true, vec![Vm { disks: vec![other.clone()], ..vm(1, 9) }], "another data disk"),
+            (true, vec![Vm { disks: vec![vm(1, 9).disks[0].clone(), other], ..vm(1, 9) }], "2 data disks"),
+            (true, vec![vm(3, 3)], "does not have"),
+            (false, vec![vm(1, 1)], "shop-cp2 has no VM"),
+        ] {
+            let refused = in_vms(&kept(formed), &vms).unwrap_err();
+            assert!(refused.contains(words), "{words}: {refused}");
+        }
+    }
+
+    #[test]
+    fn the_image_that_all_run_is_pinned_and_of_several_the_one_that_is_named_is_gone_to() {
+        let known = |name: &str, version: &str| {
+            let mut image = image(name, version);
+            let status = image.status.as_mut().unwrap();
+            (status.appliance, status.build) = (Some("kaas-tenant".to_owned()), Some(version.to_owned()));
+            image
+        };
+        let images = [known("kaas-tenant-0.2.0", "0.2.0"), known("kaas-tenant-0.3.0", "0.3.0")];
+        let runs = |version: &str| {
+            let (name, build) = ("kaas-tenant".to_owned(), version.to_owned());
+            ("shop-cp1".to_owned(), RunningImage { name, version: version.to_owned(), build, publisher: None })
+        };
+        let mut cluster = cluster();
+        let former = Resolved { image: Some("kaas-tenant-0.2.0".to_owned()), ..Resolved::default() };
+        cluster.status.get_or_insert_default().resolved = Some(former);
+        let pinned = |cluster: &TenantCluster, run: &[&str], sizes: &[Option<ControlPlaneSize>]| {
+            let run: Vec<_> = run.iter().map(|version| runs(version)).collect();
+            pinned_as_run(cluster, &run, sizes, &images)
+        };
+        let large = ControlPlaneSize { processors: 4, memory_mib: 16384 };
+        let all = pinned(&cluster, &["0.3.0", "0.3.0"], &[Some(large), Some(large)]).unwrap();
+        assert_eq!((all.image.as_deref(), all.memory_mib), (Some("kaas-tenant-0.3.0"), Some(16384)));
+        let mixed = pinned(&cluster, &["0.3.0"], &[Some(large), None]).unwrap();
+        assert_eq!(mixed.memory_mib, None, "nobody knows it of one");
+        let refused = pinned(&cluster, &["0.2.0", "0.3.0"], &[]).unwrap_err();
+        assert!(refused.contains("name in spec.image"), "{refused}");
+        cluster.spec.image = Some("kaas-tenant-0.3.0".to_owned());
+        let goes = pinned(&cluster, &["0.2.0", "0.3.0"], &[]).unwrap();
+        assert_eq!(goes.image.as_deref(), Some("kaas-tenant-0.2.0"));
+        let refused = pinned(&cluster, &["0.4.0"], &[]).unwrap_err();
+        assert!(refused.contains("shop-cp1 runs kaas-tenant 0.4.0"), "{refused}");
+    }
+
+    #[test]
+    fn swaps_that_are_open_are_superseded_and_one_that_is_not_understood_is_named() {
+        let open = swap(plan(), &[]);
+        let all = [open.clone()];
+        assert_eq!(superseded(&all).map(|all| all.len()), Ok(1));
+        let strange = swap(plan(), &[json!({"event": "dreamt"})]);
+        let refused = superseded(&[open.clone(), strange.clone()]).unwrap_err();
+        assert!(refused.contains("shop-1") && refused.contains("dreamt"), "{refused}");
+        let mut ended = strange;
+        ended.status.get_or_insert_default().outcome = Some("committed".to_owned());
+        assert_eq!(superseded(&[ended]).map(|all| all.len()), Ok(0), "it has ended, whatever it says");
+    }
+
+    #[test]
+    fn a_person_says_the_clusters_name() {
+        let mut cluster = cluster();
+        assert!(!is_to_adopt(&cluster));
+        cluster.annotations_mut().insert(ADOPT.to_owned(), "bank".to_owned());
+        assert!(!is_to_adopt(&cluster) && may_adopt("VMs", &cluster).contains("(it has \"bank\")"));
+        cluster.annotations_mut().insert(ADOPT.to_owned(), "shop".to_owned());
+        assert!(is_to_adopt(&cluster) && !may_adopt("VMs", &cluster).contains("it has"));
+    }
+}

@@ -1,0 +1,137 @@
+//! What comes next of a swap that has not ended.
+
+use fleet::upgrade::{Direction, Verb};
+
+use super::image::Wanted;
+use super::word::{Word, has_asked, is_heard, way_back, word};
+use super::{Change, SeenCluster, name};
+use crate::decisions::rest::is_at_rest;
+use crate::decisions::swapping::{Stage, Swapping, goal, is_of_size};
+use crate::objects::{Commit, DO, Operation, Resolved, TenantClusterReason};
+
+/// How long all control nodes are good on the new image before it is committed by itself, in seconds.
+const GOOD: i64 = 600;
+
+impl SeenCluster<'_> {
+    /// What comes next of a swap that has not ended.
+    pub(super) fn open(&self, operation: &Operation, swapping: &Swapping, current: &str) -> Change {
+        let (name, spec) = (name(operation), &self.cluster.spec);
+        let rest = self.rests.as_ref().filter(|_| is_at_rest(swapping));
+        if let Some(asked) = word(operation) {
+            return match (asked, rest) {
+                (Ok(word), None) => has_asked(name, word, swapping),
+                (Ok(word), Some(rest)) if is_heard(word, rest) => has_asked(name, word, swapping),
+                (asked, Some(rest)) => {
+                    let back = way_back(operation).filter(|_| asked == Ok(Word::Rollback));
+                    Change::Answer(name, Some(rest.refuses(back.as_deref())))
+                }
+                (Err(words), None) => Change::Answer(name, Some(words)),
+            };
+        }
+        let is_former = spec.image.as_deref() == Some(current)
+            && operation.spec.from_image.as_deref() == Some(current)
+            && operation.spec.to_image.as_deref() != Some(current);
+        let goes_back = if is_of_size(operation) { self.is_former_size(operation, swapping) } else { is_former };
+        if let Some(rest) = rest.filter(|rest| !(goes_back && is_heard(Word::Rollback, rest))) {
+            let (reason, words) = match &swapping.stage {
+                Stage::NodeIsBack(_) => (TenantClusterReason::ChangeFailed, swapping.reasons()[0].1.clone()),
+                _ => (TenantClusterReason::Changing, rest.words()),
+            };
+            return self.shown(operation, swapping, reason, &words);
+        }
+        match &swapping.stage {
+            // All nodes, whatever was on the way.
+            _ if goes_back && swapping.direction == Direction::Forward => Change::Go(name, Verb::Rollback),
+            Stage::NodeIsBack(_) if goes_back => Change::Go(name, Verb::Rollback),
+            Stage::Goes if swapping.is_planned() => self.planned(operation, swapping),
+            Stage::Goes => Change::Go(name, Verb::Resume),
+            Stage::NodeIsBack(_) => {
+                let words = swapping.reasons()[0].1.clone();
+                self.shown(operation, swapping, TenantClusterReason::ChangeFailed, &words)
+            }
+            Stage::Upgraded => self.awaits_commit(operation, swapping),
+            Stage::Ended(_) => Change::Nothing,
+        }
+    }
+
+    /// What comes next of a swap of which nothing has moved: what is wanted by now is planned anew.
+    fn planned(&self, operation: &Operation, swapping: &Swapping) -> Change {
+        match self.unknown_size(operation) {
+            // Nobody knows whether it is still wanted: that ends it as little as it begins it.
+            Some(obstacle) => Change::Blocked(obstacle.clone()),
+            None if self.is_wanted(operation, swapping) => Change::Go(name(operation), Verb::Resume),
+            None => Change::Go(name(operation), Verb::Withdraw),
+        }
+    }
+
+    /// Whether a swap of which nothing has moved holds something else up that needs no room for its size: its image with the size that nodes
+    /// have; or where it is of the size alone, another image or a minor.
+    pub(super) fn gives_way(
+        &self,
+        operation: &Operation,
+        swapping: &Swapping,
+        (pinned, current): (&Resolved, &str),
+    ) -> bool {
+        if swapping.stage != Stage::Goes || !swapping.is_planned() {
+            return false;
+        }
+        if !is_of_size(operation) {
+            return self.size_with_image().is_ok_and(|size| swapping.size != Some(size));
+        }
+        let instead = match self.wanted(pinned, current) {
+            Wanted::Other(image, named) => self.begins(image, named, current),
+            Wanted::Same | Wanted::Missing(_) => self.raises(current),
+        };
+        matches!(instead, Change::Swap(..) | Change::Raise(..))
+    }
+
+    /// Whether a swap is still what the spec asks for. An image that a person had named and has taken out is not.
+    fn is_wanted(&self, operation: &Operation, swapping: &Swapping) -> bool {
+        if is_of_size(operation) {
+            return self.is_size_wanted(operation, swapping);
+        }
+        let is_image = match &self.cluster.spec.image {
+            Some(image) => operation.spec.to_image.as_ref() == Some(image),
+            None => self.cluster.spec.maintenance.auto_update,
+        };
+        is_image && !self.is_outdated(operation, swapping)
+    }
+
+    fn awaits_commit(&self, operation: &Operation, swapping: &Swapping) -> Change {
+        let name = name(operation);
+        let to = goal(operation, swapping);
+        if !self.is_wanted(operation, swapping) {
+            let wanted = match &self.cluster.spec.image {
+                Some(image) if operation.spec.to_image.as_ref() != Some(image) => {
+                    format!("the spec names {image} by now")
+                }
+                _ if is_of_size(operation) => match &self.size {
+                    Ok(size) => format!("the spec wants another size by now, {size}"),
+                    Err(obstacle) => format!("what size the spec wants is not known: {}", obstacle.message),
+                },
+                _ => "the spec does not name it any more".to_owned(),
+            };
+            let words = format!(
+                "all control nodes run {to}, and {wanted}: {DO} on the Operation {name}, with commit or rollback"
+            );
+            return self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words);
+        }
+        if self.cluster.spec.upgrade.commit == Commit::Manual {
+            let words = format!("all control nodes run {to}: {DO} on the Operation {name}, with commit or rollback");
+            return self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words);
+        }
+        let since = operation.status.as_ref().and_then(|status| status.good_since.as_ref());
+        match since {
+            Some(since) if self.now.as_second() - since.0.as_second() >= GOOD => Change::Go(name, Verb::Commit),
+            Some(since) => {
+                let words =
+                    format!("all control nodes run {to}, and are good since {}: ten minutes are waited", since.0);
+                self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words)
+            }
+            None => {
+                let words = format!("all control nodes run {to}; not all of them are Ready");
+                self.shown(operation, swapping, TenantClusterReason::AwaitsCommit, &words)
+            }
+        }
+    }
+}

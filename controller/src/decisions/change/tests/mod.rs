@@ -1,0 +1,88 @@
+//! Swaps and minors, each from what was looked at to what comes next.
+
+mod begins;
+mod beside;
+mod open;
+mod raises;
+
+use serde_json::{Value, json};
+
+use super::{Change, SeenCluster};
+use crate::decisions::fixture::{self, cluster, image, now};
+use crate::decisions::rest::Rest;
+use crate::decisions::swapping::{Swapping, unsettled};
+use crate::objects::{ControlPlaneSize, NodeImage, Operation, Resolved, TenantCluster, TenantClusterStatus, set};
+use crate::records::fixture::plan;
+
+pub(in crate::decisions) const FORMER: &str = "kaas-tenant-0.2.0";
+pub(in crate::decisions) const NEW: &str = "kaas-tenant-0.3.0";
+/// How large control nodes are to be.
+const SIZE: ControlPlaneSize = ControlPlaneSize { processors: 2, memory_mib: 4096 };
+
+/// A cluster on the former image whose spec names this one.
+pub(in crate::decisions) fn names(wanted: Option<&str>) -> TenantCluster {
+    let mut cluster = cluster();
+    cluster.spec.image = wanted.map(str::to_owned);
+    let image = image(FORMER, "0.2.0");
+    let resolved = Resolved { image: Some(FORMER.to_owned()), digest: Some(image.spec.digest), ..Resolved::default() };
+    cluster.status = Some(TenantClusterStatus { resolved: Some(resolved), ..TenantClusterStatus::default() });
+    cluster
+}
+
+pub(in crate::decisions) fn images() -> Vec<NodeImage> {
+    let mut new = image(NEW, "0.3.0");
+    new.spec.digest = format!("sha256:{}", "0b".repeat(32));
+    let status = new.status.as_mut().unwrap();
+    (status.appliance, status.build) = (Some("kaas-tenant".to_owned()), Some("0b".repeat(16)));
+    status.kubernetes.push("1.37".to_owned());
+    vec![image(FORMER, "0.2.0"), new]
+}
+
+/// An Operation with these entries behind its plan, which says where it stands.
+pub(in crate::decisions) fn swap(entries: &[Value]) -> Operation {
+    let mut operation = fixture::swap(plan(), entries);
+    shows(&mut operation);
+    operation
+}
+
+pub(in crate::decisions) fn shows(operation: &mut Operation) {
+    let swapping = Swapping::of(operation).unwrap().unwrap();
+    let status = operation.status.as_mut().unwrap();
+    (status.step, status.outcome) = (swapping.step.clone(), swapping.ending().map(|it| it.words().to_owned()));
+    for (reason, words) in swapping.reasons() {
+        set(&mut status.conditions, reason, &words, 1, &now());
+    }
+}
+
+pub(in crate::decisions) fn ended(outcome: &str) -> Vec<Value> {
+    let done = |action: &str| json!({"event": "done", "action": action, "note": ""});
+    vec![done("verify"), done("snapshot"), json!({"event": "ended", "outcome": outcome})]
+}
+
+pub(in crate::decisions) fn turned(direction: &str) -> Value {
+    json!({"event": "direction-changed", "direction": direction, "code": "upgrade.asked", "reason": "asked"})
+}
+
+/// What the journal of a plan says that has ended for another one to take its place.
+pub(in crate::decisions) fn withdrawn() -> Vec<Value> {
+    let mut back = turned("back");
+    back["code"] = json!("upgrade.withdrawn");
+    [vec![back], ended("rolled-back")].concat()
+}
+
+fn next(cluster: &TenantCluster, operation: Option<&Operation>) -> Change {
+    next_beside(cluster, operation, None)
+}
+
+/// The same where this says that the control cluster is being changed.
+fn next_beside(cluster: &TenantCluster, operation: Option<&Operation>, change: Option<&str>) -> Change {
+    let images = images();
+    let swap = operation.map(|operation| (operation, Swapping::of(operation).unwrap().unwrap()));
+    let minor = "1.36".parse().ok();
+    let rests = Rest::of(cluster, change.map(str::to_owned));
+    let (size, has_drifted, now) = (Ok(SIZE), false, now().0);
+    let abandoned = operation.and_then(|operation| unsettled(std::slice::from_ref(operation)));
+    let (images, raise, room, plan_room) = (images.as_slice(), None, None, None);
+    SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+        .next()
+}

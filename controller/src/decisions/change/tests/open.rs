@@ -1,0 +1,148 @@
+//! What comes next of a swap that has not ended.
+
+use fleet::upgrade::Verb;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::super::Change;
+use super::super::shown::says;
+use super::{FORMER, NEW, ended, names, next, swap, turned};
+use crate::decisions::fixture::now;
+use crate::decisions::rest::{Rest, swap_reasons};
+use crate::decisions::swapping::Swapping;
+use crate::objects::{Commit, DO, OperationReason, TenantClusterReason, set};
+use crate::records::fixture;
+
+#[test]
+fn an_open_swap_goes_on_and_the_former_image_turns_it_until_it_may_be_final() {
+    let go = |verb| Change::Go("shop-1".to_owned(), verb);
+    let open = swap(&[]);
+    assert_eq!(next(&names(Some(NEW)), Some(&open)), go(Verb::Resume));
+    let moves = swap(&[json!({"event": "begun", "action": "import", "node": 0})]);
+    assert_eq!(next(&names(Some("another")), Some(&moves)), go(Verb::Resume), "one after the other");
+    assert_eq!(next(&names(Some("another")), Some(&open)), go(Verb::Withdraw), "nothing of it has moved");
+    assert_eq!(next(&names(None), Some(&open)), go(Verb::Withdraw), "it is named no more");
+    assert_eq!(next(&names(Some("another")), Some(&swap(&[turned("back")]))), go(Verb::Resume), "it is turned");
+    let mut automatic = names(None);
+    automatic.spec.maintenance.auto_update = true;
+    assert_eq!(next(&automatic, Some(&open)), go(Verb::Resume), "nobody had named it");
+    assert_eq!(next(&names(Some(FORMER)), Some(&open)), go(Verb::Rollback));
+    assert_eq!(next(&names(Some(FORMER)), Some(&swap(&[turned("back")]))), go(Verb::Resume), "it goes back already");
+    let committing = swap(&[ended("upgraded"), vec![turned("commit")]].concat());
+    assert_eq!(next(&names(Some(FORMER)), Some(&committing)), go(Verb::Resume));
+    let mut paused = names(Some(NEW));
+    paused.spec.paused = true;
+    assert_eq!(next(&paused, Some(&open)), Change::Show("shop-1".to_owned()), "it says that it rests");
+    let mut rests = open.clone();
+    let swapping = Swapping::of(&rests).unwrap().unwrap();
+    for (reason, words) in swap_reasons(Some(&Rest::Paused), &swapping) {
+        set(&mut rests.status.as_mut().unwrap().conditions, reason, &words, 1, &now());
+    }
+    assert!(says(&rests, OperationReason::Paused).is_some());
+    assert!(matches!(next(&paused, Some(&rests)), Change::Waits(TenantClusterReason::Changing, _)));
+    assert_eq!(next(&names(Some(NEW)), Some(&rests)), go(Verb::Resume), "it is not paused any more");
+    for word in ["resume", "rollback", "hurry"] {
+        rests.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
+        let answer = next(&paused, Some(&rests));
+        let Change::Answer(_, Some(words)) = &answer else { panic!("{word}: {answer:?}") };
+        assert!(words.contains("paused"), "{word}: {words}");
+        assert_eq!(words.contains(FORMER), word == "rollback", "{word}: {words}");
+    }
+    // What was said before does not stand there for days.
+    let mut upgraded = swap(&ended("upgraded"));
+    let conditions = &mut upgraded.status.as_mut().unwrap().conditions;
+    set(conditions, OperationReason::NotToBeHad, &Rest::Paused.refuses(None), 1, &now());
+    let mut manual = names(Some(NEW));
+    manual.spec.upgrade.commit = Commit::Manual;
+    assert_eq!(next(&manual, Some(&upgraded)), Change::Show("shop-1".to_owned()), "it is not paused any more");
+    manual.spec.paused = true;
+    assert!(matches!(next(&manual, Some(&upgraded)), Change::Waits(..)), "it is");
+    rests.metadata.annotations = Some([(DO.to_owned(), "abandon".to_owned())].into());
+    assert_eq!(next(&paused, Some(&rests)), go(Verb::Abandon), "it moves no VM");
+    rests.metadata.annotations = None;
+    paused.spec.image = Some(FORMER.to_owned());
+    assert!(matches!(next(&paused, Some(&rests)), Change::Waits(..)), "it goes back afterwards");
+    assert_eq!(next(&names(Some(FORMER)), Some(&rests)), go(Verb::Rollback), "before anything else");
+    let mut unsaid = swap(&[]);
+    unsaid.status.as_mut().unwrap().step = None;
+    assert_eq!(next(&paused, Some(&unsaid)), Change::Show("shop-1".to_owned()));
+}
+
+/// What a guest was asked for it does, whether or not anybody is there to note it.
+#[test]
+fn a_swap_does_not_rest_from_when_a_node_is_being_shut_down_until_it_is_found_good() {
+    let event = |event: &str, action: &str| json!({"event": event, "action": action, "node": 0, "note": ""});
+    let way = [
+        (event("done", "import"), false),
+        (event("begun", "prepare"), false),
+        (event("done", "prepare"), false),
+        (event("begun", "shut-down"), true),
+        (event("done", "shut-down"), true),
+        (event("begun", "gate"), true),
+        (event("done", "gate"), false),
+    ];
+    let mut paused = names(Some(NEW));
+    paused.spec.paused = true;
+    for (last, (_, is_away)) in way.iter().enumerate() {
+        let entries: Vec<Value> = way[..=last].iter().map(|(entry, _)| entry.clone()).collect();
+        let mut operation = swap(&entries);
+        operation.spec.plan.as_mut().unwrap()["nodes"] = json!([fixture::node("shop-cp1")]);
+        let change = next(&paused, Some(&operation));
+        let goes_on = change == Change::Go("shop-1".to_owned(), Verb::Resume);
+        assert_eq!(goes_on, *is_away, "{:?}: {change:?}", entries.last());
+    }
+}
+
+#[test]
+fn it_is_committed_by_itself_once_all_was_good_for_ten_minutes_and_never_where_that_is_a_persons() {
+    let since = |seconds: i64| {
+        let mut operation = swap(&ended("upgraded"));
+        let at = k8s_openapi::jiff::Timestamp::from_second(now().0.as_second() - seconds).unwrap();
+        operation.status.as_mut().unwrap().good_since = Some(Time(at));
+        operation
+    };
+    let cluster = names(Some(NEW));
+    let waits = |change: &Change| matches!(change, Change::Waits(TenantClusterReason::AwaitsCommit, _));
+    assert!(waits(&next(&cluster, Some(&swap(&ended("upgraded"))))), "not all of them are good");
+    assert!(waits(&next(&cluster, Some(&since(599)))));
+    assert_eq!(next(&cluster, Some(&since(600))), Change::Go("shop-1".to_owned(), Verb::Commit));
+    let mut manual = names(Some(NEW));
+    manual.spec.upgrade.commit = Commit::Manual;
+    assert!(waits(&next(&manual, Some(&since(6000)))));
+    for wanted in [Some("another"), None] {
+        let change = next(&names(wanted), Some(&since(6000)));
+        assert!(waits(&change) && change.said().unwrap().1.contains("commit or rollback"), "{change:?}");
+    }
+    let mut automatic = names(None);
+    automatic.spec.maintenance.auto_update = true;
+    assert_eq!(next(&automatic, Some(&since(600))), Change::Go("shop-1".to_owned(), Verb::Commit));
+    assert_eq!(next(&names(Some(FORMER)), Some(&since(6000))), Change::Go("shop-1".to_owned(), Verb::Rollback));
+}
+
+#[test]
+fn a_word_is_taken_where_it_can_be_and_answered_where_it_has_gone_too_far() {
+    let (open, back) = (vec![], vec![turned("back")]);
+    let upgraded = ended("upgraded");
+    let committing =
+        [ended("upgraded"), vec![turned("commit"), json!({"event": "begun", "action": "commit"})]].concat();
+    let cases: [(&[Value], &str, Option<Verb>); 9] = [
+        (&open, "resume", Some(Verb::Resume)),
+        (&open, "rollback", Some(Verb::Rollback)),
+        (&open, "abandon", Some(Verb::Abandon)),
+        (&open, "commit", None),
+        (&back, "commit", None),
+        (&upgraded, "commit", Some(Verb::Commit)),
+        (&upgraded, "rollback", Some(Verb::Rollback)),
+        (&committing, "rollback", None),
+        (&open, "hurry", None),
+    ];
+    for (entries, word, verb) in cases {
+        let mut operation = swap(entries);
+        operation.metadata.annotations = Some([(DO.to_owned(), word.to_owned())].into());
+        match (next(&names(Some(NEW)), Some(&operation)), verb) {
+            (Change::Go(_, went), Some(verb)) => assert_eq!(went, verb, "{word} {entries:?}"),
+            (Change::Answer(_, Some(_)), None) => {}
+            (change, _) => panic!("{word} {entries:?}: {change:?}"),
+        }
+    }
+}

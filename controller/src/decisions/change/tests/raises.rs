@@ -1,0 +1,32 @@
+//! Kubernetes after the image.
+
+use super::super::{Change, SeenCluster};
+use super::{SIZE, images, names};
+use crate::decisions::fixture::now;
+use crate::decisions::health::Doing;
+use crate::decisions::obstacle::Obstacle;
+use crate::decisions::rest::Rest;
+use crate::objects::{TenantCluster, TenantClusterReason};
+
+#[test]
+fn the_minor_follows_the_image_and_never_goes_down() {
+    let mut cluster = names(None);
+    let images = images();
+    let of = |cluster: &TenantCluster, minor: &str| {
+        let (minor, rests) = (minor.parse().ok(), Rest::of(cluster, None));
+        let (size, room, plan_room, has_drifted, now) = (Ok(SIZE), None, None, false, now().0);
+        let (swap, abandoned, raise, images) = (None, None, None, images.as_slice());
+        SeenCluster { cluster, swap, abandoned, raise, images, minor, size, room, plan_room, rests, has_drifted, now }
+            .next()
+    };
+    assert_eq!(of(&cluster, "1.36"), Change::Nothing);
+    assert_eq!(of(&cluster, "1.35"), Change::Raise("1.36".parse().unwrap(), None));
+    assert!(matches!(of(&cluster, "1.37"), Change::Blocked(_)));
+    cluster.spec.version = "1.37".to_owned();
+    assert!(matches!(of(&cluster, "1.36"), Change::Blocked(_)), "its image does not carry it");
+    cluster.spec.version = "1.36".to_owned();
+    cluster.spec.paused = true;
+    assert!(matches!(of(&cluster, "1.35"), Change::Waits(TenantClusterReason::Changing, _)));
+    let obstacle = Change::Blocked(Obstacle::new(TenantClusterReason::ImageUnsuitable, "x"));
+    assert!(matches!(obstacle.doing(), Doing::IsStuck(_)) && !obstacle.is_to_do());
+}

@@ -1,0 +1,93 @@
+//! What a person asks of an Operation, and whether it is to be had: of a swap that is open, and of what has ended.
+
+use fleet::upgrade::{Direction, Verb};
+
+use super::Change;
+use crate::decisions::rest::Rest;
+use crate::decisions::swapping::{Ending, Stage, Swapping, is_of_size};
+use crate::objects::{DO, Operation};
+
+/// What a person may ask of an Operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Resume,
+    Rollback,
+    Commit,
+    Abandon,
+}
+
+/// What a person asks of an Operation: none if nothing.
+///
+/// # Errors
+/// Why it is nothing that can be asked.
+pub(super) fn word(operation: &Operation) -> Option<Result<Word, String>> {
+    let text = operation.metadata.annotations.as_ref()?.get(DO)?;
+    Some(match text.as_str() {
+        "resume" => Ok(Word::Resume),
+        "rollback" => Ok(Word::Rollback),
+        "commit" => Ok(Word::Commit),
+        "abandon" => Ok(Word::Abandon),
+        _ => Err(format!("{DO} is {text:?}: it may be resume, rollback, commit or abandon")),
+    })
+}
+
+/// Whether a word is heard while a swap rests. What speaks against beginning something beside a change of the control cluster does not
+/// speak against going back. What ends where it stands moves no VM.
+pub(super) fn is_heard(word: Word, rest: &Rest) -> bool {
+    match word {
+        Word::Abandon => true,
+        Word::Rollback => matches!(rest, Rest::ControlCluster(_)),
+        Word::Resume | Word::Commit => false,
+    }
+}
+
+/// What a person names in the spec to go back, where a word is not heard.
+pub(super) fn way_back(operation: &Operation) -> Option<String> {
+    if is_of_size(operation) {
+        let auto = if operation.spec.to_class.is_some() { ", or auto where that means it," } else { "" };
+        return operation.spec.from_size.map(|size| format!("a class of {size}{auto} in spec.controlPlane.vmClass"));
+    }
+    operation.spec.from_image.as_ref().map(|image| format!("{image} in spec.image"))
+}
+
+/// What follows from a word to a swap.
+pub(super) fn has_asked(name: String, word: Word, swapping: &Swapping) -> Change {
+    match permits(word, swapping) {
+        Ok(verb) => Change::Go(name, verb),
+        Err(words) => Change::Answer(name, Some(words)),
+    }
+}
+
+/// What of a swap is asked by a word.
+///
+/// # Errors
+/// Why it has gone too far for that.
+fn permits(word: Word, swapping: &Swapping) -> Result<Verb, String> {
+    let refused = |words: &str| Err(words.to_owned());
+    match (word, &swapping.stage, swapping.direction) {
+        (Word::Resume, ..) => Ok(Verb::Resume),
+        (Word::Abandon, ..) => Ok(Verb::Abandon),
+        (Word::Rollback, ..) if swapping.is_final => {
+            refused("it is being committed: there is no way back but restoring a snapshot")
+        }
+        (Word::Rollback | Word::Commit, _, Direction::Abandon) => refused("it is being abandoned"),
+        (Word::Rollback, ..) => Ok(Verb::Rollback),
+        (Word::Commit, _, Direction::Commit) | (Word::Commit, Stage::Upgraded, Direction::Forward) => Ok(Verb::Commit),
+        (Word::Commit, _, Direction::Back) => refused("it goes back: there is nothing to commit"),
+        (Word::Commit, ..) => refused("it is not at its end: there is nothing to commit yet"),
+    }
+}
+
+/// Why a word is not to be had of what has ended; none if it has ended so.
+pub(super) fn ended(word: Result<Word, String>, ending: Option<Ending>) -> Option<String> {
+    match (word, ending) {
+        (Err(words), _) => Some(words),
+        (Ok(Word::Commit), Some(Ending::Committed))
+        | (Ok(Word::Rollback), Some(Ending::RolledBack))
+        | (Ok(Word::Abandon), Some(Ending::Abandoned)) => None,
+        (Ok(Word::Rollback), Some(Ending::Committed)) => {
+            Some("it is committed: there is no way back but restoring a snapshot".to_owned())
+        }
+        (Ok(_), ending) => Some(format!("it has ended: it was {}", ending.map_or("", Ending::words))),
+    }
+}

@@ -1,0 +1,73 @@
+//! In which order clusters give back what they have noted for control nodes that become larger, where a Provider's limits do not have room for
+//! all of them: each of them has noted it before it looked, and sees the others. Pure.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+
+use super::limits::{Key, Tenants, cluster_of, key_of, since};
+use super::sizes::pinned_size;
+use crate::objects::{ControlPlaneSize, Machine, TenantCluster};
+
+impl Tenants {
+    /// How many clusters on its Provider came after a cluster, and note that control nodes become larger than is pinned: each of them gives its
+    /// room back before it. Of several in the same place one waits for nobody, so that not all give theirs back at once, again and again.
+    pub fn growing_after(&self, cluster: &TenantCluster) -> usize {
+        let mut control: BTreeMap<Key, Vec<&Machine>> = BTreeMap::new();
+        for machine in self.machines.iter().filter(|machine| machine.spec.pool_ref.is_none()) {
+            control.entry(cluster_of(machine)).or_default().push(machine);
+        }
+        let of = |cluster: &TenantCluster| control.get(&key_of(cluster)).map(Vec::as_slice).unwrap_or_default();
+        let own = since(cluster, of(cluster));
+        let grows_later = |other: &&TenantCluster| {
+            other.spec.provider_ref.name == cluster.spec.provider_ref.name
+                && since(other, of(other)) > own
+                && of(other).iter().any(|machine| grows(other, machine))
+        };
+        self.clusters.iter().filter(|other| other.uid() != cluster.uid()).filter(grows_later).count()
+    }
+}
+
+/// Whether a control node is noted as larger than it is by what is pinned of its cluster.
+fn grows(cluster: &TenantCluster, machine: &Machine) -> bool {
+    let noted = ControlPlaneSize { processors: machine.spec.processors, memory_mib: machine.spec.memory_mib };
+    let pinned = cluster.status.as_ref().and_then(|status| status.resolved.as_ref()).and_then(pinned_size);
+    pinned.is_some_and(|pinned| pinned.larger(noted) != pinned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decisions::fixture::cluster;
+    use crate::objects::{Reference, Resolved, TenantClusterStatus};
+
+    /// A small cluster whose control node is noted to have so many processors; those that came first have the lower UIDs.
+    fn noted(name: &str, processors: u32) -> (TenantCluster, Machine) {
+        let mut cluster = cluster();
+        (cluster.metadata.name, cluster.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
+        let resolved = Resolved { processors: Some(2), memory_mib: Some(4096), ..Resolved::default() };
+        cluster.status = Some(TenantClusterStatus { resolved: Some(resolved), ..TenantClusterStatus::default() });
+        let mut machine = Machine::new(&format!("{name}-cp1"), crate::objects::fixture::worker());
+        machine.metadata.namespace.clone_from(&cluster.metadata.namespace);
+        (machine.spec.cluster_ref, machine.spec.pool_ref) = (Reference::to(name), None);
+        (machine.spec.processors, machine.spec.memory_mib) = (processors, 4096);
+        (cluster, machine)
+    }
+
+    #[test]
+    fn of_clusters_that_grow_the_one_that_came_last_gives_its_room_back_first() {
+        let all = [noted("amber", 4), noted("blue", 4), noted("coral", 2), noted("dune", 4)];
+        let after = |all: &[(TenantCluster, Machine)]| -> Vec<usize> {
+            let (clusters, machines) = all.iter().cloned().unzip();
+            let tenants = Tenants { clusters, machines };
+            all.iter().map(|(cluster, _)| tenants.growing_after(cluster)).collect()
+        };
+        assert_eq!(after(&all), [2, 1, 1, 0], "who is as it is pinned gives nothing back");
+        let mut elsewhere = all.clone();
+        elsewhere[3].0.spec.provider_ref = Reference::to("dc2");
+        assert_eq!(after(&elsewhere), [1, 0, 0, 0]);
+        let mut workers = all;
+        workers[3].1.spec.pool_ref = Some(Reference::to("dune-general"));
+        assert_eq!(after(&workers), [1, 0, 0, 0], "a worker is no control node");
+    }
+}

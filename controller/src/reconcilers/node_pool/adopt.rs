@@ -1,0 +1,157 @@
+//! Workers whose VMs are newer than the control cluster's database are taken as they are, by a person's word to their cluster: each has a
+//! Machine and its address again. What is not written to the end is done again: until its Machine says so a VM stays newer.
+
+use std::net::Ipv4Addr;
+
+use contract::properties as keys;
+use fleet::hypervisor::{Hypervisor, Vm};
+use fleet::workers::{Cluster, NodeSeen};
+use kube::ResourceExt;
+
+use super::{Known, PoolWork};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{AdoptedWorker, Witnesses, adopted_workers, claimant, claimed, gives_out};
+use crate::objects::{IPAddress, Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
+use crate::reach::{Failure, kinds};
+
+impl PoolWork<'_> {
+    /// Takes workers as they are in these VMs.
+    ///
+    /// # Errors
+    /// The inner one, in words: which cannot be taken. The others are.
+    pub(super) async fn adopts(
+        &self,
+        pool: &NodePool,
+        known: &Known,
+        (hypervisor, newer): (&dyn Hypervisor, &[Vm]),
+    ) -> Result<Result<(), String>, Trouble> {
+        if known.goes || pool.metadata.deletion_timestamp.is_some() {
+            return Ok(Err("the pool is being deleted: remove them in the vCenter, and it goes on".to_owned()));
+        }
+        if has_drifted(&known.cluster) {
+            return Ok(Err("the control nodes of its cluster come first".to_owned()));
+        }
+        let nodes = match known.api.nodes().await {
+            Ok(nodes) => nodes,
+            Err(error) => return Ok(Err(format!("asking the cluster for its nodes: {error:#}"))),
+        };
+        let witnesses = match witnesses(&*known.api, hypervisor, newer, &nodes).await {
+            Ok(witnesses) => witnesses,
+            Err(error) => return Ok(Err(format!("asking the cluster whom it has let in: {error:#}"))),
+        };
+        self.0.term.may()?;
+        let (workers, mut refused) = adopted_workers(&pool.name_any(), newer, &nodes, &witnesses);
+        for worker in workers {
+            if let Err(why) = self.adopts_one(&worker, known).await? {
+                refused.push(why);
+            }
+        }
+        Ok(if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) })
+    }
+
+    async fn adopts_one(&self, worker: &AdoptedWorker, known: &Known) -> Result<Result<(), String>, Trouble> {
+        let (objects, namespace) = (self.0.objects, known.like.namespace());
+        let there = kinds::find::<Machine>(objects, namespace.as_deref(), &worker.name).await;
+        let there = there.attempting("looking for a Machine")?;
+        if let Some(other) = there.as_ref().filter(|there| !worker.may_have(there)) {
+            return Ok(Err(format!(
+                "there is a Machine {} of another VM than {}: delete one of both",
+                other.name_any(),
+                worker.vm
+            )));
+        }
+        let address = match self.is_to_have(worker, there.as_ref(), known).await? {
+            Ok(address) => address,
+            Err(why) => return Ok(Err(why)),
+        };
+        let machine = match there {
+            Some(there) => there,
+            None => {
+                let made = kinds::create(objects, &worker.machine(&known.like, &known.provider)).await;
+                made.attempting("making the Machine of a worker that is adopted")?
+            }
+        };
+        if let (Some(address), Some(addresses)) = (address, &known.addresses) {
+            let claim = claimed(&addresses.name_any(), address, claimant(&machine));
+            match kinds::create(objects, &claim).await {
+                // Its own, as it was looked at; or somebody has taken it just now, which the next look says.
+                Ok(_) | Err(Failure::Exists) => {}
+                Err(failure) => return Err(failure).attempting("claiming the address of a worker that is adopted"),
+            }
+            if let Err(why) = self.is_to_have(worker, Some(&machine), known).await? {
+                return Ok(Err(why));
+            }
+        }
+        let status = worker.status(&machine, address, &self.0.clock.time());
+        let noted = kinds::note(objects, &machine, machine.status.as_ref(), &status).await;
+        noted.attempting("noting a worker that is adopted")?;
+        log::info!("{}: its VM {} was adopted", worker.name, worker.vm);
+        Ok(Ok(()))
+    }
+
+    /// The address that a worker was given, if its pool gives it out and nobody else is said to have it; none where it asks for one by
+    /// DHCP.
+    async fn is_to_have(
+        &self,
+        worker: &AdoptedWorker,
+        machine: Option<&Machine>,
+        known: &Known,
+    ) -> Result<Result<Option<Ipv4Addr>, String>, Trouble> {
+        let Some(addresses) = &known.addresses else { return Ok(Ok(None)) };
+        let Some(address) = worker.address else {
+            return Ok(Err(format!("the form of the VM of {} does not say which address it has", worker.name)));
+        };
+        match gives_out(&addresses.spec, address) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Ok(Err(format!(
+                    "{} was given the address {address}, which the IPPool {} does not give out: it is in no range, or reserved",
+                    worker.name,
+                    addresses.name_any()
+                )));
+            }
+            Err(error) => return Ok(Err(format!("the IPPool {}: {error}", addresses.name_any()))),
+        }
+        let all = kinds::list::<IPAddress>(self.0.objects, None, None).await.attempting("looking for IPAddresses")?;
+        let own = machine.and_then(|machine| machine.metadata.uid.as_ref());
+        let text = address.to_string();
+        let other = all.into_iter().find(|it| it.spec.address == text && Some(&it.spec.claimant.uid) != own);
+        Ok(match other {
+            Some(other) => {
+                Err(format!("{} has the address {text}, which is {}'s by now", worker.name, other.spec.claimant.name))
+            }
+            None => Ok(Some(address)),
+        })
+    }
+}
+
+/// What is known of these VMs beside what their nodes say. Of one that cannot be asked nothing is known.
+async fn witnesses(
+    api: &dyn Cluster,
+    hypervisor: &dyn Hypervisor,
+    newer: &[Vm],
+    nodes: &[NodeSeen],
+) -> anyhow::Result<Witnesses> {
+    let stamped = |name: &str| newer.iter().any(|vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == name));
+    let own: Vec<&NodeSeen> = nodes.iter().filter(|node| stamped(&node.name)).collect();
+    let mut witnesses = Witnesses { let_in: api.let_in(&own).await?, ..Witnesses::default() };
+    for vm in newer {
+        match hypervisor.given(&vm.reference, keys::ADDRESS).await {
+            Ok(given) => witnesses.given.extend(given.map(|given| (vm.uuid(), given))),
+            Err(error) => log::debug!("asking for the form of {vm}: {error}"),
+        }
+        match hypervisor.statement(&vm.reference).await {
+            Ok(said) => witnesses.said.extend(said.map(|said| (vm.uuid(), said))),
+            Err(error) => log::debug!("asking what {vm} says: {error}"),
+        }
+    }
+    Ok(witnesses)
+}
+
+/// Whether control nodes of a cluster are newer than the database, as it says itself.
+fn has_drifted(cluster: &TenantCluster) -> bool {
+    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let reason = TenantClusterReason::Drifted;
+    let mut conditions = conditions.filter(|condition| condition.about == reason.condition());
+    conditions.any(|condition| condition.reason == reason.word())
+}

@@ -1,0 +1,128 @@
+//! VMs of control nodes that are newer than the control cluster's database are taken as they are, by a person's word. The nodes themselves
+//! say in which VM each of them runs, to whoever shows the deployer's key; what is kept of them follows from that, and what is pinned from
+//! what they run. It may be broken off anywhere and is done again then: the last thing that is written is what is kept.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use contract::deployer::Fingerprint;
+use contract::minor::Minor;
+use contract::node::Node;
+use fleet::deploy::{Guests, Kept};
+use fleet::hypervisor::{PowerState, Vm};
+use kube::ResourceExt;
+
+use super::Work;
+use super::operations::JUDGING;
+use super::place::Opened;
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{adopted, pinned_as_run, superseded};
+use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantCluster};
+use crate::reach::kinds;
+use crate::records::{deployment_of, kept_of};
+
+impl Work<'_> {
+    /// Takes the VMs of control nodes as they are.
+    ///
+    /// # Errors
+    /// The inner one, in words: why they cannot be taken. Nothing was written then, and swaps of nodes that were ended stay so.
+    pub(super) async fn adopts(
+        &self,
+        cluster: &TenantCluster,
+        (deployment, machines): (&Deployment, &[Machine]),
+        (opened, guests): (&Opened, &dyn Guests),
+    ) -> Result<Result<(), String>, Trouble> {
+        let name = cluster.name_any();
+        let kept = kept_of(&name, deployment).map_err(anyhow::Error::from)?;
+        let proving = tokio::time::timeout(JUDGING, self.proved(cluster, &kept, (opened, guests)));
+        let proved = tokio::select! {
+            proved = proving => proved,
+            () = self.term.ended() => return Err(self.over()),
+        };
+        self.term.may()?;
+        let (kept, vms, said) = match proved {
+            Ok(Ok(proved)) => proved,
+            Ok(Err(error)) => return Ok(Err(format!("{error:#}"))),
+            Err(_) => return Ok(Err(format!("the control nodes were not all asked within {} s", JUDGING.as_secs()))),
+        };
+        let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
+        let run: Vec<_> = said.iter().map(|node| (node.node.clone(), node.image.clone())).collect();
+        let sizes: Vec<_> = said.iter().map(|node| size_of(node, &vms)).collect();
+        let resolved = match pinned_as_run(cluster, &run, &sizes, &images) {
+            Ok(resolved) => resolved,
+            Err(why) => return Ok(Err(why)),
+        };
+        let operations = self.operations(cluster).await?;
+        let superseded = match superseded(&operations) {
+            Ok(superseded) => superseded,
+            Err(why) => return Ok(Err(why)),
+        };
+        let operator = self.operator(cluster, opened, guests, &kept).await?;
+        let ending = tokio::time::timeout(JUDGING, Box::pin(operator.ends_swaps(&kept, &said)));
+        let ended = tokio::select! {
+            ended = ending => ended,
+            () = self.term.ended() => return Err(self.over()),
+        };
+        self.term.may()?;
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Ok(Err(format!("{error:#}"))),
+            Err(_) => return Ok(Err(format!("swaps were not all ended within {} s", JUDGING.as_secs()))),
+        }
+        for swap in superseded {
+            let removed = kinds::delete(self.objects, swap).await;
+            removed.attempting("removing an Operation that the VMs are ahead of")?;
+        }
+        self.pin(cluster, machines, &resolved, None).await?;
+        let minors: BTreeSet<Option<Minor>> = said.iter().map(|node| Minor::of(&node.kubernetes.version)).collect();
+        if let (Some(Some(minor)), 1) = (minors.first().copied(), minors.len()) {
+            self.pin_minor(&self.control_machines(cluster).await?, minor).await?;
+        }
+        let deployment = deployment_of(deployment.hold, &name, &kept).map_err(anyhow::Error::from)?;
+        self.note(cluster, &[], |status| status.deployment = Some(deployment.clone())).await?;
+        log::info!("{name}: the VMs of its control nodes were adopted");
+        Ok(Ok(()))
+    }
+
+    /// What is kept of control nodes that run in the VMs that are there, with these, and with what each node says of itself: that it runs in
+    /// its one.
+    async fn proved(
+        &self,
+        cluster: &TenantCluster,
+        kept: &Kept,
+        (opened, guests): (&Opened, &dyn Guests),
+    ) -> anyhow::Result<(Kept, Vec<Vm>, Vec<Node>)> {
+        let vms = opened.hypervisor.vms().await?;
+        let adopted = adopted(kept, &vms).map_err(anyhow::Error::msg)?;
+        let authority = shown(opened, &adopted, &vms).await?;
+        let adopted = Kept { authority: Some(authority), ..adopted };
+        let said = {
+            let operator = self.operator(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
+            operator.proved(&adopted, &vms).await?
+        };
+        Ok((adopted, vms, said))
+    }
+}
+
+/// The authority that the VMs show of all nodes that run, which is the one that the cluster has formed with, if that is noted.
+async fn shown(opened: &Opened, kept: &Kept, vms: &[Vm]) -> anyhow::Result<Fingerprint> {
+    let mut all = BTreeSet::new();
+    let runs = |vm: &&Vm| vm.power == PowerState::On && kept.nodes.iter().any(|node| node.vm == Some(vm.uuid()));
+    for vm in vms.iter().filter(runs) {
+        let shown = opened.hypervisor.fingerprints(&vm.reference).await?;
+        all.insert(shown.with_context(|| format!("{vm} shows no cluster yet"))?.authority);
+    }
+    ensure!(all.len() == 1, "the VMs of its control nodes show {} different authorities", all.len());
+    let shown = all.into_iter().next().context("no VM of a control node is there")?;
+    ensure!(
+        kept.authority.is_none_or(|noted| noted == shown),
+        "the VMs of its control nodes show the authority {shown}, and the cluster has formed with another one"
+    );
+    Ok(shown)
+}
+
+/// How large the VM of a node is.
+fn size_of(node: &Node, vms: &[Vm]) -> Option<ControlPlaneSize> {
+    let size = vms.iter().find(|vm| Some(vm.uuid()) == node.holder)?.size?;
+    Some(ControlPlaneSize { processors: size.processors, memory_mib: u32::try_from(size.memory).ok()? })
+}

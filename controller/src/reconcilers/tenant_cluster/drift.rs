@@ -1,0 +1,116 @@
+//! VMs of control nodes that are newer than the control cluster's database, which was restored from a snapshot: what is kept of them says
+//! too little, and whoever went by it would do again what was done since, or undo it. So nothing is done, until a person has them taken as
+//! they are.
+
+use fleet::deploy::{DeployStatus, Guests};
+use fleet::hypervisor::Vm;
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::operations::last_swap;
+use super::place::Opened;
+use super::run::STUCK;
+use super::{After, Work};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{Doing, Swapping, ahead, drifted, is_to_adopt, may_adopt};
+use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster};
+use crate::reach::{Collection, Failure};
+
+impl Work<'_> {
+    /// What is done where VMs are newer than the database, or a person has asked for them to be adopted; none where neither is so.
+    pub(super) async fn drifts(
+        &self,
+        cluster: &TenantCluster,
+        (deployment, machines): (&Deployment, &[Machine]),
+        (opened, guests): (&Opened, &dyn Guests),
+        (seen, newer): (&DeployStatus, &[Vm]),
+    ) -> Result<Option<After>, Trouble> {
+        let words = drifted(newer);
+        if !is_to_adopt(cluster) {
+            let Some(words) = words else { return Ok(None) };
+            return self.has_drifted(cluster, machines, seen, may_adopt(&words, cluster)).await.map(Some);
+        }
+        if let Some(words) = words {
+            return match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
+                // It is taken away once nothing is left to adopt, as it is seen then.
+                Ok(()) => {
+                    let now = self.seen(cluster, opened, guests).await?;
+                    match now.and_then(|now| drifted(&now.newer)) {
+                        None => Ok(Some(After::Again)),
+                        Some(words) => {
+                            let words = format!(
+                                "{words}. The VMs that hold the data disks of control nodes are adopted; these hold none and are on: \
+                                 power them off, or remove them"
+                            );
+                            self.has_drifted(cluster, machines, seen, words).await.map(Some)
+                        }
+                    }
+                }
+                // It stays asked for: what is in the way may pass by itself, and may be mended.
+                Err(why) => {
+                    let words = format!("{words}. They are not adopted yet: {why}");
+                    self.has_drifted(cluster, machines, seen, words).await.map(Some)
+                }
+            };
+        }
+        // Workers are their pools' to adopt, which say so once they have looked at them.
+        if self.pools(cluster).await?.iter().any(pool_may_have_drifted) {
+            return Ok(None);
+        }
+        self.has_adopted(cluster).await?;
+        Ok(Some(After::Again))
+    }
+
+    /// Says that VMs are newer than what is kept of them.
+    async fn has_drifted(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        seen: &DeployStatus,
+        words: String,
+    ) -> Result<After, Trouble> {
+        let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
+        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand).await?;
+        Ok(After::Rest(STUCK))
+    }
+
+    /// Takes away that a person has asked for VMs to be adopted: it is noted.
+    async fn has_adopted(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
+        let of = Collection::of::<TenantCluster>(cluster.namespace().as_deref());
+        let Some(now) = self.find(cluster).await?.filter(is_to_adopt) else { return Ok(()) };
+        let version = &now.metadata.resource_version;
+        let part = json!({"metadata": {"resourceVersion": version, "annotations": {ADOPT: null}}});
+        match self.objects.patch(&of, &now.name_any(), &part).await {
+            Err(Failure::Missing) => Ok(()),
+            written => written.map(drop).attempting("taking away that VMs are to be adopted"),
+        }
+    }
+
+    /// The VMs that are newer than what is kept of the cluster, or than the journal of a swap that is open; none at all where the place
+    /// does not say.
+    pub(super) async fn newer(
+        &self,
+        cluster: &TenantCluster,
+        opened: &Opened,
+        seen: &DeployStatus,
+    ) -> Result<Option<Vec<Vm>>, Trouble> {
+        if !seen.looked {
+            return Ok(None);
+        }
+        let operations = self.operations(cluster).await?;
+        let open = last_swap(&operations).filter(|last| matches!(Swapping::of(last), Ok(Some(it)) if it.is_open()));
+        let Some(open) = open.filter(|_| seen.newer.is_empty()) else { return Ok(Some(seen.newer.clone())) };
+        let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
+        self.term.may()?;
+        Ok(vms.ok().map(|vms| ahead(open, &vms)))
+    }
+}
+
+/// Whether a pool has workers that are newer than the database, as it says itself, or nobody could look at them last.
+fn pool_may_have_drifted(pool: &NodePool) -> bool {
+    let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
+    let reasons = [NodePoolReason::Drifted, NodePoolReason::NotReached];
+    conditions.any(|condition| {
+        reasons.iter().any(|reason| condition.about == reason.condition() && condition.reason == reason.word())
+    })
+}

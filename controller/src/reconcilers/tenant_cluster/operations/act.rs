@@ -1,0 +1,62 @@
+//! What was decided is done.
+
+use super::super::{After, Work};
+use super::WAITING;
+use super::decide::Changing;
+use super::operator::Operator;
+use super::running::Task;
+use crate::context::Trouble;
+use crate::decisions::{Change, blocked};
+use crate::objects::{Machine, OperationKind, OperationReason, TenantCluster};
+
+impl Work<'_> {
+    /// Does what was decided.
+    pub(in crate::reconcilers::tenant_cluster) async fn operate(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        changing: &Changing,
+        operator: Operator<'_>,
+    ) -> Result<After, Trouble> {
+        match &changing.change {
+            Change::Nothing | Change::Blocked(_) | Change::Waits(..) | Change::Judge(..) => Ok(After::Rest(WAITING)),
+            Change::Show(name) => {
+                if let Some(operation) = self.operation(cluster, name).await? {
+                    self.show_operation(cluster, &operation).await?;
+                }
+                Ok(After::Again)
+            }
+            Change::Answer(name, refused) => {
+                if let Some(words) = refused {
+                    let operation = self.operation(cluster, name).await?;
+                    let raises = operation.filter(|it| it.spec.kind == OperationKind::RaiseKubernetes);
+                    let said = match raises.as_ref().and_then(blocked) {
+                        // It is not gone on with by itself: nothing else says so.
+                        Some(why) => (OperationReason::Blocked, format!("{why} ({words})")),
+                        None => (OperationReason::NotToBeHad, words.clone()),
+                    };
+                    self.note_operation(cluster, name, &[said], |_| ()).await?;
+                }
+                self.take_away(cluster, name).await?;
+                Ok(After::Again)
+            }
+            Change::Pin(resolved, of) => self.pin(cluster, machines, resolved, of.as_deref()).await,
+            Change::Swap(image, again, size) => self.swap(cluster, (image, *size), again.as_deref(), operator).await,
+            Change::Go(name, verb) => {
+                let Some((_, swapping)) = &changing.swap else { return Ok(After::Again) };
+                self.swaps(cluster, Some(name), Task::Go(*verb, swapping.id), operator).await
+            }
+            Change::Raise(to, again) => self.raise(cluster, machines, *to, again.is_some(), operator).await,
+            Change::Abandon(name) => {
+                let said = [
+                    (OperationReason::Ended, "abandoned".to_owned()),
+                    (OperationReason::Abandoned, "a person has asked for it".to_owned()),
+                ];
+                let outcome = "abandoned".to_owned();
+                self.note_operation(cluster, name, &said, |status| status.outcome = Some(outcome.clone())).await?;
+                self.take_away(cluster, name).await?;
+                Ok(After::Again)
+            }
+        }
+    }
+}

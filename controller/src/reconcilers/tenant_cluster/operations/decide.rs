@@ -1,0 +1,232 @@
+//! What comes next, decided by objects and by how large VMs were seen to be.
+
+use contract::minor::Minor;
+use fleet::deploy::DeployStatus;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::super::Work;
+use super::tell::asked;
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{
+    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, unsettled,
+};
+use crate::objects::{
+    ControlPlaneSize, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterReason,
+};
+use crate::reach::kinds;
+
+/// What was decided, and by what.
+pub(in crate::reconcilers::tenant_cluster) struct Changing {
+    pub(in crate::reconcilers::tenant_cluster) change: Change,
+    /// The last Operation, by its name.
+    pub(in crate::reconcilers::tenant_cluster) operation: Option<String>,
+    /// The name of the last swap, whether or not it has ended, and how far it is.
+    pub(in crate::reconcilers::tenant_cluster) swap: Option<(String, Swapping)>,
+    /// Why the size of the spec is not to be had now, where something else comes next.
+    pub(in crate::reconcilers::tenant_cluster) size_waits: Option<String>,
+    /// By what it was decided; none where the last swap is not understood, for then nobody looks any further.
+    pub(super) looked: Option<Looked>,
+}
+
+/// What was looked at, but for the cluster and its Machines.
+pub(super) struct Looked {
+    operations: Vec<Operation>,
+    images: Vec<NodeImage>,
+    /// Why nothing is begun now; none if nothing keeps it.
+    rests: Option<Rest>,
+    /// How large control nodes are to be, or why nobody knows it.
+    size: Result<ControlPlaneSize, Obstacle>,
+    /// Why the Provider has no room for that, or for the size of a swap that is only planned.
+    room: Option<Obstacle>,
+    plan_room: Option<Obstacle>,
+}
+
+impl Changing {
+    /// Whether a swap is open: nobody makes or powers VMs on but its Operation.
+    pub(in crate::reconcilers::tenant_cluster) fn is_open(&self) -> bool {
+        self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
+    }
+
+    /// Whether one is open, and waits where it may for days: it has come to the new image, a node is back and a person decides, or it is
+    /// held up. What is asked of it comes first.
+    pub(in crate::reconcilers::tenant_cluster) fn is_left(&self) -> bool {
+        let waits = |swapping: &Swapping| matches!(swapping.stage, Stage::Upgraded | Stage::NodeIsBack(_));
+        let swap = self.swap.as_ref();
+        self.is_held_up() || (swap.is_some_and(|(_, swapping)| waits(swapping)) && !self.change.is_to_do())
+    }
+
+    /// Whether one is only planned, and does not begin now: no node has moved for it.
+    pub(in crate::reconcilers::tenant_cluster) fn is_held_up(&self) -> bool {
+        let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
+        self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping)) && !self.change.is_to_do()
+    }
+
+    /// The size that a Provider has no room for, where that alone is in the way.
+    pub(super) fn lacks_room_for(&self) -> Option<ControlPlaneSize> {
+        let (looked, obstacle) = (self.looked.as_ref()?, self.change.obstacle()?);
+        if looked.plan_room.as_ref() == Some(obstacle) {
+            return self.swap.as_ref()?.1.size;
+        }
+        looked.size.as_ref().ok().copied().filter(|_| looked.room.as_ref() == Some(obstacle))
+    }
+}
+
+/// The lowest minor of Kubernetes that control nodes are at.
+pub(in crate::reconcilers::tenant_cluster) fn lowest(machines: &[Machine]) -> Option<Minor> {
+    machines.iter().filter_map(|machine| machine.spec.kubernetes.parse().ok()).min()
+}
+
+/// The last swap whose journal was begun.
+pub(in crate::reconcilers::tenant_cluster) fn last_swap(operations: &[Operation]) -> Option<&Operation> {
+    let begun = |operation: &&Operation| {
+        let status = operation.status.as_ref();
+        operation.spec.kind == OperationKind::Swap && status.is_some_and(|status| !status.entries.is_empty())
+    };
+    operations.iter().filter(begun).max_by_key(|operation| operation.status.as_ref().map(|status| status.hold))
+}
+
+/// Whether a swap has not ended.
+pub(super) fn is_open(operation: &&Operation) -> bool {
+    matches!(Swapping::of(operation), Ok(Some(swapping)) if swapping.is_open())
+}
+
+/// The name of the Operation that takes a cluster to a minor.
+pub(super) fn raising(cluster: &TenantCluster, to: &str) -> String {
+    format!("{}-kubernetes-{}", cluster.name_any(), to.replace('.', "-"))
+}
+
+impl Looked {
+    /// Decides what comes next, at this time. `swapping` is how far the last swap is.
+    fn decides(
+        self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        swapping: Option<Swapping>,
+        now: Timestamp,
+    ) -> Changing {
+        let swap = last_swap(&self.operations);
+        // The one that is under way, whatever is wanted by now.
+        let wanted = raising(cluster, &cluster.spec.version);
+        let is_raising = |operation: &&Operation| {
+            let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
+            operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
+        };
+        let named = || self.operations.iter().find(|operation| operation.name_any() == wanted);
+        let raise = self.operations.iter().find(is_raising).or_else(named);
+        let deployment = cluster.status.as_ref().and_then(|status| status.deployment.as_ref());
+        let seen = SeenCluster {
+            cluster,
+            swap: swap.zip(swapping.clone()),
+            abandoned: unsettled(&self.operations),
+            raise,
+            images: &self.images,
+            minor: lowest(machines),
+            size: self.size.clone(),
+            room: self.room.clone(),
+            plan_room: self.plan_room.clone(),
+            rests: self.rests.clone(),
+            has_drifted: has_drifted(deployment, machines, &self.operations),
+            now,
+        };
+        // Nobody looks at what is asked of any other one.
+        let known = [swap, raise].into_iter().flatten().map(ResourceExt::name_any).collect::<Vec<_>>();
+        let other = self.operations.iter().find(|it| asked(it).is_some() && !known.contains(&it.name_any()));
+        let change = match other {
+            Some(other) => Change::Answer(other.name_any(), Some("it is not the last one, and has ended".to_owned())),
+            None => seen.next(),
+        };
+        let size_waits = seen.size_waits(&change);
+        let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
+        let open = swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open));
+        let operation = raise.filter(is_raising).or(open).map(ResourceExt::name_any).or(before);
+        let swap = swap.map(ResourceExt::name_any).zip(swapping);
+        Changing { change, operation, swap, size_waits, looked: Some(self) }
+    }
+
+    /// The same once an Operation says since when all nodes are good, and when that was seen last.
+    fn with_good(mut self, name: &str, (since, seen): (Option<Time>, Option<Time>)) -> Self {
+        let named = self.operations.iter_mut().filter(|operation| operation.name_any() == name);
+        for status in named.filter_map(|operation| operation.status.as_mut()) {
+            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
+        }
+        self
+    }
+}
+
+impl Work<'_> {
+    /// Why nothing is begun of a cluster's control nodes now, and what is under way rests; none if nothing keeps it.
+    pub(super) async fn rest(&self, cluster: &TenantCluster) -> Result<Option<Rest>, Trouble> {
+        let nodes = kinds::list::<Node>(self.objects, None, None).await;
+        let nodes = nodes.attempting("looking for the control cluster's nodes")?;
+        Ok(Rest::of(cluster, control_cluster(self.is_marked, &nodes)))
+    }
+
+    /// Decides what comes next, by objects and by how large VMs were seen to be.
+    pub(in crate::reconcilers::tenant_cluster) async fn changing(
+        &self,
+        cluster: &TenantCluster,
+        (machines, seen): (&[Machine], &DeployStatus),
+    ) -> Result<Changing, Trouble> {
+        let operations = self.operations(cluster).await?;
+        let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
+        let swap = last_swap(&operations);
+        let swapping = match swap.map(Swapping::of).transpose() {
+            Ok(swapping) => swapping.flatten(),
+            Err(mismatch) => {
+                let words = format!("the last Operation is not understood: {mismatch}");
+                let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
+                let operation = swap.map(ResourceExt::name_any);
+                return Ok(Changing { change, operation, swap: None, size_waits: None, looked: None });
+            }
+        };
+        let rests = self.rest(cluster).await?;
+        let size = self.size(cluster).await?;
+        let room = match &size {
+            Ok(size) => self.no_room(cluster, (machines, seen), *size).await?,
+            Err(_) => None,
+        };
+        let plan = swapping.as_ref().filter(|swapping| swapping.is_planned()).and_then(|swapping| swapping.size);
+        let plan_room = match plan {
+            Some(size) => self.no_room(cluster, (machines, seen), size).await?,
+            None => None,
+        };
+        let looked = Looked { operations, images, rests, size, room, plan_room };
+        Ok(looked.decides(cluster, machines, swapping, self.clock.time().0))
+    }
+
+    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so; and decides
+    /// by that. Nothing else is looked at once more.
+    pub(in crate::reconcilers::tenant_cluster) async fn counts_good(
+        &self,
+        cluster: &TenantCluster,
+        changing: Changing,
+        machines: &[Machine],
+        are_good: bool,
+    ) -> Result<Changing, Trouble> {
+        let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
+        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+        let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
+        let before = operation.status.unwrap_or_default();
+        // While it rests words are refused: whoever was told to wait has the whole time afterwards.
+        let rests = changing.looked.as_ref().is_some_and(|looked| looked.rests.is_some());
+        let is_counted = are_good && swapping.stage == Stage::Upgraded && !rests;
+        let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
+        if since == before.good_since && seen == before.good_seen {
+            return Ok(changing);
+        }
+        self.note_operation(cluster, name, &[], |status| {
+            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
+        })
+        .await?;
+        Ok(match changing {
+            Changing { swap: Some((name, swapping)), looked: Some(looked), .. } => {
+                let looked = looked.with_good(&name, (since, seen));
+                looked.decides(cluster, machines, Some(swapping), self.clock.time().0)
+            }
+            changing => changing,
+        })
+    }
+}

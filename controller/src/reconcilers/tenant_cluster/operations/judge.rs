@@ -1,0 +1,146 @@
+//! Whether a change may begin, judged by the place, by nodes and by their VMs: it changes nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use fleet::upgrade::Target;
+use kube::ResourceExt;
+
+use super::super::Work;
+use super::super::place::Opened;
+use super::decide::Changing;
+use super::operator::Operator;
+use super::translate::{is_done, kubernetes, options, target, unfit};
+use crate::context::Trouble;
+use crate::decisions::{Change, Obstacle, with_size};
+use crate::objects::{ControlPlaneSize, Machine, NodeImage, Resolved, TenantCluster, TenantClusterReason};
+
+/// How long it may take to look whether a change may begin.
+pub(in crate::reconcilers::tenant_cluster) const JUDGING: Duration = Duration::from_secs(300);
+
+impl Work<'_> {
+    /// Judges by the place, by nodes and by their VMs whether a change may begin: what is in the way takes its place. Where nothing is
+    /// left to do of it, that is pinned. None once a person wants something else, or all that lasts is to end: who is asked may take as
+    /// long as he likes.
+    pub(in crate::reconcilers::tenant_cluster) async fn with_obstacles(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        changing: Changing,
+        opened: &Opened,
+        operator: &Operator<'_>,
+    ) -> Result<Option<Changing>, Trouble> {
+        let judging = async {
+            let decided = match &changing.change {
+                Change::Judge(image, size, then) => self.judged_nodes(cluster, (image, *size), then, operator).await,
+                change => change.clone(),
+            };
+            let obstacle = match &decided {
+                Change::Swap(image, _, size) => {
+                    self.judged_swap(cluster, machines, (image, *size), opened, operator).await?
+                }
+                Change::Raise(to, _) => {
+                    let planned = operator.plans_kubernetes(&kubernetes(cluster, *to)).await;
+                    planned.err().filter(|error| !is_done(error)).map(|error| Change::Blocked(unfit(&error)))
+                }
+                _ => None,
+            };
+            Ok::<_, Trouble>(obstacle.unwrap_or(decided))
+        };
+        // It changes nothing: it may be broken off anywhere.
+        let judged = tokio::select! {
+            judged = tokio::time::timeout(JUDGING, judging) => judged,
+            () = self.is_wanted_otherwise(cluster) => return Ok(None),
+            () = self.term.ended() => return Err(self.over()),
+        };
+        let change = match judged {
+            Ok(change) => change?,
+            Err(_) => {
+                let words = format!("its control nodes were not all looked at within {} s", JUDGING.as_secs());
+                Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))
+            }
+        };
+        self.term.may()?;
+        Ok(Some(Changing { change, ..changing }))
+    }
+
+    /// What comes next, if all nodes run an image, in VMs of a size if one is said; else that they do not.
+    async fn judged_nodes(
+        &self,
+        cluster: &TenantCluster,
+        (image, size): (&NodeImage, Option<ControlPlaneSize>),
+        then: &Change,
+        operator: &Operator<'_>,
+    ) -> Change {
+        use TenantClusterReason::{ControlNodesUnfit, PreflightNotKnown};
+        let name = image.name_any();
+        let Some(target) = target(image) else {
+            let words = format!("nobody has said yet which build the NodeImage {name} is");
+            return Change::Blocked(Obstacle::new(PreflightNotKnown, words));
+        };
+        match operator.plans(&target, &options(cluster, None)).await {
+            Err(error) if is_done(&error) => match size {
+                Some(size) => self.judged_sizes(cluster, &target, size, then, operator).await,
+                None => then.clone(),
+            },
+            // It could be swapped to: it runs another one.
+            Ok(()) => {
+                let words = format!(
+                    "not all control nodes run {name}, and no object says what they run: name the image that they are to run"
+                );
+                Change::Blocked(Obstacle::new(ControlNodesUnfit, words))
+            }
+            Err(error) => Change::Blocked(unfit(&error)),
+        }
+    }
+
+    /// The same of their VMs' size.
+    async fn judged_sizes(
+        &self,
+        cluster: &TenantCluster,
+        target: &Target,
+        size: ControlPlaneSize,
+        then: &Change,
+        operator: &Operator<'_>,
+    ) -> Change {
+        match operator.plans(target, &options(cluster, Some(size))).await {
+            Err(error) if is_done(&error) => then.clone(),
+            Err(error) => Change::Blocked(unfit(&error)),
+            Ok(()) => {
+                let words = format!(
+                    "not all control nodes have {size}, and no object says what they have: name a vmClass of the size that they are \
+                     to have; where that is this one, another one before"
+                );
+                Change::Blocked(Obstacle::new(TenantClusterReason::ControlNodesUnfit, words))
+            }
+        }
+    }
+
+    async fn judged_swap(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        (image, size): (&NodeImage, ControlPlaneSize),
+        opened: &Opened,
+        operator: &Operator<'_>,
+    ) -> Result<Option<Change>, Trouble> {
+        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+        let resolved =
+            Resolved { image: image.metadata.name.clone(), digest: Some(image.spec.digest.clone()), ..pinned };
+        let zones: BTreeSet<String> = machines.iter().map(|machine| machine.spec.zone.clone()).collect();
+        let zones: Vec<String> = zones.into_iter().collect();
+        if let Some(obstacle) = self.obstacle_at(opened, &cluster.spec.provider_ref.name, &resolved, &zones).await {
+            return Ok(Some(Change::Blocked(obstacle)));
+        }
+        let Some(target) = target(image) else {
+            let words = format!("nobody has said yet which build the NodeImage {} is", image.name_any());
+            return Ok(Some(Change::Blocked(Obstacle::new(TenantClusterReason::PreflightNotKnown, words))));
+        };
+        Ok(match operator.plans(&target, &options(cluster, Some(size))).await {
+            Ok(()) => None,
+            // All of them run it, and have that size, whoever has brought them there.
+            Err(error) if is_done(&error) => Some(Change::Pin(Box::new(with_size(resolved, Some(size))), None)),
+            Err(error) => Some(Change::Blocked(unfit(&error))),
+        })
+    }
+}

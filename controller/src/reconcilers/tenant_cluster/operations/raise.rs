@@ -1,0 +1,96 @@
+//! Kubernetes is raised: the Operation of it is made, `fleet` takes nodes there, and what came of it is noted.
+
+use contract::minor::Minor;
+use kube::ResourceExt;
+
+use super::super::{After, Work};
+use super::WAITING;
+use super::decide::{lowest, raising};
+use super::operator::Operator;
+use super::running::{Done, Task};
+use super::tell::RESUME;
+use super::translate::{is_done, kubernetes};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::CLUSTER;
+use crate::objects::{
+    Machine, Operation, OperationKind, OperationReason, OperationSpec, PlannedStep, Reference, TenantCluster,
+};
+use crate::reach::{Failure, kinds};
+
+impl Work<'_> {
+    /// Takes control nodes to a minor of Kubernetes.
+    pub(super) async fn raise(
+        &self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        to: Minor,
+        again: bool,
+        operator: Operator<'_>,
+    ) -> Result<After, Trouble> {
+        let name = raising(cluster, &to.to_string());
+        let made = raise_of(cluster, machines, to, &name);
+        match kinds::create(self.objects, &made).await {
+            Ok(_) | Err(Failure::Exists) => {}
+            Err(failure) => return Err(failure).attempting("making an Operation"),
+        }
+        self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        let begun =
+            [(OperationReason::StepsTaken, format!("to Kubernetes {to}")), (OperationReason::NotEnded, String::new())];
+        self.note_operation(cluster, &name, &begun, |status| status.outcome = None).await?;
+        if again {
+            self.answered(cluster, &name, RESUME).await?;
+        }
+        let options = kubernetes(cluster, to);
+        let done = match operator.plans_kubernetes(&options).await {
+            Err(error) if is_done(&error) => Done::Raised,
+            _ => self.runs(cluster, Some(&name), RESUME, Task::Raise(&options), &operator).await?,
+        };
+        match done {
+            Done::Raised => {
+                self.pin_minor(machines, to).await?;
+                let steps = i32::try_from(made.spec.steps.len()).unwrap_or(i32::MAX);
+                let said = [(OperationReason::Ended, "done".to_owned()), (OperationReason::Done, String::new())];
+                self.note_operation(cluster, &name, &said, |status| {
+                    (status.step, status.done, status.outcome) = (None, steps, Some("done".to_owned()));
+                })
+                .await?;
+                Ok(After::Again)
+            }
+            Done::GaveUp(words) => {
+                let words = format!("{words}. Say with kaas.local/do `resume` to try it again, or `abandon`");
+                self.note_operation(cluster, &name, &[(OperationReason::Blocked, words)], |_| ()).await?;
+                Ok(After::Again)
+            }
+            Done::Failed(words) => {
+                self.note_operation(cluster, &name, &[(OperationReason::Waiting, words)], |_| ()).await?;
+                Ok(After::Rest(WAITING))
+            }
+            Done::Arrived(_) | Done::Cancelled => Ok(After::Again),
+        }
+    }
+}
+
+/// The Operation that takes control nodes to a minor.
+fn raise_of(cluster: &TenantCluster, machines: &[Machine], to: Minor, name: &str) -> Operation {
+    let node = |machine: &Machine| PlannedStep { action: "kubernetes".to_owned(), node: Some(machine.name_any()) };
+    let snapshot = PlannedStep { action: "snapshot".to_owned(), node: None };
+    let from = lowest(machines).map(|minor| minor.to_string());
+    let spec = OperationSpec {
+        cluster_ref: Reference::to(cluster.name_any()),
+        kind: OperationKind::RaiseKubernetes,
+        from_image: None,
+        to_image: None,
+        from_size: None,
+        to_size: None,
+        to_class: None,
+        from_version: from,
+        to_version: Some(to.to_string()),
+        cluster_generation: cluster.metadata.generation.unwrap_or(1),
+        steps: std::iter::once(snapshot).chain(machines.iter().map(node)).collect(),
+        plan: None,
+    };
+    let mut operation = Operation::new(name, spec);
+    operation.metadata.namespace = cluster.namespace();
+    operation.metadata.labels = Some([(CLUSTER.to_owned(), cluster.name_any())].into());
+    operation
+}

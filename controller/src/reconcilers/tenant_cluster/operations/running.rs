@@ -1,0 +1,189 @@
+//! `fleet` at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
+//! person wants something else, and at a step at which no node is away when the cluster is paused.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use fleet::upgrade::{Arrived, GaveUp, KubernetesOptions, Notice, Options, Target, Verb};
+use kube::ResourceExt;
+use serde_json::Value;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::super::runner::{Gone, TELLING};
+use super::super::{HEEDING, Work};
+use super::decide::{is_open, last_swap};
+use super::doing::{Doing, rests};
+use super::operator::{OVER, Operator};
+use super::tell::asked;
+use crate::context::Trouble;
+use crate::objects::{JournalEntry, TenantCluster, TenantClusterReason};
+
+/// What is done.
+#[derive(Clone, Copy)]
+pub(super) enum Task<'t> {
+    Swap(&'t Target, &'t Options),
+    Go(Verb, Uuid),
+    Raise(&'t KubernetesOptions),
+}
+
+/// What became of it.
+pub(super) enum Done {
+    /// Where a swap has come to.
+    Arrived(Arrived),
+    /// All control nodes are at the minor.
+    Raised,
+    /// It was asked to end.
+    Cancelled,
+    /// A node refuses, or gave up: it is not asked again before a person says so.
+    GaveUp(String),
+    /// It could not be done now: it is tried again.
+    Failed(String),
+}
+
+impl Work<'_> {
+    /// Has `fleet` work, on what a person may have asked of an Operation by this word. It ends with the term: whoever leads then goes on
+    /// from what is kept.
+    pub(super) async fn runs(
+        &self,
+        cluster: &TenantCluster,
+        asked_of: Option<&str>,
+        word: &str,
+        task: Task<'_>,
+        operator: &Operator<'_>,
+    ) -> Result<Done, Trouble> {
+        // A new swap has no Operation yet; what was asked of the one before is being done.
+        let (under_way, done_already) = match task {
+            Task::Swap(..) => (None, None),
+            Task::Go(..) | Task::Raise(_) => (asked_of, Some(word)),
+        };
+        let ((end, cancelled), doing) = (watch::channel(false), Doing::default());
+        doing.is_to_rest.store(self.rest(cluster).await?.is_some(), Ordering::SeqCst);
+        let told = |notice: &Notice<'_>| {
+            doing.told(notice);
+            if doing.is_to_rest.load(Ordering::SeqCst) && rests(notice) {
+                end.send_replace(true);
+            }
+        };
+        let deployment = operator.deployment(&told, cancelled);
+        let going = Box::pin(async {
+            match task {
+                Task::Swap(target, options) => {
+                    deployment.apply_to(target, options, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                }
+                Task::Go(Verb::Abandon, id) => {
+                    deployment.abandon(id, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                }
+                Task::Go(verb, _) => {
+                    deployment.go_on(verb, None, OVER).await.map(|(arrived, _)| Done::Arrived(arrived))
+                }
+                Task::Raise(options) => deployment.upgrade_kubernetes(options, OVER).await.map(|_| Done::Raised),
+            }
+        });
+        let otherwise = Box::pin(async {
+            tokio::select! {
+                () = self.is_wanted_otherwise(cluster) => {}
+                () = self.is_asked_otherwise(cluster, under_way, done_already) => {}
+            }
+            doing.settles().await;
+        });
+        let beside = Box::pin(async {
+            let rests = self.comes_to_rest(cluster, &doing);
+            let tells = self.tells_operation(cluster, asked_of.map(|name| (name, word)), &doing);
+            tokio::join!(rests, tells);
+        });
+        let (gone, _) = self.heeding(going, &end, otherwise, beside).await?;
+        self.notes_snapshot(cluster, asked_of, &doing).await?;
+        Ok(match Gone::of(gone)? {
+            Gone::Arrived(done) => done,
+            Gone::Cancelled => Done::Cancelled,
+            Gone::Failed(error) if error.is::<GaveUp>() => Done::GaveUp(format!("{error:#}")),
+            Gone::Failed(error) => Done::Failed(format!("{error:#}")),
+        })
+    }
+
+    /// Returns once a person asks something of the Operation that is under way, which is not what is done already: of this one, or of
+    /// the swap that is open. What is asked of others ends nothing.
+    async fn is_asked_otherwise(&self, cluster: &TenantCluster, of: Option<&str>, before: Option<&str>) {
+        loop {
+            tokio::time::sleep(HEEDING).await;
+            // What is not known is no reason to end.
+            let Ok(operations) = self.operations(cluster).await else { continue };
+            let under_way = match of {
+                Some(name) => operations.iter().find(|operation| operation.name_any() == name),
+                None => last_swap(&operations).filter(is_open),
+            };
+            if under_way.and_then(asked).is_some_and(|now| Some(now) != before) {
+                return;
+            }
+        }
+    }
+
+    /// Has a run end at the next step at which no node is away, once what is under way has to rest.
+    async fn comes_to_rest(&self, cluster: &TenantCluster, doing: &Doing) {
+        while !doing.is_to_rest.load(Ordering::SeqCst) {
+            tokio::time::sleep(HEEDING).await;
+            // What is not known is no reason to end.
+            if let Ok(Some(_)) = self.rest(cluster).await {
+                doing.is_to_rest.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Notes in an Operation that raises Kubernetes where the snapshot of the store is that was kept before: it has no other journal, and
+    /// whoever leads next may have none on his node.
+    async fn notes_snapshot(&self, cluster: &TenantCluster, of: Option<&str>, doing: &Doing) -> Result<(), Trouble> {
+        let Some((of, note)) = of.zip(doing.snapshot()) else { return Ok(()) };
+        let at = u64::try_from(self.clock.time().0.as_second()).unwrap_or_default();
+        let more = [("action", "snapshot"), ("note", note.as_str())];
+        let more = BTreeMap::from(more.map(|(name, text)| (name.to_owned(), Value::from(text))));
+        let entry = JournalEntry { at, hold: 0, event: "done".to_owned(), more };
+        self.note_operation(cluster, of, &[], |status| {
+            let is_noted = status.entries.last().is_some_and(|last| last.more == entry.more);
+            if !is_noted {
+                status.entries.push(entry.clone());
+            }
+        })
+        .await?;
+        *doing.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
+    /// Says what a run does, for as long as it does; and takes away what was asked for, once that is noted.
+    async fn tells_operation(&self, cluster: &TenantCluster, word: Option<(&str, &str)>, doing: &Doing) {
+        let mut before = String::new();
+        loop {
+            tokio::time::sleep(TELLING).await;
+            if let Err(trouble) = self.notes_snapshot(cluster, word.map(|(of, _)| of), doing).await {
+                log::debug!("saying where a snapshot is: {trouble}");
+            }
+            let now = doing.now();
+            if now == before {
+                continue;
+            }
+            let told = async {
+                let operations = self.operations(cluster).await?;
+                let last = last_swap(&operations).filter(is_open);
+                if let Some(last) = last {
+                    self.show_operation(cluster, last).await?;
+                }
+                if let Some((of, word)) = word.filter(|_| doing.is_noted.load(Ordering::SeqCst)) {
+                    self.answered(cluster, of, word).await?;
+                }
+                let said =
+                    [(TenantClusterReason::OperationRuns, now.clone()), (TenantClusterReason::Changing, now.clone())];
+                self.note(cluster, &said, |status| {
+                    if let Some(last) = last {
+                        status.operation = Some(last.name_any());
+                    }
+                })
+                .await
+            };
+            match told.await {
+                Ok(()) => before = now,
+                Err(trouble) => log::debug!("saying what is done: {trouble}"),
+            }
+        }
+    }
+}

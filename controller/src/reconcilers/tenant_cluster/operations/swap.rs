@@ -1,0 +1,169 @@
+//! A swap of control nodes: begun, gone on with, and what came of it noted.
+
+use fleet::upgrade::{Arrived, Direction, Verb};
+use kube::ResourceExt;
+
+use super::super::{After, Work};
+use super::WAITING;
+use super::decide::{is_open, last_swap};
+use super::operator::Operator;
+use super::running::{Done, Task};
+use super::tell::RESUME;
+use super::translate::{options, target};
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{Stage, Swapping, outlived, pinned_size};
+use crate::objects::{
+    AUTO, ControlPlaneSize, NodeImage, Operation, OperationKind, OperationReason, TenantCluster, TenantClusterReason,
+};
+use crate::reach::{Swap, kinds};
+
+impl Work<'_> {
+    /// Begins a swap, or only plans it where the cluster is paused.
+    pub(super) async fn swap(
+        &self,
+        cluster: &TenantCluster,
+        (image, size): (&NodeImage, ControlPlaneSize),
+        again: Option<&str>,
+        operator: Operator<'_>,
+    ) -> Result<After, Trouble> {
+        let Some(target) = target(image) else { return Ok(After::Rest(WAITING)) };
+        // Those that somebody has made who has died before he began them: nothing follows from them.
+        let is_begun = |it: &Operation| it.status.as_ref().is_some_and(|status| !status.entries.is_empty());
+        let all = self.operations(cluster).await?;
+        for left in all.iter().filter(|it| it.spec.kind == OperationKind::Swap && !is_begun(it)) {
+            kinds::delete(self.objects, left).await.attempting("removing an Operation that was never begun")?;
+        }
+        for ended in outlived(&all) {
+            kinds::delete(self.objects, ended).await.attempting("removing an Operation that has ended long ago")?;
+        }
+        let pinned = cluster.status.as_ref().and_then(|status| status.resolved.clone()).unwrap_or_default();
+        let operator = operator.beginning(Swap {
+            sizes: (pinned_size(&pinned), Some(size)),
+            class: Some(cluster.spec.control_plane.vm_class.clone()).filter(|class| class != AUTO),
+            from_image: pinned.image.unwrap_or_default(),
+            to_image: image.name_any(),
+            generation: cluster.metadata.generation.unwrap_or(1),
+        });
+        self.swaps(cluster, again, Task::Swap(&target, &options(cluster, Some(size))), operator).await
+    }
+
+    /// Goes on with a swap. `asked_of` is the Operation that a person may have asked it of.
+    pub(super) async fn swaps(
+        &self,
+        cluster: &TenantCluster,
+        asked_of: Option<&str>,
+        task: Task<'_>,
+        operator: Operator<'_>,
+    ) -> Result<After, Trouble> {
+        // It is taken away if it was asked for. Another word that has come meanwhile is heard next.
+        let word = match task {
+            Task::Go(verb, _) => word_of(verb),
+            Task::Swap(..) | Task::Raise(_) => RESUME,
+        };
+        let operations = self.operations(cluster).await?;
+        let before = last_swap(&operations).map(ResourceExt::name_any);
+        let had = asked_of.map(|name| length(&operations, name));
+        let done = self.runs(cluster, asked_of, word, task, &operator).await?;
+        let operations = self.operations(cluster).await?;
+        // Of a swap that did not come to begin there is none: the last one is one before it.
+        let is_its = |last: &&Operation| matches!(task, Task::Go(..)) || before.as_ref() != Some(&last.name_any());
+        let last = last_swap(&operations).filter(is_its);
+        if let Some(last) = last {
+            self.show_operation(cluster, last).await?;
+            let name = last.name_any();
+            self.note(cluster, &[], |status| status.operation = Some(name.clone())).await?;
+        }
+        let has_arrived = matches!(&done, Done::Arrived(arrived) if *arrived != Arrived::Cancelled);
+        let has_noted = |name: &str| match task {
+            Task::Go(verb, _) => {
+                let has_grown = had < Some(length(&operations, name));
+                operations.iter().any(|it| it.name_any() == name && is_noted(it, verb, has_arrived, has_grown))
+            }
+            Task::Swap(..) | Task::Raise(_) => last.is_some(),
+        };
+        // What is not noted is heard once more by whoever goes on.
+        if let Some(name) = asked_of.filter(|name| has_noted(name)) {
+            self.answered(cluster, name, word).await?;
+        }
+        Ok(match done {
+            Done::Arrived(Arrived::Paused(_)) => After::Rest(WAITING),
+            Done::Failed(words) | Done::GaveUp(words) => {
+                log::warn!("{}/{}: {words}", cluster.namespace().unwrap_or_default(), cluster.name_any());
+                match last.filter(is_open) {
+                    Some(last) => {
+                        let said = [(OperationReason::Waiting, words)];
+                        self.note_operation(cluster, &last.name_any(), &said, |_| ()).await?;
+                    }
+                    // There is no Operation that could say it.
+                    None => self.note(cluster, &[(TenantClusterReason::Changing, words)], |_| ()).await?,
+                }
+                After::Rest(WAITING)
+            }
+            Done::Arrived(_) | Done::Raised | Done::Cancelled => After::Again,
+        })
+    }
+}
+
+/// The word by which a person asks for it, or who is not turned down by it: whoever asks for a plan to go on gets the one in its place.
+fn word_of(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Resume | Verb::Withdraw => RESUME,
+        Verb::Rollback | Verb::RollbackAtOnce => "rollback",
+        Verb::Commit => "commit",
+        Verb::Abandon => "abandon",
+    }
+}
+
+/// How many entries the journal of an Operation has.
+fn length(operations: &[Operation], name: &str) -> usize {
+    let named = operations.iter().find(|operation| operation.name_any() == name);
+    named.and_then(|operation| operation.status.as_ref()).map_or(0, |status| status.entries.len())
+}
+
+/// Whether what was asked of a swap stands in its journal, so that nobody has to be told once more. `has_arrived` is whether a run has come
+/// to where it ends by itself, and `has_grown` whether the journal has by that.
+fn is_noted(operation: &Operation, verb: Verb, has_arrived: bool, has_grown: bool) -> bool {
+    let Ok(Some(swapping)) = Swapping::of(operation) else { return false };
+    let goes = match verb {
+        // A node that is back stays so where the journal could not be written.
+        Verb::Resume => has_arrived && (has_grown || !matches!(swapping.stage, Stage::NodeIsBack(_))),
+        Verb::Rollback | Verb::RollbackAtOnce => swapping.direction == Direction::Back && swapping.is_of_all,
+        Verb::Commit => swapping.direction == Direction::Commit,
+        Verb::Abandon => swapping.direction == Direction::Abandon,
+        // Nobody has asked for that: a word is for the plan that takes its place.
+        Verb::Withdraw => return false,
+    };
+    // Of one that is over nothing is to be had any more.
+    goes || !swapping.is_open()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decisions::fixture;
+    use crate::records::fixture::plan;
+
+    /// One of a swap whose first node is back on its image.
+    fn of_node_that_is_back() -> Operation {
+        let back = json!({
+            "event": "direction-changed", "direction": "back", "only": 0, "code": "upgrade.asked", "reason": "it is ill",
+        });
+        fixture::swap(plan(), &[back])
+    }
+
+    /// The store may be away for the moment in which the journal is to be turned, and the run say no more than that it waits.
+    #[test]
+    fn that_a_node_that_is_back_is_tried_again_is_noted_once_the_journal_says_so() {
+        let operation = of_node_that_is_back();
+        let all = [operation.clone()];
+        assert_eq!((length(&all, "shop-1"), length(&all, "shop-2")), (2, 0));
+        assert!(matches!(Swapping::of(&operation).unwrap().unwrap().stage, Stage::NodeIsBack(_)));
+        for (has_arrived, has_grown) in [(false, false), (false, true), (true, false), (true, true)] {
+            // Grown and back: it was tried, and is back once more.
+            let noted = is_noted(&operation, Verb::Resume, has_arrived, has_grown);
+            assert_eq!(noted, has_arrived && has_grown, "{has_arrived} {has_grown}");
+        }
+    }
+}

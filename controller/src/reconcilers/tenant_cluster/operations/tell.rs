@@ -1,0 +1,108 @@
+//! What Operations say: where they stand, and what a person has asked of them until it is answered.
+
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::super::Work;
+use crate::context::{Attempt, Trouble};
+use crate::decisions::{CLUSTER_REF, Stage, Swapping, swap_reasons};
+use crate::objects::{DO, Operation, OperationKind, OperationReason, OperationStatus, TenantCluster, set};
+use crate::reach::{Collection, Failure, kinds};
+
+/// The word that has something tried again.
+pub(super) const RESUME: &str = "resume";
+
+/// The word that a person has put to an Operation.
+pub(super) fn asked(operation: &Operation) -> Option<&str> {
+    operation.annotations().get(DO).map(String::as_str)
+}
+
+impl Work<'_> {
+    /// The Operations of a cluster.
+    pub(in crate::reconcilers::tenant_cluster) async fn operations(
+        &self,
+        cluster: &TenantCluster,
+    ) -> Result<Vec<Operation>, Trouble> {
+        let (namespace, name) = (cluster.namespace(), cluster.name_any());
+        let all = kinds::list::<Operation>(self.objects, namespace.as_deref(), Some((CLUSTER_REF, &name))).await;
+        all.attempting("looking for the cluster's Operations")
+    }
+
+    /// The Operation with this name; none if there is none.
+    pub(super) async fn operation(&self, cluster: &TenantCluster, name: &str) -> Result<Option<Operation>, Trouble> {
+        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+        found.attempting("reading an Operation")
+    }
+
+    /// Writes the status of an Operation, as far as it is otherwise now.
+    pub(in crate::reconcilers::tenant_cluster) async fn note_operation(
+        &self,
+        cluster: &TenantCluster,
+        name: &str,
+        said: &[(OperationReason, String)],
+        change: impl Fn(&mut OperationStatus),
+    ) -> Result<(), Trouble> {
+        const TRIES: usize = 10;
+        const ATTEMPT: &str = "writing an Operation's status";
+        for attempt in 1.. {
+            let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+            let Some(operation) = found.attempting(ATTEMPT)? else { return Ok(()) };
+            let mut status = operation.status.clone().unwrap_or_default();
+            change(&mut status);
+            // The spec of an Operation never changes: what is told is told by the cluster's.
+            let generation = cluster.metadata.generation.unwrap_or_default();
+            for (reason, words) in said {
+                set(&mut status.conditions, *reason, words, generation, &self.clock.time());
+            }
+            match kinds::note(self.objects, &operation, operation.status.as_ref(), &status).await {
+                Err(Failure::Changed) if attempt < TRIES => {}
+                Err(Failure::Missing) => return Ok(()),
+                written => return written.map(drop).attempting(ATTEMPT),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has an Operation say where its swap stands; or, if it raises Kubernetes, that it rests.
+    pub(super) async fn show_operation(&self, cluster: &TenantCluster, operation: &Operation) -> Result<(), Trouble> {
+        let rest = self.rest(cluster).await?;
+        if let Some(rest) = rest.as_ref().filter(|_| operation.spec.kind == OperationKind::RaiseKubernetes) {
+            // That one nobody can have rest.
+            let said = [(rest.reason(), "a node that was asked before goes to it by itself, or gives up".to_owned())];
+            return self.note_operation(cluster, &operation.name_any(), &said, |_| ()).await;
+        }
+        let Ok(Some(swapping)) = Swapping::of(operation) else { return Ok(()) };
+        let outcome = swapping.ending().map(|ending| ending.words().to_owned());
+        let done = i32::try_from(swapping.done).unwrap_or(i32::MAX);
+        self.note_operation(cluster, &operation.name_any(), &swap_reasons(rest.as_ref(), &swapping), |status| {
+            (status.done, status.step, status.outcome) = (done, swapping.step.clone(), outcome.clone());
+            if swapping.stage != Stage::Upgraded {
+                (status.good_since, status.good_seen) = (None, None);
+            }
+        })
+        .await
+    }
+
+    /// Takes away what a person has asked of an Operation, if it is still this.
+    pub(super) async fn answered(&self, cluster: &TenantCluster, name: &str, word: &str) -> Result<(), Trouble> {
+        const ATTEMPT: &str = "taking away what was asked of an Operation";
+        let namespace = cluster.namespace();
+        let found = kinds::find::<Operation>(self.objects, namespace.as_deref(), name).await.attempting(ATTEMPT)?;
+        let Some(operation) = found.filter(|operation| asked(operation) == Some(word)) else { return Ok(()) };
+        let version = &operation.metadata.resource_version;
+        let part = json!({"metadata": {"resourceVersion": version, "annotations": {DO: null}}});
+        let of = Collection::of::<Operation>(namespace.as_deref());
+        match self.objects.patch(&of, name, &part).await {
+            Err(Failure::Missing) => Ok(()),
+            written => written.map(drop).attempting(ATTEMPT),
+        }
+    }
+
+    /// Takes away whatever a person has asked of an Operation.
+    pub(super) async fn take_away(&self, cluster: &TenantCluster, name: &str) -> Result<(), Trouble> {
+        match self.operation(cluster, name).await?.as_ref().and_then(asked) {
+            Some(word) => self.answered(cluster, name, word).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Clusters beside others: whose addresses and whose room are.
+
+use super::*;
+
+/// Another cluster at the same API server and in the same place.
+fn beside(world: &World, mut cluster: TenantCluster, number: u128) -> World {
+    let name = format!("bank{number}");
+    (cluster.metadata.name, cluster.metadata.uid) = (Some(name), Some(Uuid::from_u128(number).to_string()));
+    world.api.put(&cluster);
+    World {
+        cluster,
+        api: world.api.clone(),
+        place: world.place.clone(),
+        clock: world.clock.clone(),
+        term: world.term.clone(),
+        is_marked: world.is_marked,
+    }
+}
+
+/// The reasons of a cluster's conditions.
+fn reasons(world: &World) -> Vec<String> {
+    let (namespace, name) = (world.cluster.namespace(), world.cluster.name_any());
+    let seen: TenantCluster = world.api.read(namespace.as_deref(), &name).unwrap();
+    seen.status.unwrap_or_default().conditions.into_iter().map(|condition| condition.reason).collect()
+}
+
+/// Two clusters at work at the same time, as a controller has them.
+async fn both(one: &World, other: &World) {
+    for _ in 0..10 {
+        let (first, second) = tokio::join!(one.reconcile(), other.reconcile());
+        first.unwrap();
+        second.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clusters_never_have_the_same_address() {
+    type Names<'a> = &'a dyn Fn(&mut TenantCluster);
+    let endpoint = |cluster: &mut TenantCluster, address: &str| {
+        cluster.spec.network.endpoint.address = Some(address.to_owned());
+    };
+    let vips = |cluster: &mut TenantCluster, first: &str, last: &str| {
+        let range = AddressRange { first: first.to_owned(), last: last.to_owned() };
+        cluster.spec.network.service_vips =
+            Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
+    };
+    let elsewhere = |cluster: &mut TenantCluster| cluster.metadata.namespace = Some("team-red".to_owned());
+    let cases: [(&str, Names<'_>, Names<'_>); 4] = [
+        ("a pool gives it to nodes", &|it| endpoint(it, "192.168.10.25"), &|it| endpoint(it, "192.168.10.25")),
+        ("beside all ranges", &|it| endpoint(it, "192.168.10.95"), &|it| endpoint(it, "192.168.10.95")),
+        ("another one's Services", &|it| endpoint(it, "192.168.10.95"), &|it| {
+            elsewhere(it);
+            endpoint(it, "192.168.10.90");
+            vips(it, "192.168.10.94", "192.168.10.96");
+        }),
+        ("Services of both", &|it| vips(it, "192.168.10.90", "192.168.10.95"), &|it| {
+            elsewhere(it);
+            endpoint(it, "192.168.10.89");
+            vips(it, "192.168.10.95", "192.168.10.99");
+        }),
+    ];
+    for (what, of_one, of_other) in cases {
+        let mut world = World::new();
+        let mut provider = crate::decisions::fixture::provider();
+        provider.spec.allowed_namespaces.names.push("team-red".to_owned());
+        world.api.put(&provider);
+        let mut other = world.cluster.clone();
+        of_one(&mut world.cluster);
+        world.api.put(&world.cluster);
+        of_other(&mut other);
+        let other = beside(&world, other, 77);
+        both(&world, &other).await;
+        let said = [reasons(&world), reasons(&other)];
+        let is = |reason: &str| said.iter().filter(|it| it.iter().any(|said| said == reason)).count();
+        assert_eq!((is("AddressesMissing"), is("Serves")), (1, 1), "{what}: {said:?}");
+        let machines = world.api.names("machines");
+        assert_eq!(machines.len(), 3, "{what}: who cannot have it makes nothing: {machines:?}");
+    }
+}
+
+/// Also where nobody has reserved them.
+#[tokio::test(start_paused = true)]
+async fn the_addresses_of_the_control_clusters_nodes_and_of_vcenters_are_no_clusters() {
+    for of_node in [true, false] {
+        let mut world = World::new();
+        if of_node {
+            let node = json!({"metadata": {"name": "cp1"}, "status": {"addresses": [
+                {"type": "Hostname", "address": "cp1"}, {"type": "InternalIP", "address": "192.168.10.95"},
+            ]}});
+            world.api.put_value(&crate::reach::Collection::of::<Node>(None), node);
+        } else {
+            let mut provider = crate::decisions::fixture::provider();
+            provider.metadata.name = Some("dc2".to_owned());
+            provider.spec.vsphere.as_mut().unwrap().server = "192.168.10.95".to_owned();
+            world.api.put(&provider);
+        }
+        world.cluster.spec.network.endpoint.address = Some("192.168.10.95".to_owned());
+        world.api.put(&world.cluster);
+        world.reconcile().await.unwrap();
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "AddressesMissing" && words.contains("192.168.10.95 is reserved"), "{reason} {words}");
+        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
+    }
+}
+
+/// Addresses are counted by no limit.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_with_something_in_its_way_has_no_addresses_that_others_could_have() {
+    let mut world = World::new();
+    // With its nodes' all that the pool has.
+    world.cluster.spec.network.service_vips =
+        Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(7) });
+    world.api.put(&world.cluster);
+    world.place.lock().lacks_template = true;
+    for _ in 0..10 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(world.condition("Preflight").1, "ImageUnsuitable");
+    assert_eq!(world.api.names("ipaddresses"), [""; 0]);
+    // A Secret that a person has put in the place of its own.
+    let name = ObjectMeta {
+        name: Some("shop-deployer".to_owned()),
+        namespace: Some("team-blue".to_owned()),
+        ..ObjectMeta::default()
+    };
+    world.api.put(&Secret { metadata: name, ..Secret::default() });
+    world.place.lock().lacks_template = false;
+    world.reconcile().await.unwrap();
+    assert!(reasons(&world).iter().any(|reason| reason == "SecretMissing"), "{:?}", reasons(&world));
+    let other = beside(&world, crate::decisions::fixture::cluster(), 77);
+    both(&world, &other).await;
+    assert!(reasons(&world).iter().any(|reason| reason == "AddressesMissing"), "{:?}", reasons(&world));
+    assert!(reasons(&other).iter().any(|reason| reason == "Serves"), "{:?}", reasons(&other));
+    assert_eq!(world.api.names("ipaddresses").len(), 6, "all are the other one's");
+}
+
+/// Has controllers die until the cluster has so many addresses, which it claims one by one.
+async fn has_addresses(world: &World, count: usize) {
+    while held_by(world).1 < count {
+        let before = held_by(world);
+        for calls in 0..100 {
+            let _ = world.reconcile_at(&Mortal::new(&world.api, Some((calls, false)))).await;
+            if held_by(world) != before {
+                break;
+            }
+        }
+        assert_ne!(held_by(world), before, "it goes no further");
+    }
+    assert_eq!((held_by(world).1, world.place.vms().len()), (count, 0));
+}
+
+/// One that has begun to claim, and that somebody then has stand still, or that never could go on.
+#[tokio::test(start_paused = true)]
+async fn who_goes_no_further_before_his_first_vm_gives_back_what_he_has() {
+    type Stops<'a> = &'a dyn Fn(&World);
+    let edit = |world: &World, edit: &dyn Fn(&mut TenantCluster)| {
+        let mut cluster: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+        edit(&mut cluster);
+        world.api.put(&cluster);
+    };
+    let cases: [(&str, Stops<'_>); 4] = [
+        ("Paused", &|world| edit(world, &|it| it.spec.paused = true)),
+        ("ReferenceMissing", &|world| {
+            edit(world, &|it| it.spec.control_plane.vm_class = "of-nobody".to_owned());
+        }),
+        ("NamespaceNotAllowed", &|world| {
+            let mut provider = crate::decisions::fixture::provider();
+            provider.spec.allowed_namespaces.names.clear();
+            world.api.put(&provider);
+        }),
+        ("AddressesMissing", &|world| {
+            edit(world, &|it| it.spec.network.endpoint.address = Some("192.168.10.1".to_owned()));
+        }),
+    ];
+    for (reason, stops) in cases {
+        let world = World::new();
+        has_addresses(&world, 3).await;
+        stops(&world);
+        for _ in 0..2 {
+            world.reconcile().await.unwrap();
+        }
+        assert!(is_so(&world, reason), "{reason}: {:?}", reasons(&world));
+        assert_eq!(held_by(&world), (0, 0), "{reason}");
+        assert_eq!(world.api.names("ipaddresses"), [""; 0], "{reason}");
+    }
+    // What is not known may be well in a moment.
+    let world = World::new();
+    has_addresses(&world, 3).await;
+    world.place.lock().is_away = true;
+    for _ in 0..2 {
+        world.reconcile().await.unwrap();
+    }
+    assert_eq!((world.condition("Preflight").0.as_str(), held_by(&world)), ("Unknown", (3, 3)));
+}
+
+/// Each has taken a part of what it needs, and what is left suffices for neither.
+#[tokio::test(start_paused = true)]
+async fn of_two_clusters_that_take_each_others_addresses_the_first_one_has_them_and_the_other_comes_after() {
+    let mut world = World::new();
+    let four = Some(ServiceVips { ranges: None, pool_ref: Some(Reference::to("blue-nodes")), count: Some(4) });
+    world.cluster.spec.network.service_vips = four;
+    world.api.put(&world.cluster);
+    let mut other = world.cluster.clone();
+    other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    let other = beside(&world, other, 77);
+    for one in [&world, &other] {
+        // The endpoint and the nodes.
+        has_addresses(one, 4).await;
+    }
+    // Both have seen four that are free, and each has had another one of them.
+    for (one, last) in [(&world, 26), (&other, 27)] {
+        let seen: TenantCluster = one.api.read(one.cluster.namespace().as_deref(), &one.cluster.name_any()).unwrap();
+        let claimant = crate::objects::Claimant {
+            kind: "TenantCluster".to_owned(),
+            namespace: "team-blue".to_owned(),
+            name: seen.name_any(),
+            uid: seen.uid().unwrap(),
+            purpose: crate::objects::Purpose::ServiceVip,
+            index: 0,
+        };
+        let address = std::net::Ipv4Addr::new(192, 168, 10, last);
+        world.api.put(&crate::decisions::claimed("blue-nodes", address, claimant));
+    }
+    both(&other, &world).await;
+    assert!(
+        is_so(&world, "Serves") && is_so(&other, "AddressesMissing"),
+        "{:?} {:?}",
+        reasons(&world),
+        reasons(&other)
+    );
+    assert_eq!((held_by(&other), held_by(&world)), ((0, 0), (3, 8)), "who waits holds nothing");
+    world.delete();
+    both(&world, &other).await;
+    assert!(is_so(&other, "Serves"), "{:?}", reasons(&other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pool_reserves_is_no_clusters() {
+    for address in ["192.168.10.95", "192.168.10.25", "192.168.10.2", "192.168.10.1"] {
+        let mut world = World::new();
+        let mut pool = crate::decisions::fixture::pool();
+        pool.spec.reserved = vec!["192.168.10.95".to_owned(), "192.168.10.25".to_owned()];
+        world.api.put(&pool);
+        world.cluster.spec.network.endpoint.address = Some(address.to_owned());
+        world.api.put(&world.cluster);
+        world.reconcile().await.unwrap();
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "AddressesMissing" && words.contains(address), "{reason} {words}");
+        assert!(world.api.names("machines").is_empty() && world.api.names("ipaddresses").is_empty());
+    }
+}
+
+/// The Provider with room for so many nodes.
+fn limited(world: &World, nodes: u32) {
+    let mut provider = crate::decisions::fixture::provider();
+    provider.spec.limits = Some(Limits { nodes: Some(nodes), processors: None, memory_mib: None });
+    world.api.put(&provider);
+}
+
+fn is_so(world: &World, reason: &str) -> bool {
+    reasons(world).iter().any(|said| said == reason)
+}
+
+/// So many of its Machines and addresses, by the cluster's name.
+fn held_by(world: &World) -> (usize, usize) {
+    let name = world.cluster.name_any();
+    let machines = world.api.names("machines").into_iter().filter(|it| it.starts_with(&name)).count();
+    let of = crate::reach::Collection::of::<crate::objects::IPAddress>(None);
+    let all = futures_util::FutureExt::now_or_never(crate::reach::Objects::list(&world.api, &of, None));
+    let is_own = |it: &&serde_json::Value| {
+        it["spec"]["claimant"]["name"].as_str().is_some_and(|claimant| claimant.starts_with(&name))
+    };
+    (machines, all.unwrap().unwrap().iter().filter(is_own).count())
+}
+
+/// Has controllers die until the cluster has its Machines and addresses, and no VM.
+async fn has_all_before_its_first_vm(world: &World) {
+    for calls in 0..100 {
+        let _ = world.reconcile_at(&Mortal::new(&world.api, Some((calls, false)))).await;
+        if held_by(world) == (3, 6) {
+            break;
+        }
+    }
+    assert_eq!((held_by(world), world.place.vms().len()), ((3, 6), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_room_for_one_of_two_the_first_one_has_it_and_the_other_comes_after() {
+    let world = World::new();
+    let mut other = world.cluster.clone();
+    other.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    let other = beside(&world, other, 77);
+    for one in [&world, &other] {
+        has_all_before_its_first_vm(one).await;
+    }
+    limited(&world, 5);
+    both(&other, &world).await;
+    assert!(is_so(&world, "Serves") && is_so(&other, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&other));
+    assert_eq!((held_by(&other), world.place.vms().len()), ((0, 0), 3), "who waits holds nothing");
+    world.delete();
+    both(&world, &other).await;
+    assert!(is_so(&other, "Serves"), "{:?}", reasons(&other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_too_large_makes_nothing_and_keeps_nobody_out() {
+    let world = World::new();
+    let mut large = world.cluster.clone();
+    large.spec.network.endpoint.address = Some("192.168.10.11".to_owned());
+    large.spec.control_plane.vm_class = "medium".to_owned();
+    let large = beside(&world, large, 77);
+    let mut provider = crate::decisions::fixture::provider();
+    provider.spec.limits = Some(Limits { nodes: None, processors: None, memory_mib: Some(3 * 16384 - 1) });
+    world.api.put(&provider);
+    large.reconcile().await.unwrap();
+    assert!(is_so(&large, "CapacityMissing") && held_by(&large) == (0, 0), "{:?}", reasons(&large));
+    both(&large, &world).await;
+    assert!(is_so(&world, "Serves") && is_so(&large, "CapacityMissing"), "{:?} {:?}", reasons(&world), reasons(&large));
+    assert_eq!(held_by(&large), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_takes_no_addresses_of_another_networks_pool() {
+    let mut world = World::new();
+    let mut other = crate::decisions::fixture::pool();
+    other.metadata.name = Some("green".to_owned());
+    (other.spec.subnet, other.spec.gateway) = ("192.168.20.0/24".to_owned(), None);
+    (other.spec.ranges[0].first, other.spec.ranges[0].last) = ("192.168.20.5".to_owned(), "192.168.20.9".to_owned());
+    world.api.put(&other);
+    let pool_ref = Some(Reference::to("green"));
+    world.cluster.spec.network.service_vips = Some(ServiceVips { ranges: None, pool_ref, count: Some(5) });
+    world.api.put(&world.cluster);
+    world.reconcile().await.unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "RangesOverlap" && words.contains("192.168.20.5"), "{reason} {words}");
+    assert_eq!(held_by(&world), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_named_otherwise_before_the_first_vm_is_given_back() {
+    let mut world = World::new();
+    has_all_before_its_first_vm(&world).await;
+    world.place.lock().is_away = true;
+    let there = world.api.object("tenantclusters");
+    world.cluster = serde_json::from_value(there).unwrap();
+    world.cluster.spec.network.service_vips = None;
+    world.api.put(&world.cluster);
+    world.reconcile().await.unwrap();
+    assert_eq!(held_by(&world), (3, 6), "nobody can tell whether somebody is there who has them");
+    world.place.lock().is_away = false;
+    world.until("ready", World::is_ready).await;
+    assert_eq!(held_by(&world), (3, 4));
+}
+
+/// The database is turned back to before its first VM, and its VMs are there.
+#[tokio::test(start_paused = true)]
+async fn beside_vms_that_nothing_is_noted_of_no_address_is_claimed_or_given_back() {
+    let mut world = World::new();
+    has_addresses(&world, 3).await;
+    let before = world.api.snapshot();
+    world.until("ready", World::is_ready).await;
+    world.api.restore(before);
+    world.term = crate::term::Term::unlimited("controller after a restore");
+    let held = held_by(&world);
+    for is_away in [true, false] {
+        world.place.lock().is_away = is_away;
+        for is_paused in [false, true] {
+            let mut cluster: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
+            cluster.spec.paused = is_paused;
+            world.api.put(&cluster);
+            world.reconcile().await.unwrap();
+            assert_eq!(held_by(&world), held, "away {is_away}, paused {is_paused}");
+        }
+    }
+    assert!(is_so(&world, "Drifted"), "{:?}", reasons(&world));
+}

@@ -1,0 +1,140 @@
+//! A cluster that is deleted, whatever is left of what it names.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_deleted_leaves_nothing_but_what_was_never_its_own() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let volume = DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] volume.vmdk".to_owned() };
+    world.place.lock().disks.insert(volume.uuid, false);
+    world.place.change("shop-cp1", |vm| {
+        let kind = DiskKind::Foreign;
+        vm.disks.push(Disk { reference: volume.clone(), kind, parent: None, controller: "c".to_owned() });
+    });
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was deleted");
+    assert!(world.place.lock().disks.contains_key(&volume.uuid), "a volume stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_of_another_cluster_beside_it_are_none_of_its() {
+    let world = World::new();
+    let spec = serde_json::json!({"clusterRef": {"name": "shop-2"}, "vmClass": "medium", "replicas": 3});
+    let mut other = NodePool::new("shop-2-general", serde_json::from_value(spec).unwrap());
+    other.metadata.namespace = Some("team-blue".to_owned());
+    world.api.put(&other);
+    world.until("ready", World::is_ready).await;
+    assert_eq!(world.status()["nodes"]["wanted"].as_i64().unwrap_or_default(), 0, "{}", world.status());
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("another one has a pool");
+    let there: NodePool = world.api.read(Some("team-blue"), "shop-2-general").unwrap();
+    assert!(there.metadata.deletion_timestamp.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_go_before_control_nodes() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    let spec = serde_json::json!({"clusterRef": {"name": "shop"}, "vmClass": "medium", "replicas": 0});
+    let mut pool = NodePool::new("shop-general", serde_json::from_value(spec).unwrap());
+    (pool.metadata.namespace, pool.metadata.finalizers) = (Some("team-blue".to_owned()), Some(vec!["a".to_owned()]));
+    world.api.put(&pool);
+    world.delete();
+    world.reconcile().await.unwrap();
+    assert_eq!(world.condition("Progressing").1, "Deleting");
+    assert!(world.condition("Ready").2.contains("shop-general"), "{:?}", world.condition("Ready"));
+    assert_eq!(world.place.vms().len(), 3);
+    pool.metadata.finalizers = None;
+    pool.metadata.deletion_timestamp = Some(crate::decisions::fixture::now());
+    world.api.put(&pool);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("its pool went first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_deleted_without_its_image_its_class_its_pool_and_its_key() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.api.remove::<crate::objects::NodeImage>(None, "kaas-tenant-0.2.0");
+    world.api.remove::<crate::objects::IPPool>(None, "blue-nodes");
+    world.api.remove::<VMClass>(None, "medium");
+    world.api.remove::<k8s_openapi::api::core::v1::Secret>(Some("team-blue"), "shop-deployer");
+    world.reconcile().await.unwrap();
+    assert_eq!(world.condition("Progressing").1, "Stuck", "nodes know nobody by another key");
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("little was left of what it names");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_never_began_is_deleted_while_the_vcenter_is_away() {
+    let world = World::new();
+    world.place.lock().is_away = true;
+    world.reconcile().await.unwrap();
+    assert_eq!(world.api.names("machines").len(), 3);
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("nothing was begun");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_vcenter_is_away_is_not_known_and_its_deletion_waits() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.place.lock().is_away = true;
+    world.reconcile().await.unwrap();
+    assert_eq!(world.condition("Ready").0, "Unknown", "{:?}", world.condition("Ready"));
+    world.delete();
+    for _ in 0..5 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert!(!world.is_gone() && world.api.names("ipaddresses").len() == 6, "addresses stay with their VMs");
+    assert_eq!(world.condition("Progressing").1, "Deleting", "it may answer in a moment");
+    assert!(world.condition("Ready").2.contains("does not answer"), "{:?}", world.condition("Ready"));
+    world.place.lock().is_away = false;
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it came back");
+}
+
+/// Whoever waits for its end is told that he waits for himself.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_provider_is_gone_says_that_its_deletion_waits_for_a_person() {
+    let world = World::new();
+    world.until("ready", World::is_ready).await;
+    world.api.remove::<crate::objects::Provider>(None, "dc1");
+    assert_eq!(world.api.names("providers"), [""; 0]);
+    world.delete();
+    world.until("stuck", |it| it.condition("Progressing").1 == "Stuck").await;
+    let (_, reason, words) = world.condition("Ready");
+    assert!(reason == "Leaving" && words.contains("make it again"), "{reason} {words}");
+    assert_eq!(world.place.vms().len(), 3);
+    world.api.put(&crate::decisions::fixture::provider());
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was made again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_does_not_form_says_so_and_can_be_deleted() {
+    let world = World::new();
+    world.place.lock().is_ill = true;
+    for _ in 0..4 {
+        world.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    assert_eq!(
+        (world.condition("Ready").1, world.condition("ControlPlaneReady").1),
+        ("Making".to_owned(), "Forming".to_owned())
+    );
+    assert!(
+        world.condition("ControlPlaneReady").2.contains("deploy.forming"),
+        "{:?}",
+        world.condition("ControlPlaneReady")
+    );
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it never formed");
+}

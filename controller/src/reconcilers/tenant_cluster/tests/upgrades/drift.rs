@@ -1,0 +1,310 @@
+//! The database of the control cluster is turned back, and VMs are not: nothing is deleted, powered off or made twice.
+
+use fleet::hypervisor::{Placement, Vm, VmRef};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::*;
+use crate::objects::ADOPT;
+use crate::reconcilers::points::drawn;
+
+impl World {
+    /// The database is as it was once, and another controller leads.
+    fn turned_back(&mut self, to: Snapshot) {
+        self.api.restore(to);
+        self.term = Term::unlimited("controller after a restore");
+    }
+
+    /// All VMs as they are.
+    fn as_they_are(&self) -> Vec<Vm> {
+        self.place.lock().vms.iter().map(|(vm, ..)| vm.clone()).collect()
+    }
+
+    fn changes(&self) -> usize {
+        self.place.lock().changes.len()
+    }
+
+    fn has_drifted(&self) -> bool {
+        self.condition("Progressing").1 == "Drifted"
+    }
+
+    /// A person has VMs taken as they are.
+    fn adopt(&self, named: &str) {
+        let mut cluster: TenantCluster = serde_json::from_value(self.api.object("tenantclusters")).unwrap();
+        cluster.metadata.annotations.get_or_insert_default().insert(ADOPT.to_owned(), named.to_owned());
+        self.api.put(&cluster);
+    }
+
+    fn is_asked_to_adopt(&self) -> bool {
+        !self.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null()
+    }
+
+    /// A few looks, as far apart as a controller has them.
+    async fn is_looked_at(&self) {
+        for _ in 0..4 {
+            let _ = self.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+    }
+}
+
+/// All objects at one moment.
+type Snapshot = std::collections::BTreeMap<(String, String, String), Value>;
+
+/// How many control nodes were given their disks on new VMs, by the journals in a database.
+fn attached(snapshot: &Snapshot) -> usize {
+    let operations = snapshot.iter().filter(|((kind, ..), _)| kind == "operations").map(|(_, object)| object);
+    let entries = operations.filter_map(|it| it["status"]["entries"].as_array()).flatten();
+    entries.filter(|entry| entry["event"] == "begun" && entry["action"] == "attach").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_database_of_before_an_upgrade_nothing_is_done_and_the_new_vms_are_named() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    // What nothing is noted of is not powered on either.
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
+    let (there, changes) = (world.as_they_are(), world.changes());
+    world.rests().await;
+    let (status, reason, words) = world.condition("Progressing");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Drifted"), "{words}");
+    for name in new_vms("0b") {
+        assert!(words.contains(&format!("{name} ({})", world.place.vms()[&name])), "{words}");
+    }
+    assert_eq!(
+        (world.up_to_date().as_str(), world.condition("Preflight").1.as_str()),
+        ("ChangeBlocked", "ControlNodesUnfit")
+    );
+    assert_eq!(world.status()["resolved"]["image"], FORMER);
+    assert_eq!((world.changes(), world.operations().len()), (changes, 0));
+    // Nor does an upgrade that somebody asks for begin, or anything go with the cluster.
+    world.goes_to(NEW);
+    world.rests().await;
+    assert_eq!(world.operations().len(), 0);
+    world.delete();
+    world.rests().await;
+    assert!(world.has_drifted() && world.condition("Progressing").2.contains("remove these in the vCenter"));
+    assert_eq!((world.changes(), world.as_they_are()), (changes, there));
+    for name in new_vms("0b") {
+        world.place.lose(&name);
+    }
+    world.until("gone", World::is_gone).await;
+}
+
+/// Whoever acts looks for himself, and may see what the look before has not.
+#[tokio::test(start_paused = true)]
+async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    let (there, changes) = (world.as_they_are(), world.changes());
+    world.delete();
+    let mut failed = 0;
+    for _ in 0..4 {
+        world.place.lock().hidden = 1;
+        let _ = world.reconcile().await;
+        failed += 1 - world.place.lock().hidden;
+        assert_eq!((world.changes(), world.as_they_are()), (changes, there.clone()));
+        tokio::time::sleep(Duration::from_secs(15)).await;
+    }
+    assert!(failed > 0, "nobody has looked");
+    world.place.lock().hidden = 0;
+    world.is_looked_at().await;
+    assert!(world.has_drifted(), "{:?}", world.condition("Progressing"));
+    assert_eq!((world.changes(), world.as_they_are()), (changes, there));
+}
+
+/// Whoever went on with it would shut nodes down that have come to the new image since.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
+    let upgraded_by = async |world: &World, mortal: &Mortal| {
+        world.goes_to(NEW);
+        while !world.is_current() && world.reconcile_at(mortal).await.is_some() {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+    };
+    let calls = {
+        let world = World::upgradable().await;
+        let mortal = Mortal::new(&world.api, None);
+        upgraded_by(&world, &mortal).await;
+        mortal.calls()
+    };
+    for call in drawn_seldom("databases of while control nodes were swapped", (0..calls).collect()) {
+        let mut world = World::upgradable().await;
+        upgraded_by(&world, &Mortal::new(&world.api, Some((call, true)))).await;
+        let before = world.api.snapshot();
+        if attached(&before) == NODES.len() {
+            // Its VMs are as its journal leaves them.
+            continue;
+        }
+        world.term = Term::unlimited("controller two");
+        world.until("committed", World::is_current).await;
+        let (there, changes) = (world.as_they_are(), world.changes());
+        world.turned_back(before);
+        world.is_looked_at().await;
+        assert!(world.has_drifted(), "{call}: {:?}", world.condition("Progressing"));
+        assert_eq!(world.changes(), changes, "{call}");
+        assert_eq!(world.as_they_are(), there, "{call}");
+        world.adopt("shop");
+        world.until(&format!("adopted: {call}"), World::is_current).await;
+        world.all_run(NEW, &format!("adopted: {call}"));
+        assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false), "{call}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_that_a_person_has_adopted_are_the_clusters_again() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    let changes = world.changes();
+    world.adopt("bank");
+    world.is_looked_at().await;
+    assert!(world.has_drifted() && world.condition("Progressing").2.contains("it has \"bank\""), "another one's name");
+    world.place.change(&new_vms("0b")[1], |vm| vm.power = PowerState::Off);
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("not adopted yet") && words.contains("power it on"), "{words}");
+    assert!(world.is_asked_to_adopt());
+    world.place.change(&new_vms("0b")[1], |vm| vm.power = PowerState::On);
+    world.until("adopted", |world| !world.has_drifted()).await;
+    assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false));
+    // There is no way back to the image that the spec of that time names.
+    world.until("judged", |world| world.condition("Preflight").1 == "ImageUnsuitable").await;
+    world.goes_to(NEW);
+    world.until("current", World::is_current).await;
+    world.all_run(NEW, "it was adopted");
+    world.place.change(&new_vms("0b")[0], |vm| vm.power = PowerState::Off);
+    world.until("all are on", World::are_on).await;
+    world.delete();
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was adopted");
+}
+
+/// No journal ends it any more, and while it is open no other upgrade begins.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_was_not_committed_is_made_final_where_its_nodes_are_good() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    world.turned_back(before);
+    world.place.lock().ill.never_good.insert("shop-cp2".to_owned());
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("shop-cp2") && words.contains("not found good"), "{words}");
+    let are_open = || world.place.lock().contents.values().all(|content| content.swap.is_some());
+    assert!(are_open(), "nothing is final yet");
+    world.place.lock().ill.never_good.clear();
+    world.goes_to(NEW);
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+    assert!(world.place.lock().contents.values().all(|content| content.swap.is_none()));
+    world.until("current", World::is_current).await;
+}
+
+/// The others may replace it once they are adopted.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    world.place.lose(&new_vms("0b")[2]);
+    world.adopt("shop");
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+    let nodes = world.status()["deployment"]["nodes"].clone();
+    let vms = world.place.vms();
+    for (node, vm) in new_vms("0b").iter().take(2).enumerate() {
+        assert_eq!(nodes[node]["vm"], vms[vm].to_string());
+    }
+    assert!(world.condition("ControlPlaneReady").0 != "True", "one is lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopted() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.until("committed", World::is_current).await;
+    world.turned_back(before);
+    let new = new_vms("0b");
+    let mut stray = world.as_they_are().into_iter().find(|vm| vm.name == new[0]).unwrap();
+    (stray.name, stray.disks) = ("stray".to_owned(), Vec::new());
+    stray.reference = VmRef { uuid: Uuid::from_u128(0x57a7), id: "vm-stray".to_owned() };
+    world.place.lock().vms.push((stray, Placement::default(), None));
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("stray") && words.contains("power them off"), "{words}");
+    assert!(world.is_asked_to_adopt() && !words.contains(&new[0]), "{words}");
+    world.place.lose("stray");
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+    assert!(!world.has_drifted());
+}
+
+/// A word that nothing is to be done for is taken away as well.
+#[tokio::test(start_paused = true)]
+async fn where_nothing_has_drifted_nothing_is_adopted() {
+    let world = World::upgradable().await;
+    world.adopt("shop");
+    let changes = world.changes();
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
+    world.is_looked_at().await;
+    assert!(world.is_current() && world.changes() == changes);
+}
+
+/// Also of a cluster of which nothing is noted but its object.
+#[tokio::test(start_paused = true)]
+async fn in_a_database_of_while_a_cluster_was_made_none_of_its_vms_is_removed_or_made_twice() {
+    let calls = {
+        let world = World::new();
+        world.api.put(&image(FORMER, "0.2.0", "0a", &["1.36"]));
+        let mortal = Mortal::new(&world.api, None);
+        while !world.is_ready() {
+            let _ = world.reconcile_at(&mortal).await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        mortal.calls()
+    };
+    let mut drifted = 0;
+    for call in drawn("databases of while a cluster was made", (0..calls).collect()) {
+        let mut world = World::new();
+        world.api.put(&image(FORMER, "0.2.0", "0a", &["1.36"]));
+        let mortal = Mortal::new(&world.api, Some((call, true)));
+        while !world.is_ready() && world.reconcile_at(&mortal).await.is_some() {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        let before = world.api.snapshot();
+        world.term = Term::unlimited("controller two");
+        world.until("ready", World::is_ready).await;
+        let (there, changes) = (world.as_they_are(), world.changes());
+        world.turned_back(before);
+        world.is_looked_at().await;
+        world.is_looked_at().await;
+        assert!(world.has_drifted() || world.is_ready(), "{call}: {:?}", world.condition("Progressing"));
+        assert_eq!(world.changes(), changes, "{call}");
+        assert_eq!(world.as_they_are(), there, "{call}");
+        if !world.has_drifted() {
+            continue;
+        }
+        drifted += 1;
+        // Without a note of what was begun nobody knows the keys of its nodes.
+        let is_begun = !world.status()["deployment"].is_null();
+        world.adopt("shop");
+        world.is_looked_at().await;
+        world.is_looked_at().await;
+        assert_eq!((world.has_drifted(), world.is_ready()), (!is_begun, is_begun), "{call}: {:#}", world.status());
+        assert_eq!((world.changes(), world.as_they_are()), (changes, there), "{call}");
+    }
+    assert!(drifted > 0);
+}

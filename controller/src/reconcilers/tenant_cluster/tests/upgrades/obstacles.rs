@@ -1,0 +1,136 @@
+//! What is in the way of an upgrade, and whom nobody believes or waits for.
+
+use super::*;
+
+/// Pods that do not move away are waited for; whoever does not want to wait goes back.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_cannot_be_taken_waits_says_why_and_goes_on_or_back() {
+    let world = World::upgradable().await;
+    world.place.lock().ill.undrained.insert("shop-cp3".to_owned());
+    world.goes_to(NEW);
+    world
+        .until("waiting", |world| {
+            !world.operations().is_empty() && world.reason_of_operation("Progressing") == "Waiting"
+        })
+        .await;
+    let status = world.operations().remove(0).status.unwrap();
+    assert_eq!(status.step.as_deref(), Some("prepare shop-cp3"));
+    assert!(status.conditions.iter().any(|it| it.message.contains("drain.blocked")), "{:?}", status.conditions);
+    assert!(world.is_ready(), "the cluster serves");
+    world.asks("rollback");
+    world.until("back", |world| world.outcome().is_some()).await;
+    world.all_run(FORMER, "it went back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_the_way_is_said_before_anything_moves() {
+    type Change<'a> = &'a dyn Fn(&World);
+    let put = |world: &World, change: &dyn Fn(&mut NodeImage)| {
+        let mut image = image(NEW, "0.3.0", "0b", &["1.36"]);
+        change(&mut image);
+        world.api.put(&image);
+    };
+    let status = |world: &World, change: &dyn Fn(&mut crate::objects::NodeImageStatus)| {
+        put(world, &|image| change(image.status.as_mut().unwrap()));
+    };
+    let cases: [(&str, &str, Change<'_>); 7] = [
+        ("ReferenceMissing", "there is no NodeImage", &|world| world.api.remove::<NodeImage>(None, NEW)),
+        ("ImageUnsuitable", "has expired", &|world| status(world, &|it| it.phase = Some(LifecyclePhase::Expired))),
+        ("ImageUnsuitable", "may take the place of", &|world| {
+            status(world, &|it| it.upgrades_from = Some(">=0.2.5".to_owned()));
+        }),
+        ("ImageUnsuitable", "carries Kubernetes 1.37", &|world| {
+            status(world, &|it| it.kubernetes = vec!["1.37".to_owned()]);
+        }),
+        ("NotKnown", "which build", &|world| status(world, &|it| it.build = None)),
+        // What nodes and VMs say, and nobody else.
+        ("ImageUnsuitable", "etcd", &|world| status(world, &|it| it.etcd = Some("3.7".to_owned()))),
+        ("ControlNodesUnfit", "snapshot", &|world| {
+            world.place.change("shop-cp2", |vm| vm.snapshots.push("by a backup".to_owned()));
+        }),
+    ];
+    for (reason, part, change) in cases {
+        let world = World::upgradable().await;
+        change(&world);
+        let changes = world.place.lock().changes.len();
+        world.goes_to(NEW);
+        world.rests().await;
+        let (_, because, words) = world.condition("Preflight");
+        assert!(because == reason && words.contains(part), "{reason}: {because} {words}");
+        assert_eq!((world.up_to_date().as_str(), world.is_ready()), ("ChangeBlocked", true), "{reason}");
+        assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 0), "{reason}");
+    }
+}
+
+/// The API is its tenant's, and so is what it lists.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_the_api_makes_up_is_asked_nothing() {
+    let (stranger, moved) = (Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(192, 168, 10, 1));
+    for listed in [("shop-cp4", stranger), ("shop-cp1", moved)] {
+        let world = World::upgradable().await;
+        world.place.lock().strangers.push((listed.0.to_owned(), listed.1));
+        world.goes_to(NEW);
+        world.rests().await;
+        let (_, reason, words) = world.condition("Preflight");
+        assert!(reason == "NotKnown" && words.contains("not made for it"), "{reason} {words}");
+        assert!(!words.contains(&listed.1.to_string()), "{words}");
+        assert!(!world.place.lock().asked.contains(&listed.1) && world.operations().is_empty());
+        world.place.lock().strangers.clear();
+        world.until("committed", World::is_current).await;
+    }
+}
+
+/// Who is asked may take as long as he likes.
+#[tokio::test(start_paused = true)]
+async fn a_look_before_a_change_that_comes_to_no_end_heeds_whoever_wants_something_else_and_ends_by_itself() {
+    let mut world = World::upgradable().await;
+    world.place.lock().are_mute = true;
+    world.goes_to(NEW);
+    let look = tokio::time::timeout(Duration::from_secs(400), world.reconcile()).await;
+    look.expect("it has an end").unwrap();
+    let (_, reason, words) = world.condition("Preflight");
+    assert!(reason == "NotKnown" && words.contains("within 300 s"), "{reason} {words}");
+    let begun = tokio::time::Instant::now();
+    let closed = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.term.close();
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), closed);
+    done.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    world.term = Term::unlimited("controller two");
+    let deleted = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.delete();
+    };
+    let (_, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(200), world.reconcile()), deleted);
+    world.until("gone", World::is_gone).await;
+    world.is_clean("it was deleted while it was looked at");
+    assert!(begun.elapsed() < Duration::from_secs(400), "{:?}", begun.elapsed());
+}
+
+/// A control node is its tenant's: nobody is asked where it says.
+#[tokio::test(start_paused = true)]
+async fn a_kubeconfig_that_a_node_gives_and_that_leads_elsewhere_is_gone_by_nowhere() {
+    for server in ["https://127.0.0.1:10259", "https://10.0.0.5:6443", "https://192.168.10.20:2379"] {
+        let world = World::upgradable().await;
+        world.goes_to(NEW);
+        world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+        {
+            let mut state = world.place.lock();
+            state.elsewhere = Some(server);
+            state.asked_by.clear();
+        }
+        world.api.remove::<Secret>(Some("team-blue"), "shop-kubeconfig");
+        world.asks("rollback");
+        for _ in 0..10 {
+            let _ = world.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        assert!(world.place.lock().asked_by.is_empty(), "{:?}", world.place.lock().asked_by);
+        let said = format!("{:#} {:?}", world.api.object("tenantclusters"), world.operations());
+        assert!(!said.contains(&server["https://".len()..]), "{said}");
+        world.place.lock().elsewhere = None;
+        world.until("gone on with", |world| world.outcome().is_some()).await;
+    }
+}

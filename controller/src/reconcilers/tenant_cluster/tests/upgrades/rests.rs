@@ -1,0 +1,198 @@
+//! What is begun later, and where an upgrade rests: beside a pause, a change of the control cluster and outside the window.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_paused_is_planned_and_not_begun_and_stops_where_no_node_is_away() {
+    let world = World::upgradable().await;
+    let changes = world.place.lock().changes.len();
+    world.edit(|spec| {
+        spec.paused = true;
+        spec.image = Some(NEW.to_owned());
+    });
+    world.rests().await;
+    let operation = world.operations().remove(0);
+    assert!(operation.spec.steps.len() > 20 && operation.spec.plan.is_some(), "it can be read");
+    assert_eq!((world.place.lock().changes.len(), world.condition("Progressing").1.as_str()), (changes, "Paused"));
+    assert_eq!(world.reason_of_operation("Progressing"), "Paused");
+    // Whoever unpauses it later wants it to go on.
+    world.asks("rollback");
+    world
+        .until("answered", |world| world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()))
+        .await;
+    assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("NotToBeHad", None));
+    world.edit(|spec| spec.paused = false);
+    let paused = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.edit(|spec| spec.paused = true);
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), paused);
+    done.unwrap();
+    world.rests().await;
+    assert_eq!(world.condition("ControlPlaneReady").1, "AllReady");
+    let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+    assert!((1..3).contains(&attached), "{attached} nodes were swapped");
+    assert_eq!(world.operations().len(), 1);
+    world.edit(|spec| spec.paused = false);
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it went on");
+}
+
+/// Who has read the plan and corrected it gets what he has named, and no node has moved before.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_corrected_while_it_is_paused_is_not_carried_out() {
+    const OTHER: &str = "kaas-tenant-0.4.0";
+    for wanted in [Some(OTHER), None] {
+        let world = World::upgradable().await;
+        world.api.put(&image(OTHER, "0.4.0", "0c", &["1.36"]));
+        world.edit(|spec| {
+            spec.paused = true;
+            spec.image = Some(NEW.to_owned());
+        });
+        world.rests().await;
+        let read = world.operations().remove(0);
+        assert_eq!(read.spec.to_image.as_deref(), Some(NEW));
+        let changes = world.place.lock().changes.len();
+        world.edit(|spec| spec.image = wanted.map(str::to_owned));
+        world.edit(|spec| spec.paused = false);
+        if wanted.is_none() {
+            world.until("as it was", World::is_current).await;
+            world.rests().await;
+            world.all_run(FORMER, "it is named no more");
+            assert_eq!((world.place.lock().changes.len(), world.operations().len()), (changes, 1));
+            assert_eq!(world.outcome().as_deref(), Some("rolled back"));
+            continue;
+        }
+        world.until("planned anew", |world| world.operations().len() == 2).await;
+        assert_eq!(world.operations().remove(0).spec.to_image.as_deref(), Some(OTHER));
+        let first: Operation = world.api.read(Some("team-blue"), &read.metadata.name.clone().unwrap()).unwrap();
+        assert_eq!(first.status.unwrap().outcome.as_deref(), Some("rolled back"));
+        world.until("committed", |world| world.status()["resolved"]["image"] == OTHER).await;
+        let of_new = world.place.lock().images.values().filter(|digest| digest.starts_with("0b")).count();
+        assert_eq!(of_new, 0, "no VM was ever made of the image that was corrected");
+    }
+}
+
+/// Another version of the controller may lead for a while, and go again: nothing is begun by it, or left to it with a node away.
+#[tokio::test(start_paused = true)]
+async fn while_the_control_cluster_is_upgraded_upgrades_of_tenants_rest_and_go_on_afterwards() {
+    let mut world = World::upgradable().await;
+    world.is_marked = false;
+    world.goes_to(NEW);
+    world.rests().await;
+    assert_eq!((world.operations().len(), world.up_to_date().as_str()), (0, "Changing"));
+    assert!(world.condition("UpToDate").2.contains("control cluster"), "{:?}", world.condition("UpToDate"));
+    world.is_marked = true;
+    // A control node of the control cluster is drained to be swapped, while a tenant's node is away.
+    let cordoned = |unschedulable: bool| {
+        let mut node = Node::default();
+        node.metadata.name = Some("control-cp1".to_owned());
+        let label = "node-role.kubernetes.io/control-plane".to_owned();
+        node.metadata.labels = Some([(label, String::new())].into());
+        node.spec = Some(NodeSpec { unschedulable: Some(unschedulable), ..NodeSpec::default() });
+        world.api.put(&node);
+    };
+    let drained = async {
+        while !world.place.lock().changes.contains(&"detach") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        cordoned(true);
+    };
+    let (done, ()) = tokio::join!(world.reconcile(), drained);
+    done.unwrap();
+    world.rests().await;
+    assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "no node is away");
+    let attached = || world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+    assert!((1..3).contains(&attached()), "{} nodes were swapped", attached());
+    assert_eq!(world.reason_of_operation("Progressing"), "ControlClusterChanges");
+    let entries = world.operations()[0].status.clone().unwrap().entries.len();
+    world.rests().await;
+    assert_eq!(world.operations()[0].status.clone().unwrap().entries.len(), entries, "nothing is noted meanwhile");
+    cordoned(false);
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it went on");
+    assert_eq!(world.operations().len(), 1);
+}
+
+/// A control node of the control cluster may be lost, or its commit be days away.
+#[tokio::test(start_paused = true)]
+async fn a_failed_upgrade_is_taken_back_beside_a_change_of_the_control_cluster() {
+    let mut world = World::upgradable().await;
+    world.place.lock().ill.never_good.insert("shop-cp3".to_owned());
+    world.goes_to(NEW);
+    world.until("failed", |world| world.up_to_date() == "ChangeFailed").await;
+    world.is_marked = false;
+    world.asks("rollback");
+    world.until("back", |world| world.outcome().is_some()).await;
+    world.rests().await;
+    world.all_run(FORMER, "it was taken back");
+    assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("rolled back"), 1));
+    assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
+}
+
+/// A guest that was asked to shut down goes off by itself, and nobody but the upgrade powers its node on.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_being_shut_down_when_its_controller_died_is_not_off_while_the_upgrade_rests() {
+    for is_paused in [true, false] {
+        let mut world = World::upgradable().await;
+        world.place.lock().is_slow = true;
+        world.goes_to(NEW);
+        let dies = async {
+            loop {
+                match world.shuts_down() {
+                    Some(vm) => break vm,
+                    None => tokio::time::sleep(Duration::from_millis(200)).await,
+                }
+            }
+        };
+        let goes = async {
+            for _ in 0..120 {
+                let _ = world.reconcile().await;
+                tokio::time::sleep(Duration::from_secs(15)).await;
+            }
+        };
+        let vm = tokio::select! {
+            biased;
+            vm = dies => vm,
+            () = goes => panic!("no node was ever shut down"),
+        };
+        world.place.lock().is_slow = false;
+        world.place.change(&vm, |vm| vm.power = PowerState::Off);
+        if is_paused {
+            world.edit(|spec| spec.paused = true);
+        } else {
+            world.is_marked = false;
+        }
+        world.term = Term::unlimited("controller two");
+        world.rests().await;
+        assert_eq!(world.condition("ControlPlaneReady").1, "AllReady", "paused: {is_paused}");
+        let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+        assert_eq!(attached, 1, "no other node was begun: paused: {is_paused}");
+        if is_paused {
+            world.edit(|spec| spec.paused = false);
+        } else {
+            world.is_marked = true;
+        }
+        world.until("committed", World::is_current).await;
+        world.all_run(NEW, "it went on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_asked_for_waits_for_the_window() {
+    let world = World::upgradable().await;
+    // The clock of tests begins at midnight of a Friday.
+    world.edit(|spec| {
+        spec.image = None;
+        spec.maintenance.auto_update = true;
+        spec.maintenance.window = Some("Sat 00:00-03:00".to_owned());
+    });
+    world.rests().await;
+    assert_eq!((world.up_to_date().as_str(), world.operations().len()), ("AwaitsWindow", 0));
+    assert!(world.condition("UpToDate").2.contains(NEW), "{:?}", world.condition("UpToDate"));
+    tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "the window is open");
+}

@@ -1,0 +1,56 @@
+//! Disks whose removal was asked for by a command that was not told what came of it: what is kept of them once it was looked for them.
+
+use super::go::Deploy;
+use super::kept::Kept;
+use super::seen::Seen;
+use super::upgraded::Upgraded;
+use super::wish::Wish;
+use crate::hypervisor::DiskRef;
+
+impl Deploy<'_> {
+    /// What is kept once it was looked for such disks, and which of them are named no more. Of one that is there nothing has come, nor of one
+    /// that a VM holds elsewhere. One that is not there may be gone or elsewhere: whoever has the cluster removed has it named as left, until
+    /// a person has confirmed it who was shown that it is not there. One that is seen again after that was shown was not shown as what
+    /// goes: it is left. What cannot be seen stays as it is noted.
+    ///
+    /// # Errors
+    /// When the cluster is to be removed, and its VMs cannot be looked at.
+    pub(super) async fn without_doubt(
+        &self,
+        wish: Wish<'_>,
+        mut kept: Kept,
+        upgraded: &Upgraded,
+    ) -> anyhow::Result<(Kept, Vec<DiskRef>)> {
+        let in_doubt = kept.in_doubt();
+        let (vms, shown) = match wish {
+            Wish::Destroy { doubtful, .. } if !in_doubt.is_empty() => {
+                (self.seen_to_destroy(&kept, upgraded).await?, Some(doubtful))
+            }
+            Wish::Deploy(_) | Wish::Destroy { .. } => (Seen::default(), None),
+        };
+        let mut forgotten = Vec::new();
+        for disk in in_doubt {
+            let there = self.hypervisor.has_disk(&disk).await;
+            if let Err(error) = &there {
+                log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
+            }
+            let elsewhere = if matches!(there, Ok(true)) { None } else { vms.holder(&disk) };
+            if let Some((_, now)) = elsewhere {
+                kept = kept.moved(&disk, now);
+                continue;
+            }
+            kept = match (there, shown.map(|shown| shown.contains(&disk))) {
+                (Ok(true), Some(true)) => kept.leaving(&disk).not_removing(&disk),
+                (Ok(true), _) => kept.not_removing(&disk),
+                (Ok(false), Some(true)) => {
+                    let without = kept.forgetting(&disk);
+                    forgotten.push(disk);
+                    without
+                }
+                (Ok(false), Some(false)) | (Err(_), Some(true)) => kept.leaving(&disk),
+                (Ok(false), None) | (Err(_), _) => kept,
+            };
+        }
+        Ok((kept, forgotten))
+    }
+}

@@ -1,0 +1,88 @@
+//! What a cluster was begun with, and with what it goes on.
+
+use contract::deployer::PrivateKey;
+use contract::properties::{DEPLOYER_PUBLIC_KEY, DEPLOYMENT_SECRET};
+
+use super::fake::{Fault, Given, World, wanted};
+use crate::deploy::{Arrived, Wanted, Wish, records};
+
+/// A cluster whose VMs are told a deployer's key.
+fn wanted_by(key: &PrivateKey) -> Wanted {
+    let mut wanted = wanted(1);
+    let public = key.public().unwrap().to_string();
+    wanted.nodes[0].properties.insert(DEPLOYER_PUBLIC_KEY.to_owned(), public);
+    Wanted { digests: key.digests().unwrap(), ..wanted }
+}
+
+/// Two operators have each drawn one, for neither had seen anything of the other.
+#[tokio::test(start_paused = true)]
+async fn who_comes_with_another_deployers_key_than_vms_were_told_is_refused_by_its_fingerprint() {
+    let keys = [PrivateKey::draw().unwrap(), PrivateKey::draw().unwrap()];
+    let [first, second] = keys.each_ref().map(wanted_by);
+    let world = World::new();
+    world.lock().refuses = true;
+    let (arrived, _) = world.give(Wish::Deploy(&first)).await.arrived();
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    // Nothing was made with that key: the other one counts from now on.
+    world.lock().refuses = false;
+    world.lock().ill = true;
+    world.give(Wish::Deploy(&second)).await.arrived();
+    let noted = records::read(&world).await.unwrap().unwrap().deployer;
+    assert_eq!(noted, second.deployer());
+    let before = world.lock().machines.clone();
+    let refused = world.give(Wish::Deploy(&first)).await.failed();
+    for wanted in [&first, &second] {
+        assert!(refused.contains(&wanted.deployer().unwrap().to_string()), "{refused}");
+    }
+    assert_eq!(world.lock().machines, before);
+    // The nodes of a cluster that has formed may have been given another one since.
+    world.lock().ill = false;
+    for wanted in [&second, &first] {
+        let (arrived, _) = world.give(Wish::Deploy(wanted)).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        // One that was let in is noted: nobody is warned of it any more.
+        assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, wanted.deployer());
+    }
+    // One that is not let in is not.
+    world.lock().ill = true;
+    let (arrived, _) = world.give(Wish::Deploy(&second)).await.arrived();
+    assert!(!matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    assert_eq!(records::read(&world).await.unwrap().unwrap().deployer, first.deployer());
+}
+
+/// Whoever has all VMs needs no secret, until one of them is gone that was never on.
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_made_without_the_secret_that_the_others_were_told() {
+    let twin = World::new();
+    twin.set_fault(None);
+    twin.give(Wish::Deploy(&wanted(1))).await.arrived();
+    let calls = twin.lock().calls.clone();
+    let made = calls.iter().position(|call| call.0 == "add.end").unwrap();
+    let looks = 1 + made + calls[made..].iter().position(|call| call.0 == "vms").unwrap();
+    let mut without = wanted(1);
+    without.nodes[0].properties.remove(DEPLOYMENT_SECRET);
+    for is_there in [true, false] {
+        let world = World::new();
+        world.set_fault(Some((looks, Fault::KilledBefore)));
+        assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await, Given::Killed));
+        world.set_fault(None);
+        assert_eq!(world.own(), ["cp1"]);
+        if is_there {
+            let (arrived, _) = world.give_over(Wish::Deploy(&without)).await.arrived();
+            assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+            continue;
+        }
+        world.remove_own();
+        // Also where what it was told was not noted, as in a journal of an earlier version.
+        world.rewrite(|text| {
+            let mut kept: serde_json::Value = serde_json::from_str(text).unwrap();
+            assert!(kept["nodes"][0].as_object_mut().unwrap().remove("secret").is_some());
+            kept.to_string()
+        });
+        let refused = world.give_over(Wish::Deploy(&without)).await.failed();
+        assert!(refused.contains("the deployment secret is needed"), "{refused}");
+        assert_eq!(world.own(), [""; 0]);
+        let (arrived, _) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    }
+}

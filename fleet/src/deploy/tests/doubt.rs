@@ -1,0 +1,140 @@
+//! Disks whose removal was asked for by a command that was not told what came of it.
+
+use uuid::Uuid;
+
+use super::fake::{DESTROY_ALL, Fault, Given, World, destroy_confirmed, wanted};
+use crate::deploy::{Arrived, HeldDisk, Unheld, Wish};
+use crate::hypervisor::DiskRef;
+
+/// A cluster of one node, whose disk a command was about to have removed when it was killed; somebody has moved the disk since. Where
+/// somebody had hung another disk on its VM, that is still there.
+async fn moved_from(has_another: bool) -> (World, DiskRef) {
+    let begun = async || {
+        let world = World::with(1).await;
+        world.lock().removes_used = true;
+        if has_another {
+            world.hang("cp1", &DiskRef { uuid: Uuid::from_u128(0xf0), path: "[ds] payroll.vmdk".to_owned() });
+        }
+        world
+    };
+    let twin = begun().await;
+    twin.set_fault(None);
+    twin.give_over(DESTROY_ALL).await.arrived();
+    let removal = 1 + twin.lock().calls.iter().position(|call| call.0 == "delete_disk").unwrap();
+    let world = begun().await;
+    // Another one's VM is called as this node is, too.
+    let held = world.lock().machines.iter().find_map(|machine| Some(machine.vm.disks.first()?.reference.clone()));
+    let disk = held.unwrap();
+    world.set_fault(Some((removal, Fault::KilledBefore)));
+    assert!(matches!(world.give_over(DESTROY_ALL).await, Given::Killed));
+    world.set_fault(None);
+    assert!(world.lock().disks.remove(&disk.uuid).is_some(), "it was asked for");
+    assert_eq!(world.own().len(), usize::from(has_another));
+    (world, disk)
+}
+
+async fn moved() -> (World, DiskRef) {
+    moved_from(false).await
+}
+
+fn missing(disk: &DiskRef) -> Unheld {
+    Unheld { doubtful: vec![disk.clone()], ..Unheld::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_comes_back_after_it_was_shown_as_missing_stays_until_it_is_shown_as_what_goes() {
+    let (world, disk) = moved().await;
+    let shown = world.shown().await;
+    assert_eq!(shown, missing(&disk));
+    world.lock().disks.insert(disk.uuid, true);
+    let (arrived, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
+    assert_eq!((arrived, status.left.as_slice()), (Arrived::Gone, std::slice::from_ref(&disk)));
+    assert!(status.doubtful.is_empty() && world.lock().disks.contains_key(&disk.uuid), "{status:?}");
+    let shown = world.shown().await;
+    assert_eq!(shown, Unheld { goes: vec![disk], ..Unheld::default() });
+    let (arrived, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
+    assert_eq!((arrived, status.left, world.lock().disks.len()), (Arrived::Gone, vec![], 0));
+}
+
+/// The same disk in another directory.
+fn elsewhere(disk: &DiskRef) -> DiskRef {
+    DiskRef { path: "[other] moved.vmdk".to_owned(), ..disk.clone() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_back_on_its_vm_after_it_was_shown_as_missing_stays_wherever_it_lies() {
+    for is_elsewhere in [false, true] {
+        let (world, disk) = moved_from(true).await;
+        let shown = world.shown().await;
+        assert_eq!(shown, missing(&disk));
+        let now = if is_elsewhere { elsewhere(&disk) } else { disk.clone() };
+        world.hang("cp1", &now);
+        let (arrived, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
+        assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
+        assert!(status.left.contains(&now) && status.forgotten.is_empty(), "{status:?}");
+        assert!(status.doubtful.is_empty() && world.lock().disks.contains_key(&disk.uuid), "{status:?}");
+        // From now on it is shown as what goes.
+        assert_eq!(world.shown().await, Unheld { goes: vec![now], ..Unheld::default() });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_a_vm_holds_elsewhere_is_not_shown_as_missing_and_is_never_forgotten() {
+    let held = async |is_restamped: bool| {
+        let (world, disk) = moved_from(true).await;
+        let before = world.shown().await;
+        let now = elsewhere(&disk);
+        world.hang("cp1", &now);
+        if is_restamped {
+            let mut state = world.lock();
+            let holds = state.machines.iter_mut().find(|machine| machine.vm.disk(disk.uuid).is_some()).unwrap();
+            holds.vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbad);
+        }
+        let shown = world.shown().await;
+        let [HeldDisk { disk: there, by }] = shown.held.as_slice() else { panic!("{shown:?}") };
+        assert!(*there == now && by.starts_with("cp1 ("), "{shown:?}");
+        assert!(shown.goes.is_empty() && shown.doubtful.is_empty(), "{shown:?}");
+        (world, now, before, shown)
+    };
+    // It goes with the cluster's VM that holds it, by whoever was shown that.
+    let (world, now, _, shown) = held(false).await;
+    let (arrived, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
+    assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
+    assert!(!status.left.contains(&now) && !world.lock().disks.contains_key(&now.uuid), "{status:?}");
+    // What another deployment's VM holds stays, and is named where it is; also where it was shown as missing before.
+    let (world, now, before, shown) = held(true).await;
+    for shown in [before, shown] {
+        let (arrived, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
+        assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+        assert!(status.left.contains(&now) && status.doubtful.is_empty() && status.forgotten.is_empty(), "{status:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_not_there_is_named_no_more_once_that_was_shown_and_confirmed() {
+    let (world, disk) = moved().await;
+    let (arrived, status) = world.give_over(DESTROY_ALL).await.arrived();
+    assert_eq!((arrived, status.doubtful, world.lock().emptied), (Arrived::Gone, vec![disk.uuid], 0));
+    let shown = world.shown().await;
+    assert_eq!(shown, missing(&disk));
+    let (arrived, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
+    assert_eq!((arrived, status.left, world.lock().emptied), (Arrived::Gone, vec![], 1));
+    assert_eq!(status.forgotten, [disk]);
+    assert_eq!(world.shown().await, Unheld::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_cluster_in_its_place_knows_of_a_disk_that_may_be_gone_until_it_is_seen() {
+    let (world, disk) = moved().await;
+    world.give_over(DESTROY_ALL).await.arrived();
+    let wanted = wanted(1);
+    for is_there in [false, true] {
+        if is_there {
+            world.lock().disks.insert(disk.uuid, true);
+        }
+        let (arrived, status) = world.give(Wish::Deploy(&wanted)).await.arrived();
+        assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+        assert_eq!(status.left.as_slice(), std::slice::from_ref(&disk));
+        assert_eq!(status.doubtful, if is_there { vec![] } else { vec![disk.uuid] });
+    }
+}

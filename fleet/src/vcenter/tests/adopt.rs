@@ -1,0 +1,51 @@
+//! A cluster whose VMs a person has imported, taken into a deployment by the engine that does so, and upgraded there then.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::upgrade::Cluster;
+use super::*;
+use crate::authority::{DirectoryStore, TakeOver};
+use crate::upgrade::tests::fake::NODES;
+use crate::upgrade::{Adoption, Arrived, Deployment, Notice, Outcome, Verb};
+
+#[tokio::test]
+async fn vms_that_were_imported_by_hand_are_adopted_and_found_by_what_comes_after() {
+    let cluster = Cluster::by_hand(3).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (mirrored, snapshots) = (cluster.mirrored(), DirectoryStore::at(directory.path().to_owned()));
+    let deployment = Deployment {
+        hypervisor: &mirrored,
+        nodes: &cluster.guests,
+        store: &cluster.store,
+        snapshots: &snapshots,
+        what: "a test",
+        watch: &|notice: &Notice<'_>| log::trace!("{notice:?}"),
+        pace: Duration::from_millis(10),
+        pause_limit: Duration::from_secs(20),
+        other_cluster: None,
+        cancelled: watch::channel(false).1,
+    };
+    let (ova, options) = (&cluster.guests.target.ova, &cluster.guests.options);
+    assert_eq!(cluster.hypervisor.vms().await.unwrap(), []);
+    assert!(deployment.plan(ova, options).await.is_err(), "they are nobody's yet");
+
+    let adoptions = deployment.adoptable().await.unwrap();
+    let shown: Vec<_> = adoptions.iter().map(|it| (it.node.as_str(), it.vm.name.as_str())).collect();
+    assert_eq!(shown, NODES[..3].iter().map(|node| (*node, *node)).collect::<Vec<_>>());
+    deployment.adopt(&adoptions, TakeOver::FromTheDead).await.unwrap();
+    assert!(deployment.adoptable().await.unwrap().is_empty());
+    cluster.runs(false, 1).await;
+    for Adoption { node, vm, .. } in &adoptions {
+        assert_eq!(cluster.hypervisor.again(vm).await.stamp, Some(stamp(node, None)));
+    }
+
+    deployment.plan(ova, options).await.unwrap();
+    assert_eq!(cluster.give(None).await.unwrap(), Arrived::Ended(Outcome::Upgraded));
+    cluster.runs(true, 2).await;
+    let status = deployment.status().await.unwrap();
+    assert_eq!((status.outcome, status.plan.nodes.len()), (Some(Outcome::Upgraded), 3));
+    assert_eq!(cluster.give(Some(Verb::Commit)).await.unwrap(), Arrived::Ended(Outcome::Committed));
+    cluster.runs(true, 1).await;
+}

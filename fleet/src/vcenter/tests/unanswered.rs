@@ -1,0 +1,109 @@
+//! Permits that nobody gives in time, once all but a few requests of a long call are made.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Permits everything, but for one request nobody says so in time the first times that it is asked for.
+struct Unanswered {
+    at: usize,
+    times: usize,
+    asked: AtomicUsize,
+    rested: AtomicUsize,
+}
+
+impl Unanswered {
+    fn new(at: usize, times: usize) -> Self {
+        Self { at, times, asked: AtomicUsize::new(0), rested: AtomicUsize::new(0) }
+    }
+}
+
+#[async_trait]
+impl Permit for Unanswered {
+    async fn still(&self) -> Result<()> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        match (self.at..self.at + self.times).contains(&asked) {
+            true => Err(Error::new(Kind::InDoubt, anyhow::anyhow!("nobody can say"))),
+            false => Ok(()),
+        }
+    }
+
+    fn rest(&self) -> Duration {
+        self.rested.fetch_add(1, Ordering::SeqCst);
+        Duration::from_millis(1)
+    }
+}
+
+/// The same; whoever asks for it is to end while it rests.
+struct Ending(Unanswered);
+
+#[async_trait]
+impl Permit for Ending {
+    async fn still(&self) -> Result<()> {
+        self.0.still().await
+    }
+
+    fn rest(&self) -> Duration {
+        self.0.rest()
+    }
+
+    async fn rests(&self, _: Duration) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn a_permit_that_nobody_gives_in_time_once_all_is_uploaded_is_asked_for_again_after_a_rest() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let images = ["1", "2", "3", "4", "5"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
+    hypervisor.lay(&images[0]).await;
+    // How many requests one takes: the last ones are for the snapshot, the template and the seal.
+    let (nowhere, many) = (Placement::default(), 1000);
+    let permit = Few(AtomicUsize::new(many));
+    hypervisor.stage(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
+    let requests = many - permit.0.load(Ordering::SeqCst);
+    for (image, at) in images[2..].iter().zip(requests - 2..) {
+        let before = bed.count("ImportVApp").await;
+        let permit = Unanswered::new(at, 2);
+        hypervisor.stage(&image.path, &image.digest, None, &nowhere, &permit).await.unwrap();
+        assert_eq!(bed.count("ImportVApp").await, before + 1, "at request {at} of {requests}");
+        let (asked, rested) = (permit.asked.into_inner(), permit.rested.into_inner());
+        assert_eq!((asked, rested), (requests + 2, 2), "at request {at} of {requests}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_to_end_while_a_permit_is_waited_for_waits_no_longer() {
+    let bed = Bed::start(&[]);
+    let hypervisor = bed.hypervisor().await;
+    let images = ["1", "2", "3"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
+    hypervisor.lay(&images[0]).await;
+    let (nowhere, many) = (Placement::default(), 1000);
+    let permit = Few(AtomicUsize::new(many));
+    hypervisor.stage(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
+    let last = many - permit.0.load(Ordering::SeqCst);
+    let permit = Ending(Unanswered::new(last, 2));
+    let error = hypervisor.stage(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
+    assert!(error.to_string().contains("nobody can say"), "{error}");
+    assert_eq!(permit.0.rested.into_inner(), 1);
+}
+
+/// Else whoever gives it up rests once more before that, for a minute.
+#[tokio::test]
+async fn who_has_asked_for_a_permit_for_long_enough_gives_it_up_without_a_further_rest() {
+    let bed = Bed::start(&[]);
+    // It is tried twice more at least.
+    let client = bed.limited(vsphere::Settings { patience: Duration::ZERO, ..Bed::settings() }).await;
+    let hypervisor = bed.hypervisor_by(client, DEPLOYMENT, &bed.site()).await;
+    let images = ["1", "2", "3"].map(|number| ova_with(vec![("kaas.test".to_owned(), number.to_owned())]));
+    hypervisor.lay(&images[0]).await;
+    let (nowhere, many) = (Placement::default(), 1000);
+    let permit = Few(AtomicUsize::new(many));
+    hypervisor.stage(&images[1].path, &images[1].digest, None, &nowhere, &permit).await.unwrap();
+    let last = many - permit.0.load(Ordering::SeqCst);
+    let permit = Unanswered::new(last, many);
+    let error = hypervisor.stage(&images[2].path, &images[2].digest, None, &nowhere, &permit).await.unwrap_err();
+    assert!(error.to_string().contains("nobody can say"), "{error}");
+    assert_eq!((permit.asked.into_inner(), permit.rested.into_inner()), (last + 2, 2));
+}

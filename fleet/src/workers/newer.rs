@@ -1,0 +1,34 @@
+//! VMs that are newer than what is kept of their pool, as where its journals were turned back to an earlier moment and they were not.
+
+use std::fmt;
+
+use super::machine::{Machine, State};
+use super::seen::Seen;
+use crate::hypervisor::Vm;
+
+/// One of them, for people.
+pub(crate) struct Newer<'a>(pub(crate) &'a Vm);
+
+impl fmt::Display for Newer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is newer than what is kept, which does not know that it was made: nothing is done meanwhile",
+            self.0
+        )
+    }
+}
+
+impl Seen {
+    /// The VMs that say so: those that carry the pool's stamp as a worker's that nobody knows, and those that are on though they are noted as
+    /// begun alone: none is powered on before it is noted as whole.
+    pub(super) fn newer(&self, machines: &[Machine]) -> Vec<&Vm> {
+        let is_unknown =
+            |vm: &Vm| vm.stamp.is_some() && !machines.iter().any(|it| it.owns(vm) || it.noted() == Some(vm.uuid()));
+        let has_outlived = |vm: &Vm| {
+            let is_half = |it: &Machine| it.state == State::New && it.vm.is_none() && it.owns(vm);
+            vm.power.proves_power_on() && machines.iter().any(is_half)
+        };
+        self.vms.iter().filter(|&vm| is_unknown(vm) || has_outlived(vm)).collect()
+    }
+}
