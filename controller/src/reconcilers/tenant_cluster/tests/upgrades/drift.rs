@@ -230,6 +230,52 @@ async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted
     assert!(world.condition("ControlPlaneReady").0 != "True", "one is lost");
 }
 
+/// Its swap is open, and it may run the former image: nobody can ask it.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    let last_goes_off = async {
+        loop {
+            let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+            if attached == NODES.len() - 1 {
+                world.place.lock().is_slow = true;
+                if let Some(vm) = world.shuts_down() {
+                    break vm;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let goes = async {
+        for _ in 0..120 {
+            let _ = world.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+    };
+    let off = tokio::select! {
+        biased;
+        vm = last_goes_off => vm,
+        () = goes => panic!("the last one never goes off"),
+    };
+    world.place.lock().is_slow = false;
+    world.place.change(&off, |vm| vm.power = PowerState::Off);
+    world.turned_back(before);
+    world.goes_to(NEW);
+    let (there, changes) = (world.as_they_are(), world.changes());
+    let are_open = |world: &World| world.place.lock().contents.values().filter(|it| it.swap.is_some()).count();
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("not adopted yet") && words.contains("power it on"), "{words}");
+    assert!(words.contains(&off) && world.is_asked_to_adopt(), "{words}");
+    assert_eq!((world.changes(), world.as_they_are(), are_open(&world)), (changes, there, NODES.len()));
+    world.place.change(&off, |vm| vm.power = PowerState::On);
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+    assert_eq!(are_open(&world), 0, "each later swap would be refused");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopted() {
     let mut world = World::upgradable().await;
