@@ -35,6 +35,14 @@ impl World {
         self.api.put(&cluster);
     }
 
+    /// Somebody has copied a VM without its disks, and powered the copy on.
+    fn has_stray(&self, of: &str) {
+        let mut stray = self.as_they_are().into_iter().find(|vm| vm.name == of).unwrap();
+        (stray.name, stray.disks) = ("stray".to_owned(), Vec::new());
+        stray.reference = VmRef { uuid: Uuid::from_u128(0x57a7), id: "vm-stray".to_owned() };
+        self.place.lock().vms.push((stray, Placement::default(), None));
+    }
+
     fn is_asked_to_adopt(&self) -> bool {
         !self.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null()
     }
@@ -284,10 +292,7 @@ async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopte
     world.until("committed", World::is_current).await;
     world.turned_back(before);
     let new = new_vms("0b");
-    let mut stray = world.as_they_are().into_iter().find(|vm| vm.name == new[0]).unwrap();
-    (stray.name, stray.disks) = ("stray".to_owned(), Vec::new());
-    stray.reference = VmRef { uuid: Uuid::from_u128(0x57a7), id: "vm-stray".to_owned() };
-    world.place.lock().vms.push((stray, Placement::default(), None));
+    world.has_stray(&new[0]);
     world.adopt("shop");
     world.is_looked_at().await;
     let words = world.condition("Progressing").2;
@@ -296,6 +301,29 @@ async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopte
     world.place.lose("stray");
     world.until("adopted", |world| !world.is_asked_to_adopt()).await;
     assert!(!world.has_drifted());
+}
+
+/// Its journal is right, and whether it is committed a person decides.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_waits_for_its_commit_is_not_made_final_for_a_vm_without_a_data_disk() {
+    let world = World::upgradable().await;
+    world.edit(|spec| {
+        spec.image = Some(NEW.to_owned());
+        spec.upgrade.commit = Commit::Manual;
+    });
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    let changes = world.changes();
+    world.has_stray(&new_vms("0b")[0]);
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("stray") && words.contains("power them off"), "{words}");
+    world.place.lose("stray");
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    assert!(world.place.lock().contents.values().all(|content| content.swap.is_some()), "there is a way back");
+    assert_eq!((world.changes(), world.operations().len(), world.outcome()), (changes, 1, None));
+    assert_eq!(world.status()["resolved"]["image"], FORMER);
 }
 
 /// A word that nothing is to be done for is taken away as well.
