@@ -111,6 +111,7 @@ async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
     world.until("committed", World::is_current).await;
     world.turned_back(before);
     let (there, changes) = (world.as_they_are(), world.changes());
+    let noted = world.status()["deployment"].clone();
     world.delete();
     let mut failed = 0;
     for _ in 0..4 {
@@ -118,6 +119,7 @@ async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
         let _ = world.reconcile().await;
         failed += 1 - world.place.lock().hidden;
         assert_eq!((world.changes(), world.as_they_are()), (changes, there.clone()));
+        assert_eq!(world.status()["deployment"], noted, "that its nodes go is not even noted");
         tokio::time::sleep(Duration::from_secs(15)).await;
     }
     assert!(failed > 0, "nobody has looked");
