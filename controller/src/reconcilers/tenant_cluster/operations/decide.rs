@@ -73,13 +73,15 @@ impl Changing {
         self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping))
     }
 
-    /// The size that a Provider has no room for, where that alone is in the way.
+    /// The size that a Provider has no room for, where that alone is in the way, or ends what is only planned.
     pub(super) fn lacks_room_for(&self) -> Option<ControlPlaneSize> {
-        let (looked, obstacle) = (self.looked.as_ref()?, self.change.obstacle()?);
-        if looked.plan_room.as_ref() == Some(obstacle) {
+        let looked = self.looked.as_ref()?;
+        let obstacle = self.change.obstacle();
+        let gives_way = matches!(self.change, Change::Go(_, Verb::Withdraw));
+        if looked.plan_room.is_some() && (gives_way || looked.plan_room.as_ref() == obstacle) {
             return self.swap.as_ref()?.1.size;
         }
-        looked.size.as_ref().ok().copied().filter(|_| looked.room.as_ref() == Some(obstacle))
+        looked.size.as_ref().ok().copied().filter(|_| obstacle.is_some() && looked.room.as_ref() == obstacle)
     }
 }
 
