@@ -29,8 +29,9 @@ pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
     )
 }
 
-/// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk. One that has none, or
-/// runs where that is noted, stays as it is noted once the cluster has formed.
+/// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk, and which is on: of one
+/// that is off nobody knows what it runs, nor whether a swap is open on it. Once the cluster has formed, one that has no such VM is lost, and
+/// stays as it is noted, and so does one that runs where that is noted.
 ///
 /// # Errors
 /// In words, what cannot be taken.
@@ -45,7 +46,6 @@ pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
         let vm = match own.as_slice() {
             [] if kept.formed => return Ok(node.clone()),
             [] => return Err(format!("{} has no VM that holds a data disk", node.name)),
-            [vm] if kept.formed && node.vm == Some(vm.uuid()) => return Ok(node.clone()),
             [vm] => *vm,
             several => {
                 let named = several.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
@@ -54,9 +54,12 @@ pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
         };
         if vm.power != PowerState::On {
             return Err(format!(
-                "{vm}, the VM of {}, is {}: power it on, for the node says that it is its own",
+                "{vm}, the VM of {} that holds its data disk, is {}: power it on, or remove it if the node is lost",
                 node.name, vm.power
             ));
+        }
+        if kept.formed && node.vm == Some(vm.uuid()) {
+            return Ok(node.clone());
         }
         let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
         match disks.as_slice() {
@@ -207,8 +210,6 @@ mod tests {
         let empty = Vm { disks: Vec::new(), power: PowerState::Off, ..vm(1, 1) };
         assert_eq!(in_vms(&kept(true), &[empty, vm(1, 9), vm(2, 2)]), Ok(vec![Some(9), Some(2)]));
         assert_eq!(in_vms(&kept(true), &[vm(1, 9)]), Ok(vec![Some(9), Some(2)]), "one that is lost stays as it was");
-        let off = Vm { power: PowerState::Off, ..vm(2, 2) };
-        assert_eq!(in_vms(&kept(true), &[vm(1, 9), off]), Ok(vec![Some(9), Some(2)]), "that one is known");
         let adopted = adopted(&kept(false), &[vm(1, 1), vm(2, 2)]).unwrap();
         let first = &adopted.nodes[0];
         assert_eq!((first.vm, first.started, first.disk), (first.drawn, true, Some(Uuid::from_u128(0xd1))));
@@ -221,6 +222,8 @@ mod tests {
         for (formed, vms, words) in [
             (true, vec![vm(1, 9), vm(1, 8)], "several VMs"),
             (true, vec![Vm { power: PowerState::Off, ..vm(1, 9) }], "power it on"),
+            (true, vec![vm(1, 9), Vm { power: PowerState::Off, ..vm(2, 2) }], "the VM of shop-cp2"),
+            (true, vec![vm(1, 9), Vm { power: PowerState::Unknown, ..vm(2, 2) }], "power it on"),
             (true, vec![Vm { disks: vec![other.clone()], ..vm(1, 9) }], "another data disk"),
             (true, vec![Vm { disks: vec![vm(1, 9).disks[0].clone(), other], ..vm(1, 9) }], "2 data disks"),
             (true, vec![vm(3, 3)], "does not have"),

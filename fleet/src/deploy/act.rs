@@ -108,8 +108,8 @@ impl Acting<'_> {
         let placement = wanted.placement(asked);
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
-        let uuid = node.drawn.unwrap_or_else(Uuid::new_v4);
         let is_noted = node.drawn.is_some();
+        let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
         let node = Node { drawn: Some(uuid), ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
@@ -124,11 +124,16 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
+        let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
+        save(records, records.kept().with(Node { vm: Some(made), ..node })).await
+    }
+
+    /// A BIOS UUID that this process is the first to note: no other one has begun a VM with it, which may be there unseen and have served.
+    fn draws(&self, uuid: Uuid) -> Uuid {
         if let Some(unfinished) = self.deploy.restorable {
             unfinished.begins(uuid);
         }
-        let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
-        save(records, records.kept().with(Node { vm: Some(made), ..node })).await
+        uuid
     }
 
     /// The image where a VM is put; until laying it ready has begun this only looks, for as long as this command is wanted.

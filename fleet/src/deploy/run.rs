@@ -43,6 +43,10 @@ impl Deploy<'_> {
             hypervisor.settle_unless(&self.cancelled).await??;
             let applied = unless_cancelled(&self.cancelled, self.applied(wish)).await??;
             let Applied { kept, before, upgraded, mut forgotten } = applied;
+            if let (Some(unfinished), Wish::Deploy(_), None | Some(Goal::Gone)) = (self.restorable, wish, before) {
+                // Drawn elsewhere, and noted here first.
+                kept.nodes.iter().filter_map(|node| node.drawn).for_each(|uuid| unfinished.begins(uuid));
+            }
             let mut records = Records::begin(&hold, kept).await?;
             let stays = upgraded.stays;
             if stays.is_none() && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {

@@ -1,5 +1,5 @@
-//! VMs that this process itself has begun and not powered on. Nothing else proves of such a VM that it was never on: what is kept may have been
-//! turned back to the moment at which it was begun, and it may have served ever since.
+//! VMs that this process itself has begun and not powered on: those whose BIOS UUIDs it was the first to note. Nothing else proves of such a VM
+//! that it was never on: what is kept may have been turned back to the moment at which it was begun, and it may have served ever since.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 pub struct Unfinished(Mutex<BTreeSet<Uuid>>);
 
 impl Unfinished {
-    /// One is about to be made.
+    /// One is to be made with a BIOS UUID that nobody has noted before.
     pub(super) fn begins(&self, vm: Uuid) {
         self.all().insert(vm);
     }

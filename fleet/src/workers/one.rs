@@ -80,8 +80,15 @@ fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
             Step::Does(Action::PowerOn(name(machine)))
         }
         Some(vm) if is_whole && vm.power != PowerState::On && machine.has_time(pool, seen.now) => powered(machine, vm),
-        // It may be on, and have joined, where what is kept was turned back.
-        Some(vm) if !is_whole && vm.power == PowerState::Unknown => odd_power(machine, vm),
+        // It may be on, and have joined, where what is kept was turned back. Its host may never answer again.
+        Some(vm) if !is_whole && vm.power == PowerState::Unknown => {
+            let words = format!(
+                "its VM is {}, and nothing says that it was made to the end: it is kept, for it may have joined. If its host does \
+                 not come back, remove the worker, and another one is made",
+                vm.power
+            );
+            Step::Waits(Wait::lasting(machine, reason::VM_STATE, words))
+        }
         None if machine.token.is_none() => Step::Does(Action::Import(name(machine))),
         None if !is_whole => Step::Does(Action::RemoveToken(name(machine))),
         Some(_) | None => {

@@ -91,7 +91,7 @@ impl PoolWork<'_> {
         {
             return Ok(Action::requeue(Duration::ZERO));
         }
-        let machines = self.machines(&pool).await?;
+        let machines = self.counted(self.machines(&pool).await?);
         if is_leaving && machines.is_empty() {
             return self.let_go(&pool).await;
         }
@@ -151,17 +151,21 @@ impl PoolWork<'_> {
         Ok(found.filter(|found| found.metadata.uid == known.metadata.uid))
     }
 
-    /// The Machines of a pool. Since when one was ill before this term says nothing: it may be what a database says that was turned back.
+    /// The Machines of a pool, as they are noted.
     async fn machines(&self, pool: &NodePool) -> Result<Vec<Machine>, Trouble> {
         let name = pool.name_any();
         let all = kinds::list::<Machine>(self.0.objects, pool.namespace().as_deref(), Some((NODE_POOL, &name))).await;
         let all = all.attempting("looking for the pool's Machines")?;
         let is_its = |machine: &Machine| machine.spec.pool_ref.as_ref().is_some_and(|of| of.name == name);
-        let mut all: Vec<Machine> = all.into_iter().filter(is_its).collect();
-        for status in all.iter_mut().filter_map(|machine| machine.status.as_mut()) {
+        Ok(all.into_iter().filter(is_its).collect())
+    }
+
+    /// The same as they count: since when one was ill before this term says nothing, for it may be what a database says that was turned back.
+    fn counted(&self, mut machines: Vec<Machine>) -> Vec<Machine> {
+        for status in machines.iter_mut().filter_map(|machine| machine.status.as_mut()) {
             status.unhealthy_since = status.unhealthy_since.take().filter(|since| !self.0.term.is_after(since));
         }
-        Ok(all)
+        machines
     }
 
     /// A pool without a worker goes, and its holds before it: nobody takes one any more.
@@ -547,17 +551,18 @@ impl PoolWork<'_> {
         refused: Option<&str>,
     ) -> Result<bool, Trouble> {
         let now = self.0.clock.time();
-        let machines = self.machines(judged).await?;
+        let noted = self.machines(judged).await?;
+        let machines = self.counted(noted.clone());
         let ill = repairs(&judged.spec.repair, &machines, seen, &now).with_room(known.held.stands.as_deref());
         // While nobody is repaired no time of an illness counts: who was off meanwhile, as for a host's maintenance, may come back first.
         // Nor does it beside workers that are newer than the database.
         let is_counted = judged.spec.repair.after_seconds > 0 && !known.cluster.spec.paused && seen.newer.is_empty();
-        for machine in machines {
-            let mut status = shown_worker(&machine, seen, &now);
+        for (noted, machine) in noted.iter().zip(&machines) {
+            let mut status = shown_worker(machine, seen, &now);
             if !is_counted {
                 status.unhealthy_since = None;
             }
-            match kinds::note(self.0.objects, &machine, machine.status.as_ref(), &status).await {
+            match kinds::note(self.0.objects, noted, noted.status.as_ref(), &status).await {
                 // It is shown at the next look.
                 Err(Failure::Changed | Failure::Missing) => {}
                 written => written.map(drop).attempting("writing a Machine's status")?,

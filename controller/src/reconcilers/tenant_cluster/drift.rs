@@ -31,21 +31,16 @@ impl Work<'_> {
             return self.has_drifted(cluster, machines, seen, may_adopt(&words, cluster)).await.map(Some);
         }
         if let Some(words) = words {
+            if !newer.iter().any(|vm| vm.data_disks().next().is_some()) && self.is_none_ahead(cluster, opened).await? {
+                let words = format!(
+                    "{words}. None of these holds a data disk, and those that do are as it is noted: nothing is adopted. They are on: \
+                     power them off, or remove them"
+                );
+                return self.has_drifted(cluster, machines, seen, words).await.map(Some);
+            }
             return match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
-                // It is taken away once nothing is left to adopt, as it is seen then.
-                Ok(()) => {
-                    let now = self.seen(cluster, opened, guests).await?;
-                    match now.and_then(|now| drifted(&now.newer)) {
-                        None => Ok(Some(After::Again)),
-                        Some(words) => {
-                            let words = format!(
-                                "{words}. The VMs that hold the data disks of control nodes are adopted; these hold none and are on: \
-                                 power them off, or remove them"
-                            );
-                            self.has_drifted(cluster, machines, seen, words).await.map(Some)
-                        }
-                    }
-                }
+                // What is left is seen by the next look: the word is taken away once that is nothing.
+                Ok(()) => Ok(Some(After::Again)),
                 // It stays asked for: what is in the way may pass by itself, and may be mended.
                 Err(why) => {
                     let words = format!("{words}. They are not adopted yet: {why}");
@@ -97,12 +92,25 @@ impl Work<'_> {
         if !seen.looked {
             return Ok(None);
         }
+        if !seen.newer.is_empty() {
+            return Ok(Some(seen.newer.clone()));
+        }
+        self.ahead(cluster, opened).await
+    }
+
+    /// The VMs that are newer than the journal of a swap that is open; none at all where the place does not say.
+    async fn ahead(&self, cluster: &TenantCluster, opened: &Opened) -> Result<Option<Vec<Vm>>, Trouble> {
         let operations = self.operations(cluster).await?;
         let open = last_swap(&operations).filter(|last| matches!(Swapping::of(last), Ok(Some(it)) if it.is_open()));
-        let Some(open) = open.filter(|_| seen.newer.is_empty()) else { return Ok(Some(seen.newer.clone())) };
+        let Some(open) = open else { return Ok(Some(Vec::new())) };
         let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
         self.term.may()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))
+    }
+
+    /// Whether no VM is newer than the journal of a swap that is open, as far as the place says: nothing of that one is to be ended.
+    async fn is_none_ahead(&self, cluster: &TenantCluster, opened: &Opened) -> Result<bool, Trouble> {
+        Ok(self.ahead(cluster, opened).await?.is_none_or(|ahead| ahead.is_empty()))
     }
 }
 

@@ -124,3 +124,30 @@ async fn the_disk_of_half_a_vm_that_another_command_has_begun_is_kept_where_what
         assert_eq!((status.left.len(), world.free_disks().len()), (0, 0));
     }
 }
+
+/// Whoever noted it may have made its VM, which may be out of sight for a while, and have served.
+#[tokio::test(start_paused = true)]
+async fn the_disk_of_half_a_vm_whose_uuid_another_command_has_noted_is_kept_as_well() {
+    let before = |world: &World, name: &str| world.lock().calls.iter().position(|call| call.0 == name).unwrap() + 1;
+    // One that has noted what its VM is to be made with, and made none.
+    let begun = async || {
+        let twin = World::new();
+        twin.set_fault(None);
+        twin.give(Wish::Deploy(&wanted(1))).await.arrived();
+        let world = World::new();
+        world.set_fault(Some((before(&twin, "add"), Fault::KilledBefore)));
+        assert!(matches!(world.give(Wish::Deploy(&wanted(1))).await, Given::Killed));
+        world.set_fault(None);
+        assert_eq!(world.own(), [""; 0]);
+        world.lock().restorable = true;
+        world
+    };
+    let twin = begun().await;
+    twin.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    let world = begun().await;
+    world.set_fault(Some((before(&twin, "add.end"), Fault::Lost)));
+    let (arrived, status) = world.give_over(Wish::Deploy(&wanted(1))).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+    let left: BTreeSet<Uuid> = status.left.iter().map(|disk| disk.uuid).collect();
+    assert_eq!((left.len(), world.free_disks()), (1, left.clone()), "it is named, and nobody has removed it");
+}

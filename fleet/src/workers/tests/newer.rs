@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::fake::{DEPLOYMENT, World, pool, vm};
 use super::stories::codes;
 use crate::hypervisor::{PowerState, Stamp, Vm};
-use crate::workers::{Arrived, Machine, Pool, Seen, State, Wish, next};
+use crate::workers::{Arrived, Machine, Pool, Seen, State, Wait, Wish, next};
 
 fn machine(number: u64) -> Machine {
     let id = Uuid::from_u128(number.into());
@@ -54,6 +54,8 @@ fn the_vm_of_a_worker_that_is_noted_as_begun_is_newer_once_it_is_on() {
     let unknown = Seen { vms: with(PowerState::Unknown), ..Seen::default() };
     let next = next(&pool(1), std::slice::from_ref(&begun), &unknown);
     assert!(next.actions.is_empty(), "it may be on: {next:?}");
+    let is_told = |wait: &Wait| wait.lasting && wait.reason.words.contains("remove the worker");
+    assert!(next.waits.iter().any(is_told), "nobody else sees to it: {next:?}");
     let whole = Machine { vm: begun.drawn, ..begun };
     assert_eq!(newer(&[whole], vec![on]), [0; 0], "it was powered on, and that was not noted");
 }

@@ -83,6 +83,7 @@ async fn where_the_first_look_at_workers_fails_nothing_is_done_by_the_next_one()
         pooled.0.place.lock().silences = 1;
         pooled.reconcile().await.unwrap();
         assert_eq!(pooled.0.place.lock().silences, 0, "it was looked at");
+        assert_eq!(pooled.condition("Ready"), "NotReached", "nobody looks once more to act on it");
         assert_eq!((pooled.as_they_are(), pooled.0.api.names("machines")), (there.clone(), machines.clone()));
         tokio::time::sleep(Duration::from_secs(30)).await;
     }

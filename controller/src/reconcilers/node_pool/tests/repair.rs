@@ -201,3 +201,24 @@ async fn how_long_a_worker_was_ill_before_this_term_does_not_count() {
     pooled.0.term = Term::unlimited("controller two");
     pooled.until("repaired", |it| it.is_whole(2) && !it.workers().contains(&"shop-general-w1".to_owned())).await;
 }
+
+/// Nor does it stay noted of a worker that is well, or at which nobody can look.
+#[tokio::test(start_paused = true)]
+async fn a_time_of_before_this_term_is_taken_away() {
+    for is_silent in [false, true] {
+        let mut pooled = Pooled::settled(2).await;
+        pooled.silences("shop-general-w1");
+        pooled.reconcile().await.unwrap();
+        let since =
+            |it: &Pooled| it.0.api.named("machines", "shop-general-w1").unwrap()["status"]["unhealthySince"].clone();
+        assert!(since(&pooled).is_string(), "{}", since(&pooled));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let clock = pooled.0.clock.clone();
+        pooled.0.term = Term::elected("controller two", clock.clone(), clock.now());
+        pooled.0.place.lock().unready.clear();
+        pooled.0.place.lock().silences = usize::from(is_silent);
+        pooled.reconcile().await.unwrap();
+        assert_eq!(pooled.condition("Ready"), if is_silent { "NotReached" } else { "AllReady" });
+        assert!(since(&pooled).is_null(), "{}", since(&pooled));
+    }
+}

@@ -2,6 +2,7 @@
 
 use contract::minor::Minor;
 use fleet::deploy::DeployStatus;
+use fleet::upgrade::Verb;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -51,26 +52,36 @@ impl Changing {
     }
 
     /// Whether one is open, and waits where it may for days: it has come to the new image, a node is back and a person decides, or it is
-    /// held up. What is asked of it comes first.
+    /// only planned. What is asked of it comes first, but that it begins: it waits for all nodes to be well before anything of one moves.
     pub(in crate::reconcilers::tenant_cluster) fn is_left(&self) -> bool {
-        let waits = |swapping: &Swapping| matches!(swapping.stage, Stage::Upgraded | Stage::NodeIsBack(_));
-        let swap = self.swap.as_ref();
-        self.is_held_up() || (swap.is_some_and(|(_, swapping)| waits(swapping)) && !self.change.is_to_do())
+        let Some((_, swapping)) = &self.swap else { return false };
+        let (is_to_do, begins) = (self.change.is_to_do(), matches!(self.change, Change::Go(_, Verb::Resume)));
+        match swapping.stage {
+            Stage::Goes => self.is_plan() && (begins || !is_to_do),
+            Stage::Upgraded | Stage::NodeIsBack(_) => !is_to_do,
+            Stage::Ended(_) => false,
+        }
     }
 
     /// Whether one is only planned, and does not begin now: no node has moved for it.
     pub(in crate::reconcilers::tenant_cluster) fn is_held_up(&self) -> bool {
-        let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
-        self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping)) && !self.change.is_to_do()
+        self.is_plan() && !self.change.is_to_do()
     }
 
-    /// The size that a Provider has no room for, where that alone is in the way.
+    fn is_plan(&self) -> bool {
+        let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
+        self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping))
+    }
+
+    /// The size that a Provider has no room for, where that alone is in the way, or ends what is only planned.
     pub(super) fn lacks_room_for(&self) -> Option<ControlPlaneSize> {
-        let (looked, obstacle) = (self.looked.as_ref()?, self.change.obstacle()?);
-        if looked.plan_room.as_ref() == Some(obstacle) {
+        let looked = self.looked.as_ref()?;
+        let obstacle = self.change.obstacle();
+        let gives_way = matches!(self.change, Change::Go(_, Verb::Withdraw));
+        if looked.plan_room.is_some() && (gives_way || looked.plan_room.as_ref() == obstacle) {
             return self.swap.as_ref()?.1.size;
         }
-        looked.size.as_ref().ok().copied().filter(|_| looked.room.as_ref() == Some(obstacle))
+        looked.size.as_ref().ok().copied().filter(|_| obstacle.is_some() && looked.room.as_ref() == obstacle)
     }
 }
 

@@ -71,8 +71,8 @@ impl<'a> Operator<'a> {
         self.deployment(&|_| (), watch::channel(false).1).plan_kubernetes_over(options, OVER).await.map(drop)
     }
 
-    /// What each control node that runs says of itself, once it says that it runs in the VM that is kept of it. One whose VM does not run is
-    /// lost, and stays as it is noted: it is not waited for, and may not answer from elsewhere.
+    /// What each control node says of itself, once it says that it runs in the VM that is kept of it. One that has no VM which holds a data
+    /// disk is lost, and stays as it is noted: it is not waited for, and may not answer from elsewhere.
     ///
     /// # Errors
     /// Which one does not say so, or does not answer; or the cluster's API lists control nodes that were not made for it.
@@ -86,13 +86,14 @@ impl<'a> Operator<'a> {
         for node in &kept.nodes {
             let name = &node.name;
             let told = self.nodes.facts(node.address).await;
-            if !vms.iter().any(|vm| node.vm == Some(vm.uuid()) && vm.power == PowerState::On) {
+            let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == *name);
+            if !vms.iter().any(|vm| is_its(vm) && vm.data_disks().next().is_some()) {
                 let is_silent = told.is_err();
                 anyhow::ensure!(
                     is_silent,
-                    "{name} answers, and runs in no VM that carries the cluster's stamp and is on"
+                    "{name} answers, and no VM that carries the cluster's stamp holds its data disk"
                 );
-                log::warn!("{name} has no VM that runs: it is not adopted");
+                log::warn!("{name} has no VM that holds a data disk: it is not adopted");
                 continue;
             }
             let told = told.with_context(|| format!("asking {name}"))?;

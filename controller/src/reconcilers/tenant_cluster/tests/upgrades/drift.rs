@@ -35,6 +35,14 @@ impl World {
         self.api.put(&cluster);
     }
 
+    /// Somebody has copied a VM without its disks, and powered the copy on.
+    fn has_stray(&self, of: &str) {
+        let mut stray = self.as_they_are().into_iter().find(|vm| vm.name == of).unwrap();
+        (stray.name, stray.disks) = ("stray".to_owned(), Vec::new());
+        stray.reference = VmRef { uuid: Uuid::from_u128(0x57a7), id: "vm-stray".to_owned() };
+        self.place.lock().vms.push((stray, Placement::default(), None));
+    }
+
     fn is_asked_to_adopt(&self) -> bool {
         !self.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null()
     }
@@ -103,6 +111,7 @@ async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
     world.until("committed", World::is_current).await;
     world.turned_back(before);
     let (there, changes) = (world.as_they_are(), world.changes());
+    let noted = world.status()["deployment"].clone();
     world.delete();
     let mut failed = 0;
     for _ in 0..4 {
@@ -110,6 +119,7 @@ async fn where_the_first_look_fails_nothing_goes_by_the_next_one() {
         let _ = world.reconcile().await;
         failed += 1 - world.place.lock().hidden;
         assert_eq!((world.changes(), world.as_they_are()), (changes, there.clone()));
+        assert_eq!(world.status()["deployment"], noted, "that its nodes go is not even noted");
         tokio::time::sleep(Duration::from_secs(15)).await;
     }
     assert!(failed > 0, "nobody has looked");
@@ -230,6 +240,52 @@ async fn a_control_node_that_is_lost_keeps_none_of_the_others_from_being_adopted
     assert!(world.condition("ControlPlaneReady").0 != "True", "one is lost");
 }
 
+/// Its swap is open, and it may run the former image: nobody can ask it.
+#[tokio::test(start_paused = true)]
+async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    let last_goes_off = async {
+        loop {
+            let attached = world.place.lock().changes.iter().filter(|it| **it == "attach").count();
+            if attached == NODES.len() - 1 {
+                world.place.lock().is_slow = true;
+                if let Some(vm) = world.shuts_down() {
+                    break vm;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let goes = async {
+        for _ in 0..120 {
+            let _ = world.reconcile().await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+    };
+    let off = tokio::select! {
+        biased;
+        vm = last_goes_off => vm,
+        () = goes => panic!("the last one never goes off"),
+    };
+    world.place.lock().is_slow = false;
+    world.place.change(&off, |vm| vm.power = PowerState::Off);
+    world.turned_back(before);
+    world.goes_to(NEW);
+    let (there, changes) = (world.as_they_are(), world.changes());
+    let are_open = |world: &World| world.place.lock().contents.values().filter(|it| it.swap.is_some()).count();
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("not adopted yet") && words.contains("power it on"), "{words}");
+    assert!(words.contains(&off) && world.is_asked_to_adopt(), "{words}");
+    assert_eq!((world.changes(), world.as_they_are(), are_open(&world)), (changes, there, NODES.len()));
+    world.place.change(&off, |vm| vm.power = PowerState::On);
+    world.until("adopted", |world| !world.is_asked_to_adopt()).await;
+    assert_eq!(are_open(&world), 0, "each later swap would be refused");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopted() {
     let mut world = World::upgradable().await;
@@ -238,10 +294,7 @@ async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopte
     world.until("committed", World::is_current).await;
     world.turned_back(before);
     let new = new_vms("0b");
-    let mut stray = world.as_they_are().into_iter().find(|vm| vm.name == new[0]).unwrap();
-    (stray.name, stray.disks) = ("stray".to_owned(), Vec::new());
-    stray.reference = VmRef { uuid: Uuid::from_u128(0x57a7), id: "vm-stray".to_owned() };
-    world.place.lock().vms.push((stray, Placement::default(), None));
+    world.has_stray(&new[0]);
     world.adopt("shop");
     world.is_looked_at().await;
     let words = world.condition("Progressing").2;
@@ -250,6 +303,29 @@ async fn a_vm_without_a_data_disk_that_is_on_is_named_once_all_others_are_adopte
     world.place.lose("stray");
     world.until("adopted", |world| !world.is_asked_to_adopt()).await;
     assert!(!world.has_drifted());
+}
+
+/// Its journal is right, and whether it is committed a person decides.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_waits_for_its_commit_is_not_made_final_for_a_vm_without_a_data_disk() {
+    let world = World::upgradable().await;
+    world.edit(|spec| {
+        spec.image = Some(NEW.to_owned());
+        spec.upgrade.commit = Commit::Manual;
+    });
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    let changes = world.changes();
+    world.has_stray(&new_vms("0b")[0]);
+    world.adopt("shop");
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.has_drifted() && words.contains("stray") && words.contains("power them off"), "{words}");
+    world.place.lose("stray");
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
+    world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
+    assert!(world.place.lock().contents.values().all(|content| content.swap.is_some()), "there is a way back");
+    assert_eq!((world.changes(), world.operations().len(), world.outcome()), (changes, 1, None));
+    assert_eq!(world.status()["resolved"]["image"], FORMER);
 }
 
 /// A word that nothing is to be done for is taken away as well.

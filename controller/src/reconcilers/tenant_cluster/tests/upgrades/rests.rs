@@ -132,6 +132,26 @@ async fn a_failed_upgrade_is_taken_back_beside_a_change_of_the_control_cluster()
     assert!(world.operations()[0].metadata.annotations.as_ref().is_none_or(|it| it.is_empty()), "it is noted");
 }
 
+/// It waits for all nodes to be well, and while it is open nobody else would power one on.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_off_when_a_plan_goes_on_is_powered_on_before_anything_of_it_begins() {
+    let world = World::upgradable().await;
+    world.edit(|spec| {
+        spec.image = Some(NEW.to_owned());
+        spec.paused = true;
+    });
+    world.rests().await;
+    assert_eq!(world.operations().len(), 1, "it is planned");
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
+    let before = world.place.lock().changes.len();
+    world.edit(|spec| spec.paused = false);
+    world.until("all are on", World::are_on).await;
+    assert_eq!(world.place.lock().changes[before], "power_on");
+    world.until("committed", World::is_current).await;
+    world.all_run(NEW, "it was carried out");
+    assert_eq!((world.outcome().as_deref(), world.operations().len()), (Some("committed"), 1));
+}
+
 /// A guest that was asked to shut down goes off by itself, and nobody but the upgrade powers its node on.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_being_shut_down_when_its_controller_died_is_not_off_while_the_upgrade_rests() {

@@ -40,6 +40,47 @@ impl World {
         sizes[0]
     }
 
+    fn notes_size(&self, mut machine: Machine, (processors, memory): (u32, u32)) {
+        (machine.spec.processors, machine.spec.memory_mib) = (processors, memory);
+        self.api.put(&machine);
+    }
+
+    /// What Machines say of the size of control nodes of a cluster that came later.
+    fn later_one_notes(&self, size: (u32, u32)) {
+        for (number, mut machine) in (1_u128..).zip(self.machines()) {
+            machine.metadata.name = Some(format!("zoo-cp{number}"));
+            machine.metadata.uid = Some(Uuid::from_u128(number).to_string());
+            machine.metadata.owner_references = None;
+            machine.spec.cluster_ref = Reference::to("zoo");
+            self.notes_size(machine, size);
+        }
+    }
+
+    /// Another cluster came later, and both have noted that they grow: there is room for one of them.
+    fn both_grow(&self) {
+        let mut other: TenantCluster = serde_json::from_value(self.api.object("tenantclusters")).unwrap();
+        (other.metadata.name, other.metadata.uid) = (Some("zoo".to_owned()), Some(Uuid::max().to_string()));
+        self.api.put(&other);
+        for machine in self.machines() {
+            self.notes_size(machine, LARGE);
+        }
+        self.later_one_notes(LARGE);
+        self.limited(Some(Limits { nodes: None, processors: Some(18), memory_mib: None }));
+    }
+
+    /// One reconcile, in which the cluster that came later gives its room back, or does not.
+    async fn waits_for_its_turn(&self, gives_back: bool) {
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(self.held(), LARGE, "it waits for its turn");
+            if gives_back {
+                self.later_one_notes(SMALL);
+            }
+        };
+        let (done, ()) = tokio::join!(self.reconcile(), later);
+        done.unwrap();
+    }
+
     /// All control nodes run an image in VMs of one size, and that is pinned everywhere.
     fn all_have(&self, image: &str, size: (u32, u32), what: &str) {
         self.all_run(image, what);
@@ -242,43 +283,39 @@ async fn a_paused_cluster_takes_room_for_a_size_only_once_it_goes_on_and_there_i
 async fn of_clusters_that_grow_at_the_same_time_the_one_that_came_first_keeps_its_room() {
     for gives_back in [true, false] {
         let world = World::resizable().await;
-        let mut other: TenantCluster = serde_json::from_value(world.api.object("tenantclusters")).unwrap();
-        (other.metadata.name, other.metadata.uid) = (Some("zoo".to_owned()), Some(Uuid::max().to_string()));
-        world.api.put(&other);
-        let note = |mut machine: Machine, (processors, memory)| {
-            (machine.spec.processors, machine.spec.memory_mib) = (processors, memory);
-            world.api.put(&machine);
-        };
-        let of_other = |size| {
-            for (number, mut machine) in (1_u128..).zip(world.machines()) {
-                machine.metadata.name = Some(format!("zoo-cp{number}"));
-                machine.metadata.uid = Some(Uuid::from_u128(number).to_string());
-                machine.metadata.owner_references = None;
-                machine.spec.cluster_ref = Reference::to("zoo");
-                note(machine, size);
-            }
-        };
-        for machine in world.machines() {
-            note(machine, LARGE);
-        }
-        of_other(LARGE);
-        // There is room for one of them.
-        world.limited(Some(Limits { nodes: None, processors: Some(18), memory_mib: None }));
+        world.both_grow();
         world.names_class("large");
-        let later = async {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            assert_eq!(world.held(), LARGE, "it waits for its turn");
-            if gives_back {
-                of_other(SMALL);
-            }
-        };
-        let (done, ()) = tokio::join!(world.reconcile(), later);
-        done.unwrap();
+        world.waits_for_its_turn(gives_back).await;
         if gives_back {
             world.until("larger", World::is_current).await;
             world.all_have(FORMER, LARGE, "it came first");
         } else {
             assert_eq!((world.held(), world.condition("Preflight").1.as_str()), (SMALL, "CapacityMissing"));
+        }
+    }
+}
+
+/// Its image needs no room, and it is not planned anew for that before its turn.
+#[tokio::test(start_paused = true)]
+async fn a_plan_of_an_image_and_a_size_keeps_the_room_of_a_cluster_that_came_first() {
+    for gives_back in [true, false] {
+        let world = World::resizable().await;
+        world.edit(|spec| {
+            spec.paused = true;
+            spec.control_plane.vm_class = "large".to_owned();
+            spec.image = Some(NEW.to_owned());
+        });
+        world.rests().await;
+        assert_eq!((world.operations().len(), world.held()), (1, SMALL), "it is planned");
+        world.both_grow();
+        world.edit(|spec| spec.paused = false);
+        world.waits_for_its_turn(gives_back).await;
+        if gives_back {
+            world.until("larger", World::is_current).await;
+            world.all_have(NEW, LARGE, "it came first");
+            assert_eq!(world.operations().len(), 1, "by the plan that was read");
+        } else {
+            assert_eq!(world.held(), SMALL);
         }
     }
 }
