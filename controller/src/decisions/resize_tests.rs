@@ -429,8 +429,8 @@ fn a_plan_that_was_withdrawn_has_failed_at_nothing_and_one_that_a_person_has_tak
         operation
     };
     let taken_back = [vec![turned("back")], ended("rolled-back")].concat();
-    let each: [(TenantCluster, fn(&[Value]) -> Operation); 2] = [(both, to_large), (small(), resize)];
-    for (cluster, of) in each {
+    type Planned = fn(&[Value]) -> Operation;
+    for (cluster, of) in [(both, to_large as Planned), (small(), resize)] {
         let again = next(&cluster, Some(&told_now(of(&withdrawn()), &cluster)), LARGE);
         assert!(matches!(again, Change::Swap(_, None, LARGE)), "{again:?}");
         let mut back = told_now(of(&taken_back), &cluster);

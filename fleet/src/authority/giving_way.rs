@@ -18,7 +18,7 @@ pub(super) struct Old {
 
 /// Those of some files, in their order, that make enough room together, which `is_enough` says; none where all of them do not, or none has
 /// to go. Each is needed: what is too small to help stays, and so does what is younger where the older ones do.
-pub(super) fn giving_way<'o>(old: &'o [Old], is_enough: impl Fn(&[&Old]) -> bool) -> Vec<&'o Old> {
+pub(super) fn giving_way(old: &[Old], is_enough: impl Fn(&[&Old]) -> bool) -> Vec<&Old> {
     let mut going: Vec<&Old> = Vec::new();
     let mut rest = old.iter();
     while !is_enough(&going) {

@@ -17,8 +17,8 @@ use crate::term::Term;
 
 /// What became of a run.
 pub(super) enum Ran {
-    /// Where it has come to.
-    Arrived(Arrived, DeployStatus),
+    /// Where it has come to, and how the cluster is there.
+    Arrived(Arrived, Box<DeployStatus>),
     /// It was asked to end before it had begun.
     Cancelled,
     /// It was refused, or could not begin: why.
@@ -76,7 +76,7 @@ impl Work<'_> {
         let tells = Box::pin(self.tells(cluster, wish, &words));
         let (gone, _) = self.heeding(going, &end, otherwise, tells).await?;
         Ok(match Gone::of(gone)? {
-            Gone::Arrived((arrived, status)) => Ran::Arrived(arrived, status),
+            Gone::Arrived((arrived, status)) => Ran::Arrived(arrived, Box::new(status)),
             Gone::Cancelled => Ran::Cancelled,
             Gone::Failed(error) => Ran::Refused(format!("{error:#}")),
         })

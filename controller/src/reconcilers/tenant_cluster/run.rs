@@ -220,7 +220,7 @@ impl Work<'_> {
         noted.metadata.generation = cluster.metadata.generation;
         let cluster = &noted;
         let (arrived, seen) = match ran {
-            Ran::Arrived(arrived, seen) => (arrived, seen),
+            Ran::Arrived(arrived, seen) => (arrived, *seen),
             Ran::Cancelled => return Ok(After::Again),
             Ran::Refused(words) => return self.stuck(cluster, TenantClusterReason::Stuck, &words).await,
         };
