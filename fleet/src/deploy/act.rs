@@ -107,7 +107,8 @@ impl Acting<'_> {
         }
         let placement = wanted.placement(asked);
         let staged = self.staged(wanted, placement).await?;
-        // One that an earlier attempt has noted is as good: nothing of it is there, or it were removed first.
+        // One that an earlier attempt has noted is as good: nothing of it is seen there, or it were removed first. Whether this process has
+        // noted it decides what becomes of its disk, should it turn up.
         let is_noted = node.drawn.is_some();
         let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
         let node = Node { drawn: Some(uuid), ..node };

@@ -1,4 +1,5 @@
-//! What comes next, decided by objects and by how large VMs were seen to be.
+//! What comes next, decided by objects and by how large VMs were seen to be; and since when the control nodes of an upgrade that waits for its
+//! commit are good, which is noted in its Operation.
 
 use contract::minor::Minor;
 use fleet::deploy::DeployStatus;
@@ -46,7 +47,7 @@ pub(super) struct Looked {
 }
 
 impl Changing {
-    /// Whether a swap is open: nobody makes or powers VMs on but its Operation.
+    /// Whether a swap is open: nobody makes or powers VMs on but its Operation, or whoever sees that it [is left](Self::is_left).
     pub(in crate::reconcilers::tenant_cluster) fn is_open(&self) -> bool {
         self.swap.as_ref().is_some_and(|(_, swapping)| swapping.is_open())
     }

@@ -10,6 +10,9 @@
 //!    from before the first of them is made Machines have the larger one (`size.rs`).
 //! 4. Kubernetes is raised afterwards, as an Operation whose journal is the nodes' own: doing it again goes on (`raise.rs`).
 //!
+//! What is decided is given to whoever does it by `act.rs`; what a run does meanwhile is `doing.rs`. Nodes are asked through `operator.rs` and
+//! `own_nodes.rs`, and what `fleet` takes and says is translated in `translate.rs`.
+//!
 //! A person's word is put to an Operation, and is taken away once it is noted what became of it (`tell.rs`). Where it all stands is read
 //! anew each time. Nothing here is remembered.
 

@@ -1,5 +1,6 @@
 //! What the nodes and the VMs of one cluster are worked on with by `fleet`'s upgrades: how nodes are asked, where journals and snapshots
-//! are kept, and how long is waited. Knows nothing of what is to be done.
+//! are kept, and how long is waited. Also what adoption asks of the nodes: in which VMs they run, and that swaps which no journal leads to the
+//! end of are ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +144,7 @@ impl<'a> Operator<'a> {
         Ok(())
     }
 
-    /// The same, which begins this swap where one is begun.
+    /// This one, whose store begins this swap where one is begun.
     pub(super) fn beginning(self, swap: Swap) -> Self {
         Self { store: self.store.beginning(swap), ..self }
     }
