@@ -229,8 +229,10 @@ async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_mad
         assert!(!pooled.until_death(&mortal, |it| it.is_settled(2)).await);
         mortal.calls()
     };
-    let mut drifted = 0;
-    for call in drawn("databases of while workers were made", (0..calls).collect()) {
+    let (mut drifted, tried) = (0, drawn("databases of while workers were made", (0..calls).collect()));
+    // Of a few that are drawn none may be one of those that have drifted.
+    let are_all = tried.len() == calls;
+    for call in tried {
         let mut pooled = Pooled::new(2).await;
         let mortal = Mortal::new(&pooled.0.api, Some((call, true)));
         pooled.until_death(&mortal, |it| it.is_settled(2)).await;
@@ -256,5 +258,5 @@ async fn in_a_database_of_while_workers_were_made_none_of_them_is_removed_or_mad
         let (machines, addresses) = (pooled.0.api.names("machines"), pooled.0.api.names("ipaddresses"));
         assert_eq!(addresses.len(), machines.len() + 3, "{call}");
     }
-    assert!(drifted > 0);
+    assert!(drifted > 0 || !are_all);
 }

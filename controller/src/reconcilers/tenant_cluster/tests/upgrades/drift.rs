@@ -352,8 +352,10 @@ async fn in_a_database_of_while_a_cluster_was_made_none_of_its_vms_is_removed_or
         }
         mortal.calls()
     };
-    let mut drifted = 0;
-    for call in drawn("databases of while a cluster was made", (0..calls).collect()) {
+    let (mut drifted, tried) = (0, drawn("databases of while a cluster was made", (0..calls).collect()));
+    // Of a few that are drawn none may be one of those that have drifted.
+    let are_all = tried.len() == calls;
+    for call in tried {
         let mut world = World::new();
         world.api.put(&image(FORMER, "0.2.0", "0a", &["1.36"]));
         let mortal = Mortal::new(&world.api, Some((call, true)));
@@ -382,5 +384,5 @@ async fn in_a_database_of_while_a_cluster_was_made_none_of_its_vms_is_removed_or
         assert_eq!((world.has_drifted(), world.is_ready()), (!is_begun, is_begun), "{call}: {:#}", world.status());
         assert_eq!((world.changes(), world.as_they_are()), (changes, there), "{call}");
     }
-    assert!(drifted > 0);
+    assert!(drifted > 0 || !are_all);
 }
