@@ -77,7 +77,7 @@ vcenter-program: setup root ## Build the vCenter that is tested against, for `ka
 # a part; and so many clusters of so many nodes at once, of which it makes a few.
 EACH := KAAS_TEST_VCENTER_EACH=1 KAAS_TEST_CONTROLLER_EACH=1 KAAS_TEST_CONTROLLER_SCALE=200x5 \
 	$(THOROUGH) --no-fail-fast --lib -- --nocapture vcenter::tests::each_ \
-	tenant_cluster::tests::faults:: node_pool::tests::a_lost_answer run::scale::
+	tenant_cluster::tests::faults:: tenant_cluster::tests::upgrades::drift:: node_pool::tests::a_lost_answer node_pool::tests::drift:: run::scale::
 # The same with a whole upgrade or rollout at each point: one in seven, each time others.
 SEVENTH := KAAS_TEST_CONTROLLER_EACH=7 $(THOROUGH) --no-fail-fast --lib -- --nocapture tenant_cluster::tests::upgrades:: \
 	node_pool::tests::repair::a_lost_answer node_pool::tests::rollout::a_lost_answer node_pool::tests::deaths::
