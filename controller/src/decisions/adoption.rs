@@ -142,12 +142,12 @@ fn is_image(image: &NodeImage, runs: &RunningImage) -> bool {
 #[cfg(test)]
 mod tests {
     use fleet::deploy::Goal;
-    use fleet::hypervisor::{Disk, DiskKind, DiskRef, Stamp, VmRef};
+    use fleet::hypervisor::{Disk, DiskRef};
     use fleet::workers::Image;
 
     use serde_json::json;
 
-    use super::super::fixture::{cluster, image, swap};
+    use super::super::fixture::{self, cluster, image, swap};
     use super::*;
     use crate::records::fixture::plan;
 
@@ -182,21 +182,7 @@ mod tests {
 
     /// A VM of a node that holds its data disk.
     fn vm(number: u8, uuid: u128) -> Vm {
-        let reference = DiskRef { uuid: Uuid::from_u128(0xd0 + u128::from(number)), path: "[ds] a.vmdk".to_owned() };
-        let disk = Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
-        let node = format!("shop-cp{number}");
-        Vm {
-            reference: VmRef { uuid: Uuid::from_u128(uuid), id: format!("vm-{uuid}") },
-            name: node.clone(),
-            stamp: Some(Stamp { deployment: Uuid::from_u128(1), node, swap: None }),
-            power: PowerState::On,
-            size: None,
-            disks: vec![disk],
-            adapters: Vec::new(),
-            snapshots: Vec::new(),
-            tasks: Vec::new(),
-            version: "0".to_owned(),
-        }
+        fixture::vm(&format!("shop-cp{number}"), uuid, 0xd0 + u128::from(number))
     }
 
     fn in_vms(kept: &Kept, vms: &[Vm]) -> Result<Vec<Option<u128>>, String> {

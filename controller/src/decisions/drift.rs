@@ -85,7 +85,6 @@ fn of_swap(operation: &Operation) -> Vec<Uuid> {
 
 #[cfg(test)]
 mod tests {
-    use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, VmRef};
     use serde_json::json;
 
     use super::*;
@@ -102,20 +101,7 @@ mod tests {
 
     /// One of `shop-cp1`, which holds its data disk.
     fn vm(uuid: u128) -> Vm {
-        let reference = DiskRef { uuid: Uuid::from_u128(2), path: "[ds] a.vmdk".to_owned() };
-        let disk = Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
-        Vm {
-            reference: VmRef { uuid: Uuid::from_u128(uuid), id: format!("vm-{uuid}") },
-            name: "shop-cp1".to_owned(),
-            stamp: Some(Stamp { deployment: Uuid::from_u128(1), node: "shop-cp1".to_owned(), swap: None }),
-            power: PowerState::On,
-            size: None,
-            disks: vec![disk],
-            adapters: Vec::new(),
-            snapshots: Vec::new(),
-            tasks: Vec::new(),
-            version: "0".to_owned(),
-        }
+        fixture::vm("shop-cp1", uuid, 2)
     }
 
     #[test]

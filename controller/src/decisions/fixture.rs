@@ -1,9 +1,11 @@
 //! For the tests: a cluster, and what it names.
 
+use fleet::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm, VmRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::objects::{
     IPPool, JournalEntry, LifecyclePhase, NodeImage, NodeImageReason, NodeImageSpec, NodeImageStatus, Operation,
@@ -12,6 +14,24 @@ use crate::objects::{
 };
 
 pub(crate) const UID: &str = "5c0a3f4e-0f0e-4f54-9f8f-0b6c3f4f2a10";
+
+/// A control node's VM with its data disk, which is on.
+pub(crate) fn vm(node: &str, uuid: u128, disk: u128) -> Vm {
+    let reference = DiskRef { uuid: Uuid::from_u128(disk), path: "[ds] a.vmdk".to_owned() };
+    let disk = Disk { reference, kind: DiskKind::Data, parent: None, controller: "c".to_owned() };
+    Vm {
+        reference: VmRef { uuid: Uuid::from_u128(uuid), id: format!("vm-{uuid}") },
+        name: node.to_owned(),
+        stamp: Some(Stamp { deployment: Uuid::from_u128(1), node: node.to_owned(), swap: None }),
+        power: PowerState::On,
+        size: None,
+        disks: vec![disk],
+        adapters: Vec::new(),
+        snapshots: Vec::new(),
+        tasks: Vec::new(),
+        version: "0".to_owned(),
+    }
+}
 
 /// Somebody's public key.
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvmWVAZWKQyXZyfC9bSOVuJpqjq3h1nGBhFJPbLUjJi admin";

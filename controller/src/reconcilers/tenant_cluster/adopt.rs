@@ -34,16 +34,11 @@ impl Work<'_> {
     ) -> Result<Result<(), String>, Trouble> {
         let name = cluster.name_any();
         let kept = kept_of(&name, deployment).map_err(anyhow::Error::from)?;
-        let proving = tokio::time::timeout(JUDGING, self.proved(cluster, &kept, (opened, guests)));
-        let proved = tokio::select! {
-            proved = proving => proved,
-            () = self.term.ended() => return Err(self.over()),
-        };
-        self.term.may()?;
-        let (kept, vms, said) = match proved {
-            Ok(Ok(proved)) => proved,
-            Ok(Err(error)) => return Ok(Err(format!("{error:#}"))),
-            Err(_) => return Ok(Err(format!("the control nodes were not all asked within {} s", JUDGING.as_secs()))),
+        let proving = Box::pin(self.proved(cluster, &kept, (opened, guests)));
+        let (kept, vms, said) = match self.within(JUDGING, proving).await? {
+            Some(Ok(proved)) => proved,
+            Some(Err(error)) => return Ok(Err(format!("{error:#}"))),
+            None => return Ok(Err(format!("the control nodes were not all asked within {} s", JUDGING.as_secs()))),
         };
         let images = kinds::list::<NodeImage>(self.objects, None, None).await.attempting("looking for NodeImages")?;
         let run: Vec<_> = said.iter().map(|node| (node.node.clone(), node.image.clone())).collect();
@@ -58,16 +53,10 @@ impl Work<'_> {
             Err(why) => return Ok(Err(why)),
         };
         let operator = self.operator(cluster, opened, guests, &kept).await?;
-        let ending = tokio::time::timeout(JUDGING, Box::pin(operator.ends_swaps(&kept, &said)));
-        let ended = tokio::select! {
-            ended = ending => ended,
-            () = self.term.ended() => return Err(self.over()),
-        };
-        self.term.may()?;
-        match ended {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Ok(Err(format!("{error:#}"))),
-            Err(_) => return Ok(Err(format!("swaps were not all ended within {} s", JUDGING.as_secs()))),
+        match self.within(JUDGING, Box::pin(operator.ends_swaps(&kept, &said))).await? {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Ok(Err(format!("{error:#}"))),
+            None => return Ok(Err(format!("swaps were not all ended within {} s", JUDGING.as_secs()))),
         }
         for swap in superseded {
             let removed = kinds::delete(self.objects, swap).await;

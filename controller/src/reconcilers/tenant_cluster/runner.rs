@@ -96,6 +96,23 @@ impl Work<'_> {
         Ok((gone, is_heard))
     }
 
+    /// What something comes to that is given so long; none where it has not ended by then.
+    ///
+    /// # Errors
+    /// The term is over.
+    pub(super) async fn within<T>(
+        &self,
+        limit: Duration,
+        doing: Pin<Box<impl Future<Output = T>>>,
+    ) -> Result<Option<T>, Trouble> {
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(limit, doing) => ended.ok(),
+            () = self.term.ended() => return Err(self.over()),
+        };
+        self.term.may()?;
+        Ok(ended)
+    }
+
     /// That the term is over.
     pub(super) fn over(&self) -> Trouble {
         self.term.may().err().map_or_else(|| Trouble::Other(anyhow::anyhow!("the term goes on")), Trouble::Ended)

@@ -12,6 +12,17 @@ use crate::reconcilers::tenant_cluster::tests::Mortal;
 type Snapshot = std::collections::BTreeMap<(String, String, String), Value>;
 
 impl Pooled {
+    /// A pool of two workers, of which the database knows the first one alone, and which is to have so many.
+    async fn with_a_newer_worker(wanted: u32) -> Self {
+        let mut pooled = Self::settled(1).await;
+        let before = pooled.0.api.snapshot();
+        pooled.scale(2);
+        pooled.until("two", |it| it.is_settled(2)).await;
+        pooled.turned_back(before);
+        pooled.scale(wanted);
+        pooled
+    }
+
     /// The database is as it was once, and another controller leads.
     fn turned_back(&mut self, to: Snapshot) {
         self.0.api.restore(to);
@@ -44,12 +55,7 @@ impl Pooled {
 
 #[tokio::test(start_paused = true)]
 async fn workers_that_were_added_since_are_named_and_none_takes_their_names_or_addresses() {
-    let mut pooled = Pooled::settled(1).await;
-    let before = pooled.0.api.snapshot();
-    pooled.scale(2);
-    pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.turned_back(before);
-    pooled.scale(3);
+    let pooled = Pooled::with_a_newer_worker(3).await;
     let (there, objects) = (pooled.as_they_are(), (pooled.0.api.names("machines"), pooled.0.api.names("ipaddresses")));
     pooled.for_seconds(1800).await;
     let added = pooled.0.place.vms()["shop-general-w2"];
@@ -72,12 +78,7 @@ async fn workers_that_were_added_since_are_named_and_none_takes_their_names_or_a
 /// Whoever acts looks for himself, and may see what the look before has not.
 #[tokio::test(start_paused = true)]
 async fn where_the_first_look_at_workers_fails_nothing_is_done_by_the_next_one() {
-    let mut pooled = Pooled::settled(1).await;
-    let before = pooled.0.api.snapshot();
-    pooled.scale(2);
-    pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.turned_back(before);
-    pooled.scale(3);
+    let pooled = Pooled::with_a_newer_worker(3).await;
     let (there, machines) = (pooled.as_they_are(), pooled.0.api.names("machines"));
     for _ in 0..4 {
         pooled.0.place.lock().silences = 1;
@@ -94,12 +95,7 @@ async fn where_the_first_look_at_workers_fails_nothing_is_done_by_the_next_one()
 /// It has a Machine and its address again; and as nobody knows what it was made of, another one takes its place.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
-    let mut pooled = Pooled::settled(1).await;
-    let before = pooled.0.api.snapshot();
-    pooled.scale(2);
-    pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.turned_back(before);
-    pooled.scale(2);
+    let pooled = Pooled::with_a_newer_worker(2).await;
     pooled.until("drifted", Pooled::has_drifted).await;
     let (there, vm) = (pooled.as_they_are(), pooled.0.place.vms()["shop-general-w2"]);
     let has = pooled.0.place.lock().forms["shop-general-w2"]["address"].trim_end_matches("/24").to_owned();
@@ -139,12 +135,7 @@ async fn a_worker_that_a_person_has_adopted_is_its_pools_again() {
 /// Whoever rules the cluster writes what he likes into its Nodes.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_adopted_has_the_address_that_its_vm_was_given_if_its_pool_gives_it_out() {
-    let mut pooled = Pooled::settled(1).await;
-    let before = pooled.0.api.snapshot();
-    pooled.scale(2);
-    pooled.until("two", |it| it.is_settled(2)).await;
-    pooled.turned_back(before);
-    pooled.scale(2);
+    let pooled = Pooled::with_a_newer_worker(2).await;
     pooled.until("drifted", Pooled::has_drifted).await;
     let has = pooled.0.place.lock().forms["shop-general-w2"]["address"].trim_end_matches("/24").to_owned();
     pooled.0.place.lock().written.insert("shop-general-w2".to_owned(), [192, 168, 10, 90].into());

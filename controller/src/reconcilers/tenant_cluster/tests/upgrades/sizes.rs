@@ -33,6 +33,20 @@ impl World {
         self.api.put(&provider);
     }
 
+    /// A class is named while the cluster is paused, and too little room is left by the time it goes on.
+    async fn has_a_plan_that_waits_for_room(&self) {
+        let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
+        self.limited(room(12));
+        self.edit(|spec| {
+            spec.paused = true;
+            spec.control_plane.vm_class = "large".to_owned();
+        });
+        self.rests().await;
+        self.limited(room(11));
+        self.edit(|spec| spec.paused = false);
+        self.rests().await;
+    }
+
     /// What Machines say of the size of control nodes, which is the same of all.
     fn held(&self) -> (u32, u32) {
         let sizes: Vec<_> = self.machines().iter().map(|it| (it.spec.processors, it.spec.memory_mib)).collect();
@@ -324,16 +338,7 @@ async fn a_plan_of_an_image_and_a_size_keeps_the_room_of_a_cluster_that_came_fir
 #[tokio::test(start_paused = true)]
 async fn while_a_plan_waits_for_room_a_node_that_is_off_is_powered_on_and_one_that_is_gone_is_said() {
     let world = World::resizable().await;
-    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-    world.limited(room(12));
-    world.edit(|spec| {
-        spec.paused = true;
-        spec.control_plane.vm_class = "large".to_owned();
-    });
-    world.rests().await;
-    world.limited(room(11));
-    world.edit(|spec| spec.paused = false);
-    world.rests().await;
+    world.has_a_plan_that_waits_for_room().await;
     let waits = |world: &World| world.reason_of_operation("Progressing") == "Waiting" && world.outcome().is_none();
     assert!(waits(&world), "{:?}", world.operations());
     world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
@@ -425,18 +430,9 @@ async fn without_room_for_a_size_an_image_and_a_minor_do_not_wait_and_the_size_f
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_waits_for_room_gives_way_to_a_minor_and_is_made_anew_once_there_is_some() {
     let world = World::resizable().await;
-    let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
     world.goes_to(NEW);
     world.until("upgraded", World::is_current).await;
-    world.limited(room(12));
-    world.edit(|spec| {
-        spec.paused = true;
-        spec.control_plane.vm_class = "large".to_owned();
-    });
-    world.rests().await;
-    world.limited(room(11));
-    world.edit(|spec| spec.paused = false);
-    world.rests().await;
+    world.has_a_plan_that_waits_for_room().await;
     assert_eq!((world.reason_of_operation("Progressing").as_str(), world.outcome()), ("Waiting", None));
     world.edit(|spec| spec.version = "1.37".to_owned());
     world.until("raised", |world| world.machines().iter().all(|machine| machine.spec.kubernetes == "1.37")).await;
@@ -456,15 +452,7 @@ async fn a_plan_that_waits_for_room_gives_way_to_a_minor_and_is_made_anew_once_t
 async fn a_plan_whose_class_is_made_anew_is_carried_out_and_has_not_failed() {
     let world = World::resizable().await;
     let room = |processors| Some(Limits { nodes: None, processors: Some(processors), memory_mib: None });
-    world.limited(room(12));
-    world.edit(|spec| {
-        spec.paused = true;
-        spec.control_plane.vm_class = "large".to_owned();
-    });
-    world.rests().await;
-    world.limited(room(11));
-    world.edit(|spec| spec.paused = false);
-    world.rests().await;
+    world.has_a_plan_that_waits_for_room().await;
     world.api.remove::<VMClass>(None, "large");
     world.rests().await;
     assert_eq!((world.condition("Preflight").1.as_str(), world.outcome()), ("ReferenceMissing", None));

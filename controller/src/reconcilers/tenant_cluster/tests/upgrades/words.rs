@@ -96,14 +96,7 @@ async fn a_word_to_an_operation_that_is_not_the_last_one_is_answered_and_changes
 async fn a_way_back_that_no_run_has_noted_is_heard_by_the_next_one() {
     let mut world = World::upgradable().await;
     world.goes_to(NEW);
-    let term = world.term.clone();
-    let ends = async {
-        while !world.place.lock().changes.contains(&"detach") {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        term.end();
-    };
-    let (done, ()) = tokio::join!(world.reconcile(), ends);
+    let done = world.ends_its_term_at_a_detach().await;
     assert!(done.is_err(), "{done:?}");
     // The hold of the one before is waited for, and meanwhile somebody wants something else.
     world.term = Term::unlimited("controller two");
