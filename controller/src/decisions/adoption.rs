@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::node::RunningImage;
+use contract::node::{self, RunningImage};
 use fleet::deploy::{Kept, Node};
 use fleet::hypervisor::{PowerState, Vm};
 use kube::ResourceExt;
@@ -20,13 +20,52 @@ pub fn is_to_adopt(cluster: &TenantCluster) -> bool {
 
 /// What a person can do about VMs that are newer than the database, after words that name them.
 pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
+    format!("{drifted}. Have them taken as they are with {}; or remove them in the vCenter", word(cluster))
+}
+
+/// What is said of control nodes that are ready for a swap to whose end no Operation leads, with the VMs that were made for it; none if there
+/// are no such nodes.
+pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> Option<String> {
+    if left.is_empty() {
+        return None;
+    }
+    let nodes = left.iter().map(|node| node.node.as_str()).collect::<Vec<_>>().join(" and ");
+    let is_for_it = |vm: &Vm| left.iter().any(|node| node.swap.as_ref().is_some_and(|swap| vm.is_of_swap(swap.id)));
+    let bare = vms.iter().filter(|vm| is_for_it(vm) && vm.data_disks().next().is_none());
+    let bare: Vec<String> = bare.map(ToString::to_string).collect();
+    let bare = match bare.as_slice() {
+        [] => String::new(),
+        bare => format!(
+            ". These VMs were made for it and hold no data disk, remove them in the vCenter: {}",
+            bare.join(", ")
+        ),
+    };
+    Some(format!(
+        "{nodes} made ready for an image swap to whose end no Operation leads, as where the control cluster's database was restored from an \
+         older snapshot, or where somebody has prepared it by hand: no other one begins before it is cancelled. Have that done with \
+         {}{bare}",
+        word(cluster)
+    ))
+}
+
+/// How a person says it.
+fn word(cluster: &TenantCluster) -> String {
     let (name, namespace) = (cluster.name_any(), cluster.namespace().unwrap_or_default());
     let other = cluster.annotations().get(ADOPT).filter(|named| **named != name);
     let other = other.map(|named| format!(" (it has {named:?})")).unwrap_or_default();
     format!(
-        "{drifted}. Have them taken as they are with the annotation {ADOPT} with the cluster's name{other}, as \
-         `kaas cluster adopt {name} --namespace {namespace}` does; or remove them in the vCenter"
+        "the annotation {ADOPT} with the cluster's name{other}, as `kaas cluster adopt {name} --namespace {namespace}` does"
     )
+}
+
+/// Whether a control node has no VM any more: it is waited for no longer, and the others go on without it.
+pub fn is_lost(node: &Node, vms: &[Vm]) -> bool {
+    !vms.iter().any(|vm| is_of(vm, node) && vm.data_disks().next().is_some())
+}
+
+/// Whether a VM is stamped as a node's.
+fn is_of(vm: &Vm, node: &Node) -> bool {
+    vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name)
 }
 
 /// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk, and which is on: of one
@@ -36,7 +75,6 @@ pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
 /// # Errors
 /// In words, what cannot be taken.
 pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
-    let is_of = |vm: &Vm, node: &Node| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
     let is_stranger = |vm: &&Vm| vm.data_disks().next().is_some() && !kept.nodes.iter().any(|node| is_of(vm, node));
     if let Some(vm) = vms.iter().find(is_stranger) {
         return Err(format!("{vm} is stamped as a node that the cluster does not have: remove it, or its stamp"));

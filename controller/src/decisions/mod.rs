@@ -41,7 +41,7 @@ pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, gives_out, leaving_out, named, passing, total,
 };
 pub use self::adopted_workers::{AdoptedWorker, Witnesses, adopted_workers};
-pub use self::adoption::{adopted, is_to_adopt, may_adopt, pinned_as_run, superseded};
+pub use self::adoption::{adopted, is_lost, is_to_adopt, may_adopt, may_cancel, pinned_as_run, superseded};
 pub use self::change::{Change, SeenCluster, blocked, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{
@@ -49,7 +49,7 @@ pub use self::cluster::{
 };
 pub use self::control_machine::shown;
 pub use self::control_plane::{ControlNode, Keys, Secrets, Told, machines, names, zones};
-pub use self::drift::{ahead, drifted, has_drifted};
+pub use self::drift::{ahead, drifted, has_drifted, left_prepared};
 pub use self::health::{Doing, Health, Said, before, leaving, leaving_drifted, leaving_stuck, workers_of};
 pub use self::ip_pool::{Counted, counted};
 pub use self::limits::{Held, Tenants, Used, growth, held, limits, permission};

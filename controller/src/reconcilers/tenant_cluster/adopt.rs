@@ -16,7 +16,7 @@ use super::Work;
 use super::operations::JUDGING;
 use super::place::Opened;
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{adopted, pinned_as_run, superseded};
+use crate::decisions::{adopted, left_prepared, may_cancel, pinned_as_run, superseded};
 use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantCluster};
 use crate::reach::kinds;
 use crate::records::{deployment_of, kept_of};
@@ -53,7 +53,7 @@ impl Work<'_> {
             Err(why) => return Ok(Err(why)),
         };
         let operator = self.operator(cluster, opened, guests, &kept).await?;
-        match self.within(JUDGING, Box::pin(operator.ends_swaps(&kept, &said))).await? {
+        match self.within(JUDGING, Box::pin(operator.ends_swaps(&said))).await? {
             Some(Ok(())) => {}
             Some(Err(error)) => return Ok(Err(format!("{error:#}"))),
             None => return Ok(Err(format!("swaps were not all ended within {} s", JUDGING.as_secs()))),
@@ -73,6 +73,50 @@ impl Work<'_> {
         Ok(Ok(()))
     }
 
+    /// Cancels what control nodes are ready for, or make ready for, where no Operation leads to its end. None where not all of them say
+    /// what they are ready for: it is tried again.
+    ///
+    /// # Errors
+    /// The inner one, in words: of which it is not cancelled, and why.
+    pub(super) async fn cancels_prepared(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        (opened, guests): (&Opened, &dyn Guests),
+    ) -> Result<Option<Result<(), String>>, Trouble> {
+        let name = cluster.name_any();
+        let kept = kept_of(&name, deployment).map_err(anyhow::Error::from)?;
+        if !kept.formed {
+            // No swap begins before.
+            return Ok(Some(Ok(())));
+        }
+        let operator = self.operator(cluster, opened, guests, &kept).await?;
+        let asking = Box::pin(async {
+            let vms = opened.hypervisor.vms().await?;
+            let said = operator.told(&vms).await.into_iter().collect::<anyhow::Result<Vec<Node>>>()?;
+            anyhow::Ok((vms, said))
+        });
+        let (vms, said) = match self.within(JUDGING, asking).await? {
+            Some(Ok(told)) => told,
+            Some(Err(error)) => {
+                log::warn!("{name}: nobody knows which swaps its control nodes are ready for: {error:#}");
+                return Ok(None);
+            }
+            None => return Ok(None),
+        };
+        let left = left_prepared(said, &self.operations(cluster).await?);
+        let Some(words) = may_cancel(&left, &vms, cluster) else { return Ok(Some(Ok(()))) };
+        let why = match self.within(JUDGING, Box::pin(operator.ends_swaps(&left))).await? {
+            Some(Ok(())) => {
+                log::warn!("{name}: it is cancelled by a person's word: {words}");
+                return Ok(Some(Ok(())));
+            }
+            Some(Err(error)) => format!("{error:#}"),
+            None => format!("the control nodes were not all asked within {} s", JUDGING.as_secs()),
+        };
+        Ok(Some(Err(format!("{words}. It is not cancelled yet: {why}"))))
+    }
+
     /// What is kept of control nodes that run in the VMs that are there, with these, and with what each node says of itself: that it runs in
     /// its one.
     async fn proved(
@@ -87,7 +131,7 @@ impl Work<'_> {
         let adopted = Kept { authority: Some(authority), ..adopted };
         let said = {
             let operator = self.operator(cluster, opened, guests, &adopted).await.map_err(anyhow::Error::from)?;
-            operator.proved(&adopted, &vms).await?
+            operator.proved(&vms).await?
         };
         Ok((adopted, vms, said))
     }

@@ -48,6 +48,13 @@ impl Work<'_> {
                 }
             };
         }
+        // What nodes are only ready for no VM shows.
+        match self.cancels_prepared(cluster, deployment, (opened, guests)).await? {
+            Some(Ok(())) => {}
+            Some(Err(words)) => return self.has_drifted(cluster, machines, seen, words).await.map(Some),
+            // It stays asked for, and keeps nothing else from being done.
+            None => return Ok(None),
+        }
         // Workers are their pools' to adopt, which say so once they have looked at them.
         if self.pools(cluster).await?.iter().any(pool_may_have_drifted) {
             return Ok(None);

@@ -161,7 +161,9 @@ impl Work<'_> {
         }
         self.says_what_waits(cluster, &changing).await?;
         let is_between = changing.is_open() && !changing.is_held_up();
-        let doing = if cluster.spec.paused {
+        let doing = if let Some(words) = &changing.drifted {
+            Doing::HasDrifted(words.clone())
+        } else if cluster.spec.paused {
             Doing::Rests
         } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !is_between) {
             Doing::IsStuck(wait.to_string())

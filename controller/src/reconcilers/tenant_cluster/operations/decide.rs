@@ -29,6 +29,8 @@ pub(in crate::reconcilers::tenant_cluster) struct Changing {
     pub(in crate::reconcilers::tenant_cluster) swap: Option<(String, Swapping)>,
     /// Why the size of the spec is not to be had now, where something else comes next.
     pub(in crate::reconcilers::tenant_cluster) size_waits: Option<String>,
+    /// What is said where control nodes are ready for a swap to whose end no Operation leads, which keeps this from being done.
+    pub(in crate::reconcilers::tenant_cluster) drifted: Option<String>,
     /// By what it was decided; none where the last swap is not understood, for then nobody looks any further.
     pub(super) looked: Option<Looked>,
 }
@@ -155,7 +157,7 @@ impl Looked {
         let open = swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open));
         let operation = raise.filter(is_raising).or(open).map(ResourceExt::name_any).or(before);
         let swap = swap.map(ResourceExt::name_any).zip(swapping);
-        Changing { change, operation, swap, size_waits, looked: Some(self) }
+        Changing { change, operation, swap, size_waits, drifted: None, looked: Some(self) }
     }
 
     /// The same once an Operation says since when all nodes are good, and when that was seen last.
@@ -191,7 +193,8 @@ impl Work<'_> {
                 let words = format!("the last Operation is not understood: {mismatch}");
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
                 let operation = swap.map(ResourceExt::name_any);
-                return Ok(Changing { change, operation, swap: None, size_waits: None, looked: None });
+                let (swap, size_waits, drifted, looked) = (None, None, None, None);
+                return Ok(Changing { change, operation, swap, size_waits, drifted, looked });
             }
         };
         let rests = self.rest(cluster).await?;

@@ -22,6 +22,7 @@ use super::super::place::Opened;
 use super::super::runner::{PACE, PAUSE_LIMIT};
 use super::own_nodes::OwnNodes;
 use crate::context::Trouble;
+use crate::decisions::is_lost;
 use crate::objects::TenantCluster;
 use crate::reach::{ClusterStore, Swap};
 
@@ -34,6 +35,8 @@ pub(super) const OVER: TakeOver = TakeOver::FromAnyone;
 /// What the nodes and the VMs of one cluster are worked on with.
 pub(in crate::reconcilers::tenant_cluster) struct Operator<'a> {
     opened: &'a Opened,
+    /// The control nodes that were made for the cluster.
+    kept: &'a Kept,
     nodes: Renewed<'a>,
     store: ClusterStore<'a>,
     snapshots: Box<dyn Snapshots>,
@@ -77,18 +80,13 @@ impl<'a> Operator<'a> {
     ///
     /// # Errors
     /// Which one does not say so, or does not answer; or the cluster's API lists control nodes that were not made for it.
-    pub(in crate::reconcilers::tenant_cluster) async fn proved(
-        &self,
-        kept: &Kept,
-        vms: &[Vm],
-    ) -> anyhow::Result<Vec<Node>> {
+    pub(in crate::reconcilers::tenant_cluster) async fn proved(&self, vms: &[Vm]) -> anyhow::Result<Vec<Node>> {
         self.nodes.control_nodes().await?;
         let mut said = Vec::new();
-        for node in &kept.nodes {
+        for node in &self.kept.nodes {
             let name = &node.name;
             let told = self.nodes.facts(node.address).await;
-            let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == *name);
-            if !vms.iter().any(|vm| is_its(vm) && vm.data_disks().next().is_some()) {
+            if is_lost(node, vms) {
                 let is_silent = told.is_err();
                 anyhow::ensure!(
                     is_silent,
@@ -112,20 +110,29 @@ impl<'a> Operator<'a> {
         Ok(said)
     }
 
+    /// What each control node says of itself that is not lost, or why it does not.
+    pub(in crate::reconcilers::tenant_cluster) async fn told(&self, vms: &[Vm]) -> Vec<anyhow::Result<Node>> {
+        let mut all = Vec::new();
+        for node in self.kept.nodes.iter().filter(|node| !is_lost(node, vms)) {
+            let told = self.nodes.facts(node.address).await.with_context(|| format!("asking {}", node.name));
+            all.push(told.and_then(|told| {
+                anyhow::ensure!(told.node == node.name, "another node answers in the place of {}", node.name);
+                Ok(told)
+            }));
+        }
+        all
+    }
+
     /// Ends the swaps that are open on these nodes, of which no journal is believed any more: a node that runs in its new VM stays there for
     /// good, and one that was to leave its VM stays in that. While one is open a node takes part in no other one.
     ///
     /// # Errors
     /// Which one is not ended, and why. Others may be.
-    pub(in crate::reconcilers::tenant_cluster) async fn ends_swaps(
-        &self,
-        kept: &Kept,
-        said: &[Node],
-    ) -> anyhow::Result<()> {
+    pub(in crate::reconcilers::tenant_cluster) async fn ends_swaps(&self, said: &[Node]) -> anyhow::Result<()> {
         for node in said {
             let name = &node.node;
             let Some(swap) = node.swap.as_ref().filter(|swap| swap.stage != Stage::Failed) else { continue };
-            let address = kept.node(name).with_context(|| format!("there is no node {name}"))?.address;
+            let address = self.kept.node(name).with_context(|| format!("there is no node {name}"))?.address;
             // What changes something goes by what is at hand.
             Nodes::ready(&self.nodes).await?;
             let asked = match swap.stage {
@@ -172,6 +179,7 @@ impl Work<'_> {
         let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
         Ok(Operator {
             opened,
+            kept,
             nodes: Renewed::new(first, None, renew),
             store: ClusterStore::new(self.objects, &namespace, &name, self.term),
             snapshots: self.places.snapshots(cluster),
