@@ -23,6 +23,27 @@ pub fn may_adopt(drifted: &str, cluster: &TenantCluster) -> String {
     format!("{drifted}. Have them taken as they are with {}; or remove them in the vCenter", word(cluster))
 }
 
+/// Whether none of these VMs holds a data disk: none of them is what a node runs in.
+pub fn are_bare(newer: &[Vm]) -> bool {
+    !newer.iter().any(|vm| vm.data_disks().next().is_some())
+}
+
+/// Why nothing is adopted where VMs are newer that [are bare](are_bare), and what helps; none where adoption does. `ahead` are those that are newer
+/// than the journal of a swap that is open, none at all where the place does not say: what is not known ends no swap.
+pub fn why_not_adopted(ahead: Option<&[Vm]>) -> Option<&'static str> {
+    match ahead {
+        Some([]) => Some(
+            "None of these holds a data disk, and those that do are as it is noted: nothing is adopted. They are on: power them off, or \
+             remove them",
+        ),
+        Some(_) => None,
+        None => Some(
+            "None of these holds a data disk, and whether others are ahead of the upgrade that is open nobody knows while the vCenter does \
+             not answer: nothing is adopted before it does",
+        ),
+    }
+}
+
 /// What is said of control nodes that are ready for a swap to whose end no Operation leads, with the VMs that were made for it; none if there
 /// are no such nodes.
 pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> Option<String> {
@@ -303,6 +324,16 @@ mod tests {
         let mut ended = strange;
         ended.status.get_or_insert_default().outcome = Some("committed".to_owned());
         assert_eq!(superseded(&[ended]).map(|all| all.len()), Ok(0), "it has ended, whatever it says");
+    }
+
+    #[test]
+    fn a_vm_without_a_data_disk_is_to_be_powered_off_unless_others_are_or_may_be_ahead_of_a_swap() {
+        let bare = Vm { disks: Vec::new(), ..vm(1, 9) };
+        assert!(are_bare(std::slice::from_ref(&bare)) && !are_bare(&[bare, vm(1, 8)]));
+        assert!(why_not_adopted(Some(&[])).unwrap().contains("power them off"));
+        assert_eq!(why_not_adopted(Some(&[vm(1, 9)])), None, "they are adopted");
+        let unknown = why_not_adopted(None).unwrap();
+        assert!(unknown.contains("nobody knows") && !unknown.contains("power them off"), "{unknown}");
     }
 
     #[test]

@@ -41,7 +41,9 @@ pub use self::addresses::{
     Allocation, CLAIMANT, Malformed, Named, POOL, allocation, claimed, gives_out, leaving_out, named, passing, total,
 };
 pub use self::adopted_workers::{AdoptedWorker, Witnesses, adopted_workers};
-pub use self::adoption::{adopted, is_lost, is_to_adopt, may_adopt, may_cancel, pinned_as_run, superseded};
+pub use self::adoption::{
+    adopted, are_bare, is_lost, is_to_adopt, may_adopt, may_cancel, pinned_as_run, superseded, why_not_adopted,
+};
 pub use self::change::{Change, SeenCluster, blocked, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};
 pub use self::cluster::{

@@ -12,7 +12,7 @@ use super::place::Opened;
 use super::run::STUCK;
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{Doing, Swapping, ahead, drifted, is_to_adopt, may_adopt};
+use crate::decisions::{Doing, Swapping, ahead, are_bare, drifted, is_to_adopt, may_adopt, why_not_adopted};
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster};
 use crate::reach::{Collection, Failure};
 
@@ -25,18 +25,15 @@ impl Work<'_> {
         (opened, guests): (&Opened, &dyn Guests),
         (seen, newer): (&DeployStatus, &[Vm]),
     ) -> Result<Option<After>, Trouble> {
-        let words = drifted(newer);
-        if !is_to_adopt(cluster) {
-            let Some(words) = words else { return Ok(None) };
-            return self.has_drifted(cluster, machines, seen, may_adopt(&words, cluster)).await.map(Some);
-        }
-        if let Some(words) = words {
-            if !newer.iter().any(|vm| vm.data_disks().next().is_some()) && self.is_none_ahead(cluster, opened).await? {
-                let words = format!(
-                    "{words}. None of these holds a data disk, and those that do are as it is noted: nothing is adopted. They are on: \
-                     power them off, or remove them"
-                );
-                return self.has_drifted(cluster, machines, seen, words).await.map(Some);
+        if let Some(words) = drifted(newer) {
+            // Whoever is told to adopt them is not refused for what they are then.
+            if are_bare(newer)
+                && let Some(why) = why_not_adopted(self.ahead(cluster, opened).await?.as_deref())
+            {
+                return self.has_drifted(cluster, machines, seen, format!("{words}. {why}")).await.map(Some);
+            }
+            if !is_to_adopt(cluster) {
+                return self.has_drifted(cluster, machines, seen, may_adopt(&words, cluster)).await.map(Some);
             }
             return match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
                 // What is left is seen by the next look: the word is taken away once that is nothing.
@@ -47,6 +44,9 @@ impl Work<'_> {
                     self.has_drifted(cluster, machines, seen, words).await.map(Some)
                 }
             };
+        }
+        if !is_to_adopt(cluster) {
+            return Ok(None);
         }
         // What nodes are only ready for no VM shows.
         match self.cancels_prepared(cluster, deployment, (opened, guests)).await? {
@@ -113,11 +113,6 @@ impl Work<'_> {
         let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
         self.term.may()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))
-    }
-
-    /// Whether no VM is newer than the journal of a swap that is open, as far as the place says: nothing of that one is to be ended.
-    async fn is_none_ahead(&self, cluster: &TenantCluster, opened: &Opened) -> Result<bool, Trouble> {
-        Ok(self.ahead(cluster, opened).await?.is_none_or(|ahead| ahead.is_empty()))
     }
 }
 

@@ -382,6 +382,12 @@ async fn an_upgrade_that_waits_for_its_commit_is_not_made_final_for_a_vm_without
     world.until("on the new image", |world| world.up_to_date() == "AwaitsCommit").await;
     let changes = world.changes();
     world.has_stray(&new_vms("0b")[0]);
+    world.is_looked_at().await;
+    let words = world.condition("Progressing").2;
+    assert!(
+        words.contains("power them off") && !words.contains(ADOPT),
+        "what adoption refuses is not advised: {words}"
+    );
     world.adopt("shop");
     world.is_looked_at().await;
     let words = world.condition("Progressing").2;
