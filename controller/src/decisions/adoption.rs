@@ -79,7 +79,7 @@ fn word(cluster: &TenantCluster) -> String {
     )
 }
 
-/// Whether a control node has no VM any more: it is waited for no longer, and the others go on without it.
+/// Whether no VM of a control node holds its data disk: it runs nowhere. It is given up only where it has no VM at all.
 pub fn is_lost(node: &Node, vms: &[Vm]) -> bool {
     !vms.iter().any(|vm| is_of(vm, node) && vm.data_disks().next().is_some())
 }
@@ -90,7 +90,7 @@ fn is_of(vm: &Vm, node: &Node) -> bool {
 }
 
 /// What is kept of control nodes, each of which is taken to run in the one VM with its stamp that holds a data disk, and which is on: of one
-/// that is off nobody knows what it runs, nor whether a swap is open on it. Once the cluster has formed, one that has no such VM is lost, and
+/// that is off nobody knows what it runs, nor whether a swap is open on it. Once the cluster has formed, one that has no VM at all is lost, and
 /// stays as it is noted, and so does one that runs where that is noted.
 ///
 /// # Errors
@@ -103,7 +103,7 @@ pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
     let taken = |node: &Node| {
         let own: Vec<&Vm> = vms.iter().filter(|vm| is_of(vm, node) && vm.data_disks().next().is_some()).collect();
         let vm = match own.as_slice() {
-            [] if kept.formed => return Ok(node.clone()),
+            [] if kept.formed => return given_up(node, vms),
             [] => return Err(format!("{} has no VM that holds a data disk", node.name)),
             [vm] => *vm,
             several => {
@@ -131,6 +131,22 @@ pub fn adopted(kept: &Kept, vms: &[Vm]) -> Result<Kept, String> {
     };
     let nodes = kept.nodes.iter().map(taken).collect::<Result<Vec<_>, String>>()?;
     Ok(Kept { nodes, formed: true, ..kept.clone() })
+}
+
+/// What is kept of a control node that [is lost](is_lost). Where VMs of it are there its data disk may have been on its way from one of them to the
+/// other: what is on it is the node's, and is given up by nobody but a person.
+fn given_up(node: &Node, vms: &[Vm]) -> Result<Node, String> {
+    let bare: Vec<String> = vms.iter().filter(|vm| is_of(vm, node)).map(ToString::to_string).collect();
+    if bare.is_empty() {
+        return Ok(node.clone());
+    }
+    let disk = node.disk.map(|disk| format!(", {disk},")).unwrap_or_default();
+    Err(format!(
+        "none of the VMs of {} holds its data disk, {}: it may have been on its way from one to the other. Look for the disk{disk} \
+         in the vCenter, attach it to the one that is to run, and power that on; or remove these VMs if the node is lost",
+        node.name,
+        bare.join(", ")
+    ))
 }
 
 /// What is pinned of control nodes that run these images, by their names, in VMs of these sizes. Where they run several, what is pinned
@@ -264,6 +280,7 @@ mod tests {
     fn what_is_not_certain_is_refused_in_words() {
         let other =
             Disk { reference: DiskRef { uuid: Uuid::from_u128(7), path: "p".to_owned() }, ..vm(1, 9).disks[0].clone() };
+        let bare = Vm { disks: Vec::new(), power: PowerState::Off, ..vm(2, 2) };
         for (formed, vms, words) in [
             (true, vec![vm(1, 9), vm(1, 8)], "several VMs"),
             (true, vec![Vm { power: PowerState::Off, ..vm(1, 9) }], "power it on"),
@@ -272,6 +289,7 @@ mod tests {
             (true, vec![Vm { disks: vec![other.clone()], ..vm(1, 9) }], "another data disk"),
             (true, vec![Vm { disks: vec![vm(1, 9).disks[0].clone(), other], ..vm(1, 9) }], "2 data disks"),
             (true, vec![vm(3, 3)], "does not have"),
+            (true, vec![vm(1, 9), bare], "attach it"),
             (false, vec![vm(1, 1)], "shop-cp2 has no VM"),
         ] {
             let refused = in_vms(&kept(formed), &vms).unwrap_err();
