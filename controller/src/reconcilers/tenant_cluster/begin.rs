@@ -75,7 +75,7 @@ impl Work<'_> {
                 Ok(there) => there,
                 // Whoever has these addresses may be there all the same.
                 Err(obstacle) => {
-                    self.note(cluster, &before(Some(&obstacle), false), |_| ()).await?;
+                    self.note(cluster, &before(Some(&held_for(obstacle, &wished)), false), |_| ()).await?;
                     return Ok(After::Rest(AWAITING));
                 }
             };
@@ -467,4 +467,27 @@ fn nodes(machines: &[Machine], allotted: &Allotted) -> Vec<ControlNode> {
     let mut nodes: Vec<ControlNode> = machines.iter().filter_map(node).collect();
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     nodes
+}
+
+/// What is said where nobody can look for VMs of a cluster: why it goes no further, what it holds until somebody can, and the way out.
+fn held_for(unseen: Obstacle, wished: &Wished<'_>) -> Obstacle {
+    if wished.held.is_empty() && wished.machines.is_empty() {
+        return unseen;
+    }
+    let other = wished.resolved.as_ref().err().or(wished.limits.as_ref());
+    let other = other.filter(|other| !unseen.message.contains(&other.message));
+    let other = match other {
+        _ if wished.cluster.spec.paused => "it is paused; ".to_owned(),
+        Some(other) => format!("{}; ", other.message),
+        None => String::new(),
+    };
+    let way_out = match unseen.reason {
+        TenantClusterReason::ReferenceMissing => {
+            ": make the Provider again, or delete the TenantCluster, which gives them back"
+        }
+        _ => "",
+    };
+    let words =
+        format!("{other}{}. Its Machines and addresses stay until somebody has looked{way_out}", unseen.message);
+    Obstacle::new(unseen.reason, words)
 }
