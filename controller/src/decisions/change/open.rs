@@ -64,6 +64,14 @@ impl SeenCluster<'_> {
         }
     }
 
+    /// Whether a plan ends that is wanted: for want of room alone, which may come.
+    pub fn ends_for_room(&self, change: &Change) -> bool {
+        let is_wanted = |(operation, swapping): &(&Operation, Swapping)| {
+            self.planned(operation, swapping) == Change::Go(name(operation), Verb::Resume)
+        };
+        matches!(change, Change::Go(_, Verb::Withdraw)) && self.swap.as_ref().is_some_and(is_wanted)
+    }
+
     /// Whether a swap of which nothing has moved holds something else up that needs no room for its size: its image with the size that nodes
     /// have; or where it is of the size alone, another image or a minor.
     pub(super) fn gives_way(

@@ -133,6 +133,7 @@ impl Work<'_> {
         // Where nobody can tell whether VMs are newer than what is kept, nothing is done for any.
         if !cluster.spec.paused && newer.is_some() && (is_left || is_wanting) {
             if is_left {
+                self.says_what_is_off(cluster, &changing, &seen).await?;
                 // It may be back before the next look: an image whose guest goes off is not good since before that.
                 self.counts_good(cluster, changing, machines, false).await?;
             }
@@ -185,6 +186,21 @@ impl Work<'_> {
         let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
         let said = [(OperationReason::Waiting, obstacle.message.clone())];
         self.note_operation(cluster, name, &said, |_| ()).await
+    }
+
+    /// Has a swap that is planned say that it waits for control nodes which are powered on: nothing runs of it that would.
+    async fn says_what_is_off(
+        &self,
+        cluster: &TenantCluster,
+        changing: &Changing,
+        seen: &DeployStatus,
+    ) -> Result<(), Trouble> {
+        let Some(plan) = changing.plan() else { return Ok(()) };
+        let off = seen.nodes.iter().filter(|node| node.power == Some(PowerState::Off));
+        let off = off.map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+        let said =
+            [(OperationReason::Waiting, format!("powered off, and powered on before anything of it begins: {off}"))];
+        self.note_operation(cluster, plan, &said, |_| ()).await
     }
 
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.

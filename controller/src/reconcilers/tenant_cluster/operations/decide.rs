@@ -27,6 +27,8 @@ pub(in crate::reconcilers::tenant_cluster) struct Changing {
     pub(in crate::reconcilers::tenant_cluster) operation: Option<String>,
     /// The name of the last swap, whether or not it has ended, and how far it is.
     pub(in crate::reconcilers::tenant_cluster) swap: Option<(String, Swapping)>,
+    /// Whether a plan that is wanted ends, for want of room alone.
+    pub(super) ends_for_room: bool,
     /// Why the size of the spec is not to be had now, where something else comes next.
     pub(in crate::reconcilers::tenant_cluster) size_waits: Option<String>,
     /// What is said where control nodes are ready for a swap to whose end no Operation leads, which keeps this from being done.
@@ -71,17 +73,22 @@ impl Changing {
         self.is_plan() && !self.change.is_to_do()
     }
 
+    /// The Operation of the one that is only planned, by its name; none if there is none.
+    pub(in crate::reconcilers::tenant_cluster) fn plan(&self) -> Option<&str> {
+        self.swap.as_ref().filter(|_| self.is_plan()).map(|(name, _)| name.as_str())
+    }
+
     fn is_plan(&self) -> bool {
         let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
         self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping))
     }
 
-    /// The size that a Provider has no room for, where that alone is in the way, or ends what is only planned.
+    /// The size that a Provider has no room for, where that alone is in the way, or ends what is only planned. For what nobody wants any more
+    /// nobody waits.
     pub(super) fn lacks_room_for(&self) -> Option<ControlPlaneSize> {
         let looked = self.looked.as_ref()?;
         let obstacle = self.change.obstacle();
-        let gives_way = matches!(self.change, Change::Go(_, Verb::Withdraw));
-        if looked.plan_room.is_some() && (gives_way || looked.plan_room.as_ref() == obstacle) {
+        if looked.plan_room.is_some() && (self.ends_for_room || looked.plan_room.as_ref() == obstacle) {
             return self.swap.as_ref()?.1.size;
         }
         looked.size.as_ref().ok().copied().filter(|_| obstacle.is_some() && looked.room.as_ref() == obstacle)
@@ -152,12 +159,12 @@ impl Looked {
             Some(other) => Change::Answer(other.name_any(), Some("it is not the last one, and has ended".to_owned())),
             None => seen.next(),
         };
-        let size_waits = seen.size_waits(&change);
+        let (size_waits, ends_for_room) = (seen.size_waits(&change), seen.ends_for_room(&change));
         let before = cluster.status.as_ref().and_then(|status| status.operation.clone());
         let open = swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open));
         let operation = raise.filter(is_raising).or(open).map(ResourceExt::name_any).or(before);
         let swap = swap.map(ResourceExt::name_any).zip(swapping);
-        Changing { change, operation, swap, size_waits, drifted: None, looked: Some(self) }
+        Changing { change, operation, swap, ends_for_room, size_waits, drifted: None, looked: Some(self) }
     }
 
     /// The same once an Operation says since when all nodes are good, and when that was seen last.
@@ -194,7 +201,7 @@ impl Work<'_> {
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
                 let operation = swap.map(ResourceExt::name_any);
                 let (swap, size_waits, drifted, looked) = (None, None, None, None);
-                return Ok(Changing { change, operation, swap, size_waits, drifted, looked });
+                return Ok(Changing { change, operation, swap, ends_for_room: false, size_waits, drifted, looked });
             }
         };
         let rests = self.rest(cluster).await?;
