@@ -3,6 +3,7 @@
 
 mod clock;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ struct Inner {
     state: Mutex<State>,
     changed: Notify,
     unfinished: Unfinished,
+    /// The generations of objects that were looked at in it to the end, by their UIDs.
+    looked: Mutex<BTreeMap<String, i64>>,
     /// What time it was when it began; none where it does not end by the clock.
     began: Option<Time>,
 }
@@ -71,7 +74,8 @@ impl Term {
     fn new(identity: &str, elected: Option<Clock>, renewed: Duration) -> Self {
         let state = Mutex::new(State { renewed, closing: false, ended: false });
         let (identity, changed, began) = (identity.to_owned(), Notify::new(), elected.as_ref().map(Clock::time));
-        Self(Arc::new(Inner { identity, elected, state, changed, unfinished: Unfinished::default(), began }))
+        let (unfinished, looked) = (Unfinished::default(), Mutex::default());
+        Self(Arc::new(Inner { identity, elected, state, changed, unfinished, looked, began }))
     }
 
     /// Who leads: no other process has this name, nor has a later one of the same controller.
@@ -88,6 +92,25 @@ impl Term {
     /// The VMs of control nodes that were begun in it, and not powered on.
     pub fn unfinished(&self) -> &Unfinished {
         &self.0.unfinished
+    }
+
+    /// Notes that an object of this UID was looked at to the end, as this generation of it is.
+    pub fn looked_at(&self, uid: &str, generation: i64) {
+        self.looked().insert(uid.to_owned(), generation);
+    }
+
+    /// Forgets an object that goes.
+    pub fn forgets(&self, uid: &str) {
+        self.looked().remove(uid);
+    }
+
+    /// Whether an object was looked at in this term as it is by now: what it says of itself may be of before a database was turned back.
+    pub fn has_looked_at(&self, uid: &str, generation: i64) -> bool {
+        self.looked().get(uid).is_some_and(|looked| *looked >= generation)
+    }
+
+    fn looked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, i64>> {
+        self.0.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anything may be changed now. It is asked right before each request that changes something.
@@ -228,6 +251,17 @@ mod tests {
         let term = Term::elected("one", clock.clone(), clock.now());
         assert!(term.is_after(&before) && !term.is_after(&clock.time()));
         assert!(!Term::unlimited("two").is_after(&before));
+    }
+
+    #[test]
+    fn what_was_looked_at_counts_in_the_same_term_until_it_is_changed_or_goes() {
+        let term = Term::unlimited("one");
+        assert!(!term.has_looked_at("a", 1));
+        term.looked_at("a", 2);
+        assert!(term.has_looked_at("a", 2) && !term.has_looked_at("a", 3) && !term.has_looked_at("b", 1));
+        assert!(!Term::unlimited("two").has_looked_at("a", 2));
+        term.forgets("a");
+        assert!(!term.has_looked_at("a", 2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -56,11 +56,25 @@ impl Work<'_> {
             None => return Ok(None),
         }
         // Workers are their pools' to adopt, which say so once they have looked at them.
-        if self.pools(cluster).await?.iter().any(pool_may_have_drifted) {
+        if self.pools(cluster).await?.iter().any(|pool| self.pool_may_have_drifted(pool)) {
             return Ok(None);
         }
         self.has_adopted(cluster).await?;
         Ok(Some(After::Again))
+    }
+
+    /// Whether a pool has workers that are newer than the database, as it says itself, or nobody could look at them last; or nobody has in
+    /// this term, for what it says then may be of before the database was turned back.
+    fn pool_may_have_drifted(&self, pool: &NodePool) -> bool {
+        let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
+        let is_known = self.term.has_looked_at(uid, generation.unwrap_or_default());
+        let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
+        let reasons = [NodePoolReason::Drifted, NodePoolReason::NotReached];
+        let says_so = conditions.any(|condition| {
+            reasons.iter().any(|reason| condition.about == reason.condition() && condition.reason == reason.word())
+        });
+        // One that goes and has no worker is looked at no more.
+        says_so || (!is_known && pool.metadata.deletion_timestamp.is_none())
     }
 
     /// Says that VMs are newer than what is kept of them.
@@ -114,13 +128,4 @@ impl Work<'_> {
         self.term.may()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))
     }
-}
-
-/// Whether a pool has workers that are newer than the database, as it says itself, or nobody could look at them last.
-fn pool_may_have_drifted(pool: &NodePool) -> bool {
-    let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
-    let reasons = [NodePoolReason::Drifted, NodePoolReason::NotReached];
-    conditions.any(|condition| {
-        reasons.iter().any(|reason| condition.about == reason.condition() && condition.reason == reason.word())
-    })
 }

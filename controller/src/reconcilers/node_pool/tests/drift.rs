@@ -170,6 +170,21 @@ async fn what_a_person_says_of_newer_vms_stays_said_while_nobody_can_look_at_a_p
     assert!(!asked() && pooled.is_settled(1));
 }
 
+/// Its status is restored as well, and says that all is well.
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_stays_said_until_each_pool_was_looked_at_after_the_restore() {
+    let pooled = Pooled::with_a_newer_worker(2).await;
+    assert!(!pooled.has_drifted(), "it is of before");
+    pooled.adopt();
+    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+    pooled.0.reconcile().await.unwrap();
+    assert!(asked(), "its workers are not adopted");
+    pooled.until("adopted", |it| it.0.api.named("machines", "shop-general-w2").is_some()).await;
+    pooled.until("settled", |it| it.is_settled(2)).await;
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked(), "it is noted");
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_time_of_an_illness_passes_while_workers_are_newer_than_the_database() {
     let mut pooled = Pooled::settled(2).await;
