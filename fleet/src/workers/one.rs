@@ -84,8 +84,9 @@ fn new(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step {
         Some(vm) if !is_whole && vm.power == PowerState::Unknown => {
             let words = format!(
                 "its VM is {}, and nothing says that it was made to the end: it is kept, for it may have joined. If its host does \
-                 not come back, remove the worker, and another one is made",
-                vm.power
+                 not come back, remove the worker. {}",
+                vm.power,
+                place(pool)
             );
             Step::Waits(Wait::lasting(machine, reason::VM_STATE, words))
         }
@@ -363,7 +364,7 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         return Step::Waits(wait);
     }
     match (vm, node) {
-        (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => odd_power(machine, vm),
+        (Some(vm), _) if !matches!(vm.power, PowerState::Off | PowerState::On) => kept_place(pool, machine, vm, seen),
         // Who is in its place moves nothing away, and ends no pod: what was on that node is started elsewhere without it. Of a
         // member the record alone does not say so: that may be older than its key, where the store was turned back.
         (Some(vm), Some(_))
@@ -383,6 +384,31 @@ fn leaving(pool: &Pool, machine: &Machine, vm: Option<&Vm>, seen: &Seen) -> Step
         (Some(vm), None) => removed(machine, vm),
         (None, None) => Step::Does(Action::Forget(name(machine))),
     }
+}
+
+/// What frees the place of one that is to go, and whose VM nobody can shut down. It is never taken for off: its pods may run.
+fn kept_place(pool: &Pool, machine: &Machine, vm: &Vm, seen: &Seen) -> Step {
+    let mends = match vm.power {
+        PowerState::Suspended => "resume it, or power it off",
+        _ => {
+            "power its host on, or connect it again. If that host is lost for good, see that it is off, and remove this VM from \
+             the hypervisor"
+        }
+    };
+    let words = format!("it is to go, and its VM is {}: {mends}. {}", vm.power, place(pool));
+    let late = seen.now.saturating_sub(machine.since) > pool.rollout.drain_seconds;
+    Step::Waits(Wait { lasting: late, ..Wait::passing(machine, reason::VM_STATE, words) })
+}
+
+/// When another worker takes the place of one whose VM is still there.
+fn place(pool: &Pool) -> String {
+    let Pool { count, rollout, .. } = pool;
+    format!(
+        "Until its VM is gone that counts: of {count} workers with maxSurge {} there are at most {} VMs. Another one is made once \
+         there is room; a larger maxSurge makes room at once",
+        rollout.max_surge,
+        count + rollout.max_surge
+    )
 }
 
 /// Empties a node that runs, and then shuts its VM down.
