@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use anyhow::bail;
 use tokio::time::Instant;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -43,10 +44,6 @@ impl Deploy<'_> {
             hypervisor.settle_unless(&self.cancelled).await??;
             let applied = unless_cancelled(&self.cancelled, self.applied(wish)).await??;
             let Applied { kept, before, upgraded, mut forgotten } = applied;
-            if let (Some(unfinished), Wish::Deploy(_), None | Some(Goal::Gone)) = (self.restorable, wish, before) {
-                // Drawn elsewhere, and noted here first.
-                kept.nodes.iter().filter_map(|node| node.drawn).for_each(|uuid| unfinished.begins(uuid));
-            }
             let mut records = Records::begin(&hold, kept).await?;
             let stays = upgraded.stays;
             if stays.is_none() && before == Some(Goal::Gone) && matches!(wish, Wish::Deploy(_)) {
@@ -210,6 +207,9 @@ impl Deploy<'_> {
         }
         let vms = self.hypervisor.vms().await?;
         let kept = wish.applied(deployment, noted, &vms)?;
+        if let (Wish::Deploy(_), None | Some(Goal::Gone)) = (wish, before) {
+            self.are_unused(&kept).await?;
+        }
         let goes = matches!(wish, Wish::Destroy { .. }) || before == Some(Goal::Gone);
         let kept = match upgraded.own.as_ref().filter(|_| goes) {
             // Each time: an upgrade may have gone on since the last one.
@@ -217,6 +217,22 @@ impl Deploy<'_> {
             None => kept,
         };
         Ok(Applied { kept, before, upgraded, forgotten })
+    }
+
+    /// Refuses to begin a cluster with BIOS UUIDs that VMs have, wherever these are and whatever they carry: what says that nothing was begun
+    /// may have been turned back to before that.
+    async fn are_unused(&self, kept: &Kept) -> anyhow::Result<()> {
+        for node in &kept.nodes {
+            let Some(drawn) = node.drawn else { continue };
+            if let [vm, ..] = self.hypervisor.with_bios_uuid(drawn).await?.as_slice() {
+                bail!(
+                    "{vm} has the BIOS UUID {drawn} that was drawn for the VM of {}, and nothing is noted of having made it: it may have \
+                     served, and what was noted may be of before that. Nothing was changed: see to that VM first",
+                    node.name
+                );
+            }
+        }
+        Ok(())
     }
 
     async fn status_of(&self, kept: &Kept) -> anyhow::Result<DeployStatus> {

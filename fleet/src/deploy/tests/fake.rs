@@ -86,6 +86,8 @@ pub struct Machine {
 pub struct State {
     /// Whether what is kept may have been turned back.
     pub restorable: bool,
+    /// BIOS UUIDs that the next command's process has drawn itself.
+    pub drawn: Vec<Uuid>,
     pub machines: Vec<Machine>,
     /// All data disks, and whether each was ever written to.
     pub disks: BTreeMap<Uuid, bool>,
@@ -371,6 +373,7 @@ impl World {
     ) -> T {
         let world = self.clone();
         let (is_restorable, unfinished) = (self.lock().restorable, Unfinished::default());
+        self.lock().drawn.iter().for_each(|uuid| unfinished.begins(*uuid));
         let deploy = Deploy {
             hypervisor: &world,
             guests: &world,
