@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::action::Action;
+use super::attempts::{Attempts, Done};
 use super::go::{Deploy, Notice};
 use super::kept::{Goal, Kept, Node};
 use super::records::Records;
@@ -37,6 +38,8 @@ pub(super) struct Acting<'a> {
     pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
     /// Disks that were shown as missing to whoever has the cluster removed.
     pub(super) doubtful: &'a [DiskRef],
+    /// What this command has done for nodes, and is to do so often alone.
+    pub(super) attempts: Attempts,
 }
 
 impl Acting<'_> {
@@ -125,7 +128,9 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
-        let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
+        let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
+        self.attempts.count(Done::Made, &node.name, &made);
+        let made = made?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
 
@@ -151,6 +156,7 @@ impl Acting<'_> {
     async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, node: Node) -> Result<(), Trouble> {
         let found = if records.kept().formed { seen.later_vm(&node) } else { seen.first_vm(&node) };
         let Found::Vm(vm) = found else { return Ok(()) };
+        let name = node.name.clone();
         if !node.started {
             let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
             let disk = if let [disk] = disks.as_slice() { Some(*disk) } else { None };
@@ -160,7 +166,9 @@ impl Acting<'_> {
             unfinished.ends(vm.uuid());
         }
         if vm.power == PowerState::Off {
-            heard(self.hypervisor.power_on_unless(self.cancelled(), vm).await)?;
+            let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
+            self.attempts.count(Done::PoweredOn, &name, &on);
+            on?;
         }
         Ok(())
     }

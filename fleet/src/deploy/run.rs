@@ -8,6 +8,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::act::Acting;
+use super::attempts::Attempts;
 use super::go::{Arrived, Deploy, HeldDisk, Notice, Unheld};
 use super::kept::{Goal, Kept};
 use super::look::look;
@@ -272,6 +273,7 @@ impl Deploy<'_> {
             upgrade: upgraded.id,
             upgraded: upgraded.own,
             removed: Mutex::default(),
+            attempts: Attempts::default(),
             doubtful: if let Wish::Destroy { doubtful, .. } = wish { doubtful } else { &[] },
         };
         let mut told: Vec<Wait> = Vec::new();
@@ -356,6 +358,11 @@ impl Deploy<'_> {
         for action in next.actions {
             if *self.cancelled.borrow() {
                 break;
+            }
+            if let Some(wait) = acting.attempts.hinder(&action) {
+                round.waits.push(wait);
+                round.needs_a_person = true;
+                continue;
             }
             (self.watch)(&Notice::Begun(&action));
             match acting.act(records, &seen, &action).await {

@@ -122,6 +122,10 @@ pub struct State {
     pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
     pub refuses: bool,
+    /// Whether somebody changes each new VM before it is whole.
+    pub spoils: bool,
+    /// Whether VMs go off again as soon as they are on.
+    pub goes_off: bool,
     /// Nodes that never form.
     pub ill: bool,
     /// How often the place was removed.
