@@ -56,7 +56,10 @@ impl Acting<'_> {
             Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
-                let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                if records.kept().removals.contains(&disk.uuid) && self.may_go_yet().await? {
+                    noted = noted.removing(disk);
+                }
                 // What was shown as missing nobody was shown as what goes, wherever it has come back.
                 let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
                 let stays = is_back || self.may_have_served(records.kept(), vm);
@@ -70,6 +73,11 @@ impl Acting<'_> {
                 save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
             }
         }
+    }
+
+    /// As [`Deploy::may_go_yet`], for who may be asked to end meanwhile.
+    async fn may_go_yet(&self) -> Result<bool, Trouble> {
+        unless_cancelled(self.cancelled(), self.deploy.may_go_yet()).await.map_err(is_to_end)
     }
 
     /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is

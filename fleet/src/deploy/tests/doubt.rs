@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::fake::{DESTROY_ALL, Fault, Given, World, destroy_confirmed, wanted};
+use super::fake::{DESTROY, DESTROY_ALL, Fault, Given, World, destroy_confirmed, wanted};
 use crate::deploy::{Arrived, HeldDisk, Unheld, Wish};
 use crate::hypervisor::DiskRef;
 
@@ -121,6 +121,30 @@ async fn a_disk_that_is_not_there_is_named_no_more_once_that_was_shown_and_confi
     assert_eq!((arrived, status.left, world.lock().emptied), (Arrived::Gone, vec![], 1));
     assert_eq!(status.forgotten, [disk]);
     assert_eq!(world.shown().await, Unheld::default());
+}
+
+/// Another person's command was killed, and vCenter goes on with what it had asked for.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_on() {
+    for is_held in [false, true] {
+        let (world, disk) = moved_from(is_held).await;
+        if is_held {
+            world.hang("cp1", &disk);
+        } else {
+            world.lock().disks.insert(disk.uuid, true);
+        }
+        world.lock().others_remove = true;
+        let (arrived, status) = world.give_over(DESTROY).await.arrived();
+        assert!(arrived == Arrived::Gone && status.left.contains(&disk), "{arrived:?} {status:?}");
+        assert_eq!(status.doubtful, [disk.uuid], "held: {is_held}");
+        // Nor does one lose that who was shown it as missing before.
+        let shown = missing(&disk);
+        let (_, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
+        assert_eq!(status.doubtful, [disk.uuid], "held: {is_held}");
+        world.lock().others_remove = false;
+        let (_, status) = world.give_over(DESTROY).await.arrived();
+        assert!(status.left.contains(&disk) && status.doubtful.is_empty(), "{status:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,6 +104,8 @@ pub struct State {
     pub removes_used: bool,
     /// Whether the hypervisor refuses to remove any.
     pub disks_stay: bool,
+    /// Whether another account's removal of some disk still goes on.
+    pub others_remove: bool,
     /// Whether somebody has locked all of them, so that none is removed now.
     pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.

@@ -210,6 +210,10 @@ impl Hypervisor for World {
         self.look("has_disk", move |state| state.has(&disk)).await
     }
 
+    async fn removals_go_on(&self) -> Result<bool> {
+        Ok(self.lock().others_remove)
+    }
+
     /// It looks a last time once that is noted.
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {
         permit.prepare().await?;
