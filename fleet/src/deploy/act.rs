@@ -38,6 +38,8 @@ pub(super) struct Acting<'a> {
     pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
     /// Disks that were shown as missing to whoever has the cluster removed.
     pub(super) doubtful: &'a [DiskRef],
+    /// Disks whose removal this command has noted and not asked for yet, since nobody could say whether it may.
+    pub(super) unasked: std::sync::Mutex<Vec<DiskRef>>,
     /// What this command has done for nodes, and is to do so often alone.
     pub(super) attempts: Attempts,
 }
@@ -182,12 +184,17 @@ impl Acting<'_> {
     }
 
     /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
-    /// where that look has ended it, or the command is to end before it is asked for, the note is taken back. That it is gone knows only who
+    /// where that look has ended it, or the command is to end before it is asked for, now or when it is tried again, the note is taken back. That it is gone knows only who
     /// was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk meanwhile, and it is named
     /// as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
+            if self.is_unasked(disk) {
+                // Somebody else has moved or removed it.
+                save(records, records.kept().not_removing(disk)).await?;
+                self.unasked().retain(|unasked| unasked != disk);
+            }
             // An earlier call, whose answer was lost, or a command before this one.
             if records.kept().removals.contains(&disk.uuid) {
                 self.remove_emptied(records, disk).await?;
@@ -196,12 +203,16 @@ impl Acting<'_> {
         }
         // Somebody has brought it back.
         self.removed().remove(&disk.uuid);
-        let was_noted = records.kept().removals.contains(&disk.uuid);
+        let was_noted = records.kept().removals.contains(&disk.uuid) && !self.is_unasked(disk);
         let asked = self.ask_to_delete(records, disk).await;
         if matches!(asked, Err(Cancelled)) && !was_noted {
             self.take_note_back(records, disk).await?;
         }
         let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
+        self.unasked().retain(|unasked| unasked != disk);
+        if answer.as_ref().is_err_and(|error| !is_final(error)) && !was_noted && !is_asked {
+            self.unasked().push(disk.clone());
+        }
         if answer.as_ref().is_err_and(is_final) && !was_noted && !is_asked {
             // This call alone has noted it, and has asked for nothing.
             save(records, records.kept().not_removing(disk)).await?;
@@ -248,6 +259,29 @@ impl Acting<'_> {
             Ok(saved) => saved.map_err(Trouble::store),
             Err(Cancelled) => Ok(()),
         }
+    }
+
+    /// Takes the notes back of removals that this command has never come to ask for, where it is to end.
+    pub(super) async fn take_notes_back(&self, records: &mut Records<'_>) -> anyhow::Result<()> {
+        let unasked = std::mem::take(&mut *self.unasked());
+        for disk in &unasked {
+            match self.take_note_back(records, disk).await {
+                Err(Trouble::Stop(error)) => return Err(error),
+                Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
+                    log::warn!("that the removal of the disk {} was asked for stays noted: {why}", disk.uuid);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_unasked(&self, disk: &DiskRef) -> bool {
+        self.unasked().contains(disk)
+    }
+
+    fn unasked(&self) -> std::sync::MutexGuard<'_, Vec<DiskRef>> {
+        self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cancelled(&self) -> &watch::Receiver<bool> {

@@ -274,8 +274,17 @@ impl Deploy<'_> {
             upgraded: upgraded.own,
             removed: Mutex::default(),
             attempts: Attempts::default(),
+            unasked: Mutex::default(),
             doubtful: if let Wish::Destroy { doubtful, .. } = wish { doubtful } else { &[] },
         };
+        let arrived = self.rounds(&acting, hold, records).await?;
+        if arrived == Arrived::Cancelled {
+            acting.take_notes_back(records).await?;
+        }
+        Ok(arrived)
+    }
+
+    async fn rounds(&self, acting: &Acting<'_>, hold: &Hold<'_>, records: &mut Records<'_>) -> anyhow::Result<Arrived> {
         let mut told: Vec<Wait> = Vec::new();
         let mut in_doubt = false;
         let mut changed_last = Instant::now();
@@ -284,7 +293,7 @@ impl Deploy<'_> {
                 Ok(still) => still?,
                 Err(Cancelled) => return Ok(Arrived::Cancelled),
             }
-            let round = self.round(&acting, records, &mut in_doubt).await?;
+            let round = self.round(acting, records, &mut in_doubt).await?;
             // What a round met that was asked to end meanwhile is that it ends.
             let is_to_end = *self.cancelled.borrow();
             for wait in round.waits.iter().filter(|wait| !is_to_end && !told.contains(wait)) {
