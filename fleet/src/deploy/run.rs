@@ -8,6 +8,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::act::Acting;
+use super::action::Action;
 use super::attempts::Attempts;
 use super::go::{Arrived, Deploy, HeldDisk, Notice, Unheld};
 use super::kept::{Goal, Kept};
@@ -300,16 +301,18 @@ impl Deploy<'_> {
                 (self.watch)(&Notice::Waits(wait));
             }
             told.clone_from(&round.waits);
+            if round.is_gone {
+                // Nothing comes after that: nobody is asked any more.
+                return Ok(Arrived::Gone);
+            }
             if round.changed {
                 changed_last = Instant::now();
             }
             if round.changed && !round.failed {
                 continue;
             }
-            match (round.given, records.kept().goal) {
-                (Some(kubeconfig), Goal::Up) if round.is_done => return Ok(Arrived::Up(kubeconfig)),
-                (_, Goal::Gone) if round.is_done => return Ok(Arrived::Gone),
-                _ => {}
+            if let (Some(kubeconfig), Goal::Up, true) = (round.given, records.kept().goal, round.is_done) {
+                return Ok(Arrived::Up(kubeconfig));
             }
             if round.needs_a_person && !round.changed {
                 return Ok(Arrived::Stopped(round.waits));
@@ -375,7 +378,10 @@ impl Deploy<'_> {
             }
             (self.watch)(&Notice::Begun(&action));
             match acting.act(records, &seen, &action).await {
-                Ok(()) => round.changed = true,
+                Ok(()) => {
+                    round.changed = true;
+                    round.is_gone = action == Action::Gone;
+                }
                 Err(trouble) => {
                     round.meets(trouble, in_doubt)?;
                     // What follows from it is decided anew.
@@ -423,6 +429,8 @@ struct Round {
     /// Something could not be done.
     failed: bool,
     is_done: bool,
+    /// That nothing of the cluster is left is noted.
+    is_gone: bool,
     needs_a_person: bool,
     waits: Vec<Wait>,
     given: Option<Zeroizing<String>>,
