@@ -180,10 +180,8 @@ fn destroyed(
                 vm.uuid()
             );
         };
-        ensure!(
-            now.reference == vm.reference && now.disks == vm.disks && now.stamp == vm.stamp,
-            "{vm} is not as it was shown any more: nothing was changed"
-        );
+        let is_alike = now.disks == vm.disks && now.stamp == vm.stamp && now.power == vm.power;
+        ensure!(now.reference == vm.reference && is_alike, "{vm} is not as it was shown any more: nothing was changed");
         // What was detached from it since it was named first is its own as well.
         let before = granted.extract_if(.., |granted| granted.vm == vm.uuid()).flat_map(|granted| granted.disks);
         let held = vm.data_disks().map(|disk| disk.reference.uuid);
