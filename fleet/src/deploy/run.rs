@@ -115,6 +115,14 @@ impl Deploy<'_> {
                 }
             }
         }
+        for disk in &kept.discarded {
+            let is_told = unheld.held.iter().any(|held| held.disk.uuid == disk.uuid);
+            if let Some(vm) = seen.other_holder(disk).filter(|_| !is_told)
+                && let Some(now) = vm.disk(disk.uuid)
+            {
+                unheld.held.push(HeldDisk { disk: now.reference.clone(), by: vm.to_string() });
+            }
+        }
         Ok(unheld)
     }
 

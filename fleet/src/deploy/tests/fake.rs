@@ -192,18 +192,19 @@ pub fn wanted(nodes: u8) -> Wanted {
 }
 
 pub const DESTROY: Wish<'static> =
-    Wish::Destroy { cluster: "control", disks: false, left: &[], doubtful: &[], also: &[] };
+    Wish::Destroy { cluster: "control", disks: false, left: &[], doubtful: &[], held: &[], also: &[] };
 pub const DESTROY_ALL: Wish<'static> =
-    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also: &[] };
+    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
 
 /// The cluster goes with its data disks, and with those that its VMs do not hold and that were shown.
 pub fn destroy_shown(left: &[DiskRef]) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks: true, left, doubtful: &[], also: &[] }
+    Wish::Destroy { cluster: "control", disks: true, left, doubtful: &[], held: &[], also: &[] }
 }
 
 /// The same by whoever was shown all of it.
 pub fn destroy_confirmed(shown: &Unheld) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks: true, left: &shown.goes, doubtful: &shown.doubtful, also: &[] }
+    let Unheld { goes: left, doubtful, held } = shown;
+    Wish::Destroy { cluster: "control", disks: true, left, doubtful, held, also: &[] }
 }
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {

@@ -49,7 +49,14 @@ fn a_vm_is_newer_if_nothing_is_noted_of_it_and_something_would_be_lost_with_it()
     let swapped = Seen { vms: vec![holding("cp2", 9, on)], upgraded: [Uuid::from_u128(9)].into(), ..Seen::default() };
     assert!(swapped.newer(&formed).is_empty(), "an upgrade has noted it");
     let also = [holding("cp2", 9, on)];
-    let wish = Wish::Destroy { cluster: &formed.cluster.clone(), disks: true, left: &[], doubtful: &[], also: &also };
+    let wish = Wish::Destroy {
+        cluster: &formed.cluster.clone(),
+        disks: true,
+        left: &[],
+        doubtful: &[],
+        held: &[],
+        also: &also,
+    };
     let granted = wish.applied(DEPLOYMENT, Some(formed), &also).unwrap();
     assert_eq!((granted.goal, newer(&granted, &also)), (Goal::Down, Vec::new()), "it goes by a person's word");
     assert_eq!(newer(&DESTROY_ALL.applied(DEPLOYMENT, Some(granted), &also).unwrap(), &also), [9]);
