@@ -184,9 +184,9 @@ impl Acting<'_> {
     }
 
     /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
-    /// where that look has ended it, or the command is to end before it is asked for, now or when it is tried again, the note is taken back. That it is gone knows only who
-    /// was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk meanwhile, and it is named
-    /// as left.
+    /// where that look has ended it, or the command is to end before it is asked for, now or when it is tried again, the note is taken back.
+    /// That it is gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the
+    /// disk meanwhile, and it is named as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {

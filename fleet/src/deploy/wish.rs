@@ -288,7 +288,8 @@ impl Kept {
 
     /// The same with a disk noted that is about to be detached. That of a VM which was made for a node and never on is blank, and
     /// goes. A disk that was used goes only if it is the cluster's, and that was asked for: what somebody has hung on a VM of
-    /// the cluster is somebody's. Where its removal was asked for before, that has not happened, for the VM holds it; whether it may yet, the caller knows.
+    /// the cluster is somebody's. Where its removal was asked for before, that has not happened, for the VM holds it; whether it may yet,
+    /// the caller knows.
     pub(super) fn noting(&self, vm: &Vm, disk: &DiskRef) -> anyhow::Result<Self> {
         let held = vm.disk(disk.uuid).context("the disk is not there any more")?;
         let is_only = held.kind == DiskKind::Data && vm.data_disks().count() == 1;
