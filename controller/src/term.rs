@@ -89,7 +89,7 @@ impl Term {
         self.0.began.as_ref().is_some_and(|began| time < began)
     }
 
-    /// The VMs of control nodes that were begun in it, and not powered on.
+    /// The VMs of control nodes whose Machines were made in it, and that it has not powered on.
     pub fn unfinished(&self) -> &Unfinished {
         &self.0.unfinished
     }

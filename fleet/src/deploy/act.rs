@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::action::Action;
+use super::attempts::{Attempts, Done};
 use super::go::{Deploy, Notice};
 use super::kept::{Goal, Kept, Node};
 use super::records::Records;
@@ -37,6 +38,10 @@ pub(super) struct Acting<'a> {
     pub(super) removed: std::sync::Mutex<BTreeSet<Uuid>>,
     /// Disks that were shown as missing to whoever has the cluster removed.
     pub(super) doubtful: &'a [DiskRef],
+    /// Disks whose removal this command has noted and not asked for yet, since nobody could say whether it may.
+    pub(super) unasked: std::sync::Mutex<Vec<DiskRef>>,
+    /// What this command has done for nodes, and is to do so often alone.
+    pub(super) attempts: Attempts,
 }
 
 impl Acting<'_> {
@@ -53,7 +58,10 @@ impl Acting<'_> {
             Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
-                let noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
+                if records.kept().removals.contains(&disk.uuid) && self.may_go_yet().await? {
+                    noted = noted.removing(disk);
+                }
                 // What was shown as missing nobody was shown as what goes, wherever it has come back.
                 let is_back = self.doubtful.iter().any(|shown| shown.uuid == disk.uuid);
                 let stays = is_back || self.may_have_served(records.kept(), vm);
@@ -67,6 +75,11 @@ impl Acting<'_> {
                 save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
             }
         }
+    }
+
+    /// As [`Deploy::may_go_yet`], for who may be asked to end meanwhile.
+    async fn may_go_yet(&self) -> Result<bool, Trouble> {
+        unless_cancelled(self.cancelled(), self.deploy.may_go_yet()).await.map_err(is_to_end)
     }
 
     /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is
@@ -125,7 +138,9 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
-        let made = heard(self.hypervisor.add_unless(self.cancelled(), &addition).await)?;
+        let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
+        self.attempts.count(Done::Made, &node.name, &made);
+        let made = made?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
 
@@ -151,6 +166,7 @@ impl Acting<'_> {
     async fn power_on(&self, records: &mut Records<'_>, seen: &Seen, node: Node) -> Result<(), Trouble> {
         let found = if records.kept().formed { seen.later_vm(&node) } else { seen.first_vm(&node) };
         let Found::Vm(vm) = found else { return Ok(()) };
+        let name = node.name.clone();
         if !node.started {
             let disks: Vec<Uuid> = vm.data_disks().map(|disk| disk.reference.uuid).collect();
             let disk = if let [disk] = disks.as_slice() { Some(*disk) } else { None };
@@ -160,18 +176,25 @@ impl Acting<'_> {
             unfinished.ends(vm.uuid());
         }
         if vm.power == PowerState::Off {
-            heard(self.hypervisor.power_on_unless(self.cancelled(), vm).await)?;
+            let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
+            self.attempts.count(Done::PoweredOn, &name, &on);
+            on?;
         }
         Ok(())
     }
 
     /// That it is asked for is noted before the last look and the request, and says of a disk that is not there any more that it may be gone;
-    /// where that look has ended it, or the command is to end before it is asked for, the note is taken back. That it is gone knows only who
-    /// was told so: where the answer was lost, or the command before was killed, somebody may have moved the disk meanwhile, and it is named
-    /// as left.
+    /// where that look has ended it, or the command is to end before it is asked for, now or when it is tried again, the note is taken back.
+    /// That it is gone knows only who was told so: where the answer was lost, or the command before was killed, somebody may have moved the
+    /// disk meanwhile, and it is named as left.
     async fn delete_disk(&self, records: &mut Records<'_>, disk: &DiskRef) -> Result<(), Trouble> {
         let was_removed = self.removed().contains(&disk.uuid);
         if !heard(unless_cancelled(self.cancelled(), self.hypervisor.has_disk(disk)).await)? {
+            if self.is_unasked(disk) {
+                // Somebody else has moved or removed it.
+                save(records, records.kept().not_removing(disk)).await?;
+                self.unasked().retain(|unasked| unasked != disk);
+            }
             // An earlier call, whose answer was lost, or a command before this one.
             if records.kept().removals.contains(&disk.uuid) {
                 self.remove_emptied(records, disk).await?;
@@ -180,12 +203,16 @@ impl Acting<'_> {
         }
         // Somebody has brought it back.
         self.removed().remove(&disk.uuid);
-        let was_noted = records.kept().removals.contains(&disk.uuid);
+        let was_noted = records.kept().removals.contains(&disk.uuid) && !self.is_unasked(disk);
         let asked = self.ask_to_delete(records, disk).await;
         if matches!(asked, Err(Cancelled)) && !was_noted {
             self.take_note_back(records, disk).await?;
         }
         let NotedEnd { answer, is_asked } = asked.map_err(is_to_end)?;
+        self.unasked().retain(|unasked| unasked != disk);
+        if answer.as_ref().is_err_and(|error| !is_final(error)) && !was_noted && !is_asked {
+            self.unasked().push(disk.clone());
+        }
         if answer.as_ref().is_err_and(is_final) && !was_noted && !is_asked {
             // This call alone has noted it, and has asked for nothing.
             save(records, records.kept().not_removing(disk)).await?;
@@ -232,6 +259,29 @@ impl Acting<'_> {
             Ok(saved) => saved.map_err(Trouble::store),
             Err(Cancelled) => Ok(()),
         }
+    }
+
+    /// Takes the notes back of removals that this command has never come to ask for, where it is to end.
+    pub(super) async fn take_notes_back(&self, records: &mut Records<'_>) -> anyhow::Result<()> {
+        let unasked = std::mem::take(&mut *self.unasked());
+        for disk in &unasked {
+            match self.take_note_back(records, disk).await {
+                Err(Trouble::Stop(error)) => return Err(error),
+                Err(Trouble::Later(why) | Trouble::InDoubt(why) | Trouble::Refused(why)) => {
+                    log::warn!("that the removal of the disk {} was asked for stays noted: {why}", disk.uuid);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_unasked(&self, disk: &DiskRef) -> bool {
+        self.unasked().contains(disk)
+    }
+
+    fn unasked(&self) -> std::sync::MutexGuard<'_, Vec<DiskRef>> {
+        self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cancelled(&self) -> &watch::Receiver<bool> {

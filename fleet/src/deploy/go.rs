@@ -47,11 +47,12 @@ pub struct Unheld {
     pub goes: Vec<DiskRef>,
     /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere.
     pub doubtful: Vec<DiskRef>,
-    /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds.
+    /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds; and those that were to be
+    /// removed and that a VM holds which is none of the cluster's.
     pub held: Vec<HeldDisk>,
 }
 
-/// A disk whose removal was asked for, and which was moved to a VM since.
+/// A disk that was to be removed, and which a VM holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldDisk {
     /// The disk, where it is now.

@@ -11,6 +11,7 @@
 
 mod act;
 mod action;
+mod attempts;
 mod doubt;
 mod go;
 mod guests;

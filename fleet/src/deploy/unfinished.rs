@@ -1,5 +1,5 @@
-//! VMs that this process itself has begun and not powered on: those whose BIOS UUIDs it was the first to note. Nothing else proves of such a VM
-//! that it was never on: what is kept may have been turned back to the moment at which it was begun, and it may have served ever since.
+//! VMs that this process itself has begun and not powered on: those whose BIOS UUIDs it has drawn. Nothing else proves of such a VM
+//! that it was never on: what is kept may have been turned back to the moment at which it was begun, or before, and it may have served ever since.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,9 @@ use uuid::Uuid;
 pub struct Unfinished(Mutex<BTreeSet<Uuid>>);
 
 impl Unfinished {
-    /// One is to be made with a BIOS UUID that nobody has noted before.
-    pub(super) fn begins(&self, vm: Uuid) {
+    /// One is to be made with a BIOS UUID that was drawn in this process a moment ago, and that nobody has been given before. One that was only
+    /// read is not so, however new it looks: what it was read from may have been turned back.
+    pub fn begins(&self, vm: Uuid) {
         self.all().insert(vm);
     }
 

@@ -53,10 +53,15 @@ impl VcenterHypervisor {
     /// of other accounts may be of anything on this vCenter.
     async fn tasks_on_files(&self) -> Result<Vec<Running>> {
         let own = self.client.user_name().await;
+        let mut running = self.anybodys_tasks_on_files().await?;
+        running.retain(|task| task.by.eq_ignore_ascii_case(&own));
+        Ok(running)
+    }
+
+    /// The same of all accounts, as far as this one sees them.
+    pub(super) async fn anybodys_tasks_on_files(&self) -> Result<Vec<Running>> {
         let mut running = self.client.running_anywhere().await?;
-        running.retain(|task| {
-            OF_FILES.iter().any(|manager| task.what.starts_with(manager)) && task.by.eq_ignore_ascii_case(&own)
-        });
+        running.retain(|task| OF_FILES.iter().any(|manager| task.what.starts_with(manager)));
         Ok(running)
     }
 

@@ -124,8 +124,8 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
     site.run(Ending::AtOnce, async |_| {
         tokio::task::spawn_blocking(move || going.confirmed(given.as_deref())).await.context("asking")?
     })?;
-    let (disks, Unheld { goes, doubtful, held: _ }) = (arguments.data_disks, &unheld);
-    let wish = Wish::Destroy { cluster: name, disks, left: goes, doubtful, also: &also };
+    let (disks, Unheld { goes, doubtful, held }) = (arguments.data_disks, &unheld);
+    let wish = Wish::Destroy { cluster: name, disks, left: goes, doubtful, held, also: &also };
     // One run: who asks it to end while it looks whether there is only the place has asked all of it.
     let gone = run.with(&place, None, async |deploy| {
         // A command that was killed may have made the place alone.

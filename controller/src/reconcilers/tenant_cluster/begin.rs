@@ -348,7 +348,13 @@ impl Work<'_> {
 
     async fn make(&self, cluster: &TenantCluster, machine: &Machine) -> Result<After, Trouble> {
         match kinds::create(self.objects, machine).await {
-            Ok(_) => Ok(After::Again),
+            Ok(made) => {
+                // The VM is made with the Machine's UID: of one that is only found there nobody knows how old it is.
+                if let Some(uid) = made.metadata.uid.and_then(|uid| uid.parse::<Uuid>().ok()) {
+                    self.term.unfinished().begins(uid);
+                }
+                Ok(After::Again)
+            }
             Err(Failure::Exists) => {
                 // Its own earlier call, whose answer was lost; or somebody has taken the name.
                 let name = machine.name_any();

@@ -86,6 +86,8 @@ pub struct Machine {
 pub struct State {
     /// Whether what is kept may have been turned back.
     pub restorable: bool,
+    /// BIOS UUIDs that the next command's process has drawn itself.
+    pub drawn: Vec<Uuid>,
     pub machines: Vec<Machine>,
     /// All data disks, and whether each was ever written to.
     pub disks: BTreeMap<Uuid, bool>,
@@ -102,6 +104,8 @@ pub struct State {
     pub removes_used: bool,
     /// Whether the hypervisor refuses to remove any.
     pub disks_stay: bool,
+    /// Whether another account's removal of some disk still goes on.
+    pub others_remove: bool,
     /// Whether somebody has locked all of them, so that none is removed now.
     pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.
@@ -120,6 +124,10 @@ pub struct State {
     pub inventory_hangs: bool,
     /// Whether the hypervisor has no room for further VMs.
     pub refuses: bool,
+    /// Whether somebody changes each new VM before it is whole.
+    pub spoils: bool,
+    /// Whether VMs go off again as soon as they are on.
+    pub goes_off: bool,
     /// Nodes that never form.
     pub ill: bool,
     /// How often the place was removed.
@@ -184,18 +192,19 @@ pub fn wanted(nodes: u8) -> Wanted {
 }
 
 pub const DESTROY: Wish<'static> =
-    Wish::Destroy { cluster: "control", disks: false, left: &[], doubtful: &[], also: &[] };
+    Wish::Destroy { cluster: "control", disks: false, left: &[], doubtful: &[], held: &[], also: &[] };
 pub const DESTROY_ALL: Wish<'static> =
-    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also: &[] };
+    Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also: &[] };
 
 /// The cluster goes with its data disks, and with those that its VMs do not hold and that were shown.
 pub fn destroy_shown(left: &[DiskRef]) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks: true, left, doubtful: &[], also: &[] }
+    Wish::Destroy { cluster: "control", disks: true, left, doubtful: &[], held: &[], also: &[] }
 }
 
 /// The same by whoever was shown all of it.
 pub fn destroy_confirmed(shown: &Unheld) -> Wish<'_> {
-    Wish::Destroy { cluster: "control", disks: true, left: &shown.goes, doubtful: &shown.doubtful, also: &[] }
+    let Unheld { goes: left, doubtful, held } = shown;
+    Wish::Destroy { cluster: "control", disks: true, left, doubtful, held, also: &[] }
 }
 
 pub fn vm(name: &str, uuid: Uuid, stamp: Option<Stamp>) -> Vm {
@@ -371,6 +380,7 @@ impl World {
     ) -> T {
         let world = self.clone();
         let (is_restorable, unfinished) = (self.lock().restorable, Unfinished::default());
+        self.lock().drawn.iter().for_each(|uuid| unfinished.begins(*uuid));
         let deploy = Deploy {
             hypervisor: &world,
             guests: &world,

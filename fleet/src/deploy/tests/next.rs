@@ -102,7 +102,8 @@ fn a_disk_of_a_cluster_that_ran_is_kept_unless_it_is_said_otherwise_and_no_volum
     let noted = all.noting(&vm, &data).unwrap();
     assert_eq!(noted.discarded.as_slice(), [data.clone()].as_slice());
     // Who takes that word back keeps what is still there.
-    let kept = Wish::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], doubtful: &[], also: &[] };
+    let kept =
+        Wish::Destroy { cluster: &noted.cluster.clone(), disks: false, left: &[], doubtful: &[], held: &[], also: &[] };
     let kept = kept.applied(DEPLOYMENT, Some(noted), &[]).unwrap();
     assert_eq!((kept.left.as_slice(), kept.discarded.len()), ([data].as_slice(), 0));
     assert!(!next(&kept, &Seen::default()).actions.iter().any(|action| matches!(action, Action::DeleteDisk(_))));

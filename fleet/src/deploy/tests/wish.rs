@@ -34,7 +34,7 @@ fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_
     let with = |disks: Vec<Disk>| Vm { disks, ..vm("by hand", Uuid::from_u128(9), Some(stamp.clone())) };
     let also = |kept: Kept, vm: &Vm| {
         let also = std::slice::from_ref(vm);
-        let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], also };
+        let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also };
         wish.applied(DEPLOYMENT, Some(kept), std::slice::from_ref(vm)).unwrap()
     };
     let waits = |kept: &Kept, vm: &Vm| {
@@ -58,4 +58,17 @@ fn a_vm_that_was_named_once_goes_only_where_it_is_named_again_and_its_disks_are_
         assert_eq!(waits(&again, &changed), (1, vec![]));
         assert_eq!(again.granted[0].disks.len(), 2);
     }
+}
+
+/// All that the question shows of it counts: one that runs by now is in use.
+#[test]
+fn a_vm_that_was_named_goes_only_as_it_was_shown() {
+    let stamp = Stamp { deployment: DEPLOYMENT, node: "cp1".to_owned(), swap: None };
+    let shown = vm("by hand", Uuid::from_u128(9), Some(stamp));
+    let also = std::slice::from_ref(&shown);
+    let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &[], also };
+    assert!(wish.applied(DEPLOYMENT, None, also).is_ok());
+    let on = Vm { power: PowerState::On, ..shown.clone() };
+    let refused = wish.applied(DEPLOYMENT, None, &[on]).unwrap_err().to_string();
+    assert!(refused.contains("is not as it was shown any more"), "{refused}");
 }

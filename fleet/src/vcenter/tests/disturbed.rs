@@ -22,8 +22,10 @@ async fn a_successor_waits_for_a_disk_that_is_being_deleted() {
     assert_eq!(hypervisor.delete_disk(&disk, &Free).await.unwrap_err().kind, Kind::InDoubt);
     let successor = bed.hypervisor().await;
     assert!(bed.file(&disk.path).exists());
+    assert!(successor.removals_go_on().await.unwrap());
     successor.settle(&Free).await.unwrap();
     assert!(!bed.file(&disk.path).exists());
+    assert!(!successor.removals_go_on().await.unwrap());
 
     // One that does not end is named, with whose it is.
     let vm = hypervisor.added("cp2", &image).await;
