@@ -158,8 +158,8 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
                 Named::Has(_) => (*wanted, None),
                 Named::Make(pool) => (*wanted, Some(pool)),
                 Named::Taken(other) => {
-                    let Claimant { kind, namespace, name, .. } = other;
-                    return Err(missing(format!("{wanted} is in use by the {kind} {namespace}/{name}")));
+                    let whose = whose(&other, &claimant.namespace);
+                    return Err(missing(format!("{wanted} is in use by {whose}")));
                 }
                 Named::Reserved(pool) => {
                     return Err(missing(format!("{wanted} is reserved in the IPPool {pool}: no cluster can have it")));
@@ -197,6 +197,15 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
         Some(object) => Claiming::Make(Box::new(object), Box::new(allotted)),
         None => Claiming::Has(allotted),
     })
+}
+
+/// Whose an address is, for who is in this namespace: what is in others is told to nobody.
+fn whose(other: &Claimant, namespace: &str) -> String {
+    if other.namespace == namespace {
+        format!("the {} {namespace}/{}", other.kind, other.name)
+    } else {
+        "somebody in another namespace: name another one, or ask who runs the pool".to_owned()
+    }
 }
 
 /// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
@@ -287,6 +296,12 @@ mod tests {
         cluster.spec.network.endpoint.address = Some("192.168.10.20".to_owned());
         let why = until_all(&cluster, &[pool()], &mut seen).unwrap_err();
         assert_eq!(why.message, "192.168.10.20 is in use by the Machine team-blue/shop-cp1");
+        let mut of_another = seen.clone();
+        of_another.iter_mut().for_each(|address| address.claimant.namespace = "team-red".to_owned());
+        let why = until_all(&cluster, &[pool()], &mut of_another).unwrap_err();
+        let words = "192.168.10.20 is in use by somebody in another namespace";
+        assert!(why.message.starts_with(words) && !why.message.contains("team-red"), "{why:?}");
+        assert!(!why.message.contains("shop-cp1"), "{why:?}");
         for (address, words) in [
             ("192.168.10.1", "192.168.10.1 is reserved in the IPPool blue-nodes: no cluster can have it"),
             ("10.9.0.9", "10.9.0.9 is in the subnet of no IPPool: nobody can have it"),
