@@ -107,6 +107,20 @@ fn where_one_object_is_refused_none_is_made() {
 }
 
 #[test]
+fn what_other_commands_have_set_is_set_anew_by_a_create_that_is_given_again_and_what_others_have_set_is_not() {
+    let bed = with_shop();
+    bed.says(0, "cluster scale shop 3 -n team-blue --wait=false");
+    bed.says(0, "cluster upgrade shop -n team-blue --kubernetes 1.37 --wait=false");
+    bed.says(0, &format!("{CREATE} --wait=false").replace("1.36", "1.37"));
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 2, "as the command says");
+    bed.says(0, "cluster scale shop 3 -n team-blue --wait=false");
+    bed.kept().owners.values_mut().for_each(|owner| *owner = "kubectl-edit");
+    let (_, err) = bed.says(1, &format!("{CREATE} --wait=false"));
+    assert!(err.contains("the API server refuses it: Apply failed with 1 conflicts"), "{err}");
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 3);
+}
+
+#[test]
 fn a_cluster_that_needs_a_person_ends_the_wait_and_one_that_stands_still_pauses_it() {
     let bed = Bed::start();
     let paused = bed.json(3, &format!("{CREATE} --pause-limit 0"));
