@@ -216,7 +216,8 @@ fn understood(answer: &Answer) -> anyhow::Result<Value> {
             _ => Err(anyhow!("the answer is no object: {}", answer.words())),
         },
         404 if said["kind"] != "Status" => Err(Refused(
-            "the API server does not know this kind: its image is of before tenant clusters were objects, or it is no control cluster"
+            "the API server does not know this kind: a control cluster brings its kinds within a minute or two of its last node's joining, \
+             so wait, and try again; else its image is of before tenant clusters were objects, or it is no control cluster"
                 .to_owned(),
         )
         .into()),
@@ -250,6 +251,8 @@ mod tests {
         assert!(!missing(&answer(404, r#"{"kind": "Status", "reason": "NotFound", "details": {}}"#)));
         let told = format!("{:#}", understood(&answer(404, "404 page not found\n")).unwrap_err());
         assert!(told.contains("does not know this kind"), "{told}");
+        let (waits, gives_up) = (told.find("within a minute or two"), told.find("before tenant clusters"));
+        assert!(waits.is_some() && waits < gives_up, "a young cluster is the first that comes to mind: {told}");
     }
 
     #[test]
