@@ -2,10 +2,12 @@
 //! read is what kubectl would use, the current context, from YAML or JSON. What is written is JSON, which YAML
 //! includes.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -13,6 +15,11 @@ use crate::secret::Secret;
 
 /// The name of the cluster in what is written, as kubeadm calls it.
 const CLUSTER: &str = "kubernetes";
+
+/// All that the current entries may have: what is read, and what changes nothing of where a client asks and what it runs or shows there.
+const OF_CLUSTER: [&str; 5] =
+    ["certificate-authority-data", "server", "tls-server-name", "extensions", "disable-compression"];
+const OF_USER: [&str; 3] = ["client-certificate-data", "client-key-data", "extensions"];
 
 /// How one client finds and convinces one API server; all certificates and keys are in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,26 +54,42 @@ pub enum Error {
     /// The server's address cannot be told apart from the text around it.
     #[error("its server cannot be replaced: write the address once, without escapes")]
     Entangled,
+    /// The current entry has a field that is not understood: a client may run a program by it, or ask elsewhere.
+    #[error(
+        "its current entry in {0} has a field that is not understood, such as exec, token or proxy-url: take it out, or give a \
+         kubeconfig with server, authority, certificate and key alone"
+    )]
+    Beyond(&'static str),
     /// What should be base64 of PEM is not.
     #[error("{0} is not base64 of a text")]
     Unreadable(&'static str),
 }
 
 impl Kubeconfig {
-    /// What the current context of a kubeconfig says; in one without contexts, its only cluster and its only user.
+    /// What the current context of a kubeconfig says; in one without contexts, its only cluster and its only user. What it says is all
+    /// that these two say: other entries may have whatever they have.
     ///
     /// # Errors
-    /// [`Error`]: above all when certificates are not inside of it.
+    /// [`Error`]: above all when certificates are not inside of it, or there is more that a client would go by.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let document = Document::parse(text)?;
         let (cluster, user) = (document.cluster()?, document.user()?);
-        Ok(Self {
+        let read = Self {
             server: cluster.server()?.to_owned(),
             server_name: cluster.server_name.clone(),
             authority: decoded(cluster.authority.as_deref(), "certificate-authority-data")?,
             certificate: decoded(user.certificate.as_deref(), "client-certificate-data")?,
             key: Secret::new(decoded(user.key.as_ref().map(Secret::expose), "client-key-data")?),
-        })
+        };
+        let fields = DocumentOf::<Fields, Fields>::parse(text)?;
+        let goes_beyond = |fields: &Fields, known: &[&str]| fields.keys().any(|field| !known.contains(&field.as_str()));
+        if goes_beyond(fields.cluster()?, &OF_CLUSTER) {
+            return Err(Error::Beyond("clusters"));
+        }
+        if goes_beyond(fields.user()?, &OF_USER) {
+            return Err(Error::Beyond("users"));
+        }
+        Ok(read)
     }
 
     /// When the client's certificate ends; none if it is no certificate.
@@ -159,21 +182,26 @@ pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>
 }
 
 /// The parts of a kubeconfig that are read and written. kubectl writes `null` for an empty list.
+type Document = DocumentOf<Cluster, User>;
+
+/// The fields of an entry by their names. What they hold is passed over.
+type Fields = BTreeMap<String, IgnoredAny>;
+
 #[derive(Serialize, Deserialize)]
-struct Document {
+struct DocumentOf<C, U> {
     #[serde(rename = "apiVersion")]
     api_version: Option<String>,
-    clusters: Option<Vec<NamedCluster>>,
+    clusters: Option<Vec<NamedCluster<C>>>,
     contexts: Option<Vec<NamedContext>>,
     #[serde(rename = "current-context")]
     current_context: Option<String>,
     kind: Option<String>,
-    users: Option<Vec<NamedUser>>,
+    users: Option<Vec<NamedUser<U>>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct NamedCluster {
-    cluster: Cluster,
+struct NamedCluster<C> {
+    cluster: C,
     #[serde(default)]
     name: String,
 }
@@ -200,10 +228,10 @@ struct Context {
 }
 
 #[derive(Serialize, Deserialize)]
-struct NamedUser {
+struct NamedUser<U> {
     #[serde(default)]
     name: String,
-    user: User,
+    user: U,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -214,7 +242,7 @@ struct User {
     key: Option<Secret>,
 }
 
-impl Document {
+impl<C: DeserializeOwned, U: DeserializeOwned> DocumentOf<C, U> {
     fn parse(text: &str) -> Result<Self, Error> {
         // The parser's own words quote what it reads.
         let options = serde_saphyr::options! { with_snippet: false };
@@ -228,13 +256,13 @@ impl Document {
         found.map(|named| Some(&named.context)).ok_or(Error::Missing("the current context"))
     }
 
-    fn cluster(&self) -> Result<&Cluster, Error> {
+    fn cluster(&self) -> Result<&C, Error> {
         let name = self.context()?.map(|context| context.cluster.as_str());
         let clusters = self.clusters.as_deref().unwrap_or_default();
         meant(clusters, "clusters", name, |named| &named.name).map(|named| &named.cluster)
     }
 
-    fn user(&self) -> Result<&User, Error> {
+    fn user(&self) -> Result<&U, Error> {
         let name = self.context()?.map(|context| context.user.as_str());
         let users = self.users.as_deref().unwrap_or_default();
         meant(users, "users", name, |named| &named.name).map(|named| &named.user)
@@ -384,6 +412,25 @@ users:
         assert_eq!(Kubeconfig::parse(&two), Err(Error::Ambiguous("clusters")));
         assert_eq!(mutated("    cluster: kubernetes\n", "    cluster: gone\n"), Err(Error::Missing("clusters")));
         assert_eq!(mutated("user: kubernetes-admin\n", "user: gone\n"), Err(Error::Missing("users")));
+    }
+
+    #[test]
+    fn what_a_client_would_go_by_beside_what_is_read_is_refused_in_the_entries_that_are_meant() {
+        let (key, server) = ("    client-key-data: Qw==\n", "    server: https://10.0.0.10:6443\n");
+        for more in
+            ["exec: {command: evil}", "token: t", "tokenFile: /t", "as: root", "Exec: {}", "auth-provider: {name: x}"]
+        {
+            assert_eq!(mutated(key, &format!("{key}    {more}\n")), Err(Error::Beyond("users")), "{more}");
+        }
+        for more in ["proxy-url: http://10.9.9.9", "insecure-skip-tls-verify: true", "certificate-authority: /ca"] {
+            assert_eq!(mutated(server, &format!("{server}    {more}\n")), Err(Error::Beyond("clusters")), "{more}");
+        }
+        assert_eq!(
+            mutated(server, &format!("{server}    extensions: [{{name: x, extension: {{a: 1}}}}]\n")),
+            Ok(read())
+        );
+        let other = "users:\n- name: other\n  user:\n    exec: {command: theirs}\n";
+        assert_eq!(mutated("users:\n", other), Ok(read()), "another cluster's user is nobody's matter here");
     }
 
     #[test]

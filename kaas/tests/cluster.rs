@@ -8,7 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use contract::kubeconfig::Kubeconfig;
+use contract::secret::Secret;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
+use fleet::node::Credentials;
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use control::Bed;
@@ -100,6 +104,20 @@ fn where_one_object_is_refused_none_is_made() {
     // A name leads to no other object.
     bed.says(2, "cluster get shop --namespace a/../b");
     assert!(bed.kept().asked.iter().all(|asked| !asked.line.contains("..")));
+}
+
+#[test]
+fn what_other_commands_have_set_is_set_anew_by_a_create_that_is_given_again_and_what_others_have_set_is_not() {
+    let bed = with_shop();
+    bed.says(0, "cluster scale shop 3 -n team-blue --wait=false");
+    bed.says(0, "cluster upgrade shop -n team-blue --kubernetes 1.37 --wait=false");
+    bed.says(0, &format!("{CREATE} --wait=false").replace("1.36", "1.37"));
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 2, "as the command says");
+    bed.says(0, "cluster scale shop 3 -n team-blue --wait=false");
+    bed.kept().owners.values_mut().for_each(|owner| *owner = "kubectl-edit");
+    let (_, err) = bed.says(1, &format!("{CREATE} --wait=false"));
+    assert!(err.contains("the API server refuses it: Apply failed with 1 conflicts"), "{err}");
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 3);
 }
 
 #[test]
@@ -282,35 +300,95 @@ fn after_a_commit_the_workers_that_follow_are_told_of_and_waited_for() {
     assert!(out.ends_with("shop-swap-2 has ended: committed, and its 2 workers have followed\n"), "{out}");
 }
 
+/// A kubeconfig of the cluster with this server.
+fn of_shop(bed: &Bed, server: &str) -> Kubeconfig {
+    let control = fs::read_to_string(bed.path("control.kubeconfig")).unwrap();
+    Kubeconfig { server: server.to_owned(), ..Kubeconfig::parse(&control).unwrap() }
+}
+
 #[test]
-fn a_kubeconfig_is_written_once_for_its_owner_alone_and_only_if_it_is_the_clusters() {
+fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     let bed = with_shop();
     let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
     assert!(err.contains("has no kubeconfig yet"), "{err}");
-    let text = fs::read_to_string(bed.path("control.kubeconfig")).unwrap();
+    let own = of_shop(&bed, "https://192.168.10.10:6443");
+    let formed = Credentials::parse(&own.render("any")).unwrap().authorities().unwrap();
+    bed.kept().object("tenantclusters", "shop")["status"]["deployment"] = json!({
+        "goal": "Up", "image": {"name": "kaas-tenant-0.2.0"}, "formed": true, "authority": formed[0].to_string(),
+        "nodes": [{"name": "shop-cp1", "address": "192.168.10.20", "madeOf": "x"}],
+    });
+    let text = own.render("deployer");
+    let other = KeyPair::generate().unwrap();
+    let other = CertificateParams::default().self_signed(&other).unwrap().pem();
     let secret = |kind: &str, of: &str, value: &str| {
         json!({"type": kind, "metadata": {"labels": {"cluster.x-k8s.io/cluster-name": of}},
                "data": {"value": BASE64_STANDARD.encode(value)}})
     };
+    let handed = |value: &str| secret("cluster.x-k8s.io/secret", "shop", value);
+    let with = |field: &str, before: &str| handed(&text.replacen(before, &format!("{field}, {before}"), 1));
+    let leads = |server: &str| handed(&of_shop(&bed, server).render("deployer"));
     let wrong = [
         (secret("Opaque", "shop", &text), "is not the kubeconfig"),
         (secret("cluster.x-k8s.io/secret", "shop-two", &text), "is not the kubeconfig"),
-        (secret("cluster.x-k8s.io/secret", "shop", "{}"), "no kubeconfig of a cluster"),
+        (handed("{}"), "no kubeconfig of a cluster"),
+        (with(r#""exec": {"command": "/tmp/evil"}"#, r#""client-certificate-data""#), "such as exec"),
+        (with(r#""proxy-url": "http://10.9.9.9""#, r#""server""#), "such as exec, token or proxy-url"),
+        (leads("https://10.9.9.9:6443"), "it leads to 10.9.9.9:6443, which is neither the cluster's endpoint"),
+        (leads("https://192.168.10.10:443"), "it leads to 192.168.10.10:443"),
+        (leads("https://evil\u{1b}[2J.example.com:6443"), "it leads to no address of the cluster's"),
+        (handed(&Kubeconfig { authority: other, ..own.clone() }.render("deployer")), "it trusts another authority"),
     ];
     for (secret, words) in wrong {
         bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
         let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
-        assert!(err.contains(words) && !bed.path("shop.kubeconfig").exists(), "{err}");
+        assert!(err.contains(words) && !bed.path("shop.kubeconfig").exists(), "{words}: {err}");
     }
-    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret("cluster.x-k8s.io/secret", "shop", &text));
+    // One of its control nodes does as well as the endpoint.
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", leads("https://192.168.10.20:6443"));
+    bed.says(0, "cluster kubeconfig shop -n team-blue --output cp1.kubeconfig");
+    // What kubectl would go by in entries that are not the current ones is not written either.
+    let more = text.replacen(
+        r#""users": ["#,
+        r#""users": [{"name": "other", "user": {"exec": {"command": "/tmp/evil"}}},"#,
+        1,
+    );
+    assert_ne!(more, *text);
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&more));
     let (out, _) = bed.says(0, "cluster kubeconfig shop -n team-blue");
-    assert!(out.starts_with("shop.kubeconfig: leads to https://127.0.0.1:"), "{out}");
+    let ends = humantime::format_rfc3339_seconds(own.ends().unwrap());
+    let expected = format!("shop.kubeconfig: leads to https://192.168.10.10:6443, good until {ends}; given again");
+    assert!(out.starts_with(&expected), "{out}");
     let written = bed.path("shop.kubeconfig");
-    assert_eq!(fs::read_to_string(&written).unwrap(), text);
+    assert_eq!(fs::read_to_string(&written).unwrap(), *own.render("shop"));
     assert_eq!(fs::metadata(&written).unwrap().permissions().mode() & 0o777, 0o600);
-    fs::write(&written, "another one's").unwrap();
-    bed.says(1, "cluster kubeconfig shop -n team-blue");
-    assert_eq!(fs::read_to_string(&written).unwrap(), "another one's");
+}
+
+#[test]
+fn a_kubeconfig_takes_the_place_of_an_earlier_one_and_of_nothing_else() {
+    let bed = with_shop();
+    let server = "https://192.168.10.10:6443";
+    let (own, key) = (of_shop(&bed, server), KeyPair::generate().unwrap());
+    let formed = Credentials::parse(&own.render("any")).unwrap().authorities().unwrap();
+    bed.kept().object("tenantclusters", "shop")["status"]["deployment"] =
+        json!({"goal": "Up", "image": {"name": "kaas-tenant-0.2.0"}, "authority": formed[0].to_string()});
+    let secret = json!({"type": "cluster.x-k8s.io/secret", "metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "shop"}},
+                        "data": {"value": BASE64_STANDARD.encode(own.render("deployer").as_bytes())}});
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
+    let written = bed.path("shop.kubeconfig");
+    let earlier = CertificateParams::default().self_signed(&key).unwrap().pem();
+    let earlier = Kubeconfig { certificate: earlier, key: Secret::new(key.serialize_pem()), ..own.clone() };
+    fs::write(&written, &*earlier.render("shop")).unwrap();
+    bed.says(0, "cluster kubeconfig shop -n team-blue");
+    assert_eq!(fs::read_to_string(&written).unwrap(), *own.render("shop"));
+    for other in ["another one's".to_owned(), earlier.render("anna").to_string()] {
+        fs::write(&written, &other).unwrap();
+        let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
+        assert!(
+            err.contains("shop.kubeconfig exists, and is no kubeconfig of the cluster shop that this command"),
+            "{err}"
+        );
+        assert_eq!(fs::read_to_string(&written).unwrap(), other);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::addresses::{Allocation, Malformed, Named, allocation, claimed, named, passing};
+use super::addresses::{Allocation, Named, Unable, allocation, claimed, named, passing};
 use super::obstacle::Obstacle;
 use crate::objects::{
     Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Machine, Purpose, ServiceVips, TenantCluster,
@@ -138,21 +138,28 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
 /// cannot have all of them is given none.
 ///
 /// # Errors
-/// When a pool is missing, exhausted or cannot be read, or a named address is somebody else's or nobody's to have.
+/// When a pool is missing, exhausted, cannot be read or gives the cluster's namespace no more, or a named address is somebody else's or
+/// nobody's to have.
 pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], races: u32) -> Result<Claiming, Obstacle> {
-    let malformed = |error: Malformed| Obstacle::new(TenantClusterReason::PreflightNotKnown, error.to_string());
+    let unable = |error: Unable| {
+        let reason = match error {
+            Unable::Malformed(_) => TenantClusterReason::PreflightNotKnown,
+            Unable::Limited { .. } => TenantClusterReason::AddressesMissing,
+        };
+        Obstacle::new(reason, error.to_string())
+    };
     let names: Vec<(&str, &IPPoolSpec)> =
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
     let missing = |words: String| Obstacle::new(TenantClusterReason::AddressesMissing, words);
     let (mut allotted, mut seen, mut next) = (Allotted::default(), seen.to_vec(), None);
     for Claim { claimant, from } in claims {
         let (address, to_make) = match from {
-            Source::Named(wanted) => match named(&names, &seen, *wanted, claimant).map_err(malformed)? {
+            Source::Named(wanted) => match named(&names, &seen, *wanted, claimant).map_err(unable)? {
                 Named::Has(_) => (*wanted, None),
                 Named::Make(pool) => (*wanted, Some(pool)),
                 Named::Taken(other) => {
-                    let Claimant { kind, namespace, name, .. } = other;
-                    return Err(missing(format!("{wanted} is in use by the {kind} {namespace}/{name}")));
+                    let whose = whose(&other, &claimant.namespace);
+                    return Err(missing(format!("{wanted} is in use by {whose}")));
                 }
                 Named::Reserved(pool) => {
                     return Err(missing(format!("{wanted} is reserved in the IPPool {pool}: no cluster can have it")));
@@ -165,7 +172,7 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
                 let not_there =
                     || Obstacle::new(TenantClusterReason::ReferenceMissing, format!("there is no IPPool {pool}"));
                 let (_, spec) = names.iter().find(|(name, _)| name == pool).ok_or_else(not_there)?;
-                match allocation(pool, spec, &seen, claimant, passing(&claimant.uid, races)).map_err(malformed)? {
+                match allocation(pool, spec, &seen, claimant, passing(&claimant.uid, races)).map_err(unable)? {
                     Allocation::Has(address) => (address, None),
                     Allocation::Make(address) => (address, Some(pool.clone())),
                     Allocation::Exhausted => {
@@ -190,6 +197,15 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
         Some(object) => Claiming::Make(Box::new(object), Box::new(allotted)),
         None => Claiming::Has(allotted),
     })
+}
+
+/// Whose an address is, for who is in this namespace: what is in others is told to nobody.
+fn whose(other: &Claimant, namespace: &str) -> String {
+    if other.namespace == namespace {
+        format!("the {} {namespace}/{}", other.kind, other.name)
+    } else {
+        "somebody in another namespace: name another one, or ask who runs the pool".to_owned()
+    }
 }
 
 /// The addresses that a cluster itself has and does not claim, or no longer: they are given back before its first VM.
@@ -280,6 +296,12 @@ mod tests {
         cluster.spec.network.endpoint.address = Some("192.168.10.20".to_owned());
         let why = until_all(&cluster, &[pool()], &mut seen).unwrap_err();
         assert_eq!(why.message, "192.168.10.20 is in use by the Machine team-blue/shop-cp1");
+        let mut of_another = seen.clone();
+        of_another.iter_mut().for_each(|address| address.claimant.namespace = "team-red".to_owned());
+        let why = until_all(&cluster, &[pool()], &mut of_another).unwrap_err();
+        let words = "192.168.10.20 is in use by somebody in another namespace";
+        assert!(why.message.starts_with(words) && !why.message.contains("team-red"), "{why:?}");
+        assert!(!why.message.contains("shop-cp1"), "{why:?}");
         for (address, words) in [
             ("192.168.10.1", "192.168.10.1 is reserved in the IPPool blue-nodes: no cluster can have it"),
             ("10.9.0.9", "10.9.0.9 is in the subnet of no IPPool: nobody can have it"),
@@ -295,6 +317,21 @@ mod tests {
         cluster.spec.network.service_vips =
             Some(ServiceVips { ranges: Some(vec![range]), pool_ref: None, count: None });
         assert_eq!(claims(&cluster, &[], "blue-nodes").unwrap_err().reason, TenantClusterReason::NotSupported);
+    }
+
+    #[test]
+    fn a_cluster_whose_namespace_would_have_more_than_its_share_of_a_pool_is_given_none() {
+        let (cluster, mut pool) = (cluster(), pool());
+        // An endpoint in the subnet, three nodes and two addresses for Services.
+        pool.spec.limit_per_namespace = Some(5);
+        let mut seen = Vec::new();
+        let why = until_all(&cluster, &[pool.clone()], &mut seen).unwrap_err();
+        let words = "the namespace team-blue has 5 addresses of the IPPool blue-nodes, as many as it may have";
+        assert_eq!(why.reason, TenantClusterReason::AddressesMissing);
+        assert!(why.message.starts_with(words) && seen.is_empty(), "{why:?}");
+        pool.spec.limit_per_namespace = Some(6);
+        until_all(&cluster, &[pool], &mut seen).unwrap();
+        assert_eq!(seen.len(), 6);
     }
 
     #[test]

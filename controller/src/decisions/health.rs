@@ -28,20 +28,25 @@ pub enum Doing {
     Nothing,
 }
 
-/// The conditions of a cluster for which no VM was begun. `obstacle` is what is in the way.
+/// The conditions of a cluster for which no VM was begun. `obstacle` is what is in the way: what is not known may be known at the next look,
+/// such as what a vCenter says that was silent, and nobody has to see to it.
 pub fn before(obstacle: Option<&Obstacle>, paused: bool) -> Vec<Said> {
-    use TenantClusterReason::{ControlNodesChange, Forming, Making, NotReady, Paused, Possible, Stuck};
+    use TenantClusterReason::{
+        ControlNodesChange, Forming, Making, NotReady, Paused, Possible, PreflightNotKnown, Stuck,
+    };
     let none = String::new;
     let preflight = match obstacle {
         Some(obstacle) => (obstacle.reason, obstacle.message.clone()),
-        None if paused => {
-            (TenantClusterReason::PreflightNotKnown, "it is not judged while the cluster is paused".to_owned())
-        }
+        None if paused => (PreflightNotKnown, "it is not judged while the cluster is paused".to_owned()),
         None => (Possible, none()),
     };
     let control_plane = (Forming, "no control node was made yet".to_owned());
     match obstacle {
         _ if paused => vec![preflight, control_plane, (Paused, none()), (NotReady, "it is paused".to_owned())],
+        Some(obstacle) if obstacle.reason == PreflightNotKnown => {
+            let words = || obstacle.message.clone();
+            vec![preflight, control_plane, (ControlNodesChange, words()), (Making, words())]
+        }
         Some(obstacle) => {
             vec![preflight, control_plane, (Stuck, obstacle.message.clone()), (NotReady, obstacle.message.clone())]
         }
@@ -330,6 +335,19 @@ mod tests {
             assert_eq!(reason(&said, condition), expected);
         }
         assert_eq!(about(&said, "NodesReady").1, "shop-general has 2 of 3 workers Ready");
+    }
+
+    #[test]
+    fn before_the_first_vm_a_person_is_called_for_an_obstacle_and_not_for_what_is_not_known_yet() {
+        let said = |why| before(Some(&Obstacle::new(why, "the vCenter dc1 does not answer")), false);
+        let words = "the vCenter dc1 does not answer".to_owned();
+        let unknown = said(Why::PreflightNotKnown);
+        assert_eq!(about(&unknown, "Preflight"), (Why::PreflightNotKnown, words.clone()));
+        assert_eq!(about(&unknown, "Progressing"), (Why::ControlNodesChange, words.clone()));
+        assert_eq!(about(&unknown, "Ready"), (Why::Making, words.clone()));
+        assert_eq!(about(&said(Why::AddressesMissing), "Progressing"), (Why::Stuck, words));
+        let paused = before(Some(&Obstacle::new(Why::PreflightNotKnown, "x")), true);
+        assert_eq!(reason(&paused, "Progressing"), Why::Paused);
     }
 
     #[test]

@@ -121,7 +121,8 @@ impl Control {
     }
 
     /// Makes an object, or changes it to what is said of it here; whatever else it has stays. With `dry_run` the API server judges
-    /// it and keeps nothing.
+    /// it and keeps nothing. What another command of ours has set by [`Self::patch`] is set anew: for the API server that is another
+    /// owner of the field, of the same name. What anybody else has set is not.
     ///
     /// # Errors
     /// [`Refused`]; or nobody knows whether it was done.
@@ -130,7 +131,11 @@ impl Control {
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
         let path = format!("{}/{name}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}", of.path());
         let attempt = || format!("applying {name} of {of}");
-        let answer = self.0.wait(self.0.apply(&path, object)).with_context(attempt)?;
+        let apply = |path: &str| self.0.wait(self.0.apply(path, object)).with_context(attempt);
+        let mut answer = apply(&path)?;
+        if is_conflict_with_own(&answer) {
+            answer = apply(&format!("{path}&force=true"))?;
+        }
         understood(&answer).with_context(attempt)
     }
 
@@ -186,6 +191,20 @@ fn missing(answer: &Answer) -> bool {
         && said["details"]["name"].is_string()
 }
 
+/// Whether nothing but other ways of writing of these commands is in the way of applying an object. The API server says of each field that
+/// is another one's which it is, and whose: `conflict with "kaas" with subresource "scale" using kaas.local/v1alpha1 at …` (Kubernetes,
+/// "Server-Side Apply", conflicts).
+fn is_conflict_with_own(answer: &Answer) -> bool {
+    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let own = format!("conflict with \"{MANAGER}\"");
+    let is_own = |cause: &Value| {
+        let whose = cause["message"].as_str().and_then(|message| message.strip_prefix(&own));
+        cause["reason"] == "FieldManagerConflict" && whose.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    };
+    let causes = said["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    answer.status == 409 && said["reason"] == "Conflict" && !causes.is_empty() && causes.iter().all(is_own)
+}
+
 /// What was answered, whole: what is made of it may be written again.
 fn understood(answer: &Answer) -> anyhow::Result<Value> {
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -197,7 +216,8 @@ fn understood(answer: &Answer) -> anyhow::Result<Value> {
             _ => Err(anyhow!("the answer is no object: {}", answer.words())),
         },
         404 if said["kind"] != "Status" => Err(Refused(
-            "the API server does not know this kind: its image is of before tenant clusters were objects, or it is no control cluster"
+            "the API server does not know this kind: a control cluster brings its kinds within a minute or two of its last node's joining, \
+             so wait, and try again; else its image is of before tenant clusters were objects, or it is no control cluster"
                 .to_owned(),
         )
         .into()),
@@ -231,6 +251,33 @@ mod tests {
         assert!(!missing(&answer(404, r#"{"kind": "Status", "reason": "NotFound", "details": {}}"#)));
         let told = format!("{:#}", understood(&answer(404, "404 page not found\n")).unwrap_err());
         assert!(told.contains("does not know this kind"), "{told}");
+        let (waits, gives_up) = (told.find("within a minute or two"), told.find("before tenant clusters"));
+        assert!(waits.is_some() && waits < gives_up, "a young cluster is the first that comes to mind: {told}");
+    }
+
+    #[test]
+    fn only_what_these_commands_have_set_themselves_is_set_anew() {
+        let conflict = |status: u16, messages: &[&str]| {
+            let cause = |message: &&str| json!({"reason": "FieldManagerConflict", "message": message, "field": ".spec.replicas"});
+            let causes: Vec<Value> = messages.iter().map(cause).collect();
+            let body = json!({"kind": "Status", "reason": "Conflict", "details": {"causes": causes}, "message": "x"});
+            is_conflict_with_own(&answer(status, &body.to_string()))
+        };
+        let scaled =
+            r#"conflict with "kaas" with subresource "scale" using kaas.local/v1alpha1 at 2026-12-01T09:00:00Z"#;
+        let (patched, applied) = (r#"conflict with "kaas" using kaas.local/v1alpha1"#, r#"conflict with "kaas""#);
+        assert!(conflict(409, &[scaled, patched, applied]));
+        for other in
+            [r#"conflict with "kubectl-edit" using kaas.local/v1alpha1"#, r#"conflict with "kaas-controller""#, ""]
+        {
+            assert!(!conflict(409, &[scaled, other]), "{other}");
+        }
+        let odd = r#"conflict with "kaas"" is a name"#;
+        assert!(!conflict(409, &[]) && !conflict(422, &[scaled]) && !conflict(409, &[odd]));
+        assert!(!is_conflict_with_own(&answer(
+            409,
+            r#"{"kind": "Status", "reason": "Conflict", "message": "changed"}"#
+        )));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod arguments;
 mod confirm;
 mod judge;
+mod tenants;
 mod words;
 
 #[cfg(test)]
@@ -113,6 +114,7 @@ pub fn destroy(arguments: &Destroy) -> anyhow::Result<ExitCode> {
         left: unheld.goes.iter().map(words::disk_goes_as_well).collect(),
         doubtful: unheld.doubtful.iter().map(words::disk_in_doubt).collect(),
         held: unheld.held.iter().map(words::disk_held).collect(),
+        tenants: looks.tenants(&place)?,
         ..Going::of(name, &*site, arguments.data_disks)
     };
     let given = arguments.confirm.clone();
@@ -298,6 +300,12 @@ impl<'a> Run<'a> {
             }
         };
         uuids.iter().filter(|uuid| !gone.contains(uuid)).map(of).collect()
+    }
+
+    /// What is to say of tenant clusters that the cluster has; none if it has none.
+    fn tenants(&self, place: &Place) -> anyhow::Result<Option<String>> {
+        let (key, nodes) = (deployer_key_there(&self.file.deployer_key), self.file.addresses());
+        self.site.run(self.ending, async |_| Ok(tenants::told(key, place, &nodes).await))
     }
 
     fn with<T>(

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use contract::deployer::Fingerprint;
@@ -317,6 +317,15 @@ impl Known {
     }
 }
 
+/// A client by what a node gives for the deployer's key, good for a day. The cluster's authority has to be noted.
+///
+/// # Errors
+/// Why no node gives it.
+pub async fn client_by_key(deployer: &Deployer, place: &Place, nodes: &[(String, Ipv4Addr)]) -> anyhow::Result<Client> {
+    let (credentials, ..) = first_given(deployer, place, nodes, &Known::default()).await?;
+    deployer.client(&credentials)
+}
+
 /// What a node gives for the deployer's key, good for a day.
 async fn issued(
     deployer: &Deployer,
@@ -324,12 +333,23 @@ async fn issued(
     nodes: &[(String, Ipv4Addr)],
     known: &Known,
 ) -> anyhow::Result<Given> {
+    let (credentials, ends, whence) = first_given(deployer, place, nodes, known).await?;
+    Ok(Given { nodes: Arc::new(deployer.client(&credentials)?), ends, whence })
+}
+
+/// The first credentials that a node gives for the deployer's key, when they end, and by which VM.
+async fn first_given(
+    deployer: &Deployer,
+    place: &Place,
+    nodes: &[(String, Ipv4Addr)],
+    known: &Known,
+) -> anyhow::Result<(Credentials, SystemTime, String)> {
     let mut last = anyhow::anyhow!("no VM of the deployment is on");
     let noted = fleet::deploy::authority(&*place.store, place.hypervisor.deployment()).await?;
     let believed = known.believed(noted)?;
     for (address, vm) in running(nodes, &place.hypervisor.vms().await?) {
         match asked(deployer, &*place.hypervisor, address, vm, &believed).await {
-            Ok(given) => return Ok(given),
+            Ok((credentials, ends)) => return Ok((credentials, ends, vm.name.clone())),
             Err(error) => last = error.context(vm.name.clone()),
         }
     }
@@ -353,12 +373,12 @@ async fn asked(
     address: Ipv4Addr,
     vm: &Vm,
     believed: &Believed,
-) -> anyhow::Result<Given> {
+) -> anyhow::Result<(Credentials, SystemTime)> {
     let shown = hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
     believed.has(shown.authority)?;
     let credentials = deployer.credentials(address, &shown).await?;
     let ends = credentials.ends().context("what it gives does not say when it ends")?;
-    Ok(Given { nodes: Arc::new(deployer.client(&credentials)?), ends, whence: vm.name.clone() })
+    Ok((credentials, ends))
 }
 
 #[cfg(test)]

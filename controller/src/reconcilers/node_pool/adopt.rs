@@ -118,7 +118,11 @@ impl PoolWork<'_> {
         let other = all.into_iter().find(|it| it.spec.address == text && Some(&it.spec.claimant.uid) != own);
         Ok(match other {
             Some(other) => {
-                Err(format!("{} has the address {text}, which is {}'s by now", worker.name, other.spec.claimant.name))
+                let claimant = &other.spec.claimant;
+                // What is in other namespaces is told to nobody.
+                let is_near = claimant.namespace == known.like.namespace().unwrap_or_default();
+                let whose = if is_near { claimant.name.as_str() } else { "somebody in another namespace" };
+                Err(format!("{} has the address {text}, which is taken by {whose} by now", worker.name))
             }
             None => Ok(Some(address)),
         })
