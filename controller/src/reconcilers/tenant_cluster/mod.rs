@@ -3,10 +3,9 @@
 //! goes on by looking. Its workers are its NodePools' own.
 
 mod add_ons;
-mod adopt;
+mod adoption;
 mod begin;
 mod deploy;
-mod drift;
 mod leave;
 mod left;
 mod note;

@@ -32,7 +32,7 @@ mod translate;
 
 pub(super) use self::decide::{Changing, last_swap, lowest};
 pub(super) use self::judge::JUDGING;
-pub(super) use self::operator::issued;
+pub(super) use self::operator::{Operator, issued};
 
 use std::time::Duration;
 

@@ -7,10 +7,10 @@ use fleet::hypervisor::Vm;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::operations::last_swap;
-use super::place::Opened;
-use super::run::STUCK;
-use super::{After, Work};
+use super::super::operations::last_swap;
+use super::super::place::Opened;
+use super::super::run::STUCK;
+use super::super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{Doing, Swapping, ahead, are_bare, drifted, is_to_adopt, may_adopt, why_not_adopted};
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster};
@@ -18,7 +18,7 @@ use crate::reach::{Collection, Failure};
 
 impl Work<'_> {
     /// What is done where VMs are newer than the database, or a person has asked for them to be adopted; none where neither is so.
-    pub(super) async fn drifts(
+    pub(in crate::reconcilers::tenant_cluster) async fn drifts(
         &self,
         cluster: &TenantCluster,
         (deployment, machines): (&Deployment, &[Machine]),
@@ -104,7 +104,7 @@ impl Work<'_> {
 
     /// The VMs that are newer than what is kept of the cluster, or than the journal of a swap that is open; none at all where the place
     /// does not say.
-    pub(super) async fn newer(
+    pub(in crate::reconcilers::tenant_cluster) async fn newer(
         &self,
         cluster: &TenantCluster,
         opened: &Opened,
