@@ -10,13 +10,14 @@ use uuid::Uuid;
 
 use super::begin::{pin_told, told};
 use super::deploy::Ran;
-use super::operations::{Changing, issued, lowest};
+use super::operations::Changing;
+use super::own_guests::issued;
 use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
-    unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, lowest_minor,
+    told_otherwise, unchanged,
 };
 use crate::objects::{Deployment, Goal, Machine, OperationReason, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
@@ -311,7 +312,7 @@ impl Work<'_> {
             _ => (comes.or(both), changing.change.obstacle().cloned()),
         };
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
-        let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
+        let minor = lowest_minor(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
         let add_ons = self.add_ons(cluster, seen.formed).await?;
         let said: Vec<Said> = health.conditions().into_iter().chain(add_ons).collect();

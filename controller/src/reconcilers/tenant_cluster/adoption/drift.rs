@@ -7,12 +7,13 @@ use fleet::hypervisor::Vm;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::super::operations::last_swap;
 use super::super::place::Opened;
 use super::super::run::STUCK;
 use super::super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{Doing, Swapping, ahead, are_bare, drifted, is_to_adopt, may_adopt, why_not_adopted};
+use crate::decisions::{
+    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
+};
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster};
 use crate::reach::{Collection, Failure};
 
@@ -122,8 +123,7 @@ impl Work<'_> {
     /// The VMs that are newer than the journal of a swap that is open; none at all where the place does not say.
     async fn ahead(&self, cluster: &TenantCluster, opened: &Opened) -> Result<Option<Vec<Vm>>, Trouble> {
         let operations = self.operations(cluster).await?;
-        let open = last_swap(&operations).filter(|last| matches!(Swapping::of(last), Ok(Some(it)) if it.is_open()));
-        let Some(open) = open else { return Ok(Some(Vec::new())) };
+        let Some(open) = last_swap(&operations).filter(is_open_swap) else { return Ok(Some(Vec::new())) };
         let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
         self.term.may()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))

@@ -1,7 +1,6 @@
 //! What comes next, decided by objects and by how large VMs were seen to be; and since when the control nodes of an upgrade that waits for its
 //! commit are good, which is noted in its Operation.
 
-use contract::minor::Minor;
 use fleet::deploy::DeployStatus;
 use fleet::upgrade::Verb;
 use k8s_openapi::api::core::v1::Node;
@@ -10,10 +9,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::super::Work;
-use super::tell::asked;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, control_cluster, good, has_drifted, unsettled,
+    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, asked, control_cluster, good, has_drifted, last_swap,
+    lowest_minor, raise_name, unsettled,
 };
 use crate::objects::{
     ControlPlaneSize, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterReason,
@@ -95,30 +94,6 @@ impl Changing {
     }
 }
 
-/// The lowest minor of Kubernetes that control nodes are at.
-pub(in crate::reconcilers::tenant_cluster) fn lowest(machines: &[Machine]) -> Option<Minor> {
-    machines.iter().filter_map(|machine| machine.spec.kubernetes.parse().ok()).min()
-}
-
-/// The last swap whose journal was begun.
-pub(in crate::reconcilers::tenant_cluster) fn last_swap(operations: &[Operation]) -> Option<&Operation> {
-    let begun = |operation: &&Operation| {
-        let status = operation.status.as_ref();
-        operation.spec.kind == OperationKind::Swap && status.is_some_and(|status| !status.entries.is_empty())
-    };
-    operations.iter().filter(begun).max_by_key(|operation| operation.status.as_ref().map(|status| status.hold))
-}
-
-/// Whether a swap has not ended.
-pub(super) fn is_open(operation: &&Operation) -> bool {
-    matches!(Swapping::of(operation), Ok(Some(swapping)) if swapping.is_open())
-}
-
-/// The name of the Operation that takes a cluster to a minor.
-pub(super) fn raising(cluster: &TenantCluster, to: &str) -> String {
-    format!("{}-kubernetes-{}", cluster.name_any(), to.replace('.', "-"))
-}
-
 impl Looked {
     /// Decides what comes next, at this time. `swapping` is how far the last swap is.
     fn decides(
@@ -130,7 +105,7 @@ impl Looked {
     ) -> Changing {
         let swap = last_swap(&self.operations);
         // The one that is under way, whatever is wanted by now.
-        let wanted = raising(cluster, &cluster.spec.version);
+        let wanted = raise_name(cluster, &cluster.spec.version);
         let is_raising = |operation: &&Operation| {
             let outcome = operation.status.as_ref().and_then(|status| status.outcome.as_ref());
             operation.spec.kind == OperationKind::RaiseKubernetes && outcome.is_none()
@@ -144,7 +119,7 @@ impl Looked {
             abandoned: unsettled(&self.operations),
             raise,
             images: &self.images,
-            minor: lowest(machines),
+            minor: lowest_minor(machines),
             size: self.size.clone(),
             room: self.room.clone(),
             plan_room: self.plan_room.clone(),

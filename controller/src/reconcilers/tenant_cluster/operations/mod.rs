@@ -30,9 +30,9 @@ mod swap;
 mod tell;
 mod translate;
 
-pub(super) use self::decide::{Changing, last_swap, lowest};
+pub(super) use self::decide::Changing;
 pub(super) use self::judge::JUDGING;
-pub(super) use self::operator::{Operator, issued};
+pub(super) use self::operator::Operator;
 
 use std::time::Duration;
 

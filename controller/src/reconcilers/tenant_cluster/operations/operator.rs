@@ -7,14 +7,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use fleet::authority::{Snapshots, TakeOver};
 use fleet::deploy::{Guests, Kept};
-use fleet::hypervisor::{PowerState, Vm};
 use fleet::node::Credentials;
 use fleet::upgrade::{Asking, Deployment, Given, KubernetesOptions, Notice, Options, Renewed, Target};
 use kube::ResourceExt;
 use tokio::sync::watch;
-use zeroize::Zeroizing;
 
 use super::super::Work;
+use super::super::own_guests::issued;
 use super::super::place::Opened;
 use super::super::runner::{PACE, PAUSE_LIMIT};
 use super::own_nodes::OwnNodes;
@@ -111,33 +110,4 @@ impl Work<'_> {
         let nodes = Arc::new(OwnNodes::new(self.places.nodes(kubeconfig)?, cluster));
         Ok(Given { nodes, ends, whence: whence.to_owned() })
     }
-}
-
-/// A kubeconfig that one of the control nodes gives its deployer: one that shows the authority with which the cluster has formed.
-///
-/// # Errors
-/// When none gives one.
-pub(in crate::reconcilers::tenant_cluster) async fn issued(
-    opened: &Opened,
-    guests: &dyn Guests,
-    kept: &Kept,
-) -> anyhow::Result<Zeroizing<String>> {
-    let vms = opened.hypervisor.vms().await?;
-    let mut last = anyhow::anyhow!("no VM of a control node is on");
-    for node in &kept.nodes {
-        let is_its = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node.name);
-        for vm in vms.iter().filter(is_its).filter(|vm| vm.power == PowerState::On) {
-            let given = async {
-                let shown = opened.hypervisor.fingerprints(&vm.reference).await?.context("it shows no cluster yet")?;
-                let known = kept.authority.context("nothing says which authority is the cluster's")?;
-                anyhow::ensure!(shown.authority == known, "it shows the authority {}, not {known}", shown.authority);
-                guests.kubeconfig(node.address, &shown).await
-            };
-            match given.await {
-                Ok(kubeconfig) => return Ok(kubeconfig),
-                Err(error) => last = error.context(vm.name.clone()),
-            }
-        }
-    }
-    Err(last)
 }

@@ -5,17 +5,12 @@ use serde_json::json;
 
 use super::super::Work;
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{CLUSTER_REF, Stage, Swapping, swap_reasons};
+use crate::decisions::{CLUSTER_REF, Stage, Swapping, asked, swap_reasons};
 use crate::objects::{DO, Operation, OperationKind, OperationReason, OperationStatus, TenantCluster, set};
 use crate::reach::{Collection, Failure, kinds};
 
 /// The word that has something tried again.
 pub(super) const RESUME: &str = "resume";
-
-/// The word that a person has put to an Operation.
-pub(super) fn asked(operation: &Operation) -> Option<&str> {
-    operation.annotations().get(DO).map(String::as_str)
-}
 
 impl Work<'_> {
     /// The Operations of a cluster.
