@@ -19,7 +19,7 @@ use crate::decisions::{
     CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, lowest_minor,
     told_otherwise, unchanged,
 };
-use crate::objects::{Deployment, Goal, Machine, OperationReason, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 use crate::records::kept_of;
 
@@ -179,29 +179,6 @@ impl Work<'_> {
         }
         let is_settled = seen.done && changing.change == Change::Nothing;
         Ok(After::Rest(if is_settled { WATCHING } else { WAITING }))
-    }
-
-    /// Has a swap that is planned and cannot begin say why: nothing runs that would.
-    async fn says_what_waits(&self, cluster: &TenantCluster, changing: &Changing) -> Result<(), Trouble> {
-        let planned = changing.swap.as_ref().filter(|_| changing.is_held_up());
-        let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
-        let said = [(OperationReason::Waiting, obstacle.message.clone())];
-        self.note_operation(cluster, name, &said, |_| ()).await
-    }
-
-    /// Has a swap that is planned say that it waits for control nodes which are powered on: nothing runs of it that would.
-    async fn says_what_is_off(
-        &self,
-        cluster: &TenantCluster,
-        changing: &Changing,
-        seen: &DeployStatus,
-    ) -> Result<(), Trouble> {
-        let Some(plan) = changing.plan() else { return Ok(()) };
-        let off = seen.nodes.iter().filter(|node| node.power == Some(PowerState::Off));
-        let off = off.map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
-        let said =
-            [(OperationReason::Waiting, format!("powered off, and powered on before anything of it begins: {off}"))];
-        self.note_operation(cluster, plan, &said, |_| ()).await
     }
 
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.

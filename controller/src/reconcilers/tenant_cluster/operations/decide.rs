@@ -1,5 +1,4 @@
-//! What comes next, decided by objects and by how large VMs were seen to be; and since when the control nodes of an upgrade that waits for its
-//! commit are good, which is noted in its Operation.
+//! What comes next, decided by objects and by how large VMs were seen to be.
 
 use fleet::deploy::DeployStatus;
 use fleet::upgrade::Verb;
@@ -11,8 +10,8 @@ use kube::ResourceExt;
 use super::super::Work;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, asked, control_cluster, good, has_drifted, last_swap,
-    lowest_minor, raise_name, unsettled,
+    Change, Obstacle, Rest, SeenCluster, Stage, Swapping, asked, control_cluster, has_drifted, last_swap, lowest_minor,
+    raise_name, unsettled,
 };
 use crate::objects::{
     ControlPlaneSize, Machine, NodeImage, Operation, OperationKind, TenantCluster, TenantClusterReason,
@@ -80,6 +79,27 @@ impl Changing {
     fn is_plan(&self) -> bool {
         let is_plan = |swapping: &Swapping| swapping.stage == Stage::Goes && swapping.is_planned();
         self.swap.as_ref().is_some_and(|(_, swapping)| is_plan(swapping))
+    }
+
+    /// Whether nothing is begun now, and what is under way rests; nobody knows it where nobody has looked.
+    pub(super) fn rests(&self) -> bool {
+        self.looked.as_ref().is_some_and(|looked| looked.rests.is_some())
+    }
+
+    /// What follows once the last swap says since when all nodes are good, and when that was seen last. Nothing else is looked at once more.
+    pub(super) fn with_good(
+        self,
+        cluster: &TenantCluster,
+        machines: &[Machine],
+        good: (Option<Time>, Option<Time>),
+        now: Timestamp,
+    ) -> Self {
+        match self {
+            Self { swap: Some((name, swapping)), looked: Some(looked), .. } => {
+                looked.with_good(&name, good).decides(cluster, machines, Some(swapping), now)
+            }
+            changing => changing,
+        }
     }
 
     /// The size that a Provider has no room for, where that alone is in the way, or ends what is only planned. For what nobody wants any more
@@ -192,38 +212,5 @@ impl Work<'_> {
         };
         let looked = Looked { operations, images, rests, size, room, plan_room };
         Ok(looked.decides(cluster, machines, swapping, self.clock.time().0))
-    }
-
-    /// Notes since when all control nodes are good on the new image and a person may say that it goes back, or that it is not so; and decides
-    /// by that. Nothing else is looked at once more.
-    pub(in crate::reconcilers::tenant_cluster) async fn counts_good(
-        &self,
-        cluster: &TenantCluster,
-        changing: Changing,
-        machines: &[Machine],
-        are_good: bool,
-    ) -> Result<Changing, Trouble> {
-        let Some((name, swapping)) = &changing.swap else { return Ok(changing) };
-        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
-        let Some(operation) = found.attempting("reading an Operation")? else { return Ok(changing) };
-        let before = operation.status.unwrap_or_default();
-        // While it rests words are refused: whoever was told to wait has the whole time afterwards.
-        let rests = changing.looked.as_ref().is_some_and(|looked| looked.rests.is_some());
-        let is_counted = are_good && swapping.stage == Stage::Upgraded && !rests;
-        let (since, seen) = is_counted.then(|| good(&before, &self.clock.time())).unzip();
-        if since == before.good_since && seen == before.good_seen {
-            return Ok(changing);
-        }
-        self.note_operation(cluster, name, &[], |status| {
-            (status.good_since, status.good_seen) = (since.clone(), seen.clone());
-        })
-        .await?;
-        Ok(match changing {
-            Changing { swap: Some((name, swapping)), looked: Some(looked), .. } => {
-                let looked = looked.with_good(&name, (since, seen));
-                looked.decides(cluster, machines, Some(swapping), self.clock.time().0)
-            }
-            changing => changing,
-        })
     }
 }

@@ -13,8 +13,8 @@
 //! What is decided is given to whoever does it by `act.rs`; what a run does meanwhile is `doing.rs`. Nodes are asked through `operator.rs` and
 //! `own_nodes.rs`, and what `fleet` takes and says is translated in `translate.rs`.
 //!
-//! A person's word is put to an Operation, and is taken away once it is noted what became of it (`tell.rs`). Where it all stands is read
-//! anew each time. Nothing here is remembered.
+//! What Operations say is written by `tell.rs`: what they wait for, too. A person's word is put to one, and is taken away there once it is
+//! noted what became of it. Where it all stands is read anew each time. Nothing here is remembered.
 
 mod act;
 mod decide;
