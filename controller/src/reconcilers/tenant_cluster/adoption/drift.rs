@@ -7,8 +7,8 @@ use fleet::hypervisor::Vm;
 use kube::ResourceExt;
 use serde_json::json;
 
+use super::super::maintain::STUCK;
 use super::super::place::Opened;
-use super::super::run::STUCK;
 use super::super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{

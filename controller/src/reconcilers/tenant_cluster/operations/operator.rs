@@ -13,9 +13,9 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 
 use super::super::Work;
+use super::super::heeding::{PACE, PAUSE_LIMIT};
 use super::super::own_guests::issued;
 use super::super::place::Opened;
-use super::super::runner::{PACE, PAUSE_LIMIT};
 use super::own_nodes::OwnNodes;
 use crate::context::Trouble;
 use crate::objects::TenantCluster;

@@ -5,8 +5,8 @@ use kube::ResourceExt;
 
 use super::super::{After, Work};
 use super::WAITING;
+use super::fleet_upgrade::{Done, Task};
 use super::operator::Operator;
-use super::running::{Done, Task};
 use super::tell::RESUME;
 use super::translate::{options, target};
 use crate::context::{Attempt, Trouble};

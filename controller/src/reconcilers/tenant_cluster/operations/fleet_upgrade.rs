@@ -1,4 +1,4 @@
-//! `fleet` at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
+//! `fleet`'s upgrade at work on an Operation of one cluster: one run, which ends where it can be gone on with. It is asked to end there when a
 //! person wants something else, and at a step at which no node is away when the cluster is paused.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::super::runner::{Gone, TELLING};
+use super::super::heeding::{Gone, TELLING};
 use super::super::{HEEDING, Work};
 use super::doing::{Doing, rests};
 use super::operator::{OVER, Operator};

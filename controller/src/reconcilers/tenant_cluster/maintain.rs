@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::begin::{pin_told, told};
-use super::deploy::Ran;
+use super::fleet_deploy::Ran;
 use super::operations::Changing;
 use super::own_guests::issued;
 use super::place::{Opened, unavailable};
@@ -32,7 +32,7 @@ const WATCHING: Duration = Duration::from_secs(60);
 
 impl Work<'_> {
     /// Goes on with a cluster whose control nodes were begun.
-    pub(super) async fn run(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    pub(super) async fn maintain(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
         let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
             return Ok(After::Again);
         };
