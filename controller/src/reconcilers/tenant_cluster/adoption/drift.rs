@@ -4,8 +4,6 @@
 
 use fleet::deploy::{DeployStatus, Guests};
 use fleet::hypervisor::Vm;
-use kube::ResourceExt;
-use serde_json::json;
 
 use super::super::maintain::STUCK;
 use super::super::place::Opened;
@@ -15,7 +13,7 @@ use crate::decisions::{
     Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
 };
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster};
-use crate::reach::{Collection, Failure};
+use crate::reach::kinds;
 
 impl Work<'_> {
     /// What is done where VMs are newer than the database, or a person has asked for them to be adopted; none where neither is so.
@@ -93,14 +91,8 @@ impl Work<'_> {
 
     /// Takes away that a person has asked for VMs to be adopted: it is noted.
     async fn has_adopted(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
-        let of = Collection::of::<TenantCluster>(cluster.namespace().as_deref());
         let Some(now) = self.find(cluster).await?.filter(is_to_adopt) else { return Ok(()) };
-        let version = &now.metadata.resource_version;
-        let part = json!({"metadata": {"resourceVersion": version, "annotations": {ADOPT: null}}});
-        match self.objects.patch(&of, &now.name_any(), &part).await {
-            Err(Failure::Missing) => Ok(()),
-            written => written.map(drop).attempting("taking away that VMs are to be adopted"),
-        }
+        kinds::remove_annotation(self.objects, &now, ADOPT).await.attempting("taking away that VMs are to be adopted")
     }
 
     /// The VMs that are newer than what is kept of the cluster, or than the journal of a swap that is open; none at all where the place

@@ -4,14 +4,13 @@
 use fleet::deploy::DeployStatus;
 use fleet::hypervisor::PowerState;
 use kube::ResourceExt;
-use serde_json::json;
 
 use super::super::Work;
 use super::decide::Changing;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{CLUSTER_REF, Stage, Swapping, asked, good, swap_reasons};
 use crate::objects::{DO, Machine, Operation, OperationKind, OperationReason, OperationStatus, TenantCluster, set};
-use crate::reach::{Collection, Failure, kinds};
+use crate::reach::{Failure, kinds};
 
 /// The word that has something tried again.
 pub(super) const RESUME: &str = "resume";
@@ -139,16 +138,11 @@ impl Work<'_> {
     /// Takes away what a person has asked of an Operation, if it is still this.
     pub(super) async fn answered(&self, cluster: &TenantCluster, name: &str, word: &str) -> Result<(), Trouble> {
         const ATTEMPT: &str = "taking away what was asked of an Operation";
-        let namespace = cluster.namespace();
-        let found = kinds::find::<Operation>(self.objects, namespace.as_deref(), name).await.attempting(ATTEMPT)?;
-        let Some(operation) = found.filter(|operation| asked(operation) == Some(word)) else { return Ok(()) };
-        let version = &operation.metadata.resource_version;
-        let part = json!({"metadata": {"resourceVersion": version, "annotations": {DO: null}}});
-        let of = Collection::of::<Operation>(namespace.as_deref());
-        match self.objects.patch(&of, name, &part).await {
-            Err(Failure::Missing) => Ok(()),
-            written => written.map(drop).attempting(ATTEMPT),
-        }
+        let found = kinds::find::<Operation>(self.objects, cluster.namespace().as_deref(), name).await;
+        let Some(operation) = found.attempting(ATTEMPT)?.filter(|operation| asked(operation) == Some(word)) else {
+            return Ok(());
+        };
+        kinds::remove_annotation(self.objects, &operation, DO).await.attempting(ATTEMPT)
     }
 
     /// Takes away whatever a person has asked of an Operation.
