@@ -12,7 +12,7 @@ use fleet::workers::PodSeen;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::objects::NodePoolSpec;
+use crate::objects::{NodePoolSpec, TenantCluster, VMClass};
 use crate::reach::in_memory::Fault;
 use crate::reach::{Objects, Placeable};
 use crate::reconcilers::points::drawn;
