@@ -1,5 +1,5 @@
 //! VMs that are newer than the control cluster's database, as where that was restored from a snapshot; and whether control nodes run in
-//! VMs that nothing is noted of, by what Machines say of what was seen last. Pure.
+//! VMs that nothing is noted of, by what Machines say of what was seen last, for where no VM can be looked at. Pure.
 
 use std::collections::BTreeSet;
 
@@ -86,6 +86,10 @@ fn uuid(value: Option<&Value>) -> Option<Uuid> {
 }
 
 /// Whether a control node runs in a VM that was neither made for it at first, nor noted by a swap that there is.
+///
+/// [`drifted`] judges VMs that were looked at, and where there are some that are newer nothing else is decided. This one judges objects alone,
+/// by what Machines say of the last look: it is all that is known while the vCenter does not answer, and what comes next is decided then,
+/// too. By it nobody goes by the image and the size that are pinned before the nodes were asked.
 pub fn has_drifted(deployment: Option<&Deployment>, machines: &[Machine], operations: &[Operation]) -> bool {
     let at_first = deployment.into_iter().flat_map(|it| &it.nodes).flat_map(|node| [&node.drawn, &node.vm]);
     let at_first = at_first.flatten().filter_map(|text| text.parse::<Uuid>().ok());

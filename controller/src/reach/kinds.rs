@@ -1,5 +1,5 @@
-//! Objects by their types: found, listed, made; and of one that was read its status or its finalizers written, in one request that is
-//! refused where somebody else was faster. What this version does not know of an object stays as it is.
+//! Objects by their types: found, listed, made; and of one that was read its status or its finalizers written, or an annotation taken off, in
+//! one request that is refused where somebody else was faster. What this version does not know of an object stays as it is.
 
 use std::fmt::Debug;
 
@@ -111,6 +111,21 @@ pub async fn releases<K: Kind>(objects: &dyn Objects, seen: &K, finalizer: &str)
     match finalized(objects, seen, &left).await {
         Err(Failure::Missing) => Ok(true),
         written => written.map(|()| true),
+    }
+}
+
+/// Takes an annotation off the one that was read: what a person has asked by it is answered.
+///
+/// # Errors
+/// [`Failure::Changed`] when it was changed since.
+pub async fn remove_annotation<K: Kind>(objects: &dyn Objects, seen: &K, annotation: &str) -> Result<(), Failure> {
+    let part = json!({
+        "metadata": {"resourceVersion": seen.meta().resource_version, "annotations": {annotation: null}},
+    });
+    let of = Collection::of::<K>(seen.namespace().as_deref());
+    match objects.patch(&of, &seen.name_any(), &part).await {
+        Err(Failure::Missing) => Ok(()),
+        written => written.map(drop),
     }
 }
 

@@ -8,7 +8,8 @@ use fleet::hypervisor::{Hypervisor, Vm};
 use fleet::workers::{Cluster, NodeSeen};
 use kube::ResourceExt;
 
-use super::{Known, PoolWork};
+use super::PoolWork;
+use super::known::Known;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{AdoptedWorker, Witnesses, adopted_workers, claimant, claimed, gives_out};
 use crate::objects::{IPAddress, Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fleet::deploy::{Arrived, Wait, Wish};
 use kube::ResourceExt;
 
-use super::deploy::Ran;
+use super::fleet_deploy::Ran;
 use super::left::what_is_left;
 use super::place::unavailable;
 use super::{After, Work};

@@ -5,7 +5,7 @@ use fleet::hypervisor::Vm;
 
 use super::*;
 use crate::decisions::claimed;
-use crate::objects::{ADOPT, Claimant, IPAddress, Purpose};
+use crate::objects::{ADOPT, Claimant, IPAddress, IPPool, Purpose};
 use crate::reconcilers::tenant_cluster::tests::Mortal;
 
 /// All objects at one moment.

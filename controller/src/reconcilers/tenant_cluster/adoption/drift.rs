@@ -4,21 +4,20 @@
 
 use fleet::deploy::{DeployStatus, Guests};
 use fleet::hypervisor::Vm;
-use kube::ResourceExt;
-use serde_json::json;
 
-use super::operations::last_swap;
-use super::place::Opened;
-use super::run::STUCK;
-use super::{After, Work};
+use super::super::maintain::STUCK;
+use super::super::place::Opened;
+use super::super::{After, Work};
 use crate::context::{Attempt, Trouble};
-use crate::decisions::{Doing, Swapping, ahead, are_bare, drifted, is_to_adopt, may_adopt, why_not_adopted};
+use crate::decisions::{
+    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
+};
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster};
-use crate::reach::{Collection, Failure};
+use crate::reach::kinds;
 
 impl Work<'_> {
     /// What is done where VMs are newer than the database, or a person has asked for them to be adopted; none where neither is so.
-    pub(super) async fn drifts(
+    pub(in crate::reconcilers::tenant_cluster) async fn drifts(
         &self,
         cluster: &TenantCluster,
         (deployment, machines): (&Deployment, &[Machine]),
@@ -92,19 +91,13 @@ impl Work<'_> {
 
     /// Takes away that a person has asked for VMs to be adopted: it is noted.
     async fn has_adopted(&self, cluster: &TenantCluster) -> Result<(), Trouble> {
-        let of = Collection::of::<TenantCluster>(cluster.namespace().as_deref());
         let Some(now) = self.find(cluster).await?.filter(is_to_adopt) else { return Ok(()) };
-        let version = &now.metadata.resource_version;
-        let part = json!({"metadata": {"resourceVersion": version, "annotations": {ADOPT: null}}});
-        match self.objects.patch(&of, &now.name_any(), &part).await {
-            Err(Failure::Missing) => Ok(()),
-            written => written.map(drop).attempting("taking away that VMs are to be adopted"),
-        }
+        kinds::remove_annotation(self.objects, &now, ADOPT).await.attempting("taking away that VMs are to be adopted")
     }
 
     /// The VMs that are newer than what is kept of the cluster, or than the journal of a swap that is open; none at all where the place
     /// does not say.
-    pub(super) async fn newer(
+    pub(in crate::reconcilers::tenant_cluster) async fn newer(
         &self,
         cluster: &TenantCluster,
         opened: &Opened,
@@ -122,8 +115,7 @@ impl Work<'_> {
     /// The VMs that are newer than the journal of a swap that is open; none at all where the place does not say.
     async fn ahead(&self, cluster: &TenantCluster, opened: &Opened) -> Result<Option<Vec<Vm>>, Trouble> {
         let operations = self.operations(cluster).await?;
-        let open = last_swap(&operations).filter(|last| matches!(Swapping::of(last), Ok(Some(it)) if it.is_open()));
-        let Some(open) = open else { return Ok(Some(Vec::new())) };
+        let Some(open) = last_swap(&operations).filter(is_open_swap) else { return Ok(Some(Vec::new())) };
         let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
         self.term.may()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))

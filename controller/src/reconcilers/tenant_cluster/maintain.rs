@@ -9,16 +9,17 @@ use kube::ResourceExt;
 use uuid::Uuid;
 
 use super::begin::{pin_told, told};
-use super::deploy::Ran;
-use super::operations::{Changing, issued, lowest};
+use super::fleet_deploy::Ran;
+use super::operations::Changing;
+use super::own_guests::issued;
 use super::place::{Opened, unavailable};
 use super::{After, Work};
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, told_otherwise,
-    unchanged,
+    CLUSTER_FINALIZER, Change, ControlNode, Doing, Health, Keys, KeysSeen, Obstacle, Said, is_due, lowest_minor,
+    told_otherwise, unchanged,
 };
-use crate::objects::{Deployment, Goal, Machine, OperationReason, TenantCluster, TenantClusterReason};
+use crate::objects::{Deployment, Goal, Machine, TenantCluster, TenantClusterReason};
 use crate::reach::kinds;
 use crate::records::kept_of;
 
@@ -31,7 +32,7 @@ const WATCHING: Duration = Duration::from_secs(60);
 
 impl Work<'_> {
     /// Goes on with a cluster whose control nodes were begun.
-    pub(super) async fn run(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
+    pub(super) async fn maintain(&self, cluster: &TenantCluster) -> Result<After, Trouble> {
         let Some(deployment) = cluster.status.as_ref().and_then(|status| status.deployment.as_ref()) else {
             return Ok(After::Again);
         };
@@ -180,29 +181,6 @@ impl Work<'_> {
         Ok(After::Rest(if is_settled { WATCHING } else { WAITING }))
     }
 
-    /// Has a swap that is planned and cannot begin say why: nothing runs that would.
-    async fn says_what_waits(&self, cluster: &TenantCluster, changing: &Changing) -> Result<(), Trouble> {
-        let planned = changing.swap.as_ref().filter(|_| changing.is_held_up());
-        let Some(((name, _), obstacle)) = planned.zip(changing.change.obstacle()) else { return Ok(()) };
-        let said = [(OperationReason::Waiting, obstacle.message.clone())];
-        self.note_operation(cluster, name, &said, |_| ()).await
-    }
-
-    /// Has a swap that is planned say that it waits for control nodes which are powered on: nothing runs of it that would.
-    async fn says_what_is_off(
-        &self,
-        cluster: &TenantCluster,
-        changing: &Changing,
-        seen: &DeployStatus,
-    ) -> Result<(), Trouble> {
-        let Some(plan) = changing.plan() else { return Ok(()) };
-        let off = seen.nodes.iter().filter(|node| node.power == Some(PowerState::Off));
-        let off = off.map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
-        let said =
-            [(OperationReason::Waiting, format!("powered off, and powered on before anything of it begins: {off}"))];
-        self.note_operation(cluster, plan, &said, |_| ()).await
-    }
-
     /// Looks at control nodes whose key is not at hand: they are not asked, and a cluster that has not formed cannot go on.
     async fn locked_out(
         &self,
@@ -311,7 +289,7 @@ impl Work<'_> {
             _ => (comes.or(both), changing.change.obstacle().cloned()),
         };
         let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
-        let minor = lowest(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
+        let minor = lowest_minor(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
         let add_ons = self.add_ons(cluster, seen.formed).await?;
         let said: Vec<Said> = health.conditions().into_iter().chain(add_ons).collect();

@@ -12,9 +12,9 @@ use fleet::deploy::{Guests, Kept};
 use fleet::hypervisor::{PowerState, Vm};
 use kube::ResourceExt;
 
-use super::Work;
-use super::operations::JUDGING;
-use super::place::Opened;
+use super::super::Work;
+use super::super::operations::JUDGING;
+use super::super::place::Opened;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{adopted, left_prepared, may_cancel, pinned_as_run, superseded};
 use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantCluster};
