@@ -107,17 +107,32 @@ fn where_one_object_is_refused_none_is_made() {
 }
 
 #[test]
-fn what_other_commands_have_set_is_set_anew_by_a_create_that_is_given_again_and_what_others_have_set_is_not() {
+fn a_create_that_is_given_again_goes_on_and_undoes_nothing_that_other_commands_have_set_since() {
     let bed = with_shop();
-    bed.says(0, "cluster scale shop 3 -n team-blue --wait=false");
-    bed.says(0, "cluster upgrade shop -n team-blue --kubernetes 1.37 --wait=false");
-    bed.says(0, &format!("{CREATE} --wait=false").replace("1.36", "1.37"));
-    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 2, "as the command says");
-    bed.says(0, "cluster scale shop 3 -n team-blue --wait=false");
+    bed.says(0, "cluster scale shop 1 -n team-blue --wait=false");
+    let (out, _) = bed.says(0, &format!("{CREATE} --dry-run"));
+    assert_eq!(out.matches("shop-workers: .spec.replicas from 1 to 2\n").count(), 1, "{out}");
+    let (out, _) = bed.says(0, &format!("{CREATE} --wait=false"));
+    assert_eq!(out.matches("shop-workers: .spec.replicas from 1 to 2\n").count(), 1, "more take nothing away: {out}");
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 2);
+    // What another person has set since stays: it would go without a question.
+    bed.says(0, "cluster scale shop 10 -n team-blue --wait=false");
+    bed.says(0, "cluster upgrade shop -n team-blue --kubernetes 1.37 --image kaas-tenant-0.3.0 --wait=false");
+    bed.kept().asked.clear();
+    let upgraded = CREATE.replace("1.36", "1.37");
+    for (create, words) in [
+        (CREATE.to_owned(), ".spec.version from 1.37 to 1.36. "),
+        (format!("{upgraded} --image kaas-tenant-0.2.0"), ".spec.image from kaas-tenant-0.3.0 to kaas-tenant-0.2.0. "),
+        (upgraded, "shop-workers since: .spec.replicas from 10 to 2. "),
+    ] {
+        let (_, err) = bed.says(1, &format!("{create} --wait=false"));
+        assert!(err.contains(words) && err.contains("`kaas cluster upgrade`"), "{err}");
+    }
+    assert!(bed.kept().asked.iter().all(|asked| !asked.line.contains("force=true")));
+    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 10);
     bed.kept().owners.values_mut().for_each(|owner| *owner = "kubectl-edit");
     let (_, err) = bed.says(1, &format!("{CREATE} --wait=false"));
     assert!(err.contains("the API server refuses it: Apply failed with 1 conflicts"), "{err}");
-    assert_eq!(bed.kept().object("nodepools", "shop-workers")["spec"]["replicas"], 3);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `kaas cluster …`: tenant clusters as objects of the control cluster. Each command writes what is wanted, which kubectl could
 //! write as well, and waits until the controller has made it so; it makes nothing itself, and may be interrupted at any time.
 
+mod again;
 mod arguments;
 mod followers;
 mod known;
@@ -18,11 +19,12 @@ use clap::Subcommand;
 use controller::objects::{ADOPT, CONFIRM_DELETE, DO};
 use serde_json::{Value, json};
 
+use self::again::may_be_set_anew;
 use self::arguments::{Adopt, Asks, Create, Delete, Get, Kubeconfig, Scale, Upgrade};
 use self::known::{Known, may_be_tried_again};
 use self::wanted::{Wanted, keys};
 use crate::confirm::{ask, by_name};
-use crate::control::{Arrived, Come, Control, Look, Place, Refused, Until, Waiter, text};
+use crate::control::{Arrived, Change, Come, Control, Look, Place, Refused, Until, Waiter, text};
 use crate::output::{Output, json, result};
 
 /// Commands on tenant clusters.
@@ -124,10 +126,19 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
     if control.get(clusters, name)?.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null()) {
         bail!("the cluster {name} is being deleted: wait until it is gone");
     }
-    // All are judged before any is made.
-    let cluster = control.apply(clusters, &wanted.cluster, true)?;
-    let judged: Vec<Value> =
-        wanted.pools.iter().map(|pool| control.apply(pools, pool, true)).collect::<anyhow::Result<_>>()?;
+    // All are judged before any is made. What is set anew is told once: where it is only judged, or where it is done.
+    let apply = |of: Place<'_>, object: &Value, dry_run: bool| {
+        let is_told = dry_run == arguments.dry_run;
+        let tell = |words: &str| {
+            if is_told {
+                until.output.tell(words);
+            }
+        };
+        let may = |name: &str, changes: &[Change<'_>]| may_be_set_anew(name, changes, tell);
+        control.apply_again(of, object, dry_run, &may)
+    };
+    let cluster = apply(clusters, &wanted.cluster, true)?;
+    let judged: Vec<Value> = wanted.pools.iter().map(|pool| apply(pools, pool, true)).collect::<anyhow::Result<_>>()?;
     if arguments.dry_run {
         return match until.output {
             Output::Json => json(&json!({"cluster": cluster, "pools": judged})),
@@ -135,9 +146,9 @@ fn create(arguments: &Create) -> anyhow::Result<ExitCode> {
         }
         .map(|()| ExitCode::SUCCESS);
     }
-    control.apply(clusters, &wanted.cluster, false)?;
+    apply(clusters, &wanted.cluster, false)?;
     for pool in &wanted.pools {
-        control.apply(pools, pool, false)?;
+        apply(pools, pool, false)?;
     }
     let taken = format!("the cluster {name} with {} is asked for", counted(wanted.pools.len()));
     let of_command: Vec<&str> = wanted.pools.iter().map(|pool| text(pool, "/metadata/name")).collect();

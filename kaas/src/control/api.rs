@@ -8,6 +8,8 @@ use controller::objects::{GROUP, VERSION};
 use fleet::node::{Answer, Client, Method, clean};
 use serde_json::{Value, json};
 
+use super::{Change, text};
+
 /// Who applies objects, for the API server: what others have set of an object is not changed by the way.
 const MANAGER: &str = "kaas";
 
@@ -121,22 +123,46 @@ impl Control {
     }
 
     /// Makes an object, or changes it to what is said of it here; whatever else it has stays. With `dry_run` the API server judges
-    /// it and keeps nothing. What another command of ours has set by [`Self::patch`] is set anew: for the API server that is another
-    /// owner of the field, of the same name. What anybody else has set is not.
+    /// it and keeps nothing. What others have set to something else is in the way.
     ///
     /// # Errors
     /// [`Refused`]; or nobody knows whether it was done.
     pub fn apply(&self, of: Place<'_>, object: &Value, dry_run: bool) -> anyhow::Result<Value> {
+        understood(&self.applied(of, object, dry_run, false)?).with_context(|| attempt_of(of, object))
+    }
+
+    /// The same. What other commands of ours have set by [`Self::patch`] is set anew, for to the API server that is another owner of the
+    /// field, of the same name; but two people may have given these commands, so `may` judges each such change before it is made. What
+    /// anybody else has set is not, nor what has changed since it was judged.
+    ///
+    /// # Errors
+    /// As of [`Self::apply`]; or `may` refuses.
+    pub fn apply_again(
+        &self,
+        of: Place<'_>,
+        object: &Value,
+        dry_run: bool,
+        may: &dyn Fn(&str, &[Change<'_>]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Value> {
+        let attempt = || attempt_of(of, object);
+        let answer = self.applied(of, object, dry_run, false)?;
+        let Some(fields) = own_conflicts(&answer) else { return understood(&answer).with_context(attempt) };
+        let name = text(object, "/metadata/name");
+        let gone = || Refused::because(format!("{name} of {of} is not there any more"));
+        let there = self.get(of, name)?.ok_or_else(gone)?;
+        let changes: Vec<Change<'_>> = fields.iter().map(|field| Change::of(field, &there, object)).collect();
+        may(name, &changes)?;
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+        understood(&self.applied(of, &object, dry_run, true)?).with_context(attempt)
+    }
+
+    fn applied(&self, of: Place<'_>, object: &Value, dry_run: bool, force: bool) -> anyhow::Result<Answer> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
-        let path = format!("{}/{name}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}", of.path());
-        let attempt = || format!("applying {name} of {of}");
-        let apply = |path: &str| self.0.wait(self.0.apply(path, object)).with_context(attempt);
-        let mut answer = apply(&path)?;
-        if is_conflict_with_own(&answer) {
-            answer = apply(&format!("{path}&force=true"))?;
-        }
-        understood(&answer).with_context(attempt)
+        let force = if force { "&force=true" } else { "" };
+        let path = format!("{}/{name}?fieldManager={MANAGER}&fieldValidation=Strict{dry_run}{force}", of.path());
+        self.0.wait(self.0.apply(&path, object)).with_context(|| attempt_of(of, object))
     }
 
     /// Says what is known of an object, beside what others say of it.
@@ -182,6 +208,10 @@ impl Control {
     }
 }
 
+fn attempt_of(of: Place<'_>, object: &Value) -> String {
+    format!("applying {} of {of}", text(object, "/metadata/name"))
+}
+
 /// Whether an object is not there: the API server says so in its own words. A path that it does not know is none of its objects.
 fn missing(answer: &Answer) -> bool {
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -191,10 +221,10 @@ fn missing(answer: &Answer) -> bool {
         && said["details"]["name"].is_string()
 }
 
-/// Whether nothing but other ways of writing of these commands is in the way of applying an object. The API server says of each field that
-/// is another one's which it is, and whose: `conflict with "kaas" with subresource "scale" using kaas.local/v1alpha1 at …` (Kubernetes,
-/// "Server-Side Apply", conflicts).
-fn is_conflict_with_own(answer: &Answer) -> bool {
+/// The fields that other commands of ours have set to something else, if nothing but these is in the way of applying an object. The API
+/// server says of each field that is another one's which it is, and whose: `conflict with "kaas" with subresource "scale" using
+/// kaas.local/v1alpha1 at …` (Kubernetes, "Server-Side Apply", conflicts).
+fn own_conflicts(answer: &Answer) -> Option<Vec<String>> {
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let own = format!("conflict with \"{MANAGER}\"");
     let is_own = |cause: &Value| {
@@ -202,7 +232,8 @@ fn is_conflict_with_own(answer: &Answer) -> bool {
         cause["reason"] == "FieldManagerConflict" && whose.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
     let causes = said["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    answer.status == 409 && said["reason"] == "Conflict" && !causes.is_empty() && causes.iter().all(is_own)
+    let is_it = answer.status == 409 && said["reason"] == "Conflict" && !causes.is_empty() && causes.iter().all(is_own);
+    is_it.then(|| causes.iter().map(|cause| text(cause, "/field").to_owned()).collect())
 }
 
 /// What was answered, whole: what is made of it may be written again.
@@ -257,16 +288,17 @@ mod tests {
 
     #[test]
     fn only_what_these_commands_have_set_themselves_is_set_anew() {
-        let conflict = |status: u16, messages: &[&str]| {
+        let conflicts = |status: u16, messages: &[&str]| {
             let cause = |message: &&str| json!({"reason": "FieldManagerConflict", "message": message, "field": ".spec.replicas"});
             let causes: Vec<Value> = messages.iter().map(cause).collect();
             let body = json!({"kind": "Status", "reason": "Conflict", "details": {"causes": causes}, "message": "x"});
-            is_conflict_with_own(&answer(status, &body.to_string()))
+            own_conflicts(&answer(status, &body.to_string()))
         };
+        let conflict = |status: u16, messages: &[&str]| conflicts(status, messages).is_some();
         let scaled =
             r#"conflict with "kaas" with subresource "scale" using kaas.local/v1alpha1 at 2026-12-01T09:00:00Z"#;
         let (patched, applied) = (r#"conflict with "kaas" using kaas.local/v1alpha1"#, r#"conflict with "kaas""#);
-        assert!(conflict(409, &[scaled, patched, applied]));
+        assert_eq!(conflicts(409, &[scaled, patched, applied]).unwrap(), [".spec.replicas"; 3]);
         for other in
             [r#"conflict with "kubectl-edit" using kaas.local/v1alpha1"#, r#"conflict with "kaas-controller""#, ""]
         {
@@ -274,10 +306,8 @@ mod tests {
         }
         let odd = r#"conflict with "kaas"" is a name"#;
         assert!(!conflict(409, &[]) && !conflict(422, &[scaled]) && !conflict(409, &[odd]));
-        assert!(!is_conflict_with_own(&answer(
-            409,
-            r#"{"kind": "Status", "reason": "Conflict", "message": "changed"}"#
-        )));
+        let changed = answer(409, r#"{"kind": "Status", "reason": "Conflict", "message": "changed"}"#);
+        assert_eq!(own_conflicts(&changed), None);
     }
 
     #[test]

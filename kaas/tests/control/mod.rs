@@ -71,7 +71,8 @@ impl Kept {
     pub fn put(&mut self, plural: &str, namespace: &str, name: &str, mut object: Value) {
         self.uids += 1;
         let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-{}", self.uids), "generation": 1,
-                              "creationTimestamp": "2026-01-01T00:00:00Z"});
+                              "creationTimestamp": "2026-01-01T00:00:00Z",
+                              "resourceVersion": self.uids.to_string()});
         merge(&mut object, &json!({ "metadata": metadata }));
         self.objects.insert((plural.to_owned(), namespace.to_owned(), name.to_owned()), object);
     }
@@ -125,6 +126,12 @@ impl Kept {
             ("PATCH", [plural, name]) if asked.form == "application/apply-patch+yaml" => {
                 assert!(has("fieldManager=kaas") && has("fieldValidation=Strict"), "{}", asked.line);
                 let key = key(plural, namespace, name);
+                let seen = &asked.body["metadata"]["resourceVersion"];
+                assert_eq!(has("force=true"), seen.is_string(), "what others have changed meanwhile would be lost");
+                let there = self.objects.get(&key).map(|there| &there["metadata"]["resourceVersion"]);
+                if seen.is_string() && there != Some(seen) {
+                    return refused(409, "the object has been modified");
+                }
                 match self.conflict(&key, &asked.body) {
                     Some(conflict) if !has("force=true") => conflict,
                     _ => self.apply(&key, &asked.body, has("dryRun=All")),
@@ -210,6 +217,8 @@ impl Kept {
             let generation = before["metadata"]["generation"].as_i64().unwrap();
             after["metadata"]["generation"] = (generation + 1).into();
         }
+        self.uids += 1;
+        after["metadata"]["resourceVersion"] = self.uids.to_string().into();
         self.objects.insert(key.clone(), after);
     }
 
