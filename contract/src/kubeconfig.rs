@@ -3,12 +3,13 @@
 //! includes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use zeroize::Zeroizing;
 
 use crate::secret::Secret;
@@ -16,7 +17,8 @@ use crate::secret::Secret;
 /// The name of the cluster in what is written, as kubeadm calls it.
 const CLUSTER: &str = "kubernetes";
 
-/// All that the current entries may have: what is read, and what changes nothing of where a client asks and what it runs or shows there.
+/// All that the current entries of one that is handed on may have: what is read, and what changes nothing of where a client asks and what
+/// it runs or shows there.
 const OF_CLUSTER: [&str; 5] =
     ["certificate-authority-data", "server", "tls-server-name", "extensions", "disable-compression"];
 const OF_USER: [&str; 3] = ["client-certificate-data", "client-key-data", "extensions"];
@@ -56,10 +58,13 @@ pub enum Error {
     Entangled,
     /// The current entry has a field that is not understood: a client may run a program by it, or ask elsewhere.
     #[error(
-        "its current entry in {0} has a field that is not understood, such as exec, token or proxy-url: take it out, or give a \
-         kubeconfig with server, authority, certificate and key alone"
+        "its current entry in {0} has a field that is not understood, such as exec, token or proxy-url, beside server, authority, \
+         certificate and key"
     )]
     Beyond(&'static str),
+    /// The client's certificate is none, or another authority has signed it.
+    #[error("its certificate was not signed by its authority")]
+    Foreign,
     /// What should be base64 of PEM is not.
     #[error("{0} is not base64 of a text")]
     Unreadable(&'static str),
@@ -70,26 +75,45 @@ impl Kubeconfig {
     /// that these two say: other entries may have whatever they have.
     ///
     /// # Errors
-    /// [`Error`]: above all when certificates are not inside of it, or there is more that a client would go by.
+    /// [`Error`]: above all when certificates are not inside of it.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let document = Document::parse(text)?;
         let (cluster, user) = (document.cluster()?, document.user()?);
-        let read = Self {
+        Ok(Self {
             server: cluster.server()?.to_owned(),
             server_name: cluster.server_name.clone(),
             authority: decoded(cluster.authority.as_deref(), "certificate-authority-data")?,
             certificate: decoded(user.certificate.as_deref(), "client-certificate-data")?,
             key: Secret::new(decoded(user.key.as_ref().map(Secret::expose), "client-key-data")?),
-        };
+        })
+    }
+
+    /// The same of one that is handed on, and that others than its reader may have written: whoever is given it has his client do what it
+    /// says. It has nothing but what is read of it, and its authority has signed its certificate. When that ends is for the caller to judge.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`]; [`Error::Beyond`]; [`Error::Foreign`].
+    pub fn handed_on(text: &str) -> Result<Self, Error> {
+        let read = Self::parse(text)?;
         let fields = DocumentOf::<Fields, Fields>::parse(text)?;
-        let goes_beyond = |fields: &Fields, known: &[&str]| fields.keys().any(|field| !known.contains(&field.as_str()));
+        let goes_beyond = |fields: &Fields, known: &[&str]| {
+            fields.iter().any(|(field, holds)| holds.0 && !known.contains(&field.as_str()))
+        };
         if goes_beyond(fields.cluster()?, &OF_CLUSTER) {
             return Err(Error::Beyond("clusters"));
         }
         if goes_beyond(fields.user()?, &OF_USER) {
             return Err(Error::Beyond("users"));
         }
-        Ok(read)
+        if read.is_signed() { Ok(read) } else { Err(Error::Foreign) }
+    }
+
+    /// Whether its authority has signed the client's certificate.
+    fn is_signed(&self) -> bool {
+        let pem = |text: &str| x509_parser::pem::parse_x509_pem(text.as_bytes()).ok().map(|(_, pem)| pem);
+        let Some((certificate, authority)) = pem(&self.certificate).zip(pem(&self.authority)) else { return false };
+        let (Ok(certificate), Ok(authority)) = (certificate.parse_x509(), authority.parse_x509()) else { return false };
+        certificate.verify_signature(Some(authority.public_key())).is_ok()
     }
 
     /// When the client's certificate ends; none if it is no certificate.
@@ -185,7 +209,66 @@ pub fn with_server(text: &str, server: &str) -> Result<Option<Zeroizing<String>>
 type Document = DocumentOf<Cluster, User>;
 
 /// The fields of an entry by their names. What they hold is passed over.
-type Fields = BTreeMap<String, IgnoredAny>;
+type Fields = BTreeMap<String, Holds>;
+
+/// Whether a field holds anything that a client would go by: not null, false or empty.
+struct Holds(bool);
+
+impl<'de> Deserialize<'de> for Holds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Looks).map(Self)
+    }
+}
+
+struct Looks;
+
+impl<'de> Visitor<'de> for Looks {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<bool, E> {
+        Ok(value)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
+        Ok(!text.is_empty())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        let mut holds = false;
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            holds = true;
+        }
+        Ok(holds)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let mut holds = false;
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            holds = true;
+        }
+        Ok(holds)
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 struct DocumentOf<C, U> {
@@ -415,22 +498,54 @@ users:
     }
 
     #[test]
-    fn what_a_client_would_go_by_beside_what_is_read_is_refused_in_the_entries_that_are_meant() {
+    fn what_a_client_would_go_by_beside_what_is_read_is_refused_in_the_entries_that_are_handed_on() {
         let (key, server) = ("    client-key-data: Qw==\n", "    server: https://10.0.0.10:6443\n");
+        let handed_on = |from: &str, to: &str| {
+            // Whoever uses it himself goes by what is read, and by nothing else.
+            assert_eq!(mutated(from, to), Ok(read()), "{to}");
+            Kubeconfig::handed_on(&YAML.replace(from, to)).unwrap_err()
+        };
         for more in
-            ["exec: {command: evil}", "token: t", "tokenFile: /t", "as: root", "Exec: {}", "auth-provider: {name: x}"]
+            ["exec: {command: evil}", "token: t", "tokenFile: /t", "as: root", "Exec: [x]", "auth-provider: {name: x}"]
         {
-            assert_eq!(mutated(key, &format!("{key}    {more}\n")), Err(Error::Beyond("users")), "{more}");
+            assert_eq!(handed_on(key, &format!("{key}    {more}\n")), Error::Beyond("users"), "{more}");
         }
         for more in ["proxy-url: http://10.9.9.9", "insecure-skip-tls-verify: true", "certificate-authority: /ca"] {
-            assert_eq!(mutated(server, &format!("{server}    {more}\n")), Err(Error::Beyond("clusters")), "{more}");
+            assert_eq!(handed_on(server, &format!("{server}    {more}\n")), Error::Beyond("clusters"), "{more}");
         }
-        assert_eq!(
-            mutated(server, &format!("{server}    extensions: [{{name: x, extension: {{a: 1}}}}]\n")),
-            Ok(read())
-        );
+        // All that is in the way of these is that the certificate is none.
+        for nothing in ["exec: null", "exec: {}", "token: \"\"", "tokenFile: ~", "as-groups: []"] {
+            assert_eq!(handed_on(key, &format!("{key}    {nothing}\n")), Error::Foreign, "{nothing}");
+        }
+        let known = "extensions: [{name: x, extension: {a: 1}}]";
+        for nothing in ["insecure-skip-tls-verify: false", "proxy-url: \"\"", known] {
+            assert_eq!(handed_on(server, &format!("{server}    {nothing}\n")), Error::Foreign, "{nothing}");
+        }
         let other = "users:\n- name: other\n  user:\n    exec: {command: theirs}\n";
-        assert_eq!(mutated("users:\n", other), Ok(read()), "another cluster's user is nobody's matter here");
+        assert_eq!(handed_on("users:\n", other), Error::Foreign, "another cluster's user is nobody's matter here");
+    }
+
+    #[test]
+    fn a_certificate_of_another_authority_is_not_handed_on() {
+        let authority = || {
+            let (key, mut parameters) = (rcgen::KeyPair::generate().unwrap(), rcgen::CertificateParams::default());
+            parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let pem = parameters.self_signed(&key).unwrap().pem();
+            (pem, rcgen::Issuer::new(parameters, key))
+        };
+        let ((own, issuer), (other, foreign)) = (authority(), authority());
+        let key = rcgen::KeyPair::generate().unwrap();
+        let signed = rcgen::CertificateParams::default().signed_by(&key, &issuer).unwrap().pem();
+        let not_signed = rcgen::CertificateParams::default().signed_by(&key, &foreign).unwrap().pem();
+        let given = Kubeconfig { authority: own, certificate: signed, ..read() };
+        assert_eq!(Kubeconfig::handed_on(&given.render("anna")), Ok(given.clone()));
+        for foreign in [
+            Kubeconfig { certificate: not_signed, ..given.clone() },
+            Kubeconfig { authority: other, ..given.clone() },
+            Kubeconfig { authority: "none".to_owned(), ..given.clone() },
+        ] {
+            assert_eq!(Kubeconfig::handed_on(&foreign.render("anna")), Err(Error::Foreign));
+        }
     }
 
     #[test]

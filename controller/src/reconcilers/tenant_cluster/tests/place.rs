@@ -98,6 +98,8 @@ pub struct State {
     began: Option<Instant>,
     /// The authority that clusters form with, in PEM, and its fingerprint.
     authority: Option<(String, Fingerprint)>,
+    /// Its key, in PEM.
+    signer: String,
     /// Whether guests take longer to shut down than anybody waits.
     pub is_slow: bool,
     /// Whether no kubeconfig is good for asking.
@@ -137,11 +139,14 @@ struct Nodes {
 impl InMemoryPlace {
     pub fn new() -> Self {
         let place = Self::default();
-        let authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        let authority = authority.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let signer = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority = authority.self_signed(&signer).unwrap();
         let fingerprint = Fingerprint::of_key_of(authority.der()).unwrap();
         let mut state = place.lock();
         (state.began, state.authority) = (Some(Instant::now()), Some((authority.pem(), fingerprint)));
+        state.signer = signer.serialize_pem();
         drop(state);
         place
     }
@@ -402,11 +407,13 @@ impl Guests for Nodes {
         let mut certificate = rcgen::CertificateParams::new(Vec::new())?;
         // Of the clock of tests.
         certificate.not_after = rcgen::date_time_ymd(2027, 1, 1) + elapsed + DAY;
-        let certificate = certificate.self_signed(&pair)?.pem();
+        let authority = state.authority.clone().unwrap().0;
+        let issuer = rcgen::Issuer::from_ca_cert_pem(&authority, rcgen::KeyPair::from_pem(&state.signer)?)?;
+        let certificate = certificate.signed_by(&pair, &issuer)?.pem();
         let kubeconfig = Kubeconfig {
             server: state.elsewhere.map_or_else(|| format!("https://{node}:6443"), str::to_owned),
             server_name: None,
-            authority: state.authority.clone().unwrap().0,
+            authority,
             certificate,
             key: Secret::new(pair.serialize_pem()),
         };

@@ -139,9 +139,14 @@ async fn a_kubeconfig_that_leads_elsewhere_is_never_gone_by_and_is_written_anew(
         Kubeconfig { authority: other.clone(), ..own.clone() },
         Kubeconfig { authority: [other.as_str(), &own.authority].concat(), ..own.clone() },
         Kubeconfig { authority: String::new(), ..own.clone() },
+        // Another authority's certificate beside the cluster's own server and authority.
+        Kubeconfig { certificate: other, ..own.clone() },
     ];
     let texts = foreign.map(|foreign| foreign.render("deployer").to_string());
-    for text in texts.into_iter().chain(["x".to_owned(), String::new()]) {
+    let certificate = "\"client-certificate-data\"";
+    let runs =
+        own.render("deployer").replacen(certificate, &format!("\"exec\": {{\"command\": \"x\"}}, {certificate}"), 1);
+    for text in texts.into_iter().chain([runs, "x".to_owned(), String::new()]) {
         world.put_kubeconfig(&text);
         world.reconcile().await.unwrap();
         assert!(!world.place.lock().asked_by.contains(&text), "{text}");
