@@ -125,6 +125,16 @@ impl Kubeconfig {
 
     /// The file's content. `user` names the entry and the context; the API server goes by the certificate.
     pub fn render(&self, user: &str) -> Zeroizing<String> {
+        self.rendered(CLUSTER, user)
+    }
+
+    /// The same with one name for all entries, the cluster's: beside those of other clusters in `$KUBECONFIG`, of entries with the same name
+    /// the first one is gone by for all of them.
+    pub fn render_named(&self, name: &str) -> Zeroizing<String> {
+        self.rendered(name, name)
+    }
+
+    fn rendered(&self, cluster: &str, user: &str) -> Zeroizing<String> {
         let encode = |text: &str| BASE64_STANDARD.encode(text);
         let document = Document {
             api_version: Some("v1".to_owned()),
@@ -134,10 +144,10 @@ impl Kubeconfig {
                     server: Some(self.server.clone()),
                     server_name: self.server_name.clone(),
                 },
-                name: CLUSTER.to_owned(),
+                name: cluster.to_owned(),
             }]),
             contexts: Some(vec![NamedContext {
-                context: Context { cluster: CLUSTER.to_owned(), user: user.to_owned() },
+                context: Context { cluster: cluster.to_owned(), user: user.to_owned() },
                 name: user.to_owned(),
             }]),
             current_context: Some(user.to_owned()),
@@ -482,6 +492,8 @@ users:
 }
 "#;
         assert_eq!(*read().render("anna"), expected);
+        let named = expected.replace("\"anna\"", "\"shop\"").replace("\"kubernetes\"", "\"shop\"");
+        assert_eq!(*read().render_named("shop"), named);
     }
 
     #[test]

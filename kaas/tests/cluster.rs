@@ -4,7 +4,8 @@
 mod control;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -315,10 +316,19 @@ fn after_a_commit_the_workers_that_follow_are_told_of_and_waited_for() {
     assert!(out.ends_with("shop-swap-2 has ended: committed, and its 2 workers have followed\n"), "{out}");
 }
 
-/// A kubeconfig of the cluster with this server.
+/// A kubeconfig of the cluster with this server, good for half a day. The authority's key is the client's as well.
 fn of_shop(bed: &Bed, server: &str) -> Kubeconfig {
-    let control = fs::read_to_string(bed.path("control.kubeconfig")).unwrap();
-    Kubeconfig { server: server.to_owned(), ..Kubeconfig::parse(&control).unwrap() }
+    let control = Kubeconfig::parse(&fs::read_to_string(bed.path("control.kubeconfig")).unwrap()).unwrap();
+    let key = KeyPair::from_pem(control.key.expose()).unwrap();
+    let certificate = good_until(&key, SystemTime::now() + Duration::from_secs(12 * 3600));
+    Kubeconfig { server: server.to_owned(), certificate, ..control }
+}
+
+/// A certificate that this key has signed for itself.
+fn good_until(key: &KeyPair, ends: SystemTime) -> String {
+    let mut parameters = CertificateParams::default();
+    parameters.not_after = ends.into();
+    parameters.self_signed(key).unwrap().pem()
 }
 
 #[test]
@@ -333,14 +343,19 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
         "nodes": [{"name": "shop-cp1", "address": "192.168.10.20", "madeOf": "x"}],
     });
     let text = own.render("deployer");
-    let other = KeyPair::generate().unwrap();
-    let other = CertificateParams::default().self_signed(&other).unwrap().pem();
+    let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 3600));
+    let (own_key, other) = (KeyPair::from_pem(own.key.expose()).unwrap(), KeyPair::generate().unwrap());
+    let other = good_until(&other, now + day);
     let secret = |kind: &str, of: &str, value: &str| {
         json!({"type": kind, "metadata": {"labels": {"cluster.x-k8s.io/cluster-name": of}},
                "data": {"value": BASE64_STANDARD.encode(value)}})
     };
     let handed = |value: &str| secret("cluster.x-k8s.io/secret", "shop", value);
     let with = |field: &str, before: &str| handed(&text.replacen(before, &format!("{field}, {before}"), 1));
+    let certified = |authority: &str, certificate: &str| {
+        let (authority, certificate) = (authority.to_owned(), certificate.to_owned());
+        handed(&Kubeconfig { authority, certificate, ..own.clone() }.render("deployer"))
+    };
     let leads = |server: &str| handed(&of_shop(&bed, server).render("deployer"));
     let wrong = [
         (secret("Opaque", "shop", &text), "is not the kubeconfig"),
@@ -351,13 +366,24 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
         (leads("https://10.9.9.9:6443"), "it leads to 10.9.9.9:6443, which is neither the cluster's endpoint"),
         (leads("https://192.168.10.10:443"), "it leads to 192.168.10.10:443"),
         (leads("https://evil\u{1b}[2J.example.com:6443"), "it leads to no address of the cluster's"),
-        (handed(&Kubeconfig { authority: other, ..own.clone() }.render("deployer")), "it trusts another authority"),
+        (certified(&other, &other), "it trusts another authority"),
+        (certified(&own.authority, &other), "its certificate was not signed by its authority"),
+        (certified(&own.authority, &good_until(&own_key, now - day)), "it has ended at "),
+        (certified(&own.authority, &good_until(&own_key, now + 3 * day)), "which is longer than any that is handed on"),
     ];
     for (secret, words) in wrong {
         bed.kept().put("secrets", "team-blue", "shop-kubeconfig", secret);
         let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
         assert!(err.contains(words) && !bed.path("shop.kubeconfig").exists(), "{words}: {err}");
     }
+    // Of the cluster alone is asked, and nothing is said of the Secret where nobody can tell yet.
+    bed.kept().put("secrets", "team-blue", "shop-kubeconfig", handed(&text));
+    let authority = bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["authority"].take();
+    bed.kept().asked.clear();
+    let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");
+    assert!(err.contains("does not say yet with which authority") && !err.contains("somebody"), "{err}");
+    assert_eq!(bed.kept().asked.len(), 2, "the cluster, and the Secret");
+    bed.kept().object("tenantclusters", "shop")["status"]["deployment"]["authority"] = authority;
     // One of its control nodes does as well as the endpoint.
     bed.kept().put("secrets", "team-blue", "shop-kubeconfig", leads("https://192.168.10.20:6443"));
     bed.says(0, "cluster kubeconfig shop -n team-blue --output cp1.kubeconfig");
@@ -374,7 +400,7 @@ fn a_kubeconfig_is_written_for_its_owner_alone_and_only_what_is_the_clusters() {
     let expected = format!("shop.kubeconfig: leads to https://192.168.10.10:6443, good until {ends}; given again");
     assert!(out.starts_with(&expected), "{out}");
     let written = bed.path("shop.kubeconfig");
-    assert_eq!(fs::read_to_string(&written).unwrap(), *own.render("shop"));
+    assert_eq!(fs::read_to_string(&written).unwrap(), *own.render_named("shop"));
     assert_eq!(fs::metadata(&written).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -392,9 +418,17 @@ fn a_kubeconfig_takes_the_place_of_an_earlier_one_and_of_nothing_else() {
     let written = bed.path("shop.kubeconfig");
     let earlier = CertificateParams::default().self_signed(&key).unwrap().pem();
     let earlier = Kubeconfig { certificate: earlier, key: Secret::new(key.serialize_pem()), ..own.clone() };
-    fs::write(&written, &*earlier.render("shop")).unwrap();
-    bed.says(0, "cluster kubeconfig shop -n team-blue");
-    assert_eq!(fs::read_to_string(&written).unwrap(), *own.render("shop"));
+    // As it is written, and as it was written before: what the Secret held.
+    for earlier in [earlier.render_named("shop"), earlier.render("deployer")] {
+        fs::write(&written, &*earlier).unwrap();
+        bed.says(0, "cluster kubeconfig shop -n team-blue");
+        assert_eq!(fs::read_to_string(&written).unwrap(), *own.render_named("shop"));
+    }
+    symlink(&written, bed.path("link.kubeconfig")).unwrap();
+    for other in ["link.kubeconfig", "/dev/stdout"] {
+        let (_, err) = bed.says(1, &format!("cluster kubeconfig shop -n team-blue --output {other}"));
+        assert!(err.contains("is no regular file"), "{err}");
+    }
     for other in ["another one's".to_owned(), earlier.render("anna").to_string()] {
         fs::write(&written, &other).unwrap();
         let (_, err) = bed.says(1, "cluster kubeconfig shop -n team-blue");

@@ -102,6 +102,11 @@ impl Credentials {
         self.0.render(user)
     }
 
+    /// The same with one name for all entries: it may stand beside those of other clusters.
+    pub fn kubeconfig_named(&self, name: &str) -> Zeroizing<String> {
+        self.0.render_named(name)
+    }
+
     /// The Kubernetes API's address, as `https://address:port`.
     pub(super) fn server(&self) -> &str {
         self.0.server.trim_end_matches('/')

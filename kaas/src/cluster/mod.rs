@@ -98,8 +98,11 @@ impl Wait<'_> {
 
 /// A cluster that has to be there.
 fn there(control: &Control, namespace: &str, name: &str) -> anyhow::Result<Known> {
-    let gone = || Refused::because(format!("there is no cluster {name} in the namespace {namespace}"));
-    Ok(Known::look(control, namespace, name)?.ok_or_else(gone)?)
+    Ok(Known::look(control, namespace, name)?.ok_or_else(|| gone(namespace, name))?)
+}
+
+fn gone(namespace: &str, name: &str) -> Refused {
+    Refused::because(format!("there is no cluster {name} in the namespace {namespace}"))
 }
 
 /// The public keys of a file; none if there is no file.
