@@ -305,7 +305,7 @@ impl<'a> Run<'a> {
     /// What is to say of tenant clusters that the cluster has; none if it has none.
     fn tenants(&self, place: &Place) -> anyhow::Result<Option<String>> {
         let (key, nodes) = (deployer_key_there(&self.file.deployer_key), self.file.addresses());
-        self.site.run(self.ending, async |_| Ok(tenants::told(key, place, &nodes).await))
+        self.site.run(self.ending, async |_| Ok(tenants::told(key, place, &nodes, &self.file.kubeconfig).await))
     }
 
     fn with<T>(

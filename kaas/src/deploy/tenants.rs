@@ -2,32 +2,46 @@
 //! out is said, and is in nobody's way.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, bail, ensure};
 use contract::deployer::PrivateKey;
 use controller::objects::{GROUP, VERSION};
-use fleet::deploy::begun;
+use fleet::deploy::{Goal, Kept, begun};
 use fleet::node::{Answer, Method, clean};
 use serde_json::Value;
 
 use crate::cluster_file::Place;
 use crate::control::text;
-use crate::upgrade::client_by_key;
+use crate::upgrade::{client_by_key, within};
 
 /// How long it is looked for them.
 const LIMIT: Duration = Duration::from_secs(10);
 /// So many are named.
 const NAMED: usize = 20;
 
-/// What there is to say of them, in a line; none if there are none. `nodes` are the cluster's control nodes with their addresses.
+/// What there is to say of them, in a line; none if there are none. `nodes` are the cluster's control nodes with their addresses, and
+/// `kubeconfig` is where its description has that put.
 pub async fn told(
     key: anyhow::Result<Option<PrivateKey>>,
     place: &Place,
     nodes: &[(String, Ipv4Addr)],
+    kubeconfig: &Path,
 ) -> Option<String> {
-    let late = || Err(anyhow!("nobody has said it within {} s", LIMIT.as_secs()));
-    words(tokio::time::timeout(LIMIT, asked(key, place, nodes)).await.unwrap_or_else(|_| late()))
+    words(within(LIMIT, asked(key, place, nodes, kubeconfig)).await)
+}
+
+/// Whether there may be any, by the cluster's journal. Where that is gone, the cluster itself may say it.
+///
+/// # Errors
+/// The journal says neither.
+fn may_have(kept: Option<&Kept>) -> anyhow::Result<bool> {
+    match kept {
+        Some(kept) if kept.goal == Goal::Gone => Ok(false),
+        Some(kept) if !kept.formed => bail!("its journal does not say that it has formed"),
+        _ => Ok(true),
+    }
 }
 
 /// Their names, as the cluster's API has them.
@@ -35,13 +49,13 @@ async fn asked(
     key: anyhow::Result<Option<PrivateKey>>,
     place: &Place,
     nodes: &[(String, Ipv4Addr)],
+    kubeconfig: &Path,
 ) -> anyhow::Result<Vec<String>> {
-    let kept = begun(&*place.store, place.hypervisor.deployment()).await?;
-    if !kept.is_some_and(|kept| kept.formed) {
+    if !may_have(begun(&*place.store, place.hypervisor.deployment()).await?.as_ref())? {
         return Ok(Vec::new());
     }
     let key = key?.context("the deployer's key is not at hand")?;
-    let client = client_by_key(&place.deployer(key)?, place, nodes).await?;
+    let client = client_by_key(&place.deployer(key)?, place, nodes, kubeconfig, LIMIT).await?;
     let path = format!("/apis/{GROUP}/{VERSION}/tenantclusters?limit={}", NAMED + 1);
     named(&client.ask_api(Method::GET, &path, None).await?)
 }
@@ -80,6 +94,29 @@ fn words(named: anyhow::Result<Vec<String>>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_journal_that_is_gone_or_says_nothing_of_it_is_no_word_that_there_are_none() {
+        let kept = |goal: &str, formed: bool| -> Kept {
+            let kept = serde_json::json!({
+                "cluster": "control", "goal": goal, "formed": formed, "image": {"digest": "d", "name": "n"}, "nodes": [],
+            });
+            serde_json::from_value(kept).unwrap()
+        };
+        for goal in ["up", "down"] {
+            assert!(may_have(Some(&kept(goal, true))).unwrap(), "{goal}");
+            let told = words(may_have(Some(&kept(goal, false))).map(|_| Vec::new())).unwrap();
+            assert!(told.ends_with("is not known: its journal does not say that it has formed"), "{goal}: {told}");
+        }
+        assert!(may_have(None).unwrap());
+        assert!(!may_have(Some(&kept("gone", true))).unwrap(), "it was removed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_waited_for_no_longer_than_a_person_waits() {
+        let told = words(within(LIMIT, std::future::pending()).await).unwrap();
+        assert_eq!(told, "Whether it has tenant clusters is not known: there was no answer within 10.0 s");
+    }
 
     #[test]
     fn clusters_are_named_and_what_is_not_known_is_said() {
