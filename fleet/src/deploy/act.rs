@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::action::Action;
-use super::attempts::{Attempts, Done};
+use super::attempts::Attempts;
 use super::go::{Deploy, Notice};
 use super::kept::{Goal, Kept, Node};
 use super::records::Records;
@@ -58,6 +58,7 @@ impl Acting<'_> {
             Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
+                self.counts_half(records.kept(), vm);
                 let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
                 if records.kept().removals.contains(&disk.uuid) && self.may_go_yet().await? {
                     noted = noted.removing(disk);
@@ -68,12 +69,24 @@ impl Acting<'_> {
                 save(records, if stays { noted.leaving(disk) } else { noted }).await?;
                 heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
-            Action::Destroy(vm) => heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await),
+            Action::Destroy(vm) => {
+                let vm = found(seen, vm)?;
+                self.counts_half(records.kept(), vm);
+                heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
+            }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
                 let kept = records.kept().without_others(seen);
                 save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
             }
+        }
+    }
+
+    /// Counts a VM that is about to be removed, where it is half of one that this command has made.
+    fn counts_half(&self, kept: &Kept, vm: &Vm) {
+        let is_half = |node: &&Node| node.vm.is_none() && node.drawn == Some(vm.uuid());
+        if let Some(node) = kept.nodes.iter().find(is_half) {
+            self.attempts.half(&node.name);
         }
     }
 
@@ -139,7 +152,7 @@ impl Acting<'_> {
             placement,
         };
         let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
-        self.attempts.count(Done::Made, &node.name, &made);
+        self.attempts.made(&node.name, &made);
         let made = made?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
@@ -177,7 +190,7 @@ impl Acting<'_> {
         }
         if vm.power == PowerState::Off {
             let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
-            self.attempts.count(Done::PoweredOn, &name, &on);
+            self.attempts.powered_on(&name, &on);
             on?;
         }
         Ok(())

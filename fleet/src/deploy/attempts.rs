@@ -2,19 +2,19 @@
 //! guest that goes off at once, would have it go on without an end.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::action::Action;
 use super::reason;
 use super::wait::Wait;
 use crate::hypervisor::{Kind, Result};
 
-/// So often one command does the same for a node. A call whose answer is lost is one of them.
+/// So often one command does the same for a node. A call of which nothing came is none of them, whatever its answer was.
 const ATTEMPTS: usize = 3;
 
 /// What is done again for a node where it was undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Done {
+enum Done {
     Made,
     PoweredOn,
 }
@@ -28,19 +28,54 @@ struct Count {
 
 /// What one command has done, by what it is and by the node's name.
 #[derive(Debug, Default)]
-pub(super) struct Attempts(Mutex<BTreeMap<(Done, String), Count>>);
+pub(super) struct Attempts {
+    counts: Mutex<BTreeMap<(Done, String), Count>>,
+    /// What was said last of a node's VM of which nobody knows yet whether any of it was made.
+    doubts: Mutex<BTreeMap<String, String>>,
+}
 
 impl Attempts {
-    /// Counts a call that has ended, unless nothing has happened by it.
-    pub(super) fn count<T>(&self, done: Done, node: &str, called: &Result<T>) {
-        let last = match called {
-            Ok(_) => None,
-            Err(error) if error.kind == Kind::InDoubt => Some(error.to_string()),
-            Err(_) => return,
-        };
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Counts a VM that was made. Where nobody knows whether it was, half of it counts once that is seen ([`Self::half`]).
+    pub(super) fn made<T>(&self, node: &str, called: &Result<T>) {
+        match called {
+            Ok(_) => {
+                self.doubts().remove(node);
+                self.count(Done::Made, node, None);
+            }
+            Err(error) if error.kind == Kind::InDoubt => {
+                self.doubts().insert(node.to_owned(), error.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Counts half a VM that is about to be removed, once, where this command has made it.
+    pub(super) fn half(&self, node: &str) {
+        let last = self.doubts().remove(node);
+        if last.is_some() {
+            self.count(Done::Made, node, last);
+        }
+    }
+
+    /// Counts a VM that was powered on.
+    pub(super) fn powered_on<T>(&self, node: &str, called: &Result<T>) {
+        if called.is_ok() {
+            self.count(Done::PoweredOn, node, None);
+        }
+    }
+
+    fn count(&self, done: Done, node: &str, last: Option<String>) {
+        let mut counts = self.counts();
         let count = counts.entry((done, node.to_owned())).or_default();
         *count = Count { times: count.times + 1, last };
+    }
+
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<(Done, String), Count>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn doubts(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why a person is to see to it before an action is done once more; none if it may be.
@@ -50,7 +85,7 @@ impl Attempts {
             Action::PowerOn(node) => (Done::PoweredOn, node),
             _ => return None,
         };
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts();
         let count = counts.get(&(done, node.clone())).filter(|count| count.times >= ATTEMPTS)?;
         let (what, undone) = match done {
             Done::Made => ("made", "is not there whole"),

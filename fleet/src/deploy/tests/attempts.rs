@@ -51,3 +51,20 @@ async fn a_vm_that_goes_off_at_once_is_powered_on_three_times() {
     let arrived = given(&world).await;
     assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
 }
+
+/// A host that is away for a while.
+#[tokio::test(start_paused = true)]
+async fn a_call_of_which_nothing_came_is_made_until_the_command_pauses() {
+    for call in ["add", "power_on"] {
+        let world = World::new();
+        world.lock().lost = Some((call, 5));
+        let arrived = given(&world).await;
+        assert!(matches!(arrived, Arrived::Up(_)), "{call}: {arrived:?}");
+        assert_eq!(world.lock().lost, Some((call, 0)));
+        // One that stays away pauses it, for it waits.
+        let world = World::new();
+        world.lock().lost = Some((call, usize::MAX));
+        let arrived = given(&world).await;
+        assert!(matches!(arrived, Arrived::Paused(_)), "{call}: {arrived:?}");
+    }
+}

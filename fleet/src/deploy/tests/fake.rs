@@ -126,6 +126,8 @@ pub struct State {
     pub refuses: bool,
     /// Whether somebody changes each new VM before it is whole.
     pub spoils: bool,
+    /// The call of the hypervisor that is lost on its way, and how often yet: nothing happens, and nobody knows that.
+    pub lost: Option<(&'static str, usize)>,
     /// Whether VMs go off again as soon as they are on.
     pub goes_off: bool,
     /// Nodes that never form.
@@ -462,6 +464,9 @@ impl World {
     ) -> Result<T> {
         self.looks_first(name).await;
         permit.still().await?;
+        if self.lock().loses(name) {
+            return Err(Error::new(Kind::InDoubt, Lost));
+        }
         self.call(name, Does::Changes, act).await.map_err(|error| {
             let kind = if error.is::<Lost>() { Kind::InDoubt } else { Kind::Transient };
             match error.downcast::<Error>() {
@@ -500,6 +505,15 @@ impl State {
             bail!(Error::new(Kind::Changed, anyhow::anyhow!("it has changed")));
         }
         Ok(machine)
+    }
+
+    /// Whether a call is lost on its way.
+    fn loses(&mut self, name: &str) -> bool {
+        let Some((_, times)) = self.lost.as_mut().filter(|(lost, times)| *lost == name && *times > 0) else {
+            return false;
+        };
+        *times -= 1;
+        true
     }
 
     /// Whether a disk is where this says.
