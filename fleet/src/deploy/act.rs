@@ -274,7 +274,8 @@ impl Acting<'_> {
         }
     }
 
-    /// Takes the notes back of removals that this command has never come to ask for, where it is to end.
+    /// Takes the notes back of removals that this command has never come to ask for, where it ends. Where the store does not take that, as
+    /// when it hangs, they stay.
     pub(super) async fn take_notes_back(&self, records: &mut Records<'_>) -> anyhow::Result<()> {
         let unasked = std::mem::take(&mut *self.unasked());
         for disk in &unasked {

@@ -287,8 +287,12 @@ impl Deploy<'_> {
             doubtful: if let Wish::Destroy { doubtful, .. } = wish { doubtful } else { &[] },
         };
         let arrived = self.rounds(&acting, hold, records).await?;
-        if arrived == Arrived::Cancelled {
-            acting.take_notes_back(records).await?;
+        if !matches!(arrived, Arrived::Up(_)) {
+            match acting.take_notes_back(records).await {
+                // Its end is noted: what fails then takes nothing from it.
+                Err(error) if arrived == Arrived::Gone => log::warn!("{error:#}"),
+                taken => taken?,
+            }
         }
         Ok(arrived)
     }
