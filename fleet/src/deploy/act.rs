@@ -41,7 +41,7 @@ pub(super) struct Acting<'a> {
     /// Disks whose removal this command has noted and not asked for yet, since nobody could say whether it may.
     pub(super) unasked: std::sync::Mutex<Vec<DiskRef>>,
     /// What this command has done for nodes, and is to do so often alone.
-    pub(super) attempts: Attempts,
+    pub(super) attempts: Attempts<'a>,
 }
 
 impl Acting<'_> {
@@ -86,7 +86,7 @@ impl Acting<'_> {
     fn counts_half(&self, kept: &Kept, vm: &Vm) {
         let is_half = |node: &&Node| node.vm.is_none() && node.drawn == Some(vm.uuid());
         if let Some(node) = kept.nodes.iter().find(is_half) {
-            self.attempts.half(&node.name);
+            self.attempts.half(kept, node);
         }
     }
 

@@ -282,7 +282,7 @@ impl Deploy<'_> {
             upgrade: upgraded.id,
             upgraded: upgraded.own,
             removed: Mutex::default(),
-            attempts: Attempts::default(),
+            attempts: Attempts::new(self.restorable),
             unasked: Mutex::default(),
             doubtful: if let Wish::Destroy { doubtful, .. } = wish { doubtful } else { &[] },
         };
@@ -383,7 +383,7 @@ impl Deploy<'_> {
             if *self.cancelled.borrow() {
                 break;
             }
-            if let Some(wait) = acting.attempts.hinder(&action) {
+            if let Some(wait) = acting.attempts.hinder(records.kept(), &action) {
                 round.waits.push(wait);
                 round.needs_a_person = true;
                 continue;

@@ -1,5 +1,6 @@
 //! What somebody, or a guest, undoes each time: one command does it three times, and the next one tries it again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -67,4 +68,30 @@ async fn a_call_of_which_nothing_came_is_made_until_the_command_pauses() {
         let arrived = given(&world).await;
         assert!(matches!(arrived, Arrived::Paused(_)), "{call}: {arrived:?}");
     }
+}
+
+/// As a controller does. Half a VM may leave its disk each time.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_gives_the_command_again_and_again_makes_half_a_vm_three_times_at_most() {
+    let world = World::new();
+    {
+        let mut state = world.lock();
+        (state.restorable, state.spoils, state.process) = (true, true, Some(Arc::default()));
+    }
+    for made in [3, 0] {
+        let arrived = given(&world).await;
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "add").count(), made);
+        let [wait] = <[Wait; 1]>::try_from(waits).unwrap();
+        assert_eq!(wait.reason.code, "deploy.vm-undone");
+        assert!(wait.reason.words.contains("somebody has changed it"), "{wait}");
+        assert!(wait.reason.words.contains("until it is described otherwise"), "{wait}");
+    }
+    world.lock().spoils = false;
+    let arrived = given(&world).await;
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    let mut otherwise = wanted(1);
+    otherwise.size.memory *= 2;
+    let (arrived, _) = world.give(Wish::Deploy(&otherwise)).await.arrived();
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
 }

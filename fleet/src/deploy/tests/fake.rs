@@ -86,6 +86,8 @@ pub struct Machine {
 pub struct State {
     /// Whether what is kept may have been turned back.
     pub restorable: bool,
+    /// What the process has begun that gives all commands; else each is given by a process of its own.
+    pub process: Option<Arc<Unfinished>>,
     /// BIOS UUIDs that the next command's process has drawn itself.
     pub drawn: Vec<Uuid>,
     pub machines: Vec<Machine>,
@@ -381,7 +383,8 @@ impl World {
         act: impl AsyncFnOnce(&Deploy<'_>) -> T,
     ) -> T {
         let world = self.clone();
-        let (is_restorable, unfinished) = (self.lock().restorable, Unfinished::default());
+        let is_restorable = self.lock().restorable;
+        let unfinished = self.lock().process.clone().unwrap_or_default();
         self.lock().drawn.iter().for_each(|uuid| unfinished.begins(*uuid));
         let deploy = Deploy {
             hypervisor: &world,
@@ -399,7 +402,7 @@ impl World {
                 state.emptied += 1;
                 Ok(())
             },
-            restorable: is_restorable.then_some(&unfinished),
+            restorable: is_restorable.then_some(&*unfinished),
             cancelled,
         };
         act(&deploy).await
