@@ -60,7 +60,7 @@ impl Acting<'_> {
                 let vm = found(seen, vm)?;
                 self.counts_half(records.kept(), vm);
                 let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
-                if records.kept().removals.contains(&disk.uuid) && self.may_go_yet().await? {
+                if records.kept().removals.contains(&disk.uuid) && !self.stays_there(disk).await? {
                     noted = noted.removing(disk);
                 }
                 // What was shown as missing nobody was shown as what goes, wherever it has come back.
@@ -90,9 +90,19 @@ impl Acting<'_> {
         }
     }
 
-    /// As [`Deploy::may_go_yet`], for who may be asked to end meanwhile.
-    async fn may_go_yet(&self) -> Result<bool, Trouble> {
-        unless_cancelled(self.cancelled(), self.deploy.may_go_yet()).await.map_err(is_to_end)
+    /// Whether a disk is there once no removal goes on that was asked for before. It is looked for last: a removal may have ended since the VM
+    /// was seen that holds it.
+    async fn stays_there(&self, disk: &DiskRef) -> Result<bool, Trouble> {
+        let looked = async {
+            if self.deploy.may_go_yet().await {
+                return false;
+            }
+            self.hypervisor.has_disk(disk).await.unwrap_or_else(|error| {
+                log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
+                false
+            })
+        };
+        unless_cancelled(self.cancelled(), looked).await.map_err(is_to_end)
     }
 
     /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is

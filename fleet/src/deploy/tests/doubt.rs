@@ -171,6 +171,18 @@ async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_o
     }
 }
 
+/// vCenter's removal of it, which another command had asked for, has ended since it was hung on the VM.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_a_vm_names_where_it_is_not_stays_in_doubt() {
+    let (world, disk) = moved_from(true).await;
+    world.hang("cp1", &disk);
+    world.lock().disks.remove(&disk.uuid);
+    let (arrived, status) = world.give_over(DESTROY).await.arrived();
+    assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
+    assert!(status.left.contains(&disk), "{status:?}");
+    assert_eq!(status.doubtful, [disk.uuid]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_next_cluster_in_its_place_knows_of_a_disk_that_may_be_gone_until_it_is_seen() {
     let (world, disk) = moved().await;
