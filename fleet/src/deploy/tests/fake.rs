@@ -108,6 +108,8 @@ pub struct State {
     pub disks_stay: bool,
     /// Whether another account's removal of some disk still goes on.
     pub others_remove: bool,
+    /// Whether nobody can say that.
+    pub removals_unsaid: bool,
     /// Whether somebody has locked all of them, so that none is removed now.
     pub disks_locked: bool,
     /// Whether the store says nothing any more of whether a hold is there.
