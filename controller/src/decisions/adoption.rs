@@ -44,7 +44,7 @@ pub fn why_not_adopted(ahead: Option<&[Vm]>) -> Option<&'static str> {
     }
 }
 
-/// What is said of control nodes that are ready for a swap to whose end no Operation leads, with the VMs that were made for it; none if there
+/// What is said of control nodes that have prepared a swap, or failed to, to whose end no Operation leads, with the VMs that were made for it; none if there
 /// are no such nodes.
 pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> Option<String> {
     if left.is_empty() {
@@ -62,7 +62,7 @@ pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> O
         ),
     };
     Some(format!(
-        "{nodes} made ready for an image swap to whose end no Operation leads, as where the control cluster's database was restored from an \
+        "{nodes} made ready for an image swap, or failed to, to whose end no Operation leads, as where the control cluster's database was restored from an \
          older snapshot, or where somebody has prepared it by hand: no other one begins before it is cancelled. Have that done with \
          {}{bare}",
         word(cluster)

@@ -73,7 +73,7 @@ impl Work<'_> {
         Ok(Ok(()))
     }
 
-    /// Cancels what control nodes are ready for, or make ready for, where no Operation leads to its end. None where not all of them say
+    /// Cancels what control nodes are ready for, make ready for, or have failed to, where no Operation leads to its end. None where not all of them say
     /// what they are ready for: it is tried again.
     ///
     /// # Errors

@@ -66,7 +66,7 @@ impl Operator<'_> {
     pub(super) async fn ends_swaps(&self, said: &[Node]) -> anyhow::Result<()> {
         for node in said {
             let name = &node.node;
-            let Some(swap) = node.swap.as_ref().filter(|swap| swap.stage != Stage::Failed) else { continue };
+            let Some(swap) = &node.swap else { continue };
             let address = self.kept.node(name).with_context(|| format!("there is no node {name}"))?.address;
             // What changes something goes by what is at hand.
             Nodes::ready(&self.nodes).await?;

@@ -1,5 +1,6 @@
 //! The database of the control cluster is turned back, and VMs are not: nothing is deleted, powered off or made twice.
 
+use contract::swap::Stage;
 use fleet::hypervisor::{Placement, Vm, VmRef};
 use serde_json::Value;
 use uuid::Uuid;
@@ -45,6 +46,62 @@ impl World {
 
     fn is_asked_to_adopt(&self) -> bool {
         !self.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null()
+    }
+
+    /// On how many control nodes a swap is open.
+    fn swaps_open(&self) -> usize {
+        self.place.lock().contents.values().filter(|it| it.swap.is_some()).count()
+    }
+
+    /// Reconciles until something is so amid that, and breaks it off there.
+    async fn comes_to(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let comes = async {
+            while !is_so(self) {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let goes = async {
+            for _ in 0..120 {
+                let _ = self.reconcile().await;
+                tokio::time::sleep(Duration::from_secs(15)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = comes => {}
+            () = goes => panic!("never {what}"),
+        }
+    }
+
+    /// A swap that nodes have open, and of which the database of this time knows nothing, is named with its VMs and nothing is done; by a
+    /// person's word it is cancelled, and the next one goes to its end.
+    async fn is_cancelled_by_adoption(&mut self, before: Snapshot) {
+        self.turned_back(before);
+        let bare: Vec<Vm> = self.as_they_are().into_iter().filter(|vm| vm.disks.is_empty()).collect();
+        assert!(!bare.is_empty() && self.swaps_open() > 0);
+        let changes = self.changes();
+        self.goes_to(NEW);
+        self.is_looked_at().await;
+        let words = self.condition("Progressing").2;
+        assert!(self.has_drifted() && words.contains("kaas cluster adopt shop"), "{:?}", self.condition("Progressing"));
+        for vm in &bare {
+            assert!(words.contains(&vm.to_string()), "{vm}: {words}");
+            assert!(words.contains(&vm.stamp.as_ref().unwrap().node), "{vm}: {words}");
+        }
+        assert_eq!(self.up_to_date(), "ChangeBlocked");
+        assert_eq!((self.changes(), self.operations().len(), self.swaps_open()), (changes, 0, bare.len()));
+        self.adopt("shop");
+        self.until("heard", |world| !world.is_asked_to_adopt()).await;
+        assert_eq!((self.changes(), self.swaps_open()), (changes, 0));
+        // What was made for it is named until it is gone.
+        self.is_looked_at().await;
+        let words = self.condition("Preflight").2;
+        assert!(!self.has_drifted() && bare.iter().all(|vm| words.contains(&vm.name)), "{words}");
+        for vm in &bare {
+            self.place.lose(&vm.name);
+        }
+        self.until("current", World::is_current).await;
+        self.all_run(NEW, "it was cancelled");
     }
 
     /// A few looks, as far apart as a controller has them.
@@ -175,50 +232,24 @@ async fn a_swap_that_nodes_were_only_ready_for_is_named_and_cancelled_by_a_perso
     world.goes_to(NEW);
     // No node goes off for it.
     world.place.lock().is_slow = true;
-    let are_open = |world: &World| world.place.lock().contents.values().filter(|it| it.swap.is_some()).count();
-    let is_ready_for_it = async {
-        while are_open(&world) == 0 {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    let goes = async {
-        for _ in 0..120 {
-            let _ = world.reconcile().await;
-            tokio::time::sleep(Duration::from_secs(15)).await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = is_ready_for_it => {}
-        () = goes => panic!("no node is ever ready for it"),
-    }
+    world.comes_to("a node that is ready for it", |world| world.swaps_open() > 0).await;
     world.place.lock().is_slow = false;
-    world.turned_back(before);
-    let bare: Vec<Vm> = world.as_they_are().into_iter().filter(|vm| vm.disks.is_empty()).collect();
-    assert!(!bare.is_empty() && are_open(&world) > 0);
-    let changes = world.changes();
+    world.is_cancelled_by_adoption(before).await;
+}
+
+/// It says so after each boot of its VM, and takes part in no other one.
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_a_node_gave_up_to_prepare_is_named_and_cancelled_by_a_persons_word() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
     world.goes_to(NEW);
-    world.is_looked_at().await;
-    let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("kaas cluster adopt shop"), "{:?}", world.condition("Progressing"));
-    for vm in &bare {
-        assert!(words.contains(&vm.to_string()), "{vm}: {words}");
-        assert!(words.contains(&vm.stamp.as_ref().unwrap().node), "{vm}: {words}");
-    }
-    assert_eq!(world.up_to_date(), "ChangeBlocked");
-    assert_eq!((world.changes(), world.operations().len(), are_open(&world)), (changes, 0, bare.len()));
-    world.adopt("shop");
-    world.until("heard", |world| !world.is_asked_to_adopt()).await;
-    assert_eq!((world.changes(), are_open(&world)), (changes, 0));
-    // What was made for it is named until it is gone.
-    world.is_looked_at().await;
-    let words = world.condition("Preflight").2;
-    assert!(!world.has_drifted() && bare.iter().all(|vm| words.contains(&vm.name)), "{words}");
-    for vm in &bare {
-        world.place.lose(&vm.name);
-    }
-    world.until("current", World::is_current).await;
-    world.all_run(NEW, "it was cancelled");
+    world.place.lock().ill.gives_up.extend(NODES.map(str::to_owned));
+    world.comes_to("a node that gives up", |world| world.swaps_open() > 0).await;
+    let stages: Vec<Stage> =
+        world.place.lock().contents.values().filter_map(|it| Some(it.swap.as_ref()?.stage)).collect();
+    assert_eq!(stages, [Stage::Failed]);
+    world.place.lock().ill.gives_up.clear();
+    world.is_cancelled_by_adoption(before).await;
 }
 
 /// Nobody knows what it is ready for; all else is done meanwhile.
