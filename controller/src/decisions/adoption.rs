@@ -81,7 +81,14 @@ fn word(cluster: &TenantCluster) -> String {
 
 /// Whether no VM of a control node holds its data disk: it runs nowhere. It is given up only where it has no VM at all.
 pub fn is_lost(node: &Node, vms: &[Vm]) -> bool {
-    !vms.iter().any(|vm| is_of(vm, node) && vm.data_disks().next().is_some())
+    power_of(node, vms).is_none()
+}
+
+/// How the VM is that holds a control node's data disk; none if there is none. Of several one that is on counts.
+pub fn power_of(node: &Node, vms: &[Vm]) -> Option<PowerState> {
+    let own = vms.iter().filter(|vm| is_of(vm, node) && vm.data_disks().next().is_some());
+    let powers: Vec<PowerState> = own.map(|vm| vm.power).collect();
+    powers.iter().find(|power| **power == PowerState::On).or(powers.first()).copied()
 }
 
 /// Whether a VM is stamped as a node's.

@@ -262,6 +262,35 @@ async fn a_word_to_adopt_is_kept_while_a_node_does_not_say_what_it_is_ready_for(
     assert!(world.is_asked_to_adopt() && !world.has_drifted());
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
     assert!(world.are_on());
+    // One that is on and says nothing is named, and whoever wants something else meanwhile is heard.
+    world.place.lock().are_mute = true;
+    world.adopt("shop");
+    let _ = world.reconcile().await;
+    let words = world.condition("Progressing").2;
+    assert!(
+        world.is_asked_to_adopt() && words.contains("shop-cp1 has not answered") && words.contains(ADOPT),
+        "{words}"
+    );
+    let begun = tokio::time::Instant::now();
+    let deletes = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.delete();
+    };
+    let is_leaving = |world: &World| world.condition("Progressing").1 == "Deleting";
+    tokio::join!(deletes, world.comes_to("a deletion", is_leaving));
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+/// Its host is dead, and nobody can ask it: the word would stay as long, and be heard when nobody thinks of it.
+#[tokio::test(start_paused = true)]
+async fn no_word_to_adopt_waits_for_a_node_of_which_nobody_knows_whether_it_runs() {
+    let world = World::upgradable().await;
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Unknown);
+    world.place.lock().asked.clear();
+    world.adopt("shop");
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
+    let asked = world.place.lock().asked.clone();
+    assert!(!asked.contains(&Ipv4Addr::new(192, 168, 10, 21)) && asked.len() == 2, "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
