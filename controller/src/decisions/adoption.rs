@@ -156,6 +156,13 @@ fn given_up(node: &Node, vms: &[Vm]) -> Result<Node, String> {
     ))
 }
 
+/// Why control nodes that have VMs, none of which holds their data disk, are not given up; none if there are no such nodes.
+pub fn without_disk(kept: &Kept, vms: &[Vm]) -> Option<String> {
+    let lost = kept.nodes.iter().filter(|node| kept.formed && is_lost(node, vms));
+    let bare: Vec<String> = lost.filter_map(|node| given_up(node, vms).err()).collect();
+    (!bare.is_empty()).then(|| bare.join("; "))
+}
+
 /// What is pinned of control nodes that run these images, by their names, in VMs of these sizes. Where they run several, what is pinned
 /// stays, and the one that the spec names is swapped to.
 ///

@@ -12,10 +12,11 @@ use super::super::{After, Work};
 use super::adopt::Cancelled;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
+    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted, without_disk,
 };
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, Standing, TenantCluster};
 use crate::reach::kinds;
+use crate::records::kept_of;
 
 /// What comes of VMs that are newer than the database, and of a person's word to adopt what is there.
 pub(in crate::reconcilers::tenant_cluster) enum Drift {
@@ -38,7 +39,7 @@ impl Work<'_> {
             None if !is_to_adopt(cluster) => return Ok(Drift::Passes(None)),
             None => match self.cancels_prepared(cluster, deployment, (opened, guests)).await? {
                 // What nodes are only ready for no VM shows.
-                Cancelled::All => return self.ends_adoption(cluster).await,
+                Cancelled::All => return self.ends_adoption(cluster, deployment, (opened, seen)).await,
                 Cancelled::Waits(why) => return Ok(waits(&why)),
                 Cancelled::Otherwise => return Ok(Drift::Ends(After::Again)),
                 Cancelled::Refused(words) => words,
@@ -65,14 +66,40 @@ impl Work<'_> {
     }
 
     /// Takes the word away once nothing is left to adopt. Workers are their pools' to adopt, which say so once they have looked at them.
-    async fn ends_adoption(&self, cluster: &TenantCluster) -> Result<Drift, Trouble> {
+    async fn ends_adoption(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        (opened, seen): (&Opened, &DeployStatus),
+    ) -> Result<Drift, Trouble> {
         let pools = self.pools(cluster).await?;
-        let awaited: Vec<String> = pools.iter().filter_map(|pool| self.awaits(pool)).collect();
+        let mut awaited: Vec<String> = pools.iter().filter_map(|pool| self.awaits(pool)).collect();
+        if seen.waits.iter().any(|wait| wait.lasting) {
+            awaited.extend(self.without_disk(cluster, deployment, opened).await?);
+        }
         if !awaited.is_empty() {
             return Ok(waits(&awaited.join("; ")));
         }
         self.has_adopted(cluster).await?;
         Ok(Drift::Ends(After::Again))
+    }
+
+    /// Why control nodes that have VMs and run in none are not given up: their data disks may be on their way, and not by a swap whose journal
+    /// says so. Of these nothing is newer where no other node has moved. None where nobody can look.
+    async fn without_disk(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        opened: &Opened,
+    ) -> Result<Option<String>, Trouble> {
+        let operations = self.operations(cluster).await?;
+        if last_swap(&operations).filter(is_open_swap).is_some() {
+            return Ok(None);
+        }
+        let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
+        let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
+        self.term.may()?;
+        Ok(vms.ok().and_then(|vms| without_disk(&kept, &vms)))
     }
 
     /// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,

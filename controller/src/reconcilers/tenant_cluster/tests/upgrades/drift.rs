@@ -388,6 +388,43 @@ async fn a_control_node_whose_data_disk_is_on_its_way_is_not_taken_for_lost() {
     world.until("adopted", |world| !world.is_asked_to_adopt()).await;
 }
 
+/// Both of its VMs are bare, and no other node has moved: nothing is newer.
+#[tokio::test(start_paused = true)]
+async fn the_first_node_of_a_swap_whose_data_disk_is_on_its_way_is_not_taken_for_lost() {
+    let mut world = World::upgradable().await;
+    let before = world.api.snapshot();
+    world.goes_to(NEW);
+    world.place.lock().is_slow = true;
+    world.comes_to("a node that is ready for it", |world| world.swaps_open() > 0).await;
+    world.place.lock().is_slow = false;
+    let is_moving = |node: &&str| world.place.lock().contents[*node].swap.is_some();
+    let node = NODES.into_iter().find(is_moving).unwrap();
+    let own = || -> Vec<Vm> {
+        let is_its = |vm: &Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.node == node);
+        world.as_they_are().into_iter().filter(is_its).collect()
+    };
+    let former = own().into_iter().find(|vm| !vm.disks.is_empty()).unwrap();
+    world.place.change(&former.name, |vm| (vm.power, vm.disks) = (PowerState::Off, Vec::new()));
+    let bare = own();
+    assert_eq!(bare.len(), 2);
+    world.turned_back(before);
+    let (there, changes) = (world.as_they_are(), world.changes());
+    world.adopt("shop");
+    world.is_looked_at().await;
+    for about in ["Progressing", "ControlPlaneReady"] {
+        let words = world.condition(about).2;
+        let disk = former.disks[0].reference.uuid.to_string();
+        assert!(words.contains("attach it") && words.contains(&disk), "{about}: {words}");
+        assert!(bare.iter().all(|vm| words.contains(&vm.to_string())), "{about}: {words}");
+    }
+    assert!(world.is_asked_to_adopt());
+    assert_eq!((world.changes(), world.as_they_are()), (changes, there));
+    // A person has attached it to the former one.
+    world.place.change(&former.name, |vm| (vm.power, vm.disks) = (former.power, former.disks.clone()));
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
+    assert_eq!(world.swaps_open(), 0);
+}
+
 /// Its swap is open, and it may run the former image: nobody can ask it.
 #[tokio::test(start_paused = true)]
 async fn a_control_node_that_is_only_off_is_not_taken_for_lost() {
