@@ -489,7 +489,8 @@ fn held_for(unseen: Obstacle, wished: &Wished<'_>) -> Obstacle {
     };
     let way_out = match unseen.reason {
         TenantClusterReason::ReferenceMissing => {
-            ": make the Provider again, or delete the TenantCluster, which gives them back"
+            ": make the Provider again; or, only if no VM of it runs in the vCenter, delete the TenantCluster, which gives them back: nobody \
+             looks for such a VM then, and others get the address that it has"
         }
         _ => "",
     };
