@@ -33,8 +33,8 @@ pub fn are_bare(newer: &[Vm]) -> bool {
 pub fn why_not_adopted(ahead: Option<&[Vm]>) -> Option<&'static str> {
     match ahead {
         Some([]) => Some(
-            "None of these holds a data disk, and those that do are as it is noted: nothing is adopted. They are on: power them off, or \
-             remove them",
+            "None of these holds a data disk, and those that do are as it is noted: nothing is adopted. Each of these is on, or suspended: \
+             power them off, or remove them",
         ),
         Some(_) => None,
         None => Some(
@@ -362,7 +362,8 @@ mod tests {
     fn a_vm_without_a_data_disk_is_to_be_powered_off_unless_others_are_or_may_be_ahead_of_a_swap() {
         let bare = Vm { disks: Vec::new(), ..vm(1, 9) };
         assert!(are_bare(std::slice::from_ref(&bare)) && !are_bare(&[bare, vm(1, 8)]));
-        assert!(why_not_adopted(Some(&[])).unwrap().contains("power them off"));
+        let words = why_not_adopted(Some(&[])).unwrap();
+        assert!(words.contains("on, or suspended: power them off"), "{words}");
         assert_eq!(why_not_adopted(Some(&[vm(1, 9)])), None, "they are adopted");
         let unknown = why_not_adopted(None).unwrap();
         assert!(unknown.contains("nobody knows") && !unknown.contains("power them off"), "{unknown}");

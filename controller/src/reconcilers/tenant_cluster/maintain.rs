@@ -168,14 +168,13 @@ impl Work<'_> {
         self.says_what_waits(cluster, &changing).await?;
         changing.adopts = adopts;
         let is_between = changing.is_open() && !changing.is_held_up();
-        let doing = if let Some(words) = &changing.drifted {
-            Doing::HasDrifted(words.clone())
-        } else if cluster.spec.paused {
-            Doing::Rests
-        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !is_between) {
-            Doing::IsStuck(wait.to_string())
-        } else {
-            changing.change.doing()
+        let stuck = seen.waits.iter().find(|wait| wait.lasting && !is_between).map(ToString::to_string);
+        let doing = match (&changing.drifted, stuck) {
+            _ if cluster.spec.paused => Doing::Rests,
+            (Some(words), Some(other)) => Doing::HasDrifted(format!("{words}; {other}")),
+            (Some(words), None) => Doing::HasDrifted(words.clone()),
+            (None, Some(words)) => Doing::IsStuck(words),
+            (None, None) => changing.change.doing(),
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
         // An Operation of which VMs may be newer than its journal is not gone on with.

@@ -88,7 +88,12 @@ impl World {
             assert!(words.contains(&vm.to_string()), "{vm}: {words}");
             assert!(words.contains(&vm.stamp.as_ref().unwrap().node), "{vm}: {words}");
         }
+        assert!(words.contains("upgrade.swap-open"), "all that is in the way is told: {words}");
         assert_eq!(self.up_to_date(), "ChangeBlocked");
+        self.edit(|spec| spec.paused = true);
+        self.is_looked_at().await;
+        assert_eq!(self.condition("Progressing").1, "Paused");
+        self.edit(|spec| spec.paused = false);
         assert_eq!((self.changes(), self.operations().len(), self.swaps_open()), (changes, 0, bare.len()));
         self.adopt("shop");
         self.until("heard", |world| !world.is_asked_to_adopt()).await;
