@@ -6,7 +6,7 @@
 //! else each of them would try again once for each one that is faster.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::net::Ipv4Addr;
 
@@ -58,10 +58,15 @@ pub enum Unable {
 }
 
 /// Whether a claimant may have one more address of a pool, by those of all pools that were seen.
-fn permitted(name: &str, pool: &IPPoolSpec, seen: &[IPAddressSpec], claimant: &Claimant) -> Result<(), Unable> {
+fn permitted<'s>(
+    name: &str,
+    pool: &IPPoolSpec,
+    seen: impl Iterator<Item = &'s IPAddressSpec>,
+    claimant: &Claimant,
+) -> Result<(), Unable> {
     let Some(most) = pool.limit_per_namespace else { return Ok(()) };
     let is_its = |seen: &&IPAddressSpec| seen.pool_ref.name == name && seen.claimant.namespace == claimant.namespace;
-    if u32::try_from(seen.iter().filter(is_its).count()).is_ok_and(|has| has < most) {
+    if u32::try_from(seen.filter(is_its).count()).is_ok_and(|has| has < most) {
         return Ok(());
     }
     Err(Unable::Limited { pool: name.to_owned(), namespace: claimant.namespace.clone(), most })
@@ -81,19 +86,20 @@ pub fn passing(uid: &str, races: u32) -> usize {
 ///
 /// # Errors
 /// When the pool cannot be read, or gives the claimant's namespace no further one.
-pub fn allocation(
+pub fn allocation<'s>(
     name: &str,
     pool: &IPPoolSpec,
-    seen: &[IPAddressSpec],
+    seen: impl IntoIterator<Item = &'s IPAddressSpec, IntoIter: Clone>,
     claimant: &Claimant,
     passing: usize,
 ) -> Result<Allocation, Unable> {
+    let seen = seen.into_iter();
     let of_pool = |seen: &&IPAddressSpec| seen.pool_ref.name == name;
-    if let Some(own) = seen.iter().filter(of_pool).find(|seen| is_same(&seen.claimant, claimant)) {
+    if let Some(own) = seen.clone().filter(of_pool).find(|seen| is_same(&seen.claimant, claimant)) {
         return Ok(Allocation::Has(address(&own.address)?));
     }
-    permitted(name, pool, seen, claimant)?;
-    let mut taken = left_out(pool)?;
+    permitted(name, pool, seen.clone(), claimant)?;
+    let mut taken = left_out(pool)?.into_iter().collect::<HashSet<_>>();
     for seen in seen {
         taken.insert(address(&seen.address)?);
     }
@@ -124,14 +130,14 @@ pub enum Named {
 ///
 /// # Errors
 /// When a pool cannot be read, or the one that it would be taken in gives the claimant's namespace no further one.
-pub fn named(
+pub fn named<'s>(
     pools: &[(&str, &IPPoolSpec)],
-    seen: &[IPAddressSpec],
+    seen: impl IntoIterator<Item = &'s IPAddressSpec, IntoIter: Clone>,
     wanted: Ipv4Addr,
     claimant: &Claimant,
 ) -> Result<Named, Unable> {
-    let text = wanted.to_string();
-    let there = seen.iter().filter(|seen| seen.address == text).collect::<Vec<_>>();
+    let (text, seen) = (wanted.to_string(), seen.into_iter());
+    let there = seen.clone().filter(|seen| seen.address == text).collect::<Vec<_>>();
     if let Some(other) = there.iter().find(|seen| !is_same(&seen.claimant, claimant)) {
         return Ok(Named::Taken(other.claimant.clone()));
     }

@@ -33,8 +33,8 @@ pub fn are_bare(newer: &[Vm]) -> bool {
 pub fn why_not_adopted(ahead: Option<&[Vm]>) -> Option<&'static str> {
     match ahead {
         Some([]) => Some(
-            "None of these holds a data disk, and those that do are as it is noted: nothing is adopted. They are on: power them off, or \
-             remove them",
+            "None of these holds a data disk, and those that do are as it is noted: nothing is adopted. Each of these is on, or suspended: \
+             power them off, or remove them",
         ),
         Some(_) => None,
         None => Some(
@@ -44,7 +44,7 @@ pub fn why_not_adopted(ahead: Option<&[Vm]>) -> Option<&'static str> {
     }
 }
 
-/// What is said of control nodes that are ready for a swap to whose end no Operation leads, with the VMs that were made for it; none if there
+/// What is said of control nodes that have prepared a swap, or failed to, to whose end no Operation leads, with the VMs that were made for it; none if there
 /// are no such nodes.
 pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> Option<String> {
     if left.is_empty() {
@@ -62,7 +62,7 @@ pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> O
         ),
     };
     Some(format!(
-        "{nodes} made ready for an image swap to whose end no Operation leads, as where the control cluster's database was restored from an \
+        "{nodes} made ready for an image swap, or failed to, to whose end no Operation leads, as where the control cluster's database was restored from an \
          older snapshot, or where somebody has prepared it by hand: no other one begins before it is cancelled. Have that done with \
          {}{bare}",
         word(cluster)
@@ -81,7 +81,14 @@ fn word(cluster: &TenantCluster) -> String {
 
 /// Whether no VM of a control node holds its data disk: it runs nowhere. It is given up only where it has no VM at all.
 pub fn is_lost(node: &Node, vms: &[Vm]) -> bool {
-    !vms.iter().any(|vm| is_of(vm, node) && vm.data_disks().next().is_some())
+    power_of(node, vms).is_none()
+}
+
+/// How the VM is that holds a control node's data disk; none if there is none. Of several one that is on counts.
+pub fn power_of(node: &Node, vms: &[Vm]) -> Option<PowerState> {
+    let own = vms.iter().filter(|vm| is_of(vm, node) && vm.data_disks().next().is_some());
+    let powers: Vec<PowerState> = own.map(|vm| vm.power).collect();
+    powers.iter().find(|power| **power == PowerState::On).or(powers.first()).copied()
 }
 
 /// Whether a VM is stamped as a node's.
@@ -147,6 +154,13 @@ fn given_up(node: &Node, vms: &[Vm]) -> Result<Node, String> {
         node.name,
         bare.join(", ")
     ))
+}
+
+/// Why control nodes that have VMs, none of which holds their data disk, are not given up; none if there are no such nodes.
+pub fn without_disk(kept: &Kept, vms: &[Vm]) -> Option<String> {
+    let lost = kept.nodes.iter().filter(|node| kept.formed && is_lost(node, vms));
+    let bare: Vec<String> = lost.filter_map(|node| given_up(node, vms).err()).collect();
+    (!bare.is_empty()).then(|| bare.join("; "))
 }
 
 /// What is pinned of control nodes that run these images, by their names, in VMs of these sizes. Where they run several, what is pinned
@@ -348,7 +362,8 @@ mod tests {
     fn a_vm_without_a_data_disk_is_to_be_powered_off_unless_others_are_or_may_be_ahead_of_a_swap() {
         let bare = Vm { disks: Vec::new(), ..vm(1, 9) };
         assert!(are_bare(std::slice::from_ref(&bare)) && !are_bare(&[bare, vm(1, 8)]));
-        assert!(why_not_adopted(Some(&[])).unwrap().contains("power them off"));
+        let words = why_not_adopted(Some(&[])).unwrap();
+        assert!(words.contains("on, or suspended: power them off"), "{words}");
         assert_eq!(why_not_adopted(Some(&[vm(1, 9)])), None, "they are adopted");
         let unknown = why_not_adopted(None).unwrap();
         assert!(unknown.contains("nobody knows") && !unknown.contains("power them off"), "{unknown}");

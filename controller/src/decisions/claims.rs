@@ -140,7 +140,12 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
 /// # Errors
 /// When a pool is missing, exhausted, cannot be read or gives the cluster's namespace no more, or a named address is somebody else's or
 /// nobody's to have.
-pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], races: u32) -> Result<Claiming, Obstacle> {
+pub fn claiming<'s>(
+    claims: &[Claim],
+    pools: &[IPPool],
+    seen: impl IntoIterator<Item = &'s IPAddressSpec>,
+    races: u32,
+) -> Result<Claiming, Obstacle> {
     let unable = |error: Unable| {
         let reason = match error {
             Unable::Malformed(_) => TenantClusterReason::PreflightNotKnown,
@@ -151,10 +156,13 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
     let names: Vec<(&str, &IPPoolSpec)> =
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
     let missing = |words: String| Obstacle::new(TenantClusterReason::AddressesMissing, words);
-    let (mut allotted, mut seen, mut next) = (Allotted::default(), seen.to_vec(), None);
+    let seen: Vec<&IPAddressSpec> = seen.into_iter().collect();
+    // Those that it would have by then, beside those that there are.
+    let (mut allotted, mut own, mut next) = (Allotted::default(), Vec::<IPAddressSpec>::new(), None);
     for Claim { claimant, from } in claims {
+        let seen = seen.iter().copied().chain(&own);
         let (address, to_make) = match from {
-            Source::Named(wanted) => match named(&names, &seen, *wanted, claimant).map_err(unable)? {
+            Source::Named(wanted) => match named(&names, seen, *wanted, claimant).map_err(unable)? {
                 Named::Has(_) => (*wanted, None),
                 Named::Make(pool) => (*wanted, Some(pool)),
                 Named::Taken(other) => {
@@ -172,7 +180,7 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
                 let not_there =
                     || Obstacle::new(TenantClusterReason::ReferenceMissing, format!("there is no IPPool {pool}"));
                 let (_, spec) = names.iter().find(|(name, _)| name == pool).ok_or_else(not_there)?;
-                match allocation(pool, spec, &seen, claimant, passing(&claimant.uid, races)).map_err(unable)? {
+                match allocation(pool, spec, seen, claimant, passing(&claimant.uid, races)).map_err(unable)? {
                     Allocation::Has(address) => (address, None),
                     Allocation::Make(address) => (address, Some(pool.clone())),
                     Allocation::Exhausted => {
@@ -184,7 +192,7 @@ pub fn claiming(claims: &[Claim], pools: &[IPPool], seen: &[IPAddressSpec], race
         if let Some(pool) = to_make {
             let mut object = claimed(&pool, address, claimant.clone());
             object.spec.named = matches!(from, Source::Named(_));
-            seen.push(object.spec.clone());
+            own.push(object.spec.clone());
             next.get_or_insert(object);
         }
         match claimant.purpose {
@@ -250,7 +258,7 @@ mod tests {
     ) -> Result<Allotted, Obstacle> {
         let claims = claims(cluster, &own(cluster), "blue-nodes")?;
         loop {
-            match claiming(&claims, pools, seen, 0)? {
+            match claiming(&claims, pools, &*seen, 0)? {
                 Claiming::Has(allotted) => return Ok(allotted),
                 Claiming::Make(object, _) => seen.push(object.spec),
             }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use contract::node::Node;
+use contract::swap::Stage;
 use fleet::hypervisor::Vm;
 use serde_json::Value;
 use uuid::Uuid;
@@ -51,12 +52,14 @@ pub fn ahead(operation: &Operation, vms: &[Vm]) -> Vec<Vm> {
     nodes.into_iter().flatten().enumerate().flat_map(of_node).collect()
 }
 
-/// Of what control nodes say, that of those which are ready for a swap, or make ready, to whose end none of their cluster's Operations
-/// leads: as where the database was restored to before one that had come no further. Of these no VM is newer, for none has given a disk away.
+/// Of what control nodes say, that of those which are ready for a swap, make ready, or have failed to, to whose end none of their cluster's
+/// Operations leads: as where the database was restored to before one that had come no further. Of these no VM is newer, for none has given
+/// a disk away.
 pub fn left_prepared(said: Vec<Node>, operations: &[Operation]) -> Vec<Node> {
     let led = led(operations);
+    // A node keeps one that has failed until somebody cancels it, and each other one is refused as long.
     let is_left =
-        |node: &Node| node.swap.as_ref().is_some_and(|swap| swap.stage.is_under_way() && !led.contains(&swap.id));
+        |node: &Node| node.swap.as_ref().is_some_and(|swap| swap.stage != Stage::Taken && !led.contains(&swap.id));
     said.into_iter().filter(is_left).collect()
 }
 

@@ -67,6 +67,8 @@ pub struct Health<'a> {
     pub differs: Option<Said>,
     /// What is in the way of a change; none if nothing is.
     pub obstacle: Option<Obstacle>,
+    /// Why a person's word to adopt what is there stays; none where there is none.
+    pub adopts: Option<String>,
     /// Whether its kubeconfig is at hand for others.
     pub is_handed_over: bool,
 }
@@ -106,6 +108,11 @@ impl Health<'_> {
             Doing::HasDrifted(words) => (Drifted, words.clone()),
             Doing::Nothing if workers_move => (WorkersChange, of_pools(self.pools)),
             Doing::Nothing => (Settled, none.clone()),
+        };
+        let progressing = match (progressing, &self.adopts) {
+            (said, None) => said,
+            ((reason, words), Some(adopts)) if words.is_empty() => (reason, adopts.clone()),
+            ((reason, words), Some(adopts)) => (reason, format!("{words}; {adopts}")),
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
@@ -278,7 +285,8 @@ mod tests {
     }
 
     fn of<'a>(control_plane: &'a DeployStatus, pools: &'a [NodePool]) -> Health<'a> {
-        Health { control_plane, pools, doing: Doing::Nothing, differs: None, obstacle: None, is_handed_over: true }
+        let doing = Doing::Nothing;
+        Health { control_plane, pools, doing, differs: None, obstacle: None, adopts: None, is_handed_over: true }
     }
 
     fn ready_by(control_plane: &DeployStatus, pools: &[NodePool]) -> (Why, Why) {
@@ -304,6 +312,10 @@ mod tests {
         let drifted = Health { doing: Doing::HasDrifted("x".to_owned()), ..of(&all, &[]) };
         assert_eq!(about(&drifted.conditions(), "Progressing"), (Why::Drifted, "x".to_owned()));
         assert_eq!(reason(&drifted.conditions(), "Ready"), Why::Serves, "it serves on");
+        let adopts = Health { adopts: Some("y".to_owned()), ..of(&all, &[]) };
+        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Settled, "y".to_owned()));
+        let adopts = Health { adopts: Some("y".to_owned()), ..drifted };
+        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Drifted, "x; y".to_owned()));
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub use self::addresses::{
 };
 pub use self::adopted_workers::{AdoptedWorker, Witnesses, adopted_workers};
 pub use self::adoption::{
-    adopted, are_bare, is_lost, is_to_adopt, may_adopt, may_cancel, pinned_as_run, superseded, why_not_adopted,
+    adopted, are_bare, is_lost, is_to_adopt, may_adopt, may_cancel, pinned_as_run, power_of, superseded,
+    why_not_adopted, without_disk,
 };
 pub use self::change::{Change, SeenCluster, asked, blocked, lowest_minor, raise_name, with_size};
 pub use self::claims::{Allotted, Claim, Claiming, Source, claimant, claiming, claims, left_over};

@@ -15,7 +15,7 @@ pub trait Kind: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clon
 
 impl<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + Sync> Kind for K {}
 
-fn read<K: Kind>(object: Value) -> Result<K, Failure> {
+pub(super) fn read<K: Kind>(object: Value) -> Result<K, Failure> {
     serde_json::from_value(object).map_err(|error| {
         Failure::Unknown(anyhow::Error::from(error).context(format!("understanding a {}", K::kind(&()))))
     })

@@ -5,6 +5,7 @@ mod api;
 mod fenced;
 #[cfg(test)]
 pub(crate) mod in_memory;
+mod in_use;
 pub mod kinds;
 mod left_over;
 mod objects;
@@ -17,6 +18,7 @@ mod tenants;
 
 pub use self::api::Api;
 pub use self::fenced::Fenced;
+pub use self::in_use::InUse;
 pub use self::left_over::clear_left_over;
 pub use self::objects::{Collection, Failure, Objects};
 pub use self::placeable::Placeable;

@@ -235,6 +235,7 @@ async fn in_a_term_that_is_over_nobody_is_asked_and_no_hold_is_confirmed() {
     assert!(hold.confirm().await.is_err());
     let ended = |failure: Failure| assert!(matches!(failure, Failure::Ended(_)), "{failure:?}");
     ended(fenced.list(&of, None).await.unwrap_err());
+    ended(fenced.in_use(None).await.unwrap_err());
     ended(fenced.get(&of, "shop").await.unwrap_err());
     ended(fenced.create(&of, &cluster).await.unwrap_err());
     ended(fenced.replace(&of, &cluster).await.unwrap_err());

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use super::action::Action;
-use super::attempts::{Attempts, Done};
+use super::attempts::Attempts;
 use super::go::{Deploy, Notice};
 use super::kept::{Goal, Kept, Node};
 use super::records::Records;
@@ -41,7 +41,7 @@ pub(super) struct Acting<'a> {
     /// Disks whose removal this command has noted and not asked for yet, since nobody could say whether it may.
     pub(super) unasked: std::sync::Mutex<Vec<DiskRef>>,
     /// What this command has done for nodes, and is to do so often alone.
-    pub(super) attempts: Attempts,
+    pub(super) attempts: Attempts<'a>,
 }
 
 impl Acting<'_> {
@@ -58,8 +58,9 @@ impl Acting<'_> {
             Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
+                self.counts_half(records.kept(), vm);
                 let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
-                if records.kept().removals.contains(&disk.uuid) && self.may_go_yet().await? {
+                if records.kept().removals.contains(&disk.uuid) && !self.stays_there(disk).await? {
                     noted = noted.removing(disk);
                 }
                 // What was shown as missing nobody was shown as what goes, wherever it has come back.
@@ -68,7 +69,11 @@ impl Acting<'_> {
                 save(records, if stays { noted.leaving(disk) } else { noted }).await?;
                 heard(self.hypervisor.detach_unless(self.cancelled(), vm, disk).await)
             }
-            Action::Destroy(vm) => heard(self.hypervisor.destroy_unless(self.cancelled(), found(seen, vm)?).await),
+            Action::Destroy(vm) => {
+                let vm = found(seen, vm)?;
+                self.counts_half(records.kept(), vm);
+                heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
+            }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
             Action::Gone => {
                 let kept = records.kept().without_others(seen);
@@ -77,9 +82,27 @@ impl Acting<'_> {
         }
     }
 
-    /// As [`Deploy::may_go_yet`], for who may be asked to end meanwhile.
-    async fn may_go_yet(&self) -> Result<bool, Trouble> {
-        unless_cancelled(self.cancelled(), self.deploy.may_go_yet()).await.map_err(is_to_end)
+    /// Counts a VM that is about to be removed, where it is half of one that this command has made.
+    fn counts_half(&self, kept: &Kept, vm: &Vm) {
+        let is_half = |node: &&Node| node.vm.is_none() && node.drawn == Some(vm.uuid());
+        if let Some(node) = kept.nodes.iter().find(is_half) {
+            self.attempts.half(kept, node);
+        }
+    }
+
+    /// Whether a disk is there once no removal goes on that was asked for before. It is looked for last: a removal may have ended since the VM
+    /// was seen that holds it.
+    async fn stays_there(&self, disk: &DiskRef) -> Result<bool, Trouble> {
+        let looked = async {
+            if self.deploy.may_go_yet().await {
+                return false;
+            }
+            self.hypervisor.has_disk(disk).await.unwrap_or_else(|error| {
+                log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
+                false
+            })
+        };
+        unless_cancelled(self.cancelled(), looked).await.map_err(is_to_end)
     }
 
     /// Whether half a VM may have served all the same: what is kept may be older than it, and it was not begun here. Where the cluster is
@@ -139,7 +162,7 @@ impl Acting<'_> {
             placement,
         };
         let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
-        self.attempts.count(Done::Made, &node.name, &made);
+        self.attempts.made(&node.name, &made);
         let made = made?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }
@@ -177,7 +200,7 @@ impl Acting<'_> {
         }
         if vm.power == PowerState::Off {
             let on = self.hypervisor.power_on_unless(self.cancelled(), vm).await.map_err(is_to_end)?;
-            self.attempts.count(Done::PoweredOn, &name, &on);
+            self.attempts.powered_on(&name, &on);
             on?;
         }
         Ok(())
@@ -261,7 +284,8 @@ impl Acting<'_> {
         }
     }
 
-    /// Takes the notes back of removals that this command has never come to ask for, where it is to end.
+    /// Takes the notes back of removals that this command has never come to ask for, where it ends. Where the store does not take that, as
+    /// when it hangs, they stay.
     pub(super) async fn take_notes_back(&self, records: &mut Records<'_>) -> anyhow::Result<()> {
         let unasked = std::mem::take(&mut *self.unasked());
         for disk in &unasked {

@@ -282,13 +282,17 @@ impl Deploy<'_> {
             upgrade: upgraded.id,
             upgraded: upgraded.own,
             removed: Mutex::default(),
-            attempts: Attempts::default(),
+            attempts: Attempts::new(self.restorable),
             unasked: Mutex::default(),
             doubtful: if let Wish::Destroy { doubtful, .. } = wish { doubtful } else { &[] },
         };
         let arrived = self.rounds(&acting, hold, records).await?;
-        if arrived == Arrived::Cancelled {
-            acting.take_notes_back(records).await?;
+        if !matches!(arrived, Arrived::Up(_)) {
+            match acting.take_notes_back(records).await {
+                // Its end is noted: what fails then takes nothing from it.
+                Err(error) if arrived == Arrived::Gone => log::warn!("{error:#}"),
+                taken => taken?,
+            }
         }
         Ok(arrived)
     }
@@ -379,7 +383,7 @@ impl Deploy<'_> {
             if *self.cancelled.borrow() {
                 break;
             }
-            if let Some(wait) = acting.attempts.hinder(&action) {
+            if let Some(wait) = acting.attempts.hinder(records.kept(), &action) {
                 round.waits.push(wait);
                 round.needs_a_person = true;
                 continue;

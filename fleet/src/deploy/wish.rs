@@ -215,11 +215,13 @@ fn destroyed(
         let goes = |disk: &DiskRef| kept.is_own_disk(disk.uuid) && shown.contains(disk);
         let (own, left) = kept.left.iter().cloned().partition(goes);
         kept.left = left;
-        // Nor what an earlier one has said to go, where a VM held it when this one was shown what goes.
-        let was_held = |disk: &DiskRef| held.iter().any(|held| held.disk.uuid == disk.uuid);
-        let (stays, goes) = std::mem::take(&mut kept.discarded).into_iter().partition(was_held);
-        kept.discarded = goes;
-        kept.left.extend::<Vec<DiskRef>>(stays);
+        // Nor what an earlier one has said to go, where a VM held it when this one was shown what goes: it is left where it was then.
+        for disk in std::mem::take(&mut kept.discarded) {
+            match held.iter().find(|held| held.disk.uuid == disk.uuid) {
+                Some(held) => kept.left.push(held.disk.clone()),
+                None => kept.discarded.push(disk),
+            }
+        }
         kept.discarded.extend::<Vec<DiskRef>>(own);
     } else {
         // An earlier one may have said that disks go, and was ended: what was used and is still there stays now.

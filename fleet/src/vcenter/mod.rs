@@ -222,7 +222,7 @@ impl Hypervisor for VcenterHypervisor {
     }
 
     async fn removals_go_on(&self) -> Result<bool> {
-        Ok(!self.anybodys_tasks_on_files().await?.is_empty())
+        Ok(self.anybodys_tasks_on_files().await?.iter().any(settle::removes))
     }
 
     async fn delete_disk(&self, disk: &DiskRef, permit: &dyn Permit) -> Result<()> {

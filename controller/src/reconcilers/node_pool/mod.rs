@@ -61,17 +61,8 @@ pub async fn reconcile(pool: Arc<NodePool>, context: Arc<Context>) -> Result<Act
 struct PoolWork<'a>(Work<'a>);
 
 impl PoolWork<'_> {
-    async fn bring_on(&self, known: &NodePool) -> Result<Action, Trouble> {
-        let action = self.step(known).await?;
-        // Its conditions are of this term from now on.
-        if let Some(uid) = known.metadata.uid.as_ref().filter(|_| known.metadata.deletion_timestamp.is_none()) {
-            self.0.term.looked_at(uid, known.metadata.generation.unwrap_or_default());
-        }
-        Ok(action)
-    }
-
     /// Does what is to be done for it now.
-    async fn step(&self, known: &NodePool) -> Result<Action, Trouble> {
+    async fn bring_on(&self, known: &NodePool) -> Result<Action, Trouble> {
         let work = &self.0;
         let Some(pool) = self.find(known).await? else { return Ok(Action::await_change()) };
         let is_leaving = pool.metadata.deletion_timestamp.is_some();

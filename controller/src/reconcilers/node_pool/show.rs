@@ -26,7 +26,16 @@ impl PoolWork<'_> {
         }
         let noted = kinds::note(self.0.objects, pool, pool.status.as_ref(), &status).await;
         noted.attempting("writing the pool's status")?;
+        self.looked_at(pool, generation);
         Ok(Action::await_change())
+    }
+
+    /// Notes that what a pool says of its workers is of this term, as this generation of it is. One that goes says nothing that anybody waits
+    /// for: it would be noted for ever.
+    fn looked_at(&self, pool: &NodePool, generation: i64) {
+        if let Some(uid) = pool.metadata.uid.as_ref().filter(|_| pool.metadata.deletion_timestamp.is_none()) {
+            self.0.term.looked_at(uid, generation);
+        }
     }
 
     /// Says why nothing can be done for a pool, by the spec that was judged: a newer one is judged in its turn.
@@ -103,6 +112,9 @@ impl PoolWork<'_> {
         kinds::note(self.0.objects, &pool, pool.status.as_ref(), &status)
             .await
             .attempting("writing the pool's status")?;
+        if seen.looked {
+            self.looked_at(&pool, generation);
+        }
         Ok(!ill.now.is_empty() && !is_going && !known.cluster.spec.paused)
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::objects::{NodePoolSpec, TenantCluster, VMClass};
 use crate::reach::in_memory::Fault;
-use crate::reach::{Objects, Placeable};
+use crate::reach::{Fenced, Objects, Placeable};
 use crate::reconcilers::points::drawn;
 use crate::reconcilers::tenant_cluster::tests::World;
 use crate::term::{Clock, Term};
@@ -449,7 +449,8 @@ async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() 
     (like.metadata.namespace, like.spec.cluster_ref.name) = (Some("team-blue".to_owned()), "shop".to_owned());
     let addresses = crate::decisions::fixture::pool();
     let World { api, term, .. } = &pooled.0;
-    let store = PoolStore::new(api, &there, term, &like, Some(&addresses));
+    let fenced = Fenced::new(Arc::new(api.clone()), term.clone());
+    let store = PoolStore::new(&fenced, &there, term, &like, Some(&addresses));
     let draw = async |name: &str| {
         let before = api.calls();
         let address = store.draw(1, name, None).await.unwrap().address.unwrap();
@@ -465,6 +466,16 @@ async fn addresses_are_looked_at_once_for_all_workers_that_are_made_in_one_go() 
     let (_, third) = draw("shop-general-w3").await;
     assert!(third > taken, "{third}");
     assert_eq!(api.names("ipaddresses").len(), 6 + 3 + 1);
+    // Whoever asks again for one that has its address has seen that, though no list has it.
+    for (name, address) in [("shop-general-w1", one), ("shop-general-w2", other), ("shop-general-w3", third)] {
+        let machine = api.read::<Machine>(Some("team-blue"), name).unwrap();
+        assert_eq!(store.admitted(&machine).await.unwrap(), Some(address), "{name}");
+    }
+    assert_eq!(api.names("ipaddresses").len(), 6 + 3 + 1);
+    // A list that another one has asked for since will do as well, and what is in it counts once.
+    assert!(fenced.in_use(None).await.unwrap().number() > 1);
+    let (fourth, _) = draw("shop-general-w4").await;
+    assert_eq!((fourth, api.names("ipaddresses").len()), (second, 6 + 3 + 2));
 }
 
 #[tokio::test(start_paused = true)]

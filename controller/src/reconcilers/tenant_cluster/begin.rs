@@ -255,8 +255,9 @@ impl Work<'_> {
         (there, wanted): (&[Machine], &[Machine]),
         races: u32,
     ) -> Result<Addresses, Trouble> {
-        let seen = kinds::list::<IPAddress>(self.objects, None, None).await.attempting("looking for IPAddresses")?;
-        let held = left_over(cluster, &[], &seen);
+        let seen = self.objects.in_use(None).await.attempting("looking for IPAddresses")?;
+        let own = seen.of(cluster.metadata.uid.as_deref());
+        let held = left_over(cluster, &[], &own);
         let none = |obstacle| Addresses {
             claiming: Err(obstacle),
             left_over: Vec::new(),
@@ -272,13 +273,12 @@ impl Work<'_> {
             Ok(claims) => claims,
             Err(obstacle) => return Ok(none(obstacle)),
         };
-        let left_over = left_over(cluster, &claims, &seen);
-        let seen: Vec<_> = seen.into_iter().map(|address| address.spec).collect();
-        let claiming = claiming(&claims, &around.pools, &seen, races);
+        let left_over = left_over(cluster, &claims, &own);
+        let claiming = claiming(&claims, &around.pools, seen.specs(), races);
         // Who has nothing has nothing to give back.
         let comes_first = claiming.is_err() && !there.is_empty() && {
             let tenants = tenants(self.objects).await.attempting("looking at who waits for addresses, too")?;
-            tenants.comes_first(cluster, &pools_of(&claims), &seen)
+            tenants.comes_first(cluster, &pools_of(&claims), seen.specs())
         };
         Ok(Addresses { claiming, left_over, held, comes_first })
     }
@@ -489,7 +489,8 @@ fn held_for(unseen: Obstacle, wished: &Wished<'_>) -> Obstacle {
     };
     let way_out = match unseen.reason {
         TenantClusterReason::ReferenceMissing => {
-            ": make the Provider again, or delete the TenantCluster, which gives them back"
+            ": make the Provider again; or, only if no VM of it runs in the vCenter, delete the TenantCluster, which gives them back: nobody \
+             looks for such a VM then, and others get the address that it has"
         }
         _ => "",
     };

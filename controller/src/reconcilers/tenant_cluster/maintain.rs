@@ -8,6 +8,7 @@ use fleet::hypervisor::{Placement, PowerState, Size};
 use kube::ResourceExt;
 use uuid::Uuid;
 
+use super::adoption::Drift;
 use super::begin::{pin_told, told};
 use super::fleet_deploy::Ran;
 use super::operations::Changing;
@@ -92,7 +93,8 @@ impl Work<'_> {
                 return Ok(After::Rest(WAITING));
             }
             let (known, with) = ((deployment, machines), (opened, &*guests));
-            if let Some(after) = self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
+            // What the word waits for is said once they have formed.
+            if let Drift::Ends(after) = self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
                 return Ok(after);
             }
         }
@@ -117,11 +119,13 @@ impl Work<'_> {
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let newer = self.newer(cluster, opened, &seen).await?;
         let (known, with) = ((deployment, machines), (opened, &*guests));
-        if let Some(newer) = &newer
-            && let Some(after) = self.drifts(cluster, known, with, (&seen, newer)).await?
-        {
-            return Ok(after);
-        }
+        let adopts = match &newer {
+            Some(newer) => match self.drifts(cluster, known, with, (&seen, newer)).await? {
+                Drift::Ends(after) => return Ok(after),
+                Drift::Passes(adopts) => adopts,
+            },
+            None => None,
+        };
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
         let is_due = is_due(ends.as_ref(), &self.clock.time());
@@ -149,7 +153,7 @@ impl Work<'_> {
         }
         let are_good = seen.looked && seen.nodes.iter().all(|node| node.ready);
         let changing = self.counts_good(cluster, changing, machines, are_good).await?;
-        let (changing, operator) = if changing.change.is_to_do() {
+        let (mut changing, operator) = if changing.change.is_to_do() {
             let operator = self.operator(cluster, opened, &*guests, &kept).await?;
             let judged = self.with_obstacles(cluster, machines, changing, opened, &operator).await?;
             let Some(judged) = judged else { return Ok(After::Again) };
@@ -162,15 +166,15 @@ impl Work<'_> {
             return Ok(After::Again);
         }
         self.says_what_waits(cluster, &changing).await?;
+        changing.adopts = adopts;
         let is_between = changing.is_open() && !changing.is_held_up();
-        let doing = if let Some(words) = &changing.drifted {
-            Doing::HasDrifted(words.clone())
-        } else if cluster.spec.paused {
-            Doing::Rests
-        } else if let Some(wait) = seen.waits.iter().find(|wait| wait.lasting && !is_between) {
-            Doing::IsStuck(wait.to_string())
-        } else {
-            changing.change.doing()
+        let stuck = seen.waits.iter().find(|wait| wait.lasting && !is_between).map(ToString::to_string);
+        let doing = match (&changing.drifted, stuck) {
+            _ if cluster.spec.paused => Doing::Rests,
+            (Some(words), Some(other)) => Doing::HasDrifted(format!("{words}; {other}")),
+            (Some(words), None) => Doing::HasDrifted(words.clone()),
+            (None, Some(words)) => Doing::IsStuck(words),
+            (None, None) => changing.change.doing(),
         };
         self.say_with(cluster, machines, &seen, doing, ends.is_some(), &changing).await?;
         // An Operation of which VMs may be newer than its journal is not gone on with.
@@ -288,7 +292,8 @@ impl Work<'_> {
             ),
             _ => (comes.or(both), changing.change.obstacle().cloned()),
         };
-        let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, is_handed_over };
+        let adopts = changing.adopts.clone();
+        let health = Health { control_plane: seen, pools: &pools, doing, differs, obstacle, adopts, is_handed_over };
         let minor = lowest_minor(machines).filter(|_| seen.formed).map(|minor| minor.to_string());
         let version = if seen.nodes.iter().all(|node| node.ready) { self.version(cluster).await? } else { None };
         let add_ons = self.add_ons(cluster, seen.formed).await?;

@@ -1,5 +1,6 @@
 //! What somebody, or a guest, undoes each time: one command does it three times, and the next one tries it again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -49,5 +50,48 @@ async fn a_vm_that_goes_off_at_once_is_powered_on_three_times() {
     }
     world.lock().goes_off = false;
     let arrived = given(&world).await;
+    assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
+}
+
+/// A host that is away for a while.
+#[tokio::test(start_paused = true)]
+async fn a_call_of_which_nothing_came_is_made_until_the_command_pauses() {
+    for call in ["add", "power_on"] {
+        let world = World::new();
+        world.lock().lost = Some((call, 5));
+        let arrived = given(&world).await;
+        assert!(matches!(arrived, Arrived::Up(_)), "{call}: {arrived:?}");
+        assert_eq!(world.lock().lost, Some((call, 0)));
+        // One that stays away pauses it, for it waits.
+        let world = World::new();
+        world.lock().lost = Some((call, usize::MAX));
+        let arrived = given(&world).await;
+        assert!(matches!(arrived, Arrived::Paused(_)), "{call}: {arrived:?}");
+    }
+}
+
+/// As a controller does. Half a VM may leave its disk each time.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_gives_the_command_again_and_again_makes_half_a_vm_three_times_at_most() {
+    let world = World::new();
+    {
+        let mut state = world.lock();
+        (state.restorable, state.spoils, state.process) = (true, true, Some(Arc::default()));
+    }
+    for made in [3, 0] {
+        let arrived = given(&world).await;
+        let Arrived::Stopped(waits) = arrived else { panic!("{arrived:?}") };
+        assert_eq!(world.lock().calls.iter().filter(|(name, _)| *name == "add").count(), made);
+        let [wait] = <[Wait; 1]>::try_from(waits).unwrap();
+        assert_eq!(wait.reason.code, "deploy.vm-undone");
+        assert!(wait.reason.words.contains("somebody has changed it"), "{wait}");
+        assert!(wait.reason.words.contains("until it is described otherwise"), "{wait}");
+    }
+    world.lock().spoils = false;
+    let arrived = given(&world).await;
+    assert!(matches!(arrived, Arrived::Stopped(_)), "{arrived:?}");
+    let mut otherwise = wanted(1);
+    otherwise.size.memory *= 2;
+    let (arrived, _) = world.give(Wish::Deploy(&otherwise)).await.arrived();
     assert!(matches!(arrived, Arrived::Up(_)), "{arrived:?}");
 }

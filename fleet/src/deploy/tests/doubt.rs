@@ -150,14 +150,19 @@ async fn a_disk_that_is_not_there_is_named_no_more_once_that_was_shown_and_confi
 /// Another person's command was killed, and vCenter goes on with what it had asked for.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_on() {
-    for is_held in [false, true] {
+    for (is_held, is_unsaid) in [(false, false), (true, false), (false, true), (true, true)] {
         let (world, disk) = moved_from(is_held).await;
         if is_held {
             world.hang("cp1", &disk);
         } else {
             world.lock().disks.insert(disk.uuid, true);
         }
-        world.lock().others_remove = true;
+        // Nor does it lose that where nobody can say whether one goes on.
+        let going = |goes: bool| {
+            let mut state = world.lock();
+            (state.others_remove, state.removals_unsaid) = (goes && !is_unsaid, goes && is_unsaid);
+        };
+        going(true);
         let (arrived, status) = world.give_over(DESTROY).await.arrived();
         assert!(arrived == Arrived::Gone && status.left.contains(&disk), "{arrived:?} {status:?}");
         assert_eq!(status.doubtful, [disk.uuid], "held: {is_held}");
@@ -165,10 +170,22 @@ async fn a_disk_that_is_there_is_in_doubt_for_as_long_as_anybodys_removal_goes_o
         let shown = missing(&disk);
         let (_, status) = world.give_over(destroy_confirmed(&shown)).await.arrived();
         assert_eq!(status.doubtful, [disk.uuid], "held: {is_held}");
-        world.lock().others_remove = false;
+        going(false);
         let (_, status) = world.give_over(DESTROY).await.arrived();
         assert!(status.left.contains(&disk) && status.doubtful.is_empty(), "{status:?}");
     }
+}
+
+/// vCenter's removal of it, which another command had asked for, has ended since it was hung on the VM.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_a_vm_names_where_it_is_not_stays_in_doubt() {
+    let (world, disk) = moved_from(true).await;
+    world.hang("cp1", &disk);
+    world.lock().disks.remove(&disk.uuid);
+    let (arrived, status) = world.give_over(DESTROY).await.arrived();
+    assert_eq!((arrived, world.own().len()), (Arrived::Gone, 0));
+    assert!(status.left.contains(&disk), "{status:?}");
+    assert_eq!(status.doubtful, [disk.uuid]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -127,6 +127,14 @@ fn of_a_cluster_whose_vms_an_upgrade_has_swapped_the_one_with_the_disk_counts() 
     assert_eq!(off.actions, [Action::PowerOn("cp1".to_owned())]);
     let waits: Vec<_> = off.waits.iter().map(ToString::to_string).collect();
     assert_eq!(waits, ["cp1: its VM is off [deploy.vm-state]"]);
+    // While none holds the disk the node is not said to be lost.
+    let mut moving = kept.clone();
+    moving.nodes[0].disk = Some(Uuid::from_u128(0xd9));
+    let gone = |vms: Vec<Vm>| next(&moving, &seen(vms)).waits[0].to_string();
+    let words = gone(vec![old.clone(), Vm { disks: Vec::new(), ..new.clone() }]);
+    let names = [old.to_string(), new.to_string(), Uuid::from_u128(0xd9).to_string()];
+    assert!(words.contains("attach it") && names.iter().all(|name| words.contains(name)), "{words}");
+    assert!(gone(Vec::new()).contains("is replaced by the others"));
     // Not one that nobody has noted, which may hold anything.
     let unknown = next(&kept, &seen(vec![old.clone(), new.clone()]));
     assert_eq!((unknown.actions.len(), unknown.waits[0].reason.code.as_str()), (0, "deploy.vm-unnoted"));

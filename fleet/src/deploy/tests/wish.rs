@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::fake::{DEPLOYMENT, DESTROY, DESTROY_ALL, vm, wanted};
-use crate::deploy::{Kept, Seen, Wish, next};
+use crate::deploy::{HeldDisk, Kept, Seen, Wish, next};
 use crate::hypervisor::{Disk, DiskKind, DiskRef, PowerState, Stamp, Vm};
 
 /// Somebody has copied a description and put his own folder into it, or a datastore was renamed: the VMs that are seen are not
@@ -71,4 +71,15 @@ fn a_vm_that_was_named_goes_only_as_it_was_shown() {
     let on = Vm { power: PowerState::On, ..shown.clone() };
     let refused = wish.applied(DEPLOYMENT, None, &[on]).unwrap_err().to_string();
     assert!(refused.contains("is not as it was shown any more"), "{refused}");
+}
+
+#[test]
+fn a_disk_that_a_vm_held_when_it_was_shown_is_left_where_it_was_then() {
+    let disk = |path: &str| DiskRef { uuid: Uuid::from_u128(1), path: path.to_owned() };
+    let begun = Wish::Deploy(&wanted(1)).applied(DEPLOYMENT, None, &[]).unwrap();
+    let begun = Kept { discarded: vec![disk("[ds] before.vmdk")], ..begun };
+    let held = [HeldDisk { disk: disk("[ds] now.vmdk"), by: "a VM".to_owned() }];
+    let wish = Wish::Destroy { cluster: "control", disks: true, left: &[], doubtful: &[], held: &held, also: &[] };
+    let kept = wish.applied(DEPLOYMENT, Some(begun), &[]).unwrap();
+    assert_eq!((kept.left, kept.discarded), (vec![disk("[ds] now.vmdk")], vec![]));
 }

@@ -2,6 +2,7 @@
 //! has their names and addresses.
 
 use fleet::hypervisor::Vm;
+use k8s_openapi::api::core::v1::Secret;
 
 use super::*;
 use crate::decisions::claimed;
@@ -185,6 +186,57 @@ async fn what_a_person_says_stays_said_until_each_pool_was_looked_at_after_the_r
     pooled.until("settled", |it| it.is_settled(2)).await;
     pooled.0.reconcile().await.unwrap();
     assert!(!asked(), "it is noted");
+}
+
+/// Who says that there is no kubeconfig yet, or no class, has listed no VM.
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_stays_said_and_tells_which_pool_nobody_could_look_at() {
+    for lacks_class in [true, false] {
+        let pooled = Pooled::with_a_newer_worker(2).await;
+        let class: VMClass = pooled.0.api.read(None, "small").unwrap();
+        let expected = if lacks_class {
+            pooled.0.api.remove::<VMClass>(None, "small");
+            "Unfit"
+        } else {
+            pooled.0.api.remove::<Secret>(Some("team-blue"), "shop-kubeconfig");
+            "ClusterNotReady"
+        };
+        pooled.reconcile().await.unwrap();
+        assert_eq!(pooled.condition("Ready"), expected);
+        pooled.adopt();
+        let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+        // By the first look it has a kubeconfig again.
+        pooled.0.reconcile().await.unwrap();
+        pooled.0.reconcile().await.unwrap();
+        let (_, _, words) = pooled.0.condition("Progressing");
+        assert!(asked() && words.contains("NodePool shop-general") && words.contains(expected), "{words}");
+        if lacks_class {
+            assert!(words.contains("there is no VMClass small"), "{words}");
+            pooled.0.api.put(&class);
+        }
+        pooled.until("adopted", |it| it.0.api.named("machines", "shop-general-w2").is_some()).await;
+        pooled.until("settled", |it| it.is_settled(2)).await;
+        pooled.0.reconcile().await.unwrap();
+        assert!(!asked(), "it is noted");
+    }
+}
+
+/// Whoever has seen it before it was deleted lets it go all the same.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_has_gone_is_forgotten() {
+    let pooled = Pooled::settled(1).await;
+    pooled.scale(0);
+    let has_no_machine = |it: &Pooled| it.0.api.names("machines").iter().all(|name| !name.contains("-w"));
+    pooled.until("none", |it| it.is_settled(0) && has_no_machine(it)).await;
+    let World { api, place, clock, term, .. } = &pooled.0;
+    let known = pooled.there();
+    let (uid, generation) = (known.metadata.uid.clone().unwrap(), known.metadata.generation.unwrap_or_default());
+    // Its status is written last.
+    pooled.reconcile().await.unwrap();
+    assert!(term.has_looked_at(&uid, generation));
+    api.remove::<NodePool>(Some("team-blue"), "shop-general");
+    reconcile(&known, api, place, (term, clock)).await.unwrap();
+    assert!(api.names("nodepools").is_empty() && !term.has_looked_at(&uid, generation));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,76 +4,124 @@
 
 use fleet::deploy::{DeployStatus, Guests};
 use fleet::hypervisor::Vm;
+use kube::ResourceExt;
 
 use super::super::maintain::STUCK;
 use super::super::place::Opened;
 use super::super::{After, Work};
+use super::adopt::Cancelled;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{
-    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted,
+    Doing, ahead, are_bare, drifted, is_open_swap, is_to_adopt, last_swap, may_adopt, why_not_adopted, without_disk,
 };
-use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, TenantCluster};
+use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, Standing, TenantCluster};
 use crate::reach::kinds;
+use crate::records::kept_of;
+
+/// What comes of VMs that are newer than the database, and of a person's word to adopt what is there.
+pub(in crate::reconcilers::tenant_cluster) enum Drift {
+    /// Nothing else is done before the next look.
+    Ends(After),
+    /// All else is done. Why the word stays, for people; none where there is none.
+    Passes(Option<String>),
+}
 
 impl Work<'_> {
-    /// What is done where VMs are newer than the database, or a person has asked for them to be adopted; none where neither is so.
+    /// What is done where VMs are newer than the database, or a person has asked for them to be adopted.
     pub(in crate::reconcilers::tenant_cluster) async fn drifts(
         &self,
         cluster: &TenantCluster,
         (deployment, machines): (&Deployment, &[Machine]),
         (opened, guests): (&Opened, &dyn Guests),
         (seen, newer): (&DeployStatus, &[Vm]),
-    ) -> Result<Option<After>, Trouble> {
-        if let Some(words) = drifted(newer) {
-            // Whoever is told to adopt them is not refused for what they are then.
-            if are_bare(newer)
-                && let Some(why) = why_not_adopted(self.ahead(cluster, opened).await?.as_deref())
-            {
-                return self.has_drifted(cluster, machines, seen, format!("{words}. {why}")).await.map(Some);
-            }
-            if !is_to_adopt(cluster) {
-                return self.has_drifted(cluster, machines, seen, may_adopt(&words, cluster)).await.map(Some);
-            }
-            return match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
-                // What is left is seen by the next look: the word is taken away once that is nothing.
-                Ok(()) => Ok(Some(After::Again)),
-                // It stays asked for: what is in the way may pass by itself, and may be mended.
-                Err(why) => {
-                    let words = format!("{words}. They are not adopted yet: {why}");
-                    self.has_drifted(cluster, machines, seen, words).await.map(Some)
+    ) -> Result<Drift, Trouble> {
+        let drifted = match drifted(newer) {
+            None if !is_to_adopt(cluster) => return Ok(Drift::Passes(None)),
+            None => match self.cancels_prepared(cluster, deployment, (opened, guests)).await? {
+                // What nodes are only ready for no VM shows.
+                Cancelled::All => return self.ends_adoption(cluster, deployment, (opened, seen)).await,
+                Cancelled::Waits(why) => return Ok(waits(&why)),
+                Cancelled::Otherwise => return Ok(Drift::Ends(After::Again)),
+                Cancelled::Refused(words) => words,
+            },
+            Some(words) => {
+                // Whoever is told to adopt them is not refused for what they are then.
+                let refused = match are_bare(newer) {
+                    true => why_not_adopted(self.ahead(cluster, opened).await?.as_deref()),
+                    false => None,
+                };
+                match refused {
+                    Some(why) => format!("{words}. {why}"),
+                    None if !is_to_adopt(cluster) => may_adopt(&words, cluster),
+                    None => match self.adopts(cluster, (deployment, machines), (opened, guests)).await? {
+                        // What is left is seen by the next look: the word is taken away once that is nothing.
+                        Ok(()) => return Ok(Drift::Ends(After::Again)),
+                        // It stays asked for: what is in the way may pass by itself, and may be mended.
+                        Err(why) => format!("{words}. They are not adopted yet: {why}"),
+                    },
                 }
-            };
-        }
-        if !is_to_adopt(cluster) {
-            return Ok(None);
-        }
-        // What nodes are only ready for no VM shows.
-        match self.cancels_prepared(cluster, deployment, (opened, guests)).await? {
-            Some(Ok(())) => {}
-            Some(Err(words)) => return self.has_drifted(cluster, machines, seen, words).await.map(Some),
-            // It stays asked for, and keeps nothing else from being done.
-            None => return Ok(None),
-        }
-        // Workers are their pools' to adopt, which say so once they have looked at them.
-        if self.pools(cluster).await?.iter().any(|pool| self.pool_may_have_drifted(pool)) {
-            return Ok(None);
-        }
-        self.has_adopted(cluster).await?;
-        Ok(Some(After::Again))
+            }
+        };
+        self.has_drifted(cluster, machines, seen, drifted).await.map(Drift::Ends)
     }
 
-    /// Whether a pool has workers that are newer than the database, as it says itself, or nobody could look at them last; or nobody has in
-    /// this term, for what it says then may be of before the database was turned back.
-    fn pool_may_have_drifted(&self, pool: &NodePool) -> bool {
+    /// Takes the word away once nothing is left to adopt. Workers are their pools' to adopt, which say so once they have looked at them.
+    async fn ends_adoption(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        (opened, seen): (&Opened, &DeployStatus),
+    ) -> Result<Drift, Trouble> {
+        let pools = self.pools(cluster).await?;
+        let mut awaited: Vec<String> = pools.iter().filter_map(|pool| self.awaits(pool)).collect();
+        if seen.waits.iter().any(|wait| wait.lasting) {
+            awaited.extend(self.without_disk(cluster, deployment, opened).await?);
+        }
+        if !awaited.is_empty() {
+            return Ok(waits(&awaited.join("; ")));
+        }
+        self.has_adopted(cluster).await?;
+        Ok(Drift::Ends(After::Again))
+    }
+
+    /// Why control nodes that have VMs and run in none are not given up: their data disks may be on their way, and not by a swap whose journal
+    /// says so. Of these nothing is newer where no other node has moved. None where nobody can look.
+    async fn without_disk(
+        &self,
+        cluster: &TenantCluster,
+        deployment: &Deployment,
+        opened: &Opened,
+    ) -> Result<Option<String>, Trouble> {
+        let operations = self.operations(cluster).await?;
+        if last_swap(&operations).filter(is_open_swap).is_some() {
+            return Ok(None);
+        }
+        let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
+        let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
+        self.term.may()?;
+        Ok(vms.ok().and_then(|vms| without_disk(&kept, &vms)))
+    }
+
+    /// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,
+    /// for what it says then may be of before the database was turned back. None where they are not.
+    fn awaits(&self, pool: &NodePool) -> Option<String> {
         let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
         let is_known = self.term.has_looked_at(uid, generation.unwrap_or_default());
         let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
-        let reasons = [NodePoolReason::Drifted, NodePoolReason::NotReached];
-        let says_so = conditions.any(|condition| {
-            reasons.iter().any(|reason| condition.about == reason.condition() && condition.reason == reason.word())
-        });
+        let ready = conditions.find(|condition| condition.about == NodePoolReason::Drifted.condition());
+        let says = |reason: NodePoolReason| ready.is_some_and(|ready| ready.reason == reason.word());
+        let name = pool.name_any();
+        if says(NodePoolReason::Drifted) {
+            return Some(format!("workers of the NodePool {name} are newer than the database, as that says"));
+        }
         // One that goes and has no worker is looked at no more.
-        says_so || (!is_known && pool.metadata.deletion_timestamp.is_none())
+        let is_unknown = !is_known && pool.metadata.deletion_timestamp.is_none();
+        if !is_unknown && !says(NodePoolReason::NotReached) {
+            return None;
+        }
+        let why = ready.filter(|ready| ready.status != Standing::True);
+        let why = why.map(|ready| format!(" ({}: {})", ready.reason, ready.message)).unwrap_or_default();
+        Some(format!("the workers of the NodePool {name} were not looked at yet{why}"))
     }
 
     /// Says that VMs are newer than what is kept of them.
@@ -120,4 +168,12 @@ impl Work<'_> {
         self.term.may()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))
     }
+}
+
+/// That a person's word stays, and why; and how it is taken back.
+fn waits(why: &str) -> Drift {
+    Drift::Passes(Some(format!(
+        "what is there is to be adopted, and that is not done: {why}. It stays asked for until then, or until somebody takes the annotation \
+         {ADOPT} away"
+    )))
 }

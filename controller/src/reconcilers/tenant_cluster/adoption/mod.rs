@@ -5,3 +5,5 @@
 mod adopt;
 mod drift;
 mod nodes;
+
+pub(super) use self::drift::Drift;

@@ -1,13 +1,19 @@
 //! What adoption asks of the nodes: in which VMs they run, and that swaps which no journal leads to the end of are ended.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use contract::node::Node;
 use contract::swap::{Refused, Stage};
-use fleet::hypervisor::Vm;
+use fleet::hypervisor::{PowerState, Vm};
 use fleet::upgrade::{Asked, Nodes};
+use futures_util::future::join_all;
 
 use super::super::operations::Operator;
-use crate::decisions::is_lost;
+use crate::decisions::{is_lost, power_of};
+
+/// How long a node may take to say how it is.
+const ANSWERS: Duration = Duration::from_secs(30);
 
 impl Operator<'_> {
     /// What each control node says of itself, once it says that it runs in the VM that is kept of it. One that has no VM which holds a data
@@ -45,17 +51,24 @@ impl Operator<'_> {
         Ok(said)
     }
 
-    /// What each control node says of itself that is not lost, or why it does not.
+    /// What each control node says of itself, or why it does not. One that is lost is not asked, nor one of which nobody knows whether it
+    /// runs, as where its host is dead: nobody waits for these. One that is off is not asked either, and is waited for: it is powered on.
     pub(in crate::reconcilers::tenant_cluster) async fn told(&self, vms: &[Vm]) -> Vec<anyhow::Result<Node>> {
-        let mut all = Vec::new();
-        for node in self.kept.nodes.iter().filter(|node| !is_lost(node, vms)) {
-            let told = self.nodes.facts(node.address).await.with_context(|| format!("asking {}", node.name));
-            all.push(told.and_then(|told| {
-                anyhow::ensure!(told.node == node.name, "another node answers in the place of {}", node.name);
-                Ok(told)
-            }));
-        }
-        all
+        let powers = self.kept.nodes.iter().filter_map(|node| Some((node, power_of(node, vms)?)));
+        let asked = powers.filter(|(_, power)| matches!(power, PowerState::On | PowerState::Off));
+        let asked: Vec<_> = asked.map(|(node, power)| self.told_by(node, power)).collect();
+        join_all(asked).await
+    }
+
+    async fn told_by(&self, node: &fleet::deploy::Node, power: PowerState) -> anyhow::Result<Node> {
+        let name = &node.name;
+        anyhow::ensure!(power == PowerState::On, "{name} is {power}");
+        let Ok(told) = tokio::time::timeout(ANSWERS, self.nodes.facts(node.address)).await else {
+            anyhow::bail!("{name} has not answered within {} s", ANSWERS.as_secs());
+        };
+        let told = told.with_context(|| format!("asking {name}"))?;
+        anyhow::ensure!(told.node == *name, "another node answers in the place of {name}");
+        Ok(told)
     }
 
     /// Ends the swaps that are open on these nodes, of which no journal is believed any more: a node that runs in its new VM stays there for
@@ -66,7 +79,7 @@ impl Operator<'_> {
     pub(super) async fn ends_swaps(&self, said: &[Node]) -> anyhow::Result<()> {
         for node in said {
             let name = &node.node;
-            let Some(swap) = node.swap.as_ref().filter(|swap| swap.stage != Stage::Failed) else { continue };
+            let Some(swap) = &node.swap else { continue };
             let address = self.kept.node(name).with_context(|| format!("there is no node {name}"))?.address;
             // What changes something goes by what is at hand.
             Nodes::ready(&self.nodes).await?;

@@ -31,6 +31,8 @@ pub(in crate::reconcilers::tenant_cluster) struct Changing {
     pub(in crate::reconcilers::tenant_cluster) size_waits: Option<String>,
     /// What is said where control nodes are ready for a swap to whose end no Operation leads, which keeps this from being done.
     pub(in crate::reconcilers::tenant_cluster) drifted: Option<String>,
+    /// Why a person's word to adopt what is there stays; none where there is none.
+    pub(in crate::reconcilers::tenant_cluster) adopts: Option<String>,
     /// By what it was decided; none where the last swap is not understood, for then nobody looks any further.
     pub(super) looked: Option<Looked>,
 }
@@ -159,7 +161,8 @@ impl Looked {
         let open = swap.filter(|_| swapping.as_ref().is_some_and(Swapping::is_open));
         let operation = raise.filter(is_raising).or(open).map(ResourceExt::name_any).or(before);
         let swap = swap.map(ResourceExt::name_any).zip(swapping);
-        Changing { change, operation, swap, ends_for_room, size_waits, drifted: None, looked: Some(self) }
+        let (drifted, adopts, looked) = (None, None, Some(self));
+        Changing { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked }
     }
 
     /// The same once an Operation says since when all nodes are good, and when that was seen last.
@@ -195,8 +198,8 @@ impl Work<'_> {
                 let words = format!("the last Operation is not understood: {mismatch}");
                 let change = Change::Blocked(Obstacle::new(TenantClusterReason::NotSupported, words));
                 let operation = swap.map(ResourceExt::name_any);
-                let (swap, size_waits, drifted, looked) = (None, None, None, None);
-                return Ok(Changing { change, operation, swap, ends_for_room: false, size_waits, drifted, looked });
+                let (swap, ends_for_room, size_waits, drifted, adopts, looked) = (None, false, None, None, None, None);
+                return Ok(Changing { change, operation, swap, ends_for_room, size_waits, drifted, adopts, looked });
             }
         };
         let rests = self.rest(cluster).await?;

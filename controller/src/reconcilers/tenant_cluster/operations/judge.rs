@@ -75,12 +75,13 @@ impl Work<'_> {
         opened: &Opened,
         operator: &Operator<'_>,
     ) -> Result<Option<String>, Trouble> {
-        if change.obstacle().is_none_or(|obstacle| obstacle.reason != TenantClusterReason::ControlNodesUnfit) {
-            return Ok(None);
-        }
+        let unfit = change.obstacle().filter(|obstacle| obstacle.reason == TenantClusterReason::ControlNodesUnfit);
+        let Some(unfit) = unfit else { return Ok(None) };
         let Ok(vms) = opened.hypervisor.vms().await else { return Ok(None) };
         let said = operator.told(&vms).await.into_iter().flatten().collect();
-        Ok(may_cancel(&left_prepared(said, &self.operations(cluster).await?), &vms, cluster))
+        let words = may_cancel(&left_prepared(said, &self.operations(cluster).await?), &vms, cluster);
+        // What else is in the way is told with it.
+        Ok(words.map(|words| format!("{words}. In the way is: {}", unfit.message)))
     }
 
     /// What comes next, if all nodes run an image, in VMs of a size if one is said; else that they do not.

@@ -211,7 +211,11 @@ impl Hypervisor for World {
     }
 
     async fn removals_go_on(&self) -> Result<bool> {
-        Ok(self.lock().others_remove)
+        let state = self.lock();
+        if state.removals_unsaid {
+            return Err(Error::transient(anyhow::anyhow!("no tasks are listed")));
+        }
+        Ok(state.others_remove)
     }
 
     /// It looks a last time once that is noted.

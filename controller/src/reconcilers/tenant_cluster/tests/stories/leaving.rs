@@ -133,6 +133,7 @@ async fn a_cluster_that_has_addresses_and_no_provider_any_more_says_why_it_keeps
     world.until("told", |world| world.condition("Ready").2.contains("delete the TenantCluster")).await;
     let words = world.condition("Preflight").2;
     assert!(words.contains("there is no Provider dc1") && words.contains("addresses stay until"), "{words}");
+    assert!(words.contains("only if no VM of it runs in the vCenter"), "{words}");
     assert_eq!(world.api.names("ipaddresses").len(), held);
     world.delete();
     world.until("gone", World::is_gone).await;

@@ -1,5 +1,7 @@
 //! The database of the control cluster is turned back, and VMs are not: nothing is deleted, powered off or made twice.
 
+mod prepared;
+
 use fleet::hypervisor::{Placement, Vm, VmRef};
 use serde_json::Value;
 use uuid::Uuid;
@@ -165,72 +167,6 @@ async fn an_upgrade_whose_journal_is_older_than_the_vms_is_not_gone_on_with() {
         world.all_run(NEW, &format!("adopted: {call}"));
         assert_eq!((world.changes(), world.is_asked_to_adopt()), (changes, false), "{call}");
     }
-}
-
-/// Nothing has moved, and no VM is newer: only the nodes know of it.
-#[tokio::test(start_paused = true)]
-async fn a_swap_that_nodes_were_only_ready_for_is_named_and_cancelled_by_a_persons_word() {
-    let mut world = World::upgradable().await;
-    let before = world.api.snapshot();
-    world.goes_to(NEW);
-    // No node goes off for it.
-    world.place.lock().is_slow = true;
-    let are_open = |world: &World| world.place.lock().contents.values().filter(|it| it.swap.is_some()).count();
-    let is_ready_for_it = async {
-        while are_open(&world) == 0 {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    let goes = async {
-        for _ in 0..120 {
-            let _ = world.reconcile().await;
-            tokio::time::sleep(Duration::from_secs(15)).await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = is_ready_for_it => {}
-        () = goes => panic!("no node is ever ready for it"),
-    }
-    world.place.lock().is_slow = false;
-    world.turned_back(before);
-    let bare: Vec<Vm> = world.as_they_are().into_iter().filter(|vm| vm.disks.is_empty()).collect();
-    assert!(!bare.is_empty() && are_open(&world) > 0);
-    let changes = world.changes();
-    world.goes_to(NEW);
-    world.is_looked_at().await;
-    let words = world.condition("Progressing").2;
-    assert!(world.has_drifted() && words.contains("kaas cluster adopt shop"), "{:?}", world.condition("Progressing"));
-    for vm in &bare {
-        assert!(words.contains(&vm.to_string()), "{vm}: {words}");
-        assert!(words.contains(&vm.stamp.as_ref().unwrap().node), "{vm}: {words}");
-    }
-    assert_eq!(world.up_to_date(), "ChangeBlocked");
-    assert_eq!((world.changes(), world.operations().len(), are_open(&world)), (changes, 0, bare.len()));
-    world.adopt("shop");
-    world.until("heard", |world| !world.is_asked_to_adopt()).await;
-    assert_eq!((world.changes(), are_open(&world)), (changes, 0));
-    // What was made for it is named until it is gone.
-    world.is_looked_at().await;
-    let words = world.condition("Preflight").2;
-    assert!(!world.has_drifted() && bare.iter().all(|vm| words.contains(&vm.name)), "{words}");
-    for vm in &bare {
-        world.place.lose(&vm.name);
-    }
-    world.until("current", World::is_current).await;
-    world.all_run(NEW, "it was cancelled");
-}
-
-/// Nobody knows what it is ready for; all else is done meanwhile.
-#[tokio::test(start_paused = true)]
-async fn a_word_to_adopt_is_kept_while_a_node_does_not_say_what_it_is_ready_for() {
-    let world = World::upgradable().await;
-    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
-    world.adopt("shop");
-    let _ = world.reconcile().await;
-    assert!(world.is_asked_to_adopt() && !world.has_drifted());
-    world.until("heard", |world| !world.is_asked_to_adopt()).await;
-    assert!(world.are_on());
 }
 
 #[tokio::test(start_paused = true)]
