@@ -376,6 +376,7 @@ impl Deploy<'_> {
             round.meets(trouble, in_doubt)?;
             return Ok(round);
         }
+        acting.attempts.sees(records.kept(), &seen);
         let next = next(records.kept(), &seen);
         (round.is_done, round.needs_a_person, round.given) = (next.is_done(), next.needs_a_person(), given);
         round.waits = next.waits;
