@@ -45,7 +45,7 @@ impl std::fmt::Debug for Arrived {
 pub struct Unheld {
     /// Those that go with it.
     pub goes: Vec<DiskRef>,
-    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere.
+    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere. A VM may still name one there.
     pub doubtful: Vec<DiskRef>,
     /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds; and those that were to be
     /// removed and that a VM holds which is none of the cluster's.

@@ -109,14 +109,14 @@ impl Deploy<'_> {
         for disk in kept.in_doubt() {
             if let Ok(false) = self.hypervisor.has_disk(&disk).await {
                 unheld.goes.retain(|other| *other != disk);
-                match seen.holder(&disk) {
+                match seen.holder_elsewhere(&disk) {
                     Some((vm, now)) => unheld.held.push(HeldDisk { disk: now.clone(), by: vm.to_string() }),
                     None => unheld.doubtful.push(disk),
                 }
             }
         }
         for disk in &kept.discarded {
-            let is_told = unheld.held.iter().any(|held| held.disk.uuid == disk.uuid);
+            let is_told = unheld.held.iter().any(|held| held.disk.uuid == disk.uuid) || unheld.doubtful.contains(disk);
             if let Some(vm) = seen.other_holder(disk).filter(|_| !is_told)
                 && let Some(now) = vm.disk(disk.uuid)
             {
