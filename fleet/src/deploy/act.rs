@@ -138,9 +138,10 @@ impl Acting<'_> {
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is seen there, or it were removed first. Whether this process has
         // noted it decides what becomes of its disk, should it turn up.
-        let is_noted = node.drawn.is_some();
+        // Where a whole one was noted and is gone, what is there of the next one may be half.
+        let is_noted = node.drawn.is_some() && node.vm.is_none();
         let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
-        let node = Node { drawn: Some(uuid), ..node };
+        let node = Node { drawn: Some(uuid), vm: None, ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }
