@@ -40,7 +40,7 @@ pub(super) struct Acting<'a> {
     pub(super) doubtful: &'a [DiskRef],
     /// Disks whose removal this command has noted and not asked for yet, since nobody could say whether it may.
     pub(super) unasked: std::sync::Mutex<Vec<DiskRef>>,
-    /// What this command has done for nodes, and is to do so often alone.
+    /// What was done for nodes, and is to be done so often alone.
     pub(super) attempts: Attempts<'a>,
 }
 
@@ -58,7 +58,6 @@ impl Acting<'_> {
             Action::PowerOff(vm) => self.power_off(found(seen, vm)?).await,
             Action::Detach(vm, disk) => {
                 let vm = found(seen, vm)?;
-                self.counts_half(records.kept(), vm);
                 let mut noted = records.kept().noting(vm, disk).map_err(Trouble::store)?;
                 if records.kept().removals.contains(&disk.uuid) && !self.stays_there(disk).await? {
                     noted = noted.removing(disk);
@@ -71,7 +70,9 @@ impl Acting<'_> {
             }
             Action::Destroy(vm) => {
                 let vm = found(seen, vm)?;
-                self.counts_half(records.kept(), vm);
+                if records.kept().goal == Goal::Up {
+                    self.attempts.removes(records.kept(), vm);
+                }
                 heard(self.hypervisor.destroy_unless(self.cancelled(), vm).await)
             }
             Action::DeleteDisk(disk) => self.delete_disk(records, disk).await,
@@ -79,14 +80,6 @@ impl Acting<'_> {
                 let kept = records.kept().without_others(seen);
                 save(records, Kept { goal: Goal::Gone, upgrade: self.upgrade.or(kept.upgrade), ..kept }).await
             }
-        }
-    }
-
-    /// Counts a VM that is about to be removed, where it is half of one that this command has made.
-    fn counts_half(&self, kept: &Kept, vm: &Vm) {
-        let is_half = |node: &&Node| node.vm.is_none() && node.drawn == Some(vm.uuid());
-        if let Some(node) = kept.nodes.iter().find(is_half) {
-            self.attempts.half(kept, node);
         }
     }
 
@@ -145,9 +138,10 @@ impl Acting<'_> {
         let staged = self.staged(wanted, placement).await?;
         // One that an earlier attempt has noted is as good: nothing of it is seen there, or it were removed first. Whether this process has
         // noted it decides what becomes of its disk, should it turn up.
-        let is_noted = node.drawn.is_some();
+        // Where a whole one was noted and is gone, what is there of the next one may be half.
+        let is_noted = node.drawn.is_some() && node.vm.is_none();
         let uuid = node.drawn.unwrap_or_else(|| self.draws(Uuid::new_v4()));
-        let node = Node { drawn: Some(uuid), ..node };
+        let node = Node { drawn: Some(uuid), vm: None, ..node };
         if !is_noted {
             save(records, records.kept().with(node.clone())).await?;
         }
@@ -161,8 +155,9 @@ impl Acting<'_> {
             stamp: node.stamp(self.deploy.hypervisor.deployment()),
             placement,
         };
+        self.attempts.makes(uuid);
         let made = self.hypervisor.add_unless(self.cancelled(), &addition).await.map_err(is_to_end)?;
-        self.attempts.made(&node.name, &made);
+        self.attempts.made(uuid, &made);
         let made = made?;
         save(records, records.kept().with(Node { vm: Some(made), ..node })).await
     }

@@ -1,130 +1,114 @@
-//! How often one command has had VMs made and powered on: what undoes that each time, as somebody who adds something to each new VM, or a
-//! guest that goes off at once, would have it go on without an end.
+//! How often VMs are made and powered on: what undoes that each time, as somebody who adds something to each new VM, or a guest that goes
+//! off at once, would have it go on without an end.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use uuid::Uuid;
 
 use super::action::Action;
+use super::halves::{Half, Halves};
 use super::kept::{Kept, Node};
 use super::reason;
-use super::unfinished::{Halves, Unfinished};
+use super::seen::{Found, Seen};
+use super::unfinished::Unfinished;
 use super::wait::Wait;
-use crate::hypervisor::{Kind, Result};
+use crate::hypervisor::{Result, Vm};
 
-/// So often one command does the same for a node. A call of which nothing came is none of them, whatever its answer was.
+/// So often half a VM of a node is removed, or its VM powered on by one command. A call of which nothing came is none of them, whatever its
+/// answer was.
 const ATTEMPTS: usize = 3;
 
-/// What is done again for a node where it was undone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Done {
-    Made,
-    PoweredOn,
-}
+/// How long after the last removal a process that tries it again and again makes one more.
+const AGAIN: Duration = Duration::from_secs(60 * 60);
 
-/// How often that was done, and what came of it last.
-#[derive(Debug, Default)]
-struct Count {
-    times: usize,
-    last: Option<String>,
-}
-
-/// What one command has done, by what it is and by the node's name.
+/// What was done for nodes.
 #[derive(Debug)]
 pub(super) struct Attempts<'a> {
-    /// What the command's process has made of VMs before, if it gives the same one again and again.
+    /// Of the command's process, if that gives the same one again and again: what its commands before this one have removed counts as well.
     process: Option<&'a Unfinished>,
-    counts: Mutex<BTreeMap<(Done, String), Count>>,
-    /// What was said last of a node's VM of which nobody knows yet whether any of it was made.
-    doubts: Mutex<BTreeMap<String, String>>,
+    /// Of this command, where it is a person's.
+    own: Halves,
+    /// How often this command has powered on a node's VM, by the node's name.
+    powered_on: Mutex<BTreeMap<String, usize>>,
 }
 
 impl<'a> Attempts<'a> {
     pub(super) fn new(process: Option<&'a Unfinished>) -> Self {
-        Self { process, counts: Mutex::default(), doubts: Mutex::default() }
+        Self { process, own: Halves::default(), powered_on: Mutex::default() }
     }
 
-    /// Counts a VM that was made. Where nobody knows whether it was, half of it counts once that is seen ([`Self::half`]).
-    pub(super) fn made<T>(&self, node: &str, called: &Result<T>) {
-        match called {
-            Ok(_) => {
-                self.doubts().remove(node);
-                self.count(Done::Made, node, None);
-            }
-            Err(error) if error.kind == Kind::InDoubt => {
-                self.doubts().insert(node.to_owned(), error.to_string());
-            }
-            Err(_) => {}
+    /// A VM is about to be made with this BIOS UUID.
+    pub(super) fn makes(&self, vm: Uuid) {
+        self.halves().begins(vm);
+    }
+
+    /// Keeps what that was answered: it is told once no further one is made.
+    pub(super) fn made<T>(&self, vm: Uuid, called: &Result<T>) {
+        self.halves().answered(vm, called.as_ref().err().map(ToString::to_string));
+    }
+
+    /// Counts half a VM that is about to be removed.
+    pub(super) fn removes(&self, kept: &Kept, vm: &Vm) {
+        let is_half = |node: &Node| node.vm.is_none() && node.drawn == Some(vm.uuid());
+        if kept.nodes.iter().any(is_half) {
+            self.halves().removes(vm.uuid());
         }
     }
 
-    /// Counts half a VM that is about to be removed, once, where this command has made it.
-    pub(super) fn half(&self, kept: &Kept, node: &Node) {
-        let Some(last) = self.doubts().remove(&node.name) else { return };
-        if let (Some(process), Some(drawn)) = (self.process, node.drawn) {
-            process.is_half(drawn, made_of(kept, node), last.clone());
+    /// Forgets the halves of VMs that are there whole by now.
+    pub(super) fn sees(&self, kept: &Kept, seen: &Seen) {
+        let whole = kept.nodes.iter().filter(|node| matches!(seen.first_vm(node), Found::Vm(_)));
+        for drawn in whole.filter_map(|node| node.drawn) {
+            self.halves().is_whole(drawn);
         }
-        self.count(Done::Made, &node.name, Some(last));
     }
 
     /// Counts a VM that was powered on.
     pub(super) fn powered_on<T>(&self, node: &str, called: &Result<T>) {
         if called.is_ok() {
-            self.count(Done::PoweredOn, node, None);
+            *self.all_powered_on().entry(node.to_owned()).or_default() += 1;
         }
     }
 
-    fn count(&self, done: Done, node: &str, last: Option<String>) {
-        let mut counts = self.counts();
-        let count = counts.entry((done, node.to_owned())).or_default();
-        *count = Count { times: count.times + 1, last };
-    }
-
-    fn counts(&self) -> MutexGuard<'_, BTreeMap<(Done, String), Count>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn doubts(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Why a person is to see to it before an action is done once more; none if it may be.
+    /// Why an action is not done once more now; none if it may be.
     pub(super) fn hinder(&self, kept: &Kept, action: &Action) -> Option<Wait> {
-        let (done, node) = match action {
-            Action::Make(node) => (Done::Made, node),
-            Action::PowerOn(node) => (Done::PoweredOn, node),
+        let (node, words) = match action {
+            Action::Make(node) => (node, self.hinders_making(kept.node(node)?.drawn?)?),
+            Action::PowerOn(node) => (node, self.hinders_power_on(node)?),
             _ => return None,
         };
-        if done == Done::Made
-            && let Some(Halves { times, last, .. }) = self.halves(kept, node).filter(|halves| halves.times >= ATTEMPTS)
-        {
-            let words = format!(
-                "its VM was made {times} times, and is not there whole each time afterwards (the last time: {last}): see to what undoes \
-                 it. None is made any more until it is described otherwise, or the controller is restarted"
-            );
-            return Some(Wait::lasting(node, reason::VM_UNDONE, words));
-        }
-        let counts = self.counts();
-        let count = counts.get(&(done, node.clone())).filter(|count| count.times >= ATTEMPTS)?;
-        let (what, undone) = match done {
-            Done::Made => ("made", "is not there whole"),
-            Done::PoweredOn => ("powered on", "is off"),
-        };
-        let last = count.last.as_ref().map(|last| format!(" (the last time: {last})")).unwrap_or_default();
-        let then =
-            if self.process.is_some() { ". It is tried again in a while" } else { ", and give the command again" };
-        let words = format!(
-            "its VM was {what} {} times, and {undone} each time afterwards{last}: see to what undoes it{then}",
-            count.times
-        );
         Some(Wait::lasting(node, reason::VM_UNDONE, words))
     }
 
-    fn halves(&self, kept: &Kept, node: &str) -> Option<Halves> {
-        let node = kept.node(node)?;
-        self.process?.halves(node.drawn?, &made_of(kept, node))
+    fn hinders_making(&self, vm: Uuid) -> Option<String> {
+        let Half { times, removed, last, .. } = self.halves().of(vm).filter(|half| half.times >= ATTEMPTS)?;
+        let then = match self.process {
+            Some(_) if removed.is_none_or(|removed| removed.elapsed() >= AGAIN) => return None,
+            Some(_) => ". One more is made within the hour, or once the controller is restarted",
+            None => ", and give the command again",
+        };
+        let last = last.map(|last| format!(" (the last time: {last})")).unwrap_or_default();
+        Some(format!(
+            "{times} VMs were made for it that were not whole, and were removed again{last}: see to what spoils them{then}"
+        ))
     }
-}
 
-fn made_of(kept: &Kept, node: &Node) -> String {
-    format!("{} {}", kept.image.digest, node.made_of)
+    fn hinders_power_on(&self, node: &str) -> Option<String> {
+        let times = self.all_powered_on().get(node).copied().filter(|times| *times >= ATTEMPTS)?;
+        let then =
+            if self.process.is_some() { ". It is tried again in a while" } else { ", and give the command again" };
+        Some(format!(
+            "its VM was powered on {times} times, and is off each time afterwards: see to what undoes it{then}"
+        ))
+    }
+
+    fn halves(&self) -> &Halves {
+        self.process.map_or(&self.own, Unfinished::halves)
+    }
+
+    fn all_powered_on(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.powered_on.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

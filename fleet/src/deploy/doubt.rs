@@ -37,9 +37,7 @@ impl Deploy<'_> {
             if let Err(error) = &there {
                 log::warn!("whether the disk {} is at {} nobody can say: {error}", disk.uuid, disk.path);
             }
-            // A VM that names it where it is not is no place: that was read of the VM before, or is all that is left of the disk.
-            let is_elsewhere = |now: &DiskRef| !matches!(there, Ok(true)) && now.path != disk.path;
-            let elsewhere = vms.holder(&disk).filter(|(_, now)| is_elsewhere(now));
+            let elsewhere = vms.holder_elsewhere(&disk).filter(|_| !matches!(there, Ok(true)));
             if let Some((_, now)) = elsewhere {
                 kept = kept.moved(&disk, now);
                 continue;

@@ -45,7 +45,7 @@ impl std::fmt::Debug for Arrived {
 pub struct Unheld {
     /// Those that go with it.
     pub goes: Vec<DiskRef>,
-    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere.
+    /// Those whose removal was asked for, and that are not there: each is gone, or elsewhere. A VM may still name one there.
     pub doubtful: Vec<DiskRef>,
     /// Those whose removal was asked for, that are not where they were noted, and that a VM which was seen holds; and those that were to be
     /// removed and that a VM holds which is none of the cluster's.
@@ -87,7 +87,7 @@ pub struct Deploy<'a> {
     pub empties: &'a (dyn Fn() -> anyhow::Result<()> + Sync),
     /// Where what is kept may have been turned back to an earlier moment without the VMs, such as a database that was restored from a
     /// snapshot: what this process has begun. Nothing is done beside VMs that are newer then, whenever these are seen first, and the data
-    /// disk of half a VM that another process has begun is kept; and no VM is made any more of which the process has made half three times.
+    /// disk of half a VM that another process has begun is kept; and a VM of which the process has removed three halves is made once an hour.
     /// None where what is kept is believed.
     pub restorable: Option<&'a Unfinished>,
     /// Becomes true when a run is to end at the next moment at which it can be continued.

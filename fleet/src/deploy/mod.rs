@@ -15,6 +15,7 @@ mod attempts;
 mod doubt;
 mod go;
 mod guests;
+mod halves;
 mod kept;
 mod look;
 mod newer;

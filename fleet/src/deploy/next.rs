@@ -54,6 +54,8 @@ fn up(kept: &Kept, seen: &Seen, next: &mut Next) {
     for node in &kept.nodes {
         on += usize::from(if kept.formed { goes_on(kept, node, seen, next) } else { begins(node, seen, next) });
     }
+    // Halves give their disks away before another VM is begun: two that hold one are taken for VMs that have served (`Seen::newer`).
+    next.actions.sort_by_key(|action| matches!(action, Action::Make(_)));
     // Nothing is powered on before all VMs are there: until then nothing that is removed was ever of use.
     if kept.nodes.iter().any(|node| node.vm.is_none()) && !kept.formed {
         next.actions.retain(|action| !matches!(action, Action::PowerOn(_)));

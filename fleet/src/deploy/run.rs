@@ -109,14 +109,14 @@ impl Deploy<'_> {
         for disk in kept.in_doubt() {
             if let Ok(false) = self.hypervisor.has_disk(&disk).await {
                 unheld.goes.retain(|other| *other != disk);
-                match seen.holder(&disk) {
+                match seen.holder_elsewhere(&disk) {
                     Some((vm, now)) => unheld.held.push(HeldDisk { disk: now.clone(), by: vm.to_string() }),
                     None => unheld.doubtful.push(disk),
                 }
             }
         }
         for disk in &kept.discarded {
-            let is_told = unheld.held.iter().any(|held| held.disk.uuid == disk.uuid);
+            let is_told = unheld.held.iter().any(|held| held.disk.uuid == disk.uuid) || unheld.doubtful.contains(disk);
             if let Some(vm) = seen.other_holder(disk).filter(|_| !is_told)
                 && let Some(now) = vm.disk(disk.uuid)
             {
@@ -376,6 +376,7 @@ impl Deploy<'_> {
             round.meets(trouble, in_doubt)?;
             return Ok(round);
         }
+        acting.attempts.sees(records.kept(), &seen);
         let next = next(records.kept(), &seen);
         (round.is_done, round.needs_a_person, round.given) = (next.is_done(), next.needs_a_person(), given);
         round.waits = next.waits;

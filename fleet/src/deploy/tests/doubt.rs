@@ -189,6 +189,23 @@ async fn a_disk_that_a_vm_names_where_it_is_not_stays_in_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_disk_that_a_vm_names_where_it_is_not_is_shown_as_missing_and_not_as_held() {
+    for is_restamped in [false, true] {
+        let (world, disk) = moved_from(true).await;
+        world.hang("cp1", &disk);
+        {
+            let mut state = world.lock();
+            state.disks.remove(&disk.uuid);
+            let names = state.machines.iter_mut().find(|machine| machine.vm.disk(disk.uuid).is_some()).unwrap();
+            if is_restamped {
+                names.vm.stamp.as_mut().unwrap().deployment = Uuid::from_u128(0xbad);
+            }
+        }
+        assert_eq!(world.shown().await, missing(&disk), "restamped: {is_restamped}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_cluster_in_its_place_knows_of_a_disk_that_may_be_gone_until_it_is_seen() {
     let (world, disk) = moved().await;
     world.give_over(DESTROY_ALL).await.arrived();

@@ -55,6 +55,11 @@ fn half_a_vm_goes_with_its_blank_disk_before_another_one_is_made() {
     let bare = Vm { disks: Vec::new(), ..half };
     let now = next(&noted, &seen(vec![bare.clone()]));
     assert!(now.actions.contains(&Action::Destroy(bare.reference)) && now.actions.contains(&Action::DeleteDisk(disk)));
+    // So does that of a later node: two halves that hold a disk are taken for VMs that have served.
+    kept.nodes[1].drawn = Some(Uuid::from_u128(2));
+    let later = with_disk(vm_of("cp2", 2));
+    let now = next(&kept, &seen(vec![later.clone()]));
+    assert_eq!(now.actions[0], Action::Detach(later.reference.clone(), later.disks[0].reference.clone()));
     // One that somebody has powered on is left alone.
     let on = Vm { power: PowerState::On, ..vm_of("cp1", 1) };
     let now = next(&kept, &seen(vec![on]));

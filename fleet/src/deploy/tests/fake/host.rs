@@ -137,6 +137,10 @@ impl Hypervisor for World {
             Ok(())
         });
         with_disk.await.map_err(doubtful)?;
+        let copying = self.lock().copying;
+        if !copying.is_zero() {
+            tokio::time::sleep(copying).await;
+        }
         let whole = self.change("add.end", permit, move |state| {
             if state.spoils {
                 bail!("somebody has changed it");
