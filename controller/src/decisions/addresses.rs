@@ -36,42 +36,6 @@ pub enum Allocation {
 #[error("the pool has {0:?}, which is no IPv4 address")]
 pub struct Malformed(String);
 
-/// Why nothing can be decided for an address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unable {
-    /// The pool cannot be read.
-    #[error(transparent)]
-    Malformed(#[from] Malformed),
-    /// The claimant's namespace has as many as it may have.
-    #[error(
-        "the namespace {namespace} has {most} addresses of the IPPool {pool}, as many as it may have (spec.limitPerNamespace): give \
-         some back, or ask who runs the pool"
-    )]
-    Limited {
-        /// The pool's name.
-        pool: String,
-        /// The claimant's namespace.
-        namespace: String,
-        /// How many it may have.
-        most: u32,
-    },
-}
-
-/// Whether a claimant may have one more address of a pool, by those of all pools that were seen.
-fn permitted<'s>(
-    name: &str,
-    pool: &IPPoolSpec,
-    seen: impl Iterator<Item = &'s IPAddressSpec>,
-    claimant: &Claimant,
-) -> Result<(), Unable> {
-    let Some(most) = pool.limit_per_namespace else { return Ok(()) };
-    let is_its = |seen: &&IPAddressSpec| seen.pool_ref.name == name && seen.claimant.namespace == claimant.namespace;
-    if u32::try_from(seen.filter(is_its).count()).is_ok_and(|has| has < most) {
-        return Ok(());
-    }
-    Err(Unable::Limited { pool: name.to_owned(), namespace: claimant.namespace.clone(), most })
-}
-
 /// How many free addresses a claimant passes over to whom others came first so many times: none at first, then one of 4, of 16, of 64,
 /// drawn by its UID and the same again.
 pub fn passing(uid: &str, races: u32) -> usize {
@@ -85,20 +49,19 @@ pub fn passing(uid: &str, races: u32) -> usize {
 /// passed over, as far as there are so many.
 ///
 /// # Errors
-/// When the pool cannot be read, or gives the claimant's namespace no further one.
+/// When the pool cannot be read.
 pub fn allocation<'s>(
     name: &str,
     pool: &IPPoolSpec,
     seen: impl IntoIterator<Item = &'s IPAddressSpec, IntoIter: Clone>,
     claimant: &Claimant,
     passing: usize,
-) -> Result<Allocation, Unable> {
+) -> Result<Allocation, Malformed> {
     let seen = seen.into_iter();
     let of_pool = |seen: &&IPAddressSpec| seen.pool_ref.name == name;
     if let Some(own) = seen.clone().filter(of_pool).find(|seen| is_same(&seen.claimant, claimant)) {
-        return Ok(Allocation::Has(address(&own.address)?));
+        return address(&own.address).map(Allocation::Has);
     }
-    permitted(name, pool, seen.clone(), claimant)?;
     let mut taken = left_out(pool)?.into_iter().collect::<HashSet<_>>();
     for seen in seen {
         taken.insert(address(&seen.address)?);
@@ -129,15 +92,15 @@ pub enum Named {
 /// networks they are on.
 ///
 /// # Errors
-/// When a pool cannot be read, or the one that it would be taken in gives the claimant's namespace no further one.
+/// When a pool cannot be read.
 pub fn named<'s>(
     pools: &[(&str, &IPPoolSpec)],
-    seen: impl IntoIterator<Item = &'s IPAddressSpec, IntoIter: Clone>,
+    seen: impl IntoIterator<Item = &'s IPAddressSpec>,
     wanted: Ipv4Addr,
     claimant: &Claimant,
-) -> Result<Named, Unable> {
-    let (text, seen) = (wanted.to_string(), seen.into_iter());
-    let there = seen.clone().filter(|seen| seen.address == text).collect::<Vec<_>>();
+) -> Result<Named, Malformed> {
+    let text = wanted.to_string();
+    let there = seen.into_iter().filter(|seen| seen.address == text).collect::<Vec<_>>();
     if let Some(other) = there.iter().find(|seen| !is_same(&seen.claimant, claimant)) {
         return Ok(Named::Taken(other.claimant.clone()));
     }
@@ -153,14 +116,12 @@ pub fn named<'s>(
         if left_out(pool)?.contains(&wanted) || pool.dns_servers.contains(&text) {
             return Ok(Named::Reserved((*name).to_owned()));
         }
-        in_subnet.get_or_insert((*name, *pool));
+        in_subnet.get_or_insert(*name);
         if ranges(pool)?.iter().any(|(first, last)| (first..=last).contains(&&u32::from(wanted))) {
-            in_ranges.get_or_insert((*name, *pool));
+            in_ranges.get_or_insert(*name);
         }
     }
-    let Some((name, pool)) = in_ranges.or(in_subnet) else { return Ok(Named::InNoPool) };
-    permitted(name, pool, seen, claimant)?;
-    Ok(Named::Make(name.to_owned()))
+    Ok(in_ranges.or(in_subnet).map_or(Named::InNoPool, |name| Named::Make(name.to_owned())))
 }
 
 /// Whether an address is for the same. Another object of the same name has another UID, and no right to it; and one of an
@@ -278,7 +239,7 @@ mod tests {
             subnet: "10.0.0.0/24".to_owned(),
             ranges: vec![range("10.0.0.0", "10.0.0.3"), range("10.0.0.254", "10.0.0.255")],
             reserved: vec!["10.0.0.2".to_owned()],
-            limit_per_namespace: None,
+            vips_per_namespace: None,
             gateway: Some("10.0.0.1".to_owned()),
             dns_servers: Vec::new(),
             search_domains: Vec::new(),
@@ -328,34 +289,7 @@ mod tests {
         assert_eq!(allocation("p", &pool(), &all, &other_kind, 0).unwrap(), Allocation::Exhausted);
         assert_eq!(total(&IPPool::new("p", pool())).unwrap(), 2);
         let broken = IPPoolSpec { gateway: Some("x".to_owned()), ..pool() };
-        assert_eq!(allocation("p", &broken, &[], &claimant("a"), 0), Err(Unable::Malformed(Malformed("x".to_owned()))));
-    }
-
-    #[test]
-    fn a_namespace_has_no_more_addresses_of_a_pool_than_this_lets_it_have() {
-        let mut pool = IPPoolSpec { limit_per_namespace: Some(2), ..pool() };
-        pool.ranges = vec![range("10.0.0.10", "10.0.0.29")];
-        let of = |uid: &str, namespace: &str| Claimant { namespace: namespace.to_owned(), ..claimant(uid) };
-        let taken = |pool: &str, last: u8, uid: &str, namespace: &str| {
-            claimed(pool, Ipv4Addr::new(10, 0, 0, last), of(uid, namespace)).spec
-        };
-        let limited = || Unable::Limited { pool: "p".to_owned(), namespace: "red".to_owned(), most: 2 };
-        // Those of another pool and of another namespace are nobody's matter.
-        let mut seen = vec![taken("p", 10, "a", "red"), taken("q", 60, "b", "red"), taken("p", 11, "c", "blue")];
-        let next = |seen: &[IPAddressSpec], namespace| allocation("p", &pool, seen, &of("new", namespace), 0);
-        let by_name = |seen: &[IPAddressSpec], namespace| {
-            named(&[("p", &pool)], seen, Ipv4Addr::new(10, 0, 0, 99), &of("new", namespace))
-        };
-        assert_eq!(next(&seen, "red"), Ok(Allocation::Make(Ipv4Addr::new(10, 0, 0, 12))));
-        assert_eq!(by_name(&seen, "red"), Ok(Named::Make("p".to_owned())));
-        // One that is named beside the ranges counts as well.
-        seen.push(taken("p", 77, "d", "red"));
-        assert_eq!((next(&seen, "red"), by_name(&seen, "red")), (Err(limited()), Err(limited())));
-        assert_eq!(next(&seen, "blue"), Ok(Allocation::Make(Ipv4Addr::new(10, 0, 0, 12))));
-        let had = allocation("p", &pool, &seen, &of("a", "red"), 0);
-        assert_eq!(had, Ok(Allocation::Has(Ipv4Addr::new(10, 0, 0, 10))), "who has one keeps it");
-        let had = named(&[("p", &pool)], &seen, Ipv4Addr::new(10, 0, 0, 77), &of("d", "red"));
-        assert_eq!(had, Ok(Named::Has("p".to_owned())));
+        assert_eq!(allocation("p", &broken, &[], &claimant("a"), 0), Err(Malformed("x".to_owned())));
     }
 
     #[test]

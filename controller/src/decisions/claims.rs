@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::addresses::{Allocation, Named, Unable, allocation, claimed, named, passing};
+use super::addresses::{Allocation, Malformed, Named, allocation, claimed, named, passing};
 use super::obstacle::Obstacle;
 use crate::objects::{
     Claimant, IPAddress, IPAddressSpec, IPPool, IPPoolSpec, Machine, Purpose, ServiceVips, TenantCluster,
@@ -138,21 +138,15 @@ fn address(text: &str) -> Result<Ipv4Addr, Obstacle> {
 /// cannot have all of them is given none.
 ///
 /// # Errors
-/// When a pool is missing, exhausted, cannot be read or gives the cluster's namespace no more, or a named address is somebody else's or
-/// nobody's to have.
+/// When a pool is missing, exhausted or cannot be read, its namespace would have more of it for endpoints and Services than it may, or
+/// a named address is somebody else's or nobody's to have.
 pub fn claiming<'s>(
     claims: &[Claim],
     pools: &[IPPool],
     seen: impl IntoIterator<Item = &'s IPAddressSpec>,
     races: u32,
 ) -> Result<Claiming, Obstacle> {
-    let unable = |error: Unable| {
-        let reason = match error {
-            Unable::Malformed(_) => TenantClusterReason::PreflightNotKnown,
-            Unable::Limited { .. } => TenantClusterReason::AddressesMissing,
-        };
-        Obstacle::new(reason, error.to_string())
-    };
+    let malformed = |error: Malformed| Obstacle::new(TenantClusterReason::PreflightNotKnown, error.to_string());
     let names: Vec<(&str, &IPPoolSpec)> =
         pools.iter().map(|pool| (pool.metadata.name.as_deref().unwrap_or_default(), &pool.spec)).collect();
     let missing = |words: String| Obstacle::new(TenantClusterReason::AddressesMissing, words);
@@ -162,7 +156,7 @@ pub fn claiming<'s>(
     for Claim { claimant, from } in claims {
         let seen = seen.iter().copied().chain(&own);
         let (address, to_make) = match from {
-            Source::Named(wanted) => match named(&names, seen, *wanted, claimant).map_err(unable)? {
+            Source::Named(wanted) => match named(&names, seen, *wanted, claimant).map_err(malformed)? {
                 Named::Has(_) => (*wanted, None),
                 Named::Make(pool) => (*wanted, Some(pool)),
                 Named::Taken(other) => {
@@ -180,7 +174,7 @@ pub fn claiming<'s>(
                 let not_there =
                     || Obstacle::new(TenantClusterReason::ReferenceMissing, format!("there is no IPPool {pool}"));
                 let (_, spec) = names.iter().find(|(name, _)| name == pool).ok_or_else(not_there)?;
-                match allocation(pool, spec, seen, claimant, passing(&claimant.uid, races)).map_err(unable)? {
+                match allocation(pool, spec, seen, claimant, passing(&claimant.uid, races)).map_err(malformed)? {
                     Allocation::Has(address) => (address, None),
                     Allocation::Make(address) => (address, Some(pool.clone())),
                     Allocation::Exhausted => {
@@ -201,10 +195,36 @@ pub fn claiming<'s>(
             Purpose::ServiceVip => allotted.service_vips.push(address),
         }
     }
+    if let Some(words) = too_many(&names, &seen, &own) {
+        return Err(missing(words));
+    }
     Ok(match next {
         Some(object) => Claiming::Make(Box::new(object), Box::new(allotted)),
         None => Claiming::Has(allotted),
     })
+}
+
+/// Why a cluster may not have those that it would have beside those that there are: with them its namespace would have more of a pool for
+/// endpoints and Services than it may. Nodes neither count nor wait for that, and who asks for nothing more is not judged.
+fn too_many(pools: &[(&str, &IPPoolSpec)], seen: &[&IPAddressSpec], further: &[IPAddressSpec]) -> Option<String> {
+    pools.iter().find_map(|(name, pool)| {
+        let most = pool.vips_per_namespace?;
+        let namespace = &further.iter().find(|it| is_vip(it, name))?.claimant.namespace;
+        let all = seen.iter().copied().chain(further);
+        let would = all.filter(|it| is_vip(it, name) && it.claimant.namespace == *namespace).count();
+        (would as u64 > u64::from(most)).then(|| {
+            format!(
+                "with this cluster the namespace {namespace} would have {would} addresses of the IPPool {name} for \
+                 endpoints and Services, and it may have {most} (spec.vipsPerNamespace of the pool): name fewer under \
+                 network.serviceVIPs, or ask who runs the pool for more"
+            )
+        })
+    })
+}
+
+/// Whether an address of this pool is for a cluster's endpoint or its Services.
+fn is_vip(address: &IPAddressSpec, pool: &str) -> bool {
+    address.pool_ref.name == pool && matches!(address.claimant.purpose, Purpose::Endpoint | Purpose::ServiceVip)
 }
 
 /// Whose an address is, for who is in this namespace: what is in others is told to nobody.
@@ -328,18 +348,47 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_whose_namespace_would_have_more_than_its_share_of_a_pool_is_given_none() {
+    fn a_namespace_has_no_more_addresses_for_endpoints_and_services_than_a_pool_lets_it_have() {
         let (cluster, mut pool) = (cluster(), pool());
-        // An endpoint in the subnet, three nodes and two addresses for Services.
-        pool.spec.limit_per_namespace = Some(5);
+        // An endpoint that is named beside the ranges and two addresses for Services; its three nodes count nowhere.
+        pool.spec.vips_per_namespace = Some(2);
         let mut seen = Vec::new();
         let why = until_all(&cluster, &[pool.clone()], &mut seen).unwrap_err();
-        let words = "the namespace team-blue has 5 addresses of the IPPool blue-nodes, as many as it may have";
         assert_eq!(why.reason, TenantClusterReason::AddressesMissing);
-        assert!(why.message.starts_with(words) && seen.is_empty(), "{why:?}");
-        pool.spec.limit_per_namespace = Some(6);
-        until_all(&cluster, &[pool], &mut seen).unwrap();
+        let says = |why: &Obstacle, would: u32| {
+            let words = format!("the namespace team-blue would have {would} addresses of the IPPool blue-nodes");
+            why.message.contains(&words) && why.message.contains("may have 2 (spec.vipsPerNamespace of the pool)")
+        };
+        assert!(says(&why, 3) && seen.is_empty(), "{why:?}");
+        pool.spec.vips_per_namespace = Some(3);
+        let had = until_all(&cluster, &[pool.clone()], &mut seen).unwrap();
         assert_eq!(seen.len(), 6);
+        // What it has it keeps, and a node of it is given another address.
+        pool.spec.vips_per_namespace = Some(2);
+        assert_eq!(until_all(&cluster, &[pool.clone()], &mut seen).unwrap(), had);
+        seen.retain(|address| address.claimant.uid != "uid-3");
+        assert_eq!(until_all(&cluster, &[pool.clone()], &mut seen).unwrap(), had);
+        // Others' count with it in its own namespace alone, and of this pool alone.
+        let vip = |namespace: &str, pool: &str, last: u8| {
+            let claimant = Claimant {
+                kind: "TenantCluster".to_owned(),
+                namespace: namespace.to_owned(),
+                name: "bank".to_owned(),
+                uid: "uid-bank".to_owned(),
+                purpose: Purpose::ServiceVip,
+                index: last.into(),
+            };
+            claimed(pool, Ipv4Addr::new(192, 168, 10, last), claimant).spec
+        };
+        let mut others = vec![vip("team-red", "blue-nodes", 90), vip("team-blue", "green-nodes", 91)];
+        pool.spec.vips_per_namespace = Some(3);
+        until_all(&cluster, &[pool.clone()], &mut others.clone()).unwrap();
+        others.extend([vip("team-blue", "blue-nodes", 92), vip("team-blue", "blue-nodes", 93)]);
+        pool.spec.vips_per_namespace = Some(2);
+        let why = until_all(&cluster, &[pool.clone()], &mut others).unwrap_err();
+        assert!(says(&why, 5) && others.len() == 4, "{why:?}");
+        pool.spec.vips_per_namespace = Some(5);
+        until_all(&cluster, &[pool], &mut others).unwrap();
     }
 
     #[test]

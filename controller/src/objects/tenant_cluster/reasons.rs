@@ -18,8 +18,8 @@ reasons! {
         /// What the Provider's limits leave does not suffice; the message has the numbers. What hosts and datastores have free is not
         /// judged: the Provider shows it.
         CapacityMissing = False,
-        /// A pool has too few free addresses, or gives the namespace no more of them (`limitPerNamespace` of the IPPool), or an address that
-        /// the spec names is somebody else's or reserved; the message names it.
+        /// A pool has too few free addresses, or the namespace would have more of them for endpoints and Services than it may
+        /// (`vipsPerNamespace` of the IPPool), or an address that the spec names is somebody else's or reserved; the message names it.
         AddressesMissing = False,
         /// The endpoint or an address for Services is not in the subnet of the control nodes, or not all addresses of their pools are. A
         /// range that overlaps that subnet is `FormRefused`.

@@ -12,7 +12,7 @@ use super::PoolWork;
 use super::known::Known;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{AdoptedWorker, Witnesses, adopted_workers, claimant, claimed, gives_out};
-use crate::objects::{IPAddress, Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
+use crate::objects::{Machine, NodePool, Reason as _, TenantCluster, TenantClusterReason};
 use crate::reach::{Failure, kinds};
 
 impl PoolWork<'_> {
@@ -113,13 +113,13 @@ impl PoolWork<'_> {
             }
             Err(error) => return Ok(Err(format!("the IPPool {}: {error}", addresses.name_any()))),
         }
-        let all = kinds::list::<IPAddress>(self.0.objects, None, None).await.attempting("looking for IPAddresses")?;
+        let all = self.0.objects.in_use(None).await.attempting("looking for IPAddresses")?;
         let own = machine.and_then(|machine| machine.metadata.uid.as_ref());
         let text = address.to_string();
-        let other = all.into_iter().find(|it| it.spec.address == text && Some(&it.spec.claimant.uid) != own);
+        let other = all.specs().find(|it| it.address == text && Some(&it.claimant.uid) != own);
         Ok(match other {
             Some(other) => {
-                let claimant = &other.spec.claimant;
+                let claimant = &other.claimant;
                 // What is in other namespaces is told to nobody.
                 let is_near = claimant.namespace == known.like.namespace().unwrap_or_default();
                 let whose = if is_near { claimant.name.as_str() } else { "somebody in another namespace" };

@@ -80,6 +80,26 @@ async fn workers_are_replaced_within_the_limits() {
     pooled.is_consistent("replaced");
 }
 
+/// What a pool's addresses are limited by for endpoints and Services limits no worker.
+#[tokio::test(start_paused = true)]
+async fn workers_are_replaced_however_many_addresses_for_services_their_namespace_has() {
+    let pooled = Pooled::settled(2).await;
+    // Its cluster has three.
+    let mut addresses = crate::decisions::fixture::pool();
+    addresses.spec.vips_per_namespace = Some(1);
+    pooled.0.api.put(&addresses);
+    pooled.0.place.lose("shop-general-w1");
+    let is_repaired = |it: &Pooled| it.is_whole(2) && it.workers() == ["shop-general-w2", "shop-general-w3"];
+    pooled.until("repaired", is_repaired).await;
+    let before = pooled.workers();
+    pooled.change(|pool| drop(pool.spec.labels.insert("example.com/tier".to_owned(), "front".to_owned())));
+    let is_anew = |it: &Pooled| it.is_whole(2) && it.workers().iter().all(|name| !before.contains(name));
+    pooled.until("rolled out", is_anew).await;
+    pooled.scale(3);
+    pooled.until("grown", |it| it.is_whole(3)).await;
+    pooled.is_consistent("grown");
+}
+
 #[tokio::test(start_paused = true)]
 async fn pools_that_grow_at_the_same_time_share_what_there_is_room_for() {
     let pooled = Pooled::new(2).await;
