@@ -231,7 +231,6 @@ impl<'a> PoolStore<'a> {
         while late < TRIES {
             let looked = self.seen().looked.filter(|_| !is_stale);
             has_looked |= looked.is_none();
-            is_stale = false;
             let next = {
                 let (all, since) = self.look(looked).await?;
                 let passing = passing(&claimant.uid, self.races.load(Ordering::Relaxed));
