@@ -396,7 +396,7 @@ impl Work<'_> {
         let wanted = told.wanted(&keys, opened.networks.clone(), &opened.placements)?;
         let guests = self.guests(cluster, Some(keys.deployer));
         let ran = self.go(cluster, &opened, &*guests, Wish::Deploy(&wanted)).await?;
-        self.after(cluster, &wished.machines, ran).await
+        self.after(cluster, &wished.machines, ran, None).await
     }
 }
 

@@ -8,7 +8,7 @@ use fleet::hypervisor::{Placement, PowerState, Size};
 use kube::ResourceExt;
 use uuid::Uuid;
 
-use super::adoption::Drift;
+use super::adoption::{Drift, waits_for_a_look};
 use super::begin::{pin_told, told};
 use super::fleet_deploy::Ran;
 use super::operations::Changing;
@@ -85,23 +85,25 @@ impl Work<'_> {
             Err(error) => return self.stuck(cluster, TenantClusterReason::Stuck, &format!("{error:#}")).await,
         };
         let guests = self.guests(cluster, Some(keys.deployer));
+        let mut adopts = None;
         if let Some(seen) = self.seen(cluster, opened, &*guests).await? {
             if !seen.looked {
                 // Nobody can tell whether some are newer than what is kept.
                 let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-                self.say(cluster, machines, &seen, Doing::Makes(words(&seen.waits)), is_at_hand).await?;
+                let (doing, adopts) = (Doing::Makes(words(&seen.waits)), waits_for_a_look(cluster));
+                self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
                 return Ok(After::Rest(WAITING));
             }
             let (known, with) = ((deployment, machines), (opened, &*guests));
-            // What the word waits for is said once they have formed.
-            if let Drift::Ends(after) = self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
-                return Ok(after);
+            match self.drifts(cluster, known, with, (&seen, &seen.newer)).await? {
+                Drift::Ends(after) => return Ok(after),
+                Drift::Passes(waits) => adopts = waits,
             }
         }
         // VMs that are there already were made by the same, or the run is refused.
         self.note(cluster, &[], |status| pin_told(status, &cluster.spec)).await?;
         let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
-        self.after(cluster, machines, ran).await
+        self.after(cluster, machines, ran, adopts).await
     }
 
     /// Looks at control nodes that have formed, and has `fleet` act only where there is something to do.
@@ -124,7 +126,7 @@ impl Work<'_> {
                 Drift::Ends(after) => return Ok(after),
                 Drift::Passes(adopts) => adopts,
             },
-            None => None,
+            None => waits_for_a_look(cluster),
         };
         let is_off = |seen: &DeployStatus| seen.nodes.iter().any(|node| node.power == Some(PowerState::Off));
         let ends = self.kubeconfig_ends(cluster).await?;
@@ -143,7 +145,7 @@ impl Work<'_> {
                 self.counts_good(cluster, changing, machines, false).await?;
             }
             let ran = self.go(cluster, opened, &*guests, Wish::Deploy(&wanted)).await?;
-            return self.after(cluster, machines, ran).await;
+            return self.after(cluster, machines, ran, adopts).await;
         }
         if changing.is_open() && is_due {
             match issued(opened, &*guests, &kept).await {
@@ -203,16 +205,17 @@ impl Work<'_> {
         let guests = self.guests(cluster, None);
         let Some(seen) = self.seen(cluster, opened, &*guests).await? else { return Ok(After::Again) };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand).await?;
+        self.say(cluster, machines, &seen, Doing::IsStuck(words), is_at_hand, None).await?;
         Ok(After::Rest(STUCK))
     }
 
-    /// What follows from a run.
+    /// What follows from a run. `adopts` is why a person's word to adopt what is there stays.
     pub(super) async fn after(
         &self,
         cluster: &TenantCluster,
         machines: &[Machine],
         ran: Ran,
+        adopts: Option<String>,
     ) -> Result<After, Trouble> {
         // With what the run has noted: by its nodes and their authority the kubeconfig is known. The spec is the one that it went by.
         let Some(noted) = self.find(cluster).await? else { return Ok(After::Again) };
@@ -222,7 +225,13 @@ impl Work<'_> {
         let (arrived, seen) = match ran {
             Ran::Arrived(arrived, seen) => (arrived, *seen),
             Ran::Cancelled => return Ok(After::Again),
-            Ran::Refused(words) => return self.stuck(cluster, TenantClusterReason::Stuck, &words).await,
+            Ran::Refused(words) => {
+                let words = match adopts {
+                    Some(adopts) => format!("{adopts}; {words}"),
+                    None => words,
+                };
+                return self.stuck(cluster, TenantClusterReason::Stuck, &words).await;
+            }
         };
         let (doing, rest) = match &arrived {
             Arrived::Up(kubeconfig) => {
@@ -243,11 +252,11 @@ impl Work<'_> {
             Arrived::Cancelled | Arrived::Gone => return Ok(After::Again),
         };
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, &seen, doing, is_at_hand).await?;
+        self.say(cluster, machines, &seen, doing, is_at_hand, adopts).await?;
         Ok(After::Rest(rest))
     }
 
-    /// Writes what was seen of control nodes, and what follows from it.
+    /// Writes what was seen of control nodes, and what follows from it; and why a person's word to adopt what is there stays.
     pub(super) async fn say(
         &self,
         cluster: &TenantCluster,
@@ -255,8 +264,10 @@ impl Work<'_> {
         seen: &DeployStatus,
         doing: Doing,
         is_handed_over: bool,
+        adopts: Option<String>,
     ) -> Result<(), Trouble> {
-        let changing = self.changing(cluster, (machines, seen)).await?;
+        let mut changing = self.changing(cluster, (machines, seen)).await?;
+        changing.adopts = adopts;
         self.say_with(cluster, machines, seen, doing, is_handed_over, &changing).await
     }
 

@@ -133,7 +133,7 @@ impl Work<'_> {
         words: String,
     ) -> Result<After, Trouble> {
         let is_at_hand = self.kubeconfig_ends(cluster).await?.is_some();
-        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand).await?;
+        self.say(cluster, machines, seen, Doing::HasDrifted(words), is_at_hand, None).await?;
         Ok(After::Rest(STUCK))
     }
 
@@ -170,10 +170,19 @@ impl Work<'_> {
     }
 }
 
-/// That a person's word stays, and why; and how it is taken back.
+/// Why a person's word to adopt what is there stays where nobody could look whether VMs are newer; none where there is none.
+pub(in crate::reconcilers::tenant_cluster) fn waits_for_a_look(cluster: &TenantCluster) -> Option<String> {
+    is_to_adopt(cluster).then(|| stays("nobody could look for the VMs of its control nodes"))
+}
+
 fn waits(why: &str) -> Drift {
-    Drift::Passes(Some(format!(
+    Drift::Passes(Some(stays(why)))
+}
+
+/// That a person's word stays, and why; and how it is taken back.
+fn stays(why: &str) -> String {
+    format!(
         "what is there is to be adopted, and that is not done: {why}. It stays asked for until then, or until somebody takes the annotation \
          {ADOPT} away"
-    )))
+    )
 }

@@ -6,4 +6,4 @@ mod adopt;
 mod drift;
 mod nodes;
 
-pub(super) use self::drift::Drift;
+pub(super) use self::drift::{Drift, waits_for_a_look};

@@ -92,6 +92,8 @@ pub struct State {
     pub silences: usize,
     /// How many times nobody is told from now on what VMs show of their cluster.
     pub hidden: usize,
+    /// Whether no VM can be powered on.
+    pub is_full: bool,
     /// Pods that do not move away, by their nodes' names.
     pub stuck: BTreeMap<String, PodSeen>,
     /// When the clock of tests began.
@@ -578,6 +580,9 @@ impl Hypervisor for Of {
         let now = Instant::now();
         self.place
             .does("power_on", permit, |state| {
+                if state.is_full {
+                    bail!(Error::refused("its host is full"));
+                }
                 let own = state.own(vm)?;
                 assert_eq!(own.0.power, PowerState::Off, "{vm} is powered on twice");
                 (own.0.power, own.2) = (PowerState::On, Some(now));

@@ -124,6 +124,21 @@ async fn a_word_to_adopt_is_kept_while_a_node_does_not_say_what_it_is_ready_for(
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
+/// It is tried to be powered on at each look, and that says what it has come to.
+#[tokio::test(start_paused = true)]
+async fn a_word_to_adopt_says_that_it_waits_for_a_node_that_cannot_be_powered_on() {
+    let world = World::upgradable().await;
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Off);
+    world.place.lock().is_full = true;
+    world.adopt("shop");
+    let _ = world.reconcile().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.is_asked_to_adopt() && words.contains("shop-cp2 is off") && words.contains(ADOPT), "{words}");
+    assert!(words.contains("its host is full"), "{words}");
+    world.place.lock().is_full = false;
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
+}
+
 /// Its host is dead, and nobody can ask it: the word would stay as long, and be heard when nobody thinks of it.
 #[tokio::test(start_paused = true)]
 async fn no_word_to_adopt_waits_for_a_node_of_which_nobody_knows_whether_it_runs() {
