@@ -44,8 +44,8 @@ pub fn why_not_adopted(ahead: Option<&[Vm]>) -> Option<&'static str> {
     }
 }
 
-/// What is said of control nodes that have prepared a swap, or failed to, to whose end no Operation leads, with the VMs that were made for it; none if there
-/// are no such nodes.
+/// What is said of control nodes that have prepared a swap, or failed to, to whose end no Operation leads, with the VMs that were made for it, and how it
+/// is cancelled, unless a person has asked for that; none if there are no such nodes.
 pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> Option<String> {
     if left.is_empty() {
         return None;
@@ -61,11 +61,13 @@ pub fn may_cancel(left: &[node::Node], vms: &[Vm], cluster: &TenantCluster) -> O
             bare.join(", ")
         ),
     };
+    let advice = match is_to_adopt(cluster) {
+        true => String::new(),
+        false => format!(". Have that done with {}", word(cluster)),
+    };
     Some(format!(
         "{nodes} made ready for an image swap, or failed to, to whose end no Operation leads, as where the control cluster's database was restored from an \
-         older snapshot, or where somebody has prepared it by hand: no other one begins before it is cancelled. Have that done with \
-         {}{bare}",
-        word(cluster)
+         older snapshot, or where somebody has prepared it by hand: no other one begins before it is cancelled{advice}{bare}"
     ))
 }
 
@@ -367,6 +369,21 @@ mod tests {
         assert_eq!(why_not_adopted(Some(&[vm(1, 9)])), None, "they are adopted");
         let unknown = why_not_adopted(None).unwrap();
         assert!(unknown.contains("nobody knows") && !unknown.contains("power them off"), "{unknown}");
+    }
+
+    #[test]
+    fn nobody_is_told_to_ask_for_what_is_asked_for() {
+        let node = json!({
+            "node": "shop-cp1", "image": {"name": "kaas-tenant", "version": "0.2.0", "build": "a"}, "disk": Uuid::from_u128(1),
+            "generation": 1, "kubernetes": {"version": "1.36.2", "carried": []}, "ready": true,
+        });
+        let left = [serde_json::from_value::<node::Node>(node).unwrap()];
+        let mut cluster = cluster();
+        assert_eq!(may_cancel(&[], &[], &cluster), None);
+        assert!(may_cancel(&left, &[], &cluster).unwrap().contains(ADOPT));
+        cluster.annotations_mut().insert(ADOPT.to_owned(), "shop".to_owned());
+        let words = may_cancel(&left, &[], &cluster).unwrap();
+        assert!(words.contains("shop-cp1") && !words.contains(ADOPT), "{words}");
     }
 
     #[test]

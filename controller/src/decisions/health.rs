@@ -112,7 +112,8 @@ impl Health<'_> {
         let progressing = match (progressing, &self.adopts) {
             (said, None) => said,
             ((reason, words), Some(adopts)) if words.is_empty() => (reason, adopts.clone()),
-            ((reason, words), Some(adopts)) => (reason, format!("{words}; {adopts}")),
+            // What is written is cut off at its end, and the rest is told elsewhere, too.
+            ((reason, words), Some(adopts)) => (reason, format!("{adopts}; {words}")),
         };
         let control_plane = self.serves();
         let ready = self.ready(&control_plane, &nodes);
@@ -315,7 +316,7 @@ mod tests {
         let adopts = Health { adopts: Some("y".to_owned()), ..of(&all, &[]) };
         assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Settled, "y".to_owned()));
         let adopts = Health { adopts: Some("y".to_owned()), ..drifted };
-        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Drifted, "x; y".to_owned()));
+        assert_eq!(about(&adopts.conditions(), "Progressing"), (Why::Drifted, "y; x".to_owned()));
     }
 
     #[test]

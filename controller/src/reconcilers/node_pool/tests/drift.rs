@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::*;
 use crate::decisions::claimed;
-use crate::objects::{ADOPT, Claimant, IPAddress, IPPool, Purpose};
+use crate::objects::{ADOPT, Claimant, IPAddress, IPPool, Purpose, set};
 use crate::reconcilers::tenant_cluster::tests::Mortal;
 
 /// All objects at one moment.
@@ -218,6 +218,27 @@ async fn what_a_person_says_stays_said_and_tells_which_pool_nobody_could_look_at
         pooled.until("settled", |it| it.is_settled(2)).await;
         pooled.0.reconcile().await.unwrap();
         assert!(!asked(), "it is noted");
+    }
+}
+
+/// What is written is cut off at its end.
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_names_all_pools_that_it_waits_for_however_much_these_have_to_say() {
+    let pooled = Pooled::settled(1).await;
+    let names: Vec<String> = (0..12).map(|number| format!("shop-other{number}")).collect();
+    for name in &names {
+        let mut other = pool(1);
+        other.metadata.name = Some(name.clone());
+        let status = other.status.get_or_insert_default();
+        set(&mut status.conditions, NodePoolReason::Unfit, &"x".repeat(900), 1, &pooled.0.clock.time());
+        pooled.0.api.put(&other);
+    }
+    pooled.adopt();
+    pooled.0.reconcile().await.unwrap();
+    let (_, _, words) = pooled.0.condition("Progressing");
+    let first = words.find("Unfit").unwrap_or_else(|| panic!("{words}"));
+    for named in names.iter().map(String::as_str).chain([ADOPT]) {
+        assert!(words.find(named).is_some_and(|at| at < first), "{named}: {words}");
     }
 }
 

@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use super::super::Work;
 use super::super::operations::JUDGING;
 use super::super::place::Opened;
+use super::drift::shortened;
 use crate::context::{Attempt, Trouble};
 use crate::decisions::{adopted, left_prepared, may_cancel, pinned_as_run, superseded};
 use crate::objects::{ControlPlaneSize, Deployment, Machine, NodeImage, TenantCluster};
@@ -118,7 +119,7 @@ impl Work<'_> {
         for said in said {
             match said {
                 Ok(node) => told.push(node),
-                Err(error) => silent.push(format!("{error:#}")),
+                Err(error) => silent.push(shortened(&format!("{error:#}"))),
             }
         }
         if !silent.is_empty() {

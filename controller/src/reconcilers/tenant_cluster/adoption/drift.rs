@@ -18,6 +18,9 @@ use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reaso
 use crate::reach::kinds;
 use crate::records::kept_of;
 
+/// So many characters of a reason are said beside others': the whole of it stands where it comes from.
+const MOST: usize = 120;
+
 /// What comes of VMs that are newer than the database, and of a person's word to adopt what is there.
 pub(in crate::reconcilers::tenant_cluster) enum Drift {
     /// Nothing else is done before the next look.
@@ -73,9 +76,16 @@ impl Work<'_> {
         (opened, seen): (&Opened, &DeployStatus),
     ) -> Result<Drift, Trouble> {
         let pools = self.pools(cluster).await?;
-        let mut awaited: Vec<String> = pools.iter().filter_map(|pool| self.awaits(pool)).collect();
+        let mut awaited = Vec::new();
         if seen.waits.iter().any(|wait| wait.lasting) {
             awaited.extend(self.without_disk(cluster, deployment, opened).await?);
+        }
+        let (names, whys): (Vec<String>, Vec<String>) = pools
+            .iter()
+            .filter_map(|pool| self.awaits(pool).map(|why| (pool.name_any(), format!("{}: {why}", pool.name_any()))))
+            .unzip();
+        if !names.is_empty() {
+            awaited.push(format!("it waits for the NodePool {} ({})", names.join(", "), whys.join("; ")));
         }
         if !awaited.is_empty() {
             return Ok(waits(&awaited.join("; ")));
@@ -110,9 +120,8 @@ impl Work<'_> {
         let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
         let ready = conditions.find(|condition| condition.about == NodePoolReason::Drifted.condition());
         let says = |reason: NodePoolReason| ready.is_some_and(|ready| ready.reason == reason.word());
-        let name = pool.name_any();
         if says(NodePoolReason::Drifted) {
-            return Some(format!("workers of the NodePool {name} are newer than the database, as that says"));
+            return Some("its workers are newer than the database".to_owned());
         }
         // One that goes and has no worker is looked at no more.
         let is_unknown = !is_known && pool.metadata.deletion_timestamp.is_none();
@@ -120,8 +129,8 @@ impl Work<'_> {
             return None;
         }
         let why = ready.filter(|ready| ready.status != Standing::True);
-        let why = why.map(|ready| format!(" ({}: {})", ready.reason, ready.message)).unwrap_or_default();
-        Some(format!("the workers of the NodePool {name} were not looked at yet{why}"))
+        let why = why.map(|ready| format!(", {}, {}", ready.reason, shortened(&ready.message))).unwrap_or_default();
+        Some(format!("nobody has looked at its workers yet{why}"))
     }
 
     /// Says that VMs are newer than what is kept of them.
@@ -179,10 +188,18 @@ fn waits(why: &str) -> Drift {
     Drift::Passes(Some(stays(why)))
 }
 
-/// That a person's word stays, and why; and how it is taken back.
+/// That a person's word stays, how it is taken back, and why it stays: that may be long, and what is written is cut off at its end.
 fn stays(why: &str) -> String {
     format!(
-        "what is there is to be adopted, and that is not done: {why}. It stays asked for until then, or until somebody takes the annotation \
-         {ADOPT} away"
+        "what is there is to be adopted, and stays asked for until that is done, or until somebody takes the annotation {ADOPT} away. It is \
+         not done yet: {why}"
     )
+}
+
+/// The beginning of a reason.
+pub(super) fn shortened(why: &str) -> String {
+    match why.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &why[..end]),
+        None => why.to_owned(),
+    }
 }
