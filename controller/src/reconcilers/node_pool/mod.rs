@@ -82,6 +82,8 @@ impl PoolWork<'_> {
         if machines.is_empty() && self.is_one_too_many(&pool).await? {
             let words = format!("the cluster {} has {MOST} older pools", pool.spec.cluster_ref.name);
             self.say(&pool, NodePoolReason::TooMany, &words).await?;
+            // No word to adopt waits for it: its VMs are not looked at for as long as it is one.
+            self.looked_at(&pool, pool.metadata.generation.unwrap_or_default());
             return Ok(Action::requeue(NOW_AND_THEN));
         }
         let known = match self.known(&pool, &machines).await? {
@@ -91,8 +93,9 @@ impl PoolWork<'_> {
                 return Ok(Action::requeue(AWAITING));
             }
         };
-        if let Some(why) = known.held.why.clone().filter(|_| machines.is_empty() && known.wanted.count == 0) {
-            // There is no room for the first one: nobody has to be asked about the others.
+        let is_at_rest = machines.is_empty() && known.wanted.count == 0 && !is_to_adopt(&known.cluster);
+        if let Some(why) = known.held.why.clone().filter(|_| is_at_rest) {
+            // There is no room for the first one: nobody has to be asked about the others, unless a word to adopt waits for that.
             return self.rest(&pool, why).await;
         }
         self.go(&pool, machines, known).await

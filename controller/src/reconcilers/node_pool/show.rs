@@ -32,7 +32,7 @@ impl PoolWork<'_> {
 
     /// Notes that what a pool says of its workers is of this term, as this generation of it is. One that goes says nothing that anybody waits
     /// for: it would be noted for ever.
-    fn looked_at(&self, pool: &NodePool, generation: i64) {
+    pub(super) fn looked_at(&self, pool: &NodePool, generation: i64) {
         if let Some(uid) = pool.metadata.uid.as_ref().filter(|_| pool.metadata.deletion_timestamp.is_none()) {
             self.0.term.looked_at(uid, generation);
         }

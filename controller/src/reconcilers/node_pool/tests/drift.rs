@@ -221,6 +221,41 @@ async fn what_a_person_says_stays_said_and_tells_which_pool_nobody_could_look_at
     }
 }
 
+/// It would stay given, and be heard when nobody thinks of it.
+#[tokio::test(start_paused = true)]
+async fn no_word_to_adopt_stays_for_a_pool_that_has_no_room_for_its_first_worker_or_is_one_too_many() {
+    let pooled = Pooled::new(2).await;
+    pooled.limited(3);
+    pooled.until("held", |it| it.condition("Ready") == "CapacityMissing").await;
+    let asked = || !pooled.0.api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+    pooled.adopt();
+    pooled.0.reconcile().await.unwrap();
+    assert!(asked(), "nobody has looked at it");
+    pooled.reconcile().await.unwrap();
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked() && pooled.workers().is_empty() && pooled.condition("Ready") == "CapacityMissing");
+    // Others are older.
+    let mut youngest = pooled.there();
+    youngest.metadata.creation_timestamp = Some(pooled.0.clock.time());
+    pooled.0.api.put(&youngest);
+    pooled.scale(3);
+    let World { api, place, clock, term, .. } = &pooled.0;
+    for number in 0..16 {
+        let mut older = pool(0);
+        older.metadata.name = Some(format!("shop-older{number}"));
+        api.put(&older);
+        let older: NodePool = api.read(Some("team-blue"), &older.name_any()).unwrap();
+        // At first it is noted that it is kept.
+        for _ in 0..2 {
+            reconcile(&older, api, place, (term, clock)).await.unwrap();
+        }
+    }
+    pooled.until("one too many", |it| it.condition("Ready") == "TooMany").await;
+    pooled.adopt();
+    pooled.0.reconcile().await.unwrap();
+    assert!(!asked());
+}
+
 /// What is written is cut off at its end.
 #[tokio::test(start_paused = true)]
 async fn what_a_person_says_names_all_pools_that_it_waits_for_however_much_these_have_to_say() {
