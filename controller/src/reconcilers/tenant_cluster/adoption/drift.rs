@@ -95,7 +95,7 @@ impl Work<'_> {
     }
 
     /// Why control nodes that have VMs and run in none are not given up: their data disks may be on their way, and not by a swap whose journal
-    /// says so. Of these nothing is newer where no other node has moved. None where nobody can look.
+    /// says so, or that nobody could look for them. Of these nothing is newer where no other node has moved. None where there are no such nodes.
     async fn without_disk(
         &self,
         cluster: &TenantCluster,
@@ -107,9 +107,12 @@ impl Work<'_> {
             return Ok(None);
         }
         let kept = kept_of(&cluster.name_any(), deployment).map_err(anyhow::Error::from)?;
-        let vms = opened.hypervisor.vms().await.inspect_err(|error| log::debug!("looking for VMs: {error}"));
+        let vms = opened.hypervisor.vms().await;
         self.term.may()?;
-        Ok(vms.ok().and_then(|vms| without_disk(&kept, &vms)))
+        Ok(match vms {
+            Ok(vms) => without_disk(&kept, &vms),
+            Err(error) => Some(format!("nobody could look for VMs: {}", shortened(&error.to_string()))),
+        })
     }
 
     /// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,

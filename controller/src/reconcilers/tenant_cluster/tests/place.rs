@@ -92,6 +92,8 @@ pub struct State {
     pub silences: usize,
     /// How many times nobody is told from now on what VMs show of their cluster.
     pub hidden: usize,
+    /// After so many further looks for VMs nobody is once told which there are.
+    pub unlisted_after: Option<usize>,
     /// Whether no VM can be powered on.
     pub is_full: bool,
     /// Pods that do not move away, by their nodes' names.
@@ -444,6 +446,13 @@ impl Hypervisor for Of {
 
     async fn vms(&self) -> Result<Vec<Vm>> {
         let is_own = |vm: &&Vm| vm.stamp.as_ref().is_some_and(|stamp| stamp.deployment == self.deployment);
+        let left = self.place.lock().unlisted_after;
+        if let Some(left) = left {
+            self.place.lock().unlisted_after = left.checked_sub(1);
+            if left == 0 {
+                return Err(Error::transient(anyhow::anyhow!("the vCenter does not answer")));
+            }
+        }
         self.place.look(|state| state.vms.iter().map(|(vm, ..)| vm).filter(is_own).cloned().collect())
     }
 

@@ -181,6 +181,15 @@ async fn the_first_node_of_a_swap_whose_data_disk_is_on_its_way_is_not_taken_for
         assert!(bare.iter().all(|vm| words.contains(&vm.to_string())), "{about}: {words}");
     }
     assert!(world.is_asked_to_adopt());
+    // Whichever look for VMs fails: also the last one, by which nothing would be left.
+    let mut failed = 0;
+    for look in 0..12 {
+        world.place.lock().unlisted_after = Some(look);
+        let _ = world.reconcile().await;
+        failed += usize::from(world.place.lock().unlisted_after.take().is_none());
+        assert!(world.is_asked_to_adopt(), "{look}");
+    }
+    assert!(failed > 2, "the last one has failed, too: {failed}");
     assert_eq!((world.changes(), world.as_they_are()), (changes, there));
     // A person has attached it to the former one.
     world.place.change(&former.name, |vm| (vm.power, vm.disks) = (former.power, former.disks.clone()));
