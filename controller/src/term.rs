@@ -55,6 +55,16 @@ struct State {
     ended: bool,
 }
 
+/// Which objects were looked at in a term to the end, until it was asked.
+pub struct Looks(BTreeMap<String, i64>);
+
+impl Looks {
+    /// Whether an object was looked at as this generation of it is: what it says of itself may be of before a database was turned back.
+    pub fn have(&self, uid: &str, generation: i64) -> bool {
+        self.0.get(uid).is_some_and(|looked| *looked >= generation)
+    }
+}
+
 /// The term of this process is over: it changes nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this controller does not lead any more, or cannot say so in time")]
@@ -104,9 +114,9 @@ impl Term {
         self.looked().remove(uid);
     }
 
-    /// Whether an object was looked at in this term as it is by now: what it says of itself may be of before a database was turned back.
-    pub fn has_looked_at(&self, uid: &str, generation: i64) -> bool {
-        self.looked().get(uid).is_some_and(|looked| *looked >= generation)
+    /// Which objects were looked at until now. It is asked before they are read: what one says of itself then is of this term.
+    pub fn looks(&self) -> Looks {
+        Looks(self.looked().clone())
     }
 
     fn looked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, i64>> {
@@ -256,12 +266,14 @@ mod tests {
     #[test]
     fn what_was_looked_at_counts_in_the_same_term_until_it_is_changed_or_goes() {
         let term = Term::unlimited("one");
-        assert!(!term.has_looked_at("a", 1));
+        let before = term.looks();
         term.looked_at("a", 2);
-        assert!(term.has_looked_at("a", 2) && !term.has_looked_at("a", 3) && !term.has_looked_at("b", 1));
-        assert!(!Term::unlimited("two").has_looked_at("a", 2));
+        let looks = term.looks();
+        assert!(looks.have("a", 2) && !looks.have("a", 3) && !looks.have("b", 1));
+        assert!(!before.have("a", 1), "what was read before may say what was so before");
+        assert!(!Term::unlimited("two").looks().have("a", 2));
         term.forgets("a");
-        assert!(!term.has_looked_at("a", 2));
+        assert!(!term.looks().have("a", 2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -289,10 +289,10 @@ async fn a_pool_that_has_gone_is_forgotten() {
     let (uid, generation) = (known.metadata.uid.clone().unwrap(), known.metadata.generation.unwrap_or_default());
     // Its status is written last.
     pooled.reconcile().await.unwrap();
-    assert!(term.has_looked_at(&uid, generation));
+    assert!(term.looks().have(&uid, generation));
     api.remove::<NodePool>(Some("team-blue"), "shop-general");
     reconcile(&known, api, place, (term, clock)).await.unwrap();
-    assert!(api.names("nodepools").is_empty() && !term.has_looked_at(&uid, generation));
+    assert!(api.names("nodepools").is_empty() && !term.looks().have(&uid, generation));
 }
 
 #[tokio::test(start_paused = true)]

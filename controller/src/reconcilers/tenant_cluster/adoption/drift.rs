@@ -17,6 +17,7 @@ use crate::decisions::{
 use crate::objects::{ADOPT, Deployment, Machine, NodePool, NodePoolReason, Reason as _, Standing, TenantCluster};
 use crate::reach::kinds;
 use crate::records::kept_of;
+use crate::term::Looks;
 
 /// So many characters of a reason are said beside others': the whole of it stands where it comes from.
 const MOST: usize = 120;
@@ -75,6 +76,8 @@ impl Work<'_> {
         deployment: &Deployment,
         (opened, seen): (&Opened, &DeployStatus),
     ) -> Result<Drift, Trouble> {
+        // Before they are listed: one may be looked at meanwhile, and what is listed of it is of before.
+        let looks = self.term.looks();
         let pools = self.pools(cluster).await?;
         let mut awaited = Vec::new();
         if seen.waits.iter().any(|wait| wait.lasting) {
@@ -82,7 +85,7 @@ impl Work<'_> {
         }
         let (names, whys): (Vec<String>, Vec<String>) = pools
             .iter()
-            .filter_map(|pool| self.awaits(pool).map(|why| (pool.name_any(), format!("{}: {why}", pool.name_any()))))
+            .filter_map(|pool| awaits(pool, &looks).map(|why| (pool.name_any(), format!("{}: {why}", pool.name_any()))))
             .unzip();
         if !names.is_empty() {
             awaited.push(format!("it waits for the NodePool {} ({})", names.join(", "), whys.join("; ")));
@@ -113,27 +116,6 @@ impl Work<'_> {
             Ok(vms) => without_disk(&kept, &vms),
             Err(error) => Some(format!("nobody could look for VMs: {}", shortened(&error.to_string()))),
         })
-    }
-
-    /// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,
-    /// for what it says then may be of before the database was turned back. None where they are not.
-    fn awaits(&self, pool: &NodePool) -> Option<String> {
-        let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
-        let is_known = self.term.has_looked_at(uid, generation.unwrap_or_default());
-        let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
-        let ready = conditions.find(|condition| condition.about == NodePoolReason::Drifted.condition());
-        let says = |reason: NodePoolReason| ready.is_some_and(|ready| ready.reason == reason.word());
-        if says(NodePoolReason::Drifted) {
-            return Some("its workers are newer than the database".to_owned());
-        }
-        // One that goes and has no worker is looked at no more.
-        let is_unknown = !is_known && pool.metadata.deletion_timestamp.is_none();
-        if !is_unknown && !says(NodePoolReason::NotReached) {
-            return None;
-        }
-        let why = ready.filter(|ready| ready.status != Standing::True);
-        let why = why.map(|ready| format!(", {}, {}", ready.reason, shortened(&ready.message))).unwrap_or_default();
-        Some(format!("nobody has looked at its workers yet{why}"))
     }
 
     /// Says that VMs are newer than what is kept of them.
@@ -180,6 +162,27 @@ impl Work<'_> {
         self.term.may()?;
         Ok(vms.ok().map(|vms| ahead(open, &vms)))
     }
+}
+
+/// Why workers of a pool may be newer than the database: it says so itself, or nobody could look at them last; or nobody has in this term,
+/// for what it says then may be of before the database was turned back. None where they are not.
+fn awaits(pool: &NodePool, looks: &Looks) -> Option<String> {
+    let (uid, generation) = (pool.metadata.uid.as_deref().unwrap_or_default(), pool.metadata.generation);
+    let is_known = looks.have(uid, generation.unwrap_or_default());
+    let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.find(|condition| condition.about == NodePoolReason::Drifted.condition());
+    let says = |reason: NodePoolReason| ready.is_some_and(|ready| ready.reason == reason.word());
+    if says(NodePoolReason::Drifted) {
+        return Some("its workers are newer than the database".to_owned());
+    }
+    // One that goes and has no worker is looked at no more.
+    let is_unknown = !is_known && pool.metadata.deletion_timestamp.is_none();
+    if !is_unknown && !says(NodePoolReason::NotReached) {
+        return None;
+    }
+    let why = ready.filter(|ready| ready.status != Standing::True);
+    let why = why.map(|ready| format!(", {}, {}", ready.reason, shortened(&ready.message))).unwrap_or_default();
+    Some(format!("nobody has looked at its workers yet{why}"))
 }
 
 /// Why a person's word to adopt what is there stays where nobody could look whether VMs are newer; none where there is none.
