@@ -52,10 +52,11 @@ impl Operator<'_> {
     }
 
     /// What each control node says of itself, or why it does not. One that is lost is not asked, nor one of which nobody knows whether it
-    /// runs, as where its host is dead: nobody waits for these. One that is off is not asked either, and is waited for: it is powered on.
+    /// runs, as where its host is dead: nobody waits for these. One that is off or suspended is not asked either, and is waited for: one that is
+    /// off is powered on, and a person has the other one go on.
     pub(in crate::reconcilers::tenant_cluster) async fn told(&self, vms: &[Vm]) -> Vec<anyhow::Result<Node>> {
         let powers = self.kept.nodes.iter().filter_map(|node| Some((node, power_of(node, vms)?)));
-        let asked = powers.filter(|(_, power)| matches!(power, PowerState::On | PowerState::Off));
+        let asked = powers.filter(|(_, power)| *power != PowerState::Unknown);
         let asked: Vec<_> = asked.map(|(node, power)| self.told_by(node, power)).collect();
         join_all(asked).await
     }

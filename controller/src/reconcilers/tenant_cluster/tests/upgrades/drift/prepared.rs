@@ -105,6 +105,14 @@ async fn a_word_to_adopt_is_kept_while_a_node_does_not_say_what_it_is_ready_for(
     assert!(world.is_asked_to_adopt() && !world.has_drifted());
     world.until("heard", |world| !world.is_asked_to_adopt()).await;
     assert!(world.are_on());
+    // One that is suspended a person has go on.
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::Suspended);
+    world.adopt("shop");
+    let _ = world.reconcile().await;
+    let words = world.condition("Progressing").2;
+    assert!(world.is_asked_to_adopt() && words.contains("shop-cp2 is suspended"), "{words}");
+    world.place.change("shop-cp2", |vm| vm.power = PowerState::On);
+    world.until("heard", |world| !world.is_asked_to_adopt()).await;
     // One that is on and says nothing is named, and whoever wants something else meanwhile is heard.
     world.place.lock().are_mute = true;
     world.adopt("shop");
