@@ -101,7 +101,8 @@ struct Running {
 
 impl Running {
     fn begin(scale: Scale) -> Self {
-        let (api, places) = (InMemory::default(), Places::default());
+        // By their UIDs Machines pass over free addresses: each run draws the same ones.
+        let (api, places) = (InMemory::repeatable(), Places::default());
         let counted = Counted::new(&api);
         let (term, clock) = (Term::unlimited("controller of a test"), Clock::of_tests());
         // As this process asks its API server.
