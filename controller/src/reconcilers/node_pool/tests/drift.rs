@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use super::*;
 use crate::decisions::claimed;
 use crate::objects::{ADOPT, Claimant, IPAddress, IPPool, Purpose, set};
-use crate::reconcilers::tenant_cluster::tests::Mortal;
+use crate::reconcilers::tenant_cluster::tests::{Mortal, reconcile as reconcile_cluster};
 
 /// All objects at one moment.
 type Snapshot = std::collections::BTreeMap<(String, String, String), Value>;
@@ -219,6 +219,42 @@ async fn what_a_person_says_stays_said_and_tells_which_pool_nobody_could_look_at
         pooled.0.reconcile().await.unwrap();
         assert!(!asked(), "it is noted");
     }
+}
+
+/// What is listed of it is of before, and says that all is well.
+#[tokio::test(start_paused = true)]
+async fn what_a_person_says_stays_said_for_a_pool_that_is_looked_at_while_it_is_listed() {
+    let mut pooled = Pooled::with_a_newer_worker(2).await;
+    pooled.adopt();
+    let (api, listed) = (pooled.0.api.clone(), pooled.there());
+    let (uid, generation) = (listed.metadata.uid.clone().unwrap(), listed.metadata.generation.unwrap_or_default());
+    let mut drifted = listed.clone();
+    let conditions = &mut drifted.status.get_or_insert_default().conditions;
+    set(conditions, NodePoolReason::Drifted, "", generation, &pooled.0.clock.time());
+    let mut calls = 0;
+    loop {
+        pooled.0.term = Term::unlimited("controller after a restore");
+        api.put(&listed);
+        let World { place, clock, term, cluster, .. } = &pooled.0;
+        let slow = Mortal::new(&api, Some((calls, false)));
+        let mut goes = Box::pin(reconcile_cluster(cluster, &slow, place, (term, clock)));
+        let is_slow = tokio::select! {
+            biased;
+            () = slow.died.notified() => true,
+            _ = &mut goes => false,
+        };
+        if !is_slow {
+            break;
+        }
+        api.put(&drifted);
+        term.looked_at(&uid, generation);
+        slow.lives_on.notify_one();
+        let _ = goes.await;
+        let is_asked = !api.object("tenantclusters")["metadata"]["annotations"][ADOPT].is_null();
+        assert!(is_asked, "after call {calls}");
+        calls += 1;
+    }
+    assert!(calls > 5, "{calls}");
 }
 
 /// It would stay given, and be heard when nobody thinks of it.
